@@ -18,7 +18,6 @@ use chatelaine::{
         principal::Principal,
     },
 };
-use futures_util::future::join_all;
 use rmcp::{
     ClientLifecycleMode, ClientServiceExt, RoleClient,
     model::{CallToolRequestParams, ProtocolVersion},
@@ -33,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     rates::{self, TOOL},
+    round::Round,
     support::world::World,
     table::{
         Amount::{Factor, Time},
@@ -54,12 +54,6 @@ struct Sides {
     principal: Principal,
     toolbox: Arc<Toolbox>,
     direct: RunningService<RoleClient, ()>,
-}
-
-/// One way's calls: how long each took, and all together.
-struct Round {
-    each: Vec<Duration>,
-    whole: Duration,
 }
 
 pub async fn measure() {
@@ -110,41 +104,16 @@ async fn compare(
 ) -> (Vec<Round>, Vec<Round>) {
     let (mut gate, mut rmcp) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        gate.push(Round::run(sides, Way::Gate, at_once, each).await);
-        rmcp.push(Round::run(sides, Way::Rmcp, at_once, each).await);
-    }
-    (gate, rmcp)
-}
-
-impl Round {
-    async fn run(sides: &Arc<Sides>, way: Way, at_once: usize, each: usize) -> Self {
-        let start = clock::instant();
-        let callers = (0..at_once).map(|_| {
+        for (way, all) in [(Way::Gate, &mut gate), (Way::Rmcp, &mut rmcp)] {
             let sides = sides.clone();
-            tokio::spawn(async move {
-                let mut times = Vec::with_capacity(each);
-                for _ in 0..each {
-                    times.push(sides.call(way).await);
-                }
-                times
-            })
-        });
-        let each = join_all(callers)
-            .await
-            .into_iter()
-            .flat_map(Result::unwrap)
-            .collect();
-        Self {
-            each,
-            whole: start.elapsed(),
+            let call = move || {
+                let sides = sides.clone();
+                async move { sides.call(way).await }
+            };
+            all.push(Round::run(at_once, each, call).await);
         }
     }
-
-    /// Calls a second.
-    fn rate(&self) -> f64 {
-        let calls = u32::try_from(self.each.len()).expect("thousands of calls");
-        f64::from(calls) / self.whole.as_secs_f64()
-    }
+    (gate, rmcp)
 }
 
 impl Sides {

@@ -18,6 +18,7 @@ mod personal; // users with credentials of their own
 mod product; // the program as it is shipped, in a process of its own
 mod protocols; // a turn without tools, through each protocol of frontends
 mod rates; // a server with one tool
+mod round; // many calls at once
 mod start; // from nothing to ready
 mod table; // what is printed
 mod toolbox; // deciding who sees which tool

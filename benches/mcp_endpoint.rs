@@ -4,12 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use chatelaine::domain::clock;
-use futures_util::future::join_all;
+use futures_util::{FutureExt, future::BoxFuture};
 use http::header;
 use serde_json::{Value, json};
 
 use super::{
     rates::{self, TOOL},
+    round::Round,
     support::world::World,
     table::{
         Amount::{Factor, Time},
@@ -27,12 +28,6 @@ struct Way {
     url: String,
     token: String,
     tool: String,
-}
-
-/// One way's calls: how long each took, and all together.
-struct Round {
-    each: Vec<Duration>,
-    whole: Duration,
 }
 
 pub async fn measure() {
@@ -99,42 +94,23 @@ async fn compare(
 ) -> Vec<(Round, Round)> {
     let mut all = Vec::new();
     for _ in 0..rounds {
-        let direct = Round::run(direct, at_once, each).await;
-        all.push((direct, Round::run(ours, at_once, each).await));
+        let direct = Round::run(at_once, each, calls(direct)).await;
+        all.push((direct, Round::run(at_once, each, calls(ours)).await));
     }
     all
 }
 
-impl Round {
-    async fn run(way: &Arc<Way>, at_once: usize, each: usize) -> Self {
-        let start = clock::instant();
-        let callers = (0..at_once).map(|_| {
-            let way = way.clone();
-            tokio::spawn(async move {
-                let mut times = Vec::with_capacity(each);
-                for _ in 0..each {
-                    let start = clock::instant();
-                    way.call().await;
-                    times.push(start.elapsed());
-                }
-                times
-            })
-        });
-        let each = join_all(callers)
-            .await
-            .into_iter()
-            .flat_map(Result::unwrap)
-            .collect();
-        Self {
-            each,
-            whole: start.elapsed(),
+/// Calls in this way, timed.
+fn calls(way: &Arc<Way>) -> impl Fn() -> BoxFuture<'static, Duration> + Clone + use<> {
+    let way = way.clone();
+    move || {
+        let way = way.clone();
+        async move {
+            let start = clock::instant();
+            way.call().await;
+            start.elapsed()
         }
-    }
-
-    /// Calls a second.
-    fn rate(&self) -> f64 {
-        let calls = u32::try_from(self.each.len()).expect("thousands of calls");
-        f64::from(calls) / self.whole.as_secs_f64()
+        .boxed()
     }
 }
 

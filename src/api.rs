@@ -117,6 +117,19 @@ pub fn openapi() -> serde_json::Value {
 
 /// What people and their frontends use.
 fn v1() -> OpenApiRouter<ApiState> {
+    agents()
+        .merge(conversations())
+        .merge(work())
+        .merge(model_apis())
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::put, secrets::remove))
+        .merge(administration())
+        .nest("/v1", registry())
+        .merge(registry())
+}
+
+/// Users and the agents that they see.
+fn agents() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(guests::me))
         .routes(routes!(guests::create_guest))
@@ -146,6 +159,10 @@ fn v1() -> OpenApiRouter<ApiState> {
         .routes(routes!(mcp::access::metadata))
         .routes(routes!(connections::test))
         .routes(routes!(connect::form, connect::send))
+}
+
+fn conversations() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::default()
         .routes(routes!(conversations::list, conversations::create))
         .routes(routes!(
             conversations::get,
@@ -161,6 +178,11 @@ fn v1() -> OpenApiRouter<ApiState> {
         .routes(routes!(events::create_ticket))
         .routes(routes!(resources::resources))
         .routes(routes!(events::listen))
+}
+
+/// Runs and approvals.
+fn work() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::default()
         .routes(routes!(runs::list, runs::create))
         .routes(routes!(runs::check))
         .routes(routes!(runs::get))
@@ -174,6 +196,11 @@ fn v1() -> OpenApiRouter<ApiState> {
         .routes(routes!(runs::plain::create))
         .routes(routes!(runs::plain::get))
         .routes(routes!(runs::plain::cancel))
+}
+
+/// The protocols of other programs.
+fn model_apis() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::default()
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))
         .routes(routes!(openai::chat))
@@ -183,11 +210,6 @@ fn v1() -> OpenApiRouter<ApiState> {
         .routes(routes!(aisdk::chat))
         .routes(routes!(aisdk::resume))
         .routes(routes!(agui::run))
-        .routes(routes!(secrets::list))
-        .routes(routes!(secrets::put, secrets::remove))
-        .merge(administration())
-        .nest("/v1", registry())
-        .merge(registry())
 }
 
 /// What the admins of a tenant do, and the operator.

@@ -42,7 +42,7 @@ use crate::{
     egress::Egress,
     live::Live,
     llm::Models,
-    mcp::{Mcp, Options},
+    mcp::{Mcp, Options, tokens::TokenSource},
     packs::PackStore,
     store::Db,
 };
@@ -103,6 +103,21 @@ pub struct Background {
     approved: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
 }
 
+fn mcp_options(config: &Config, tokens: TokenSource) -> Options {
+    Options {
+        stdio_commands: config.stdio_commands.clone(),
+        tokens: Some(tokens),
+        ..Options::default()
+    }
+}
+
+/// The agents' own tools start runs, which are above the servers.
+fn new_orchestrator() -> orchestrator::Orchestrator {
+    orchestrator::Orchestrator::new(|app, caller, tool, arguments| {
+        Box::pin(async move { runs::tools::call(&app, &caller, &tool, arguments).await })
+    })
+}
+
 impl App {
     /// Puts the process together: loads the packs, opens nothing to the outside yet.
     pub fn build(
@@ -114,21 +129,20 @@ impl App {
             .map_err(anyhow::Error::msg)?;
         let library = PackStore::load(&config.packs, env, config.mcp_servers.as_ref())?;
         keys::replica_keys::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
-        let (keys, tasks) = (
-            keys::Keys::new(db.clone(), config.ring.clone()),
-            TaskTracker::new(),
-        );
+        let keys = keys::Keys::new(db.clone(), config.ring.clone());
+        let tasks = TaskTracker::new();
         let tokens =
             registry::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
-        let options = Options {
-            stdio_commands: config.stdio_commands.clone(),
-            tokens: Some(tokens),
-            ..Options::default()
-        };
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
         let (approved, approved_inbox) = mpsc::unbounded_channel();
         let (audit, audit_inbox) = audit::AuditQueue::new(config.audit_wait);
+        let background = Background {
+            work: work_inbox,
+            hints: hints_inbox,
+            audit: audit_inbox,
+            approved: approved_inbox,
+        };
         let clock = Clock::System;
         let accounts =
             accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone());
@@ -143,16 +157,14 @@ impl App {
             client_calls: client_tools::OpenCalls::default(),
             keys,
             webhooks: webhooks::Webhooks::new(egress.for_tenants()),
-            orchestrator: orchestrator::Orchestrator::new(|app, caller, tool, arguments| {
-                Box::pin(async move { runs::tools::call(&app, &caller, &tool, arguments).await })
-            }),
+            orchestrator: new_orchestrator(),
             library,
             started: CancellationToken::new(),
             draining: CancellationToken::new(),
             shutdown: CancellationToken::new(),
             live: Live::default(),
             models: Models::new(egress.operator_client()),
-            mcp: Mcp::new(egress, options),
+            mcp: Mcp::new(egress, mcp_options(&config, tokens)),
             audit,
             hints,
             approved,
@@ -166,16 +178,7 @@ impl App {
             db,
             config,
         };
-        let (work, hints, audit) = (work_inbox, hints_inbox, audit_inbox);
-        Ok((
-            Arc::new(app),
-            Background {
-                work,
-                hints,
-                audit,
-                approved: approved_inbox,
-            },
-        ))
+        Ok((Arc::new(app), background))
     }
 
     /// Starts the background work. Fails when a server that a pack calls `required` cannot be reached.
@@ -198,6 +201,7 @@ impl App {
         self.tasks.spawn(credentials::follow_changes(self.clone()));
         self.tasks.spawn(webhooks::deliver(self.clone()));
         self.start_polls();
+        self.start_settling();
         let app = self.clone();
         self.tasks
             .spawn(async move { app.library.watch(app.shutdown.clone()).await });
@@ -217,7 +221,7 @@ impl App {
         self.db.transactions()
     }
 
-    /// Starts the tasks that poll.
+    /// Starts the tasks that look for news.
     fn start_polls(self: &Arc<Self>) {
         let (app, tasks) = (|| self.clone(), &self.tasks);
         tasks.spawn(every(
@@ -250,13 +254,6 @@ impl App {
             "look for news of approvals",
             async move |app| scheduler::approvals::find_news(app, &mut known).await,
         ));
-        tasks.spawn(every(app(), usage::PERIOD, "add up usage", usage::fold));
-        tasks.spawn(every(
-            app(),
-            ending::PERIOD,
-            "settle runs",
-            ending::finalize_due,
-        ));
         tasks.spawn(every(
             app(),
             POLL,
@@ -268,6 +265,18 @@ impl App {
             POLL,
             "look at registries",
             registry::find_news,
+        ));
+    }
+
+    /// Starts the tasks that settle and delete what is over.
+    fn start_settling(self: &Arc<Self>) {
+        let (app, tasks) = (|| self.clone(), &self.tasks);
+        tasks.spawn(every(app(), usage::PERIOD, "add up usage", usage::fold));
+        tasks.spawn(every(
+            app(),
+            ending::PERIOD,
+            "settle runs",
+            ending::finalize_due,
         ));
         tasks.spawn(every(
             app(),

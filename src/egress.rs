@@ -10,14 +10,16 @@ mod address;
 mod body;
 mod client;
 mod error;
+mod exchange;
+mod explanation;
 mod redirect;
 mod upgrade;
 mod url_policy;
 
-use std::{error::Error as StdError, future::poll_fn, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
 
 pub use self::{
@@ -30,6 +32,7 @@ pub use self::{
 };
 use self::{
     body::ResponseTimeouts,
+    exchange::{clean, read},
     url_policy::{Route, UrlPolicy},
 };
 
@@ -191,173 +194,6 @@ impl Egress {
         let (url, answer) = self.wait(&mut timeouts, request).await?;
         read(url, answer, timeouts, max)
     }
-
-    /// The first answer that is no redirect, in time.
-    async fn wait(
-        &self,
-        timeouts: &mut ResponseTimeouts,
-        request: Request,
-    ) -> Result<(Url, reqwest::Response), EgressError> {
-        let answer = tokio::select! {
-            kind = poll_fn(|cx| timeouts.poll_expired(cx)) => return Err(kind.sent()),
-            answer = self.exchange(request) => answer?,
-        };
-        timeouts.reset_idle();
-        Ok(answer)
-    }
-
-    /// One request after another until an answer is no redirect.
-    async fn exchange(
-        &self,
-        mut request: Request,
-    ) -> Result<(Url, reqwest::Response), EgressError> {
-        let most = request.limits.redirects;
-        for hop in 0..=most {
-            // The server that redirected has seen the request, whatever fails after it.
-            let answer = self.hop(&request).await.map_err(|error| EgressError {
-                sent: error.sent || hop > 0,
-                ..error
-            })?;
-            if most == 0
-                || !redirect::follow(&mut request, answer.status(), answer.headers())
-                    .map_err(ErrorKind::sent)?
-            {
-                return Ok((request.url, answer));
-            }
-        }
-        Err(ErrorKind::TooManyRedirects(most).sent())
-    }
-
-    async fn hop(&self, request: &Request) -> Result<reqwest::Response, EgressError> {
-        let client = match self.url_policy.choose_route(&request.url)? {
-            Route::Public => &self.shared.public,
-            Route::Allowed => &self.shared.allowed,
-        };
-        let sending = client
-            .request(request.method.clone(), request.url.clone())
-            .headers(request.headers.clone())
-            .body(request.body.clone())
-            .send();
-        client::CONNECT_TIMEOUT
-            .scope(request.limits.connect, sending)
-            .await
-            .map_err(|error| explain(error, &request.url))
-    }
-}
-
-/// Leaves out what belongs to the connection, and asks for a body as it is.
-fn clean(headers: &mut HeaderMap) {
-    for name in [
-        header::HOST,
-        header::CONTENT_LENGTH,
-        header::TRANSFER_ENCODING,
-        header::CONNECTION,
-        header::TE,
-        header::TRAILER,
-        header::UPGRADE,
-        header::EXPECT,
-        header::PROXY_AUTHORIZATION,
-    ] {
-        headers.remove(name);
-    }
-    headers.insert(
-        header::ACCEPT_ENCODING,
-        HeaderValue::from_static("identity"),
-    );
-}
-
-/// The head of an answer, with a body that is counted and timed.
-fn read(
-    url: Url,
-    answer: reqwest::Response,
-    timeouts: ResponseTimeouts,
-    max: usize,
-) -> Result<Response, EgressError> {
-    check_head(&answer, max)?;
-    let (head, body) = http::Response::<reqwest::Body>::from(answer).into_parts();
-    let body = Body::new(body, host_of(&url), timeouts, max);
-    Ok(Response {
-        status: head.status,
-        headers: head.headers,
-        url,
-        body,
-    })
-}
-
-/// Refuses an answer whose head shows that it is too large or compressed.
-fn check_head(answer: &reqwest::Response, max: usize) -> Result<(), EgressError> {
-    if answer
-        .content_length()
-        .is_some_and(|length| length > max as u64)
-    {
-        return Err(ErrorKind::TooLarge(max).sent());
-    }
-    let encodings = answer.headers().get_all(header::CONTENT_ENCODING);
-    let encoding = encodings
-        .iter()
-        .find(|value| !value.is_empty() && !value.as_bytes().eq_ignore_ascii_case(b"identity"));
-    match encoding {
-        Some(encoding) => Err(ErrorKind::Compressed(
-            String::from_utf8_lossy(encoding.as_bytes()).into_owned(),
-        )
-        .sent()),
-        None => Ok(()),
-    }
-}
-
-fn explain(error: reqwest::Error, url: &Url) -> EgressError {
-    let host = host_of(url);
-    let error = error.without_url();
-    if let Some(client::PrivateAddressError(address)) = found_in(&error) {
-        return ErrorKind::PrivateAddress {
-            host,
-            address: *address,
-        }
-        .unsent();
-    }
-    if let Some(client::Unresolved(cause)) = found_in(&error) {
-        return ErrorKind::Unresolved {
-            host,
-            cause: cause.to_string(),
-        }
-        .unsent();
-    }
-    if let Some(client::ConnectTimeoutError(after)) = found_in(&error) {
-        return ErrorKind::ConnectTimeout {
-            host,
-            after: *after,
-        }
-        .unsent();
-    }
-    let cause = cause_of(&error);
-    if error.is_connect() {
-        return ErrorKind::Connect { host, cause }.unsent();
-    }
-    // Cancelled by hyper: the connection was gone before the request was handed to it.
-    let unsent = error.is_builder()
-        || found_in::<hyper::Error>(&error).is_some_and(hyper::Error::is_canceled);
-    EgressError {
-        kind: ErrorKind::Broken { host, cause },
-        sent: !unsent,
-    }
-}
-
-fn found_in<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
-    chain(error).find_map(<dyn StdError>::downcast_ref)
-}
-
-/// The innermost cause, which says what happened.
-fn cause_of(error: &(dyn StdError + 'static)) -> String {
-    chain(error)
-        .last()
-        .map(ToString::to_string)
-        .unwrap_or_default()
-}
-
-fn chain<'a>(
-    error: &'a (dyn StdError + 'static),
-) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| (*error).source())
 }
 
 fn host_of(url: &Url) -> String {

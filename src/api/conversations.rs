@@ -1,12 +1,15 @@
 //! Conversations and their messages. Lists come in pages: `{items, next}`, where `next` is passed as
 //! `cursor` to get the page that follows, and absent on the last one.
 
+mod paging;
+
 use std::sync::Arc;
 
 use axum::extract::{OriginalUri, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::paging::{page, split_page};
 use super::{
     extract::{Caller, Json, Located, MAX_TEXT, Path, Query, created, located, readable},
     problem::Problem,
@@ -20,7 +23,7 @@ use crate::{
     domain::{
         error::Error,
         ids::{AttachmentId, ConversationId, MessageId},
-        message::{Message, MessageRange},
+        message::Message,
         principal::Principal,
         request_key::RequestKey,
         run::{Conversation, ConversationChange, Run},
@@ -214,25 +217,6 @@ pub(super) struct MessagesQuery {
     limit: i64,
 }
 
-impl MessagesQuery {
-    fn range(&self) -> Result<MessageRange, Problem> {
-        let (name, seq, range) = match (self.before, self.after, self.cursor) {
-            (None, None, None) => return Ok(MessageRange::Before(i64::MAX)),
-            (Some(seq), None, None) => ("before", seq, MessageRange::Before(seq)),
-            (None, Some(seq), None) => ("after", seq, MessageRange::After(seq)),
-            (None, None, Some(seq)) => ("cursor", seq, MessageRange::Before(seq)),
-            _ => {
-                let why = "must hold at most one of `before`, `after` and `cursor`";
-                return Err(Problem::invalid("query", why));
-            }
-        };
-        if seq < 0 {
-            return Err(Problem::invalid(name, "must not be negative"));
-        }
-        Ok(range)
-    }
-}
-
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct MessagePage {
     items: Vec<Message>,
@@ -379,25 +363,4 @@ async fn once(
         run: posted.run,
     };
     Ok(located(StatusCode::ACCEPTED, location, accepted))
-}
-
-pub(super) fn page(limit: i64) -> Result<i64, Problem> {
-    if (1..=100).contains(&limit) {
-        Ok(limit)
-    } else {
-        Err(Problem::invalid("limit", "must be from 1 to 100"))
-    }
-}
-
-/// One item more than the page was asked for, to know whether another page follows.
-pub(super) fn split_page<T, C>(
-    mut items: Vec<T>,
-    limit: i64,
-    cursor: impl Fn(&T) -> C,
-) -> (Vec<T>, Option<C>) {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(cursor);
-    (items, next)
 }

@@ -4,11 +4,17 @@
 //! A declaration repeats the fields of its type as serde writes them. One that misses a field or a variant, or
 //! has one too many, does not compile.
 
+mod access;
 mod accounts;
 mod approvals;
 mod conversations;
+mod messages;
+mod registry;
+mod runs;
 mod servers;
 mod tools;
+mod usage;
+mod webhooks;
 
 use uuid::Uuid;
 

@@ -3,16 +3,17 @@
 //! is likely to come back is given some time to do so.
 
 mod answer_text;
+mod ending;
 mod leaving;
 mod limiter;
+mod parts;
+mod pieces;
 mod unread;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use futures_util::{Stream, stream};
 use http::StatusCode;
 use time::OffsetDateTime;
-use tokio::sync::mpsc;
 
 use self::{answer_text::AnswerText, leaving::Leaving};
 pub(super) use self::{
@@ -24,17 +25,15 @@ pub(super) use self::{
 use crate::{
     api::{limits, problem::Problem, request_key},
     app::{
-        self, App,
+        App,
         chat::{
-            conversations::{ConversationEvent, ConversationStream},
+            conversations::ConversationStream,
             transcript::{self, ClientQuestion, PostedQuestion},
         },
     },
     domain::{
         error::{Error, Result},
-        event::EventKind,
         ids::ConversationId,
-        message::Role,
         principal::Principal,
         run::{Run, RunStatus, Usage},
     },
@@ -179,61 +178,6 @@ impl Turn {
         }
     }
 
-    /// The pieces of the answer and its end, or what went wrong.
-    pub fn into_parts(self) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
-        stream::unfold(Some(self), async |turn| {
-            let mut turn = turn?;
-            let part = turn.next().await;
-            match &part {
-                Ok(AnswerPart::Piece(_)) => return Some((part, Some(turn))),
-                Ok(AnswerPart::AnswerEnd(_)) => {}
-                Err(problem) => turn.log(problem),
-            }
-            Some((part, None))
-        })
-    }
-
-    /// The same for a client that may come back to the answer by the id of its chat. The answer is read to its end
-    /// when the client leaves, so that the next question finds the conversation.
-    pub fn into_resumable_parts(
-        mut self,
-    ) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
-        let (sender, receiver) = mpsc::channel(1);
-        let tasks = self.app.tasks.clone();
-        let leaving = self.leaving();
-        self.on_disconnect = OnDisconnect::KeepRunning;
-        tasks.spawn(async move {
-            let mut is_gone = false;
-            loop {
-                let part = {
-                    let mut next = std::pin::pin!(self.next());
-                    loop {
-                        tokio::select! {
-                            part = &mut next => break part,
-                            () = sender.closed(), if !is_gone => {
-                                is_gone = true;
-                                leaving.stop();
-                            }
-                        }
-                    }
-                };
-                if let Err(problem) = &part {
-                    self.log(problem);
-                }
-                let is_last = !matches!(part, Ok(AnswerPart::Piece(_)));
-                // A client that has left is noticed above.
-                let _ = sender.send(part).await;
-                if is_last {
-                    return;
-                }
-            }
-        });
-        stream::unfold(receiver, async |mut receiver| {
-            let part = receiver.recv().await?;
-            Some((part, receiver))
-        })
-    }
-
     fn leaving(&self) -> Leaving {
         Leaving {
             app: self.app.clone(),
@@ -306,128 +250,6 @@ impl Turn {
                 if self.limiter.reason().is_some() && self.question.is_some() {
                     self.stop().await?;
                 }
-            }
-        }
-    }
-
-    /// Adds a piece to those that are ready; of the run's own text what the limits allow.
-    fn add(&mut self, piece: Piece, is_limited: bool) {
-        let text = match (piece, self.style) {
-            (Piece::Text(text), _) => text,
-            (Piece::Break, AnswerStyle::Text(_)) => "\n\n".to_owned(),
-            (_, AnswerStyle::Text(_)) => return,
-            (piece, AnswerStyle::Typed) => return self.add_typed(piece, is_limited),
-        };
-        let text = if is_limited {
-            self.limiter.pass(&text)
-        } else {
-            text
-        };
-        self.add_text(text);
-    }
-
-    fn add_typed(&mut self, piece: Piece, is_limited: bool) {
-        if is_limited {
-            // A text ends here, so what may have been the beginning of a stop text is none.
-            let held = self.limiter.flush();
-            self.add_text(held);
-            if self.limiter.reason().is_some() {
-                return;
-            }
-        }
-        if matches!(piece, Piece::Break | Piece::Reset) {
-            self.is_apart = !self.sent.is_empty();
-        }
-        self.ready.push_back(piece);
-    }
-
-    fn add_text(&mut self, text: String) {
-        if text.is_empty() {
-            return;
-        }
-        if std::mem::take(&mut self.is_apart) {
-            self.sent.push_str("\n\n");
-        }
-        self.sent.push_str(&text);
-        match self.ready.back_mut() {
-            Some(Piece::Text(last)) => last.push_str(&text),
-            _ => self.ready.push_back(Piece::Text(text)),
-        }
-    }
-
-    fn end_of(&self, heard: &ConversationEvent) -> Option<RunStatus> {
-        let ConversationEvent::Durable(event) = heard else {
-            return None;
-        };
-        match &event.kind {
-            EventKind::Run { run_id, status, .. }
-                if *run_id == self.run.id && status.is_final() =>
-            {
-                Some(*status)
-            }
-            _ => None,
-        }
-    }
-
-    /// Stops the run: the client has all the text that it wants.
-    async fn stop(&self) -> Result<()> {
-        match app::runs::cancel(&self.app, &self.principal, self.run.id).await {
-            // It is over.
-            Ok(_) | Err(Error::Conflict(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn end(&mut self, status: RunStatus) -> Result<AnswerPart, Problem> {
-        let cut = self.limiter.reason();
-        if status == RunStatus::Succeeded || (status == RunStatus::Cancelled && cut.is_some()) {
-            let run = self.remember().await?;
-            return Ok(AnswerPart::AnswerEnd(AnswerEnd {
-                usage: run.usage,
-                finished_at: run.finished_at,
-                reason: cut.unwrap_or("stop"),
-            }));
-        }
-        if status == RunStatus::Cancelled {
-            return Err(Problem::new(
-                StatusCode::CONFLICT,
-                "run_cancelled",
-                "the run was cancelled",
-            ));
-        }
-        let run = app::runs::get(&self.app, &self.principal, self.run.id).await?;
-        let detail = run.error.unwrap_or_else(|| "the run failed".to_owned());
-        Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", detail))
-    }
-
-    /// Stores the state before the client learns that the answer is complete, so that its next request finds
-    /// this conversation. When this fails, the next request starts a new conversation with the client's
-    /// transcript, so the answer is not withheld.
-    async fn remember(&mut self) -> Result<Run> {
-        let Some(mut question) = self.question.take() else {
-            return app::runs::get(&self.app, &self.principal, self.run.id).await;
-        };
-        question
-            .transcript
-            .push((Role::Assistant, self.sent.clone()));
-        let last = self.listening.last();
-        let answered = transcript::record_answer(
-            &self.app,
-            &self.principal,
-            (self.conversation, self.run.id),
-            &question,
-            transcript::DeliveredEvents {
-                event: self.answer_text.last_reported(last),
-                last,
-                is_late: self.repeats.is_some(),
-            },
-        );
-        match answered.await {
-            Ok(run) => Ok(run),
-            Err(error) => {
-                let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::warn!(error, conversation = %self.conversation, "the client's transcript could not be remembered");
-                app::runs::get(&self.app, &self.principal, self.run.id).await
             }
         }
     }

@@ -102,7 +102,7 @@ pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) ->
     withdrawn.extend(store::approvals::withdraw(&mut tx, &below, user).await?);
     let run = store::runs::get(&mut tx, user, id).await?;
     let event = if ended {
-        Some(cancelled(&mut tx, tenant, &run).await?)
+        Some(cancelled(&mut tx, &run).await?)
     } else {
         None
     };
@@ -132,7 +132,7 @@ async fn end(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()
     };
     let run = store::runs::get(&mut tx, user, id).await?;
     let event = if ended {
-        Some(cancelled(&mut tx, tenant, &run).await?)
+        Some(cancelled(&mut tx, &run).await?)
     } else {
         None
     };
@@ -141,16 +141,9 @@ async fn end(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()
     Ok(())
 }
 
-async fn cancelled(tx: &mut Tx, tenant: TenantId, run: &Run) -> Result<Event> {
-    store::messages::append_run_event(
-        tx,
-        tenant,
-        run.conversation_id,
-        run.id,
-        RunStatus::Cancelled,
-        None,
-    )
-    .await
+async fn cancelled(tx: &mut Tx, run: &Run) -> Result<Event> {
+    store::messages::append_run_event(tx, run.conversation_id, run.id, RunStatus::Cancelled, None)
+        .await
 }
 
 /// Notifies the listeners, or the worker of the run. Call it after the commit.

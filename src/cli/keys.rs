@@ -82,36 +82,7 @@ pub async fn run(
                 "key {key} seals; replicas follow within 30 s. Next: chatelaine keys rewrap"
             )?;
         }
-        Command::Rewrap { batch } => {
-            let (started, shown) = (clock::instant(), io::stderr().is_terminal());
-            let done = rewrap::rewrap(&keys, batch, |progress| {
-                if shown {
-                    let total = progress.total.max(progress.seen);
-                    let _ = write!(io::stderr(), "\r{} of {total} records", progress.seen);
-                }
-            })
-            .await;
-            if shown {
-                let _ = writeln!(io::stderr());
-            }
-            let done = done?;
-            let took = clock::instant() - started;
-            writeln!(
-                out,
-                "{} tenant keys wrapped anew, {} of {} records sealed anew in {:.1} s",
-                done.tenant_keys,
-                done.records,
-                done.total,
-                took.as_secs_f64(),
-            )?;
-            if done.unopenable > 0 {
-                writeln!(
-                    out,
-                    "{} records cannot be opened; they are kept and marked as quarantined",
-                    done.unopenable
-                )?;
-            }
-        }
+        Command::Rewrap { batch } => rewrap(&keys, batch, out).await?,
         Command::Retire { key } => {
             rotation::retire(&keys, &key).await?;
             writeln!(
@@ -119,6 +90,38 @@ pub async fn run(
                 "key {key} is retired; it may leave the environment of every replica"
             )?;
         }
+    }
+    Ok(())
+}
+
+async fn rewrap(keys: &Keys, batch: u16, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    let (started, shown) = (clock::instant(), io::stderr().is_terminal());
+    let done = rewrap::rewrap(keys, batch, |progress| {
+        if shown {
+            let total = progress.total.max(progress.seen);
+            let _ = write!(io::stderr(), "\r{} of {total} records", progress.seen);
+        }
+    })
+    .await;
+    if shown {
+        let _ = writeln!(io::stderr());
+    }
+    let done = done?;
+    let took = clock::instant() - started;
+    writeln!(
+        out,
+        "{} tenant keys wrapped anew, {} of {} records sealed anew in {:.1} s",
+        done.tenant_keys,
+        done.records,
+        done.total,
+        took.as_secs_f64(),
+    )?;
+    if done.unopenable > 0 {
+        writeln!(
+            out,
+            "{} records cannot be opened; they are kept and marked as quarantined",
+            done.unopenable
+        )?;
     }
     Ok(())
 }

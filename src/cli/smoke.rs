@@ -149,29 +149,23 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
     Ok(())
 }
 
-/// One line per tool: its name and what each role may do with it.
-fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
+/// Each role that the pack names, guests and administrators.
+fn standings(pack: &Pack) -> Vec<(&str, EffectiveAccess)> {
     let mut roles: BTreeSet<&str> = roles_named_by(pack);
     roles.insert(GUEST);
-    let mut standings: Vec<(&str, EffectiveAccess)> = roles
+    let access = |roles, admin| EffectiveAccess { roles, admin };
+    let of_role = |role: &str| access(BTreeSet::from([role.to_owned()]), false);
+    let mut standings: Vec<_> = roles
         .into_iter()
-        .map(|role| {
-            (
-                role,
-                EffectiveAccess {
-                    roles: BTreeSet::from([role.to_owned()]),
-                    admin: false,
-                },
-            )
-        })
+        .map(|role| (role, of_role(role)))
         .collect();
-    standings.push((
-        "(admin)",
-        EffectiveAccess {
-            roles: BTreeSet::new(),
-            admin: true,
-        },
-    ));
+    standings.push(("(admin)", access(BTreeSet::new(), true)));
+    standings
+}
+
+/// One line per tool: its name and what each role may do with it.
+fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
+    let standings = standings(pack);
     let width = discovery
         .tools
         .iter()

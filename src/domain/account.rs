@@ -1,10 +1,13 @@
 //! Who may sign in: tenants, the issuers that vouch for their users, and API keys. These are the rows as the
 //! layers above see them; they hold no secret.
 
+mod frontend;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
+pub use self::frontend::{Frontend, FrontendHeaders, FrontendSettings};
 use super::{
     error::{Error, Result},
     ids::{AgentId, ApiKeyId, IssuerId, TenantId},
@@ -187,120 +190,4 @@ pub struct UserCredential {
     pub server: String,
     /// `active`, `rejected` by the server, or `quarantined`: it cannot be opened.
     pub state: String,
-}
-
-/// A frontend whose headers are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Frontend {
-    OpenWebui,
-    Librechat,
-}
-
-/// The header names that a key's settings give: those of a known frontend, with some replaced, or all by
-/// name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FrontendSettings {
-    pub preset: Option<Frontend>,
-    /// The header with the immutable id of the user.
-    pub user_id: Option<String>,
-    pub name: Option<String>,
-    pub email: Option<String>,
-    /// The header that becomes the claim `roles`.
-    pub roles: Option<String>,
-    pub locale: Option<String>,
-    /// The header with the frontend's own id of the conversation.
-    pub conversation: Option<String>,
-}
-
-impl FrontendSettings {
-    /// Whether nothing at all is said.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// `None` when no header names the user.
-    pub fn headers(self) -> Option<FrontendHeaders> {
-        let preset = self.preset.map(|preset| match preset {
-            Frontend::OpenWebui => FrontendHeaders::open_webui(),
-            Frontend::Librechat => FrontendHeaders::librechat(),
-        });
-        let user_id = self
-            .user_id
-            .or_else(|| preset.as_ref().map(|preset| preset.user_id.clone()))?;
-        let or = |said: Option<String>, of: fn(&FrontendHeaders) -> &Option<String>| {
-            said.or_else(|| preset.as_ref().and_then(|preset| of(preset).clone()))
-        };
-        Some(FrontendHeaders {
-            user_id,
-            name: or(self.name, |preset| &preset.name),
-            email: or(self.email, |preset| &preset.email),
-            roles: or(self.roles, |preset| &preset.roles),
-            locale: or(self.locale, |preset| &preset.locale),
-            conversation: or(self.conversation, |preset| &preset.conversation),
-        })
-    }
-}
-
-/// The request headers in which a frontend says who its user is. They count only together with the
-/// frontend's key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FrontendHeaders {
-    /// The immutable id of the user. A request without it is refused.
-    pub user_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub email: Option<String>,
-    /// Becomes the claim `roles`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub roles: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub locale: Option<String>,
-    /// The frontend's own id of the conversation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conversation: Option<String>,
-}
-
-impl FrontendHeaders {
-    /// What Open WebUI sends with `ENABLE_FORWARD_USER_INFO_HEADERS=true`.
-    pub fn open_webui() -> Self {
-        Self {
-            user_id: "X-OpenWebUI-User-Id".to_owned(),
-            name: Some("X-OpenWebUI-User-Name".to_owned()),
-            email: Some("X-OpenWebUI-User-Email".to_owned()),
-            roles: Some("X-OpenWebUI-User-Role".to_owned()),
-            locale: None,
-            conversation: Some("X-OpenWebUI-Chat-Id".to_owned()),
-        }
-    }
-
-    /// For LibreChat, whose `headers` of a custom endpoint fill these from `{{LIBRECHAT_USER_ID}}`,
-    /// `{{LIBRECHAT_USER_NAME}}`, `{{LIBRECHAT_USER_EMAIL}}`, `{{LIBRECHAT_USER_ROLE}}` and
-    /// `{{LIBRECHAT_BODY_CONVERSATIONID}}`.
-    pub fn librechat() -> Self {
-        Self {
-            user_id: "X-LibreChat-User-Id".to_owned(),
-            name: Some("X-LibreChat-User-Name".to_owned()),
-            email: Some("X-LibreChat-User-Email".to_owned()),
-            roles: Some("X-LibreChat-User-Role".to_owned()),
-            locale: None,
-            conversation: Some("X-LibreChat-Conversation-Id".to_owned()),
-        }
-    }
-
-    /// Every header that is named.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        let optional = [
-            &self.name,
-            &self.email,
-            &self.roles,
-            &self.locale,
-            &self.conversation,
-        ];
-        std::iter::once(self.user_id.as_str())
-            .chain(optional.into_iter().filter_map(Option::as_deref))
-    }
 }

@@ -9,110 +9,27 @@
 //!
 //! A request never goes back: what was sent is never sent again. Its arguments never change.
 
+mod approver;
+mod code;
 mod note;
-
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+mod state;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-pub use self::note::Note;
+pub use self::{
+    approver::Approver,
+    code::{code, parse_code},
+    note::Note,
+    state::State,
+};
 use super::{
     canonical::Hash,
-    error::Error,
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
-    pack::Pack,
     policy::ApprovalPolicy,
-    principal::{Principal, tool_accesses},
+    principal::Principal,
     session::SessionEnd,
 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    Pending,
-    Approved,
-    /// It is being sent, or has been and is not answered yet.
-    Executing,
-    Succeeded,
-    Failed,
-    /// It was sent, or may have been, and nobody knows what came of it. Never repeated.
-    OutcomeUnknown,
-    Rejected,
-    Expired,
-    Cancelled,
-    /// Approved, but what was approved is not what would run now.
-    Revoked,
-    /// Approved, but it could not be executed in time.
-    Lapsed,
-}
-
-impl State {
-    pub const ALL: [Self; 11] = [
-        Self::Pending,
-        Self::Approved,
-        Self::Executing,
-        Self::Succeeded,
-        Self::Failed,
-        Self::OutcomeUnknown,
-        Self::Rejected,
-        Self::Expired,
-        Self::Cancelled,
-        Self::Revoked,
-        Self::Lapsed,
-    ];
-
-    /// As the row says it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Executing => "executing",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::OutcomeUnknown => "outcome_unknown",
-            Self::Rejected => "rejected",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-            Self::Revoked => "revoked",
-            Self::Lapsed => "lapsed",
-        }
-    }
-
-    /// Back from [`State::as_str`].
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
-    }
-
-    /// The one list of what may follow what.
-    pub fn can_become(self, next: Self) -> bool {
-        match self {
-            Self::Pending => {
-                matches!(
-                    next,
-                    Self::Approved
-                        | Self::Rejected
-                        | Self::Expired
-                        | Self::Cancelled
-                        | Self::Revoked
-                )
-            }
-            Self::Approved => matches!(next, Self::Executing | Self::Revoked | Self::Lapsed),
-            Self::Executing => {
-                matches!(next, Self::Succeeded | Self::Failed | Self::OutcomeUnknown)
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether anything may still happen.
-    pub fn is_open(self) -> bool {
-        Self::ALL.into_iter().any(|next| self.can_become(next))
-    }
-}
 
 /// A request for consent, as it is kept. Its arguments lie sealed beside it.
 #[derive(Clone, Debug)]
@@ -260,109 +177,6 @@ pub struct Recorded {
     pub by: UserId,
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-}
-
-/// The right to decide requests: the user, and the roles at each agent. [`Principal::approver`] is the only
-/// way to get one, so its holder has an approver role now.
-#[derive(Clone, Debug)]
-pub struct Approver {
-    tenant: TenantId,
-    user: UserId,
-    roles: BTreeMap<AgentId, BTreeSet<String>>,
-}
-
-impl Principal {
-    /// The power to decide, by today's packs and the claims that were verified just now. Being one of
-    /// `adminUsers` is not enough: a pack that wants them to decide gives them the role.
-    pub fn approver(&self, packs: &[Arc<Pack>]) -> Result<Approver, Error> {
-        let mut roles = BTreeMap::new();
-        for pack in packs.iter().filter(|_| self.authenticated) {
-            let standing = self.standing(pack);
-            let named = tool_accesses(pack)
-                .flat_map(|access| &access.approval)
-                .flat_map(|policy| &policy.approvers);
-            let held: BTreeSet<String> = named
-                .filter(|role| standing.roles.contains(*role))
-                .cloned()
-                .collect();
-            if !held.is_empty() {
-                roles.insert(pack.id().clone(), held);
-            }
-        }
-        if roles.is_empty() {
-            return Err(Error::Forbidden(
-                "you hold none of the roles that may decide".to_owned(),
-            ));
-        }
-        Ok(Approver {
-            tenant: self.tenant,
-            user: self.user.clone(),
-            roles,
-        })
-    }
-}
-
-impl Approver {
-    pub fn tenant(&self) -> TenantId {
-        self.tenant
-    }
-
-    pub fn user(&self) -> &UserId {
-        &self.user
-    }
-
-    /// Whether one of their roles is among those that decide about this request.
-    pub fn holds_role_for(&self, approval: &Approval) -> bool {
-        let held = self.roles.get(&approval.agent);
-        held.is_some_and(|held| {
-            approval
-                .consent
-                .approvers
-                .iter()
-                .any(|role| held.contains(role))
-        })
-    }
-
-    /// Whether they may decide it. Nobody decides their own where the policy says so, admins included.
-    pub fn may_decide(&self, approval: &Approval) -> bool {
-        let own = self.user == *approval.requester();
-        self.tenant == approval.tenant
-            && self.holds_role_for(approval)
-            && (!own || approval.consent.self_approval)
-    }
-
-    /// Every (agent, role), as two columns.
-    pub fn columns(&self) -> (Vec<String>, Vec<String>) {
-        let pairs = self
-            .roles
-            .iter()
-            .flat_map(|(agent, roles)| roles.iter().map(move |role| (agent, role)));
-        pairs
-            .map(|(agent, role)| (agent.to_string(), role.clone()))
-            .unzip()
-    }
-}
-
-/// Digits and letters without those that people mistake for one another.
-const ALPHABET: &[u8; 30] = b"23456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of a code at first; longer ones come when those are taken.
-const SHORTEST: usize = 4;
-const LONGEST: usize = 8;
-
-/// A random code for the `attempt`th try, from 0.
-pub fn code(attempt: usize) -> String {
-    let length = (SHORTEST + attempt / 2).min(LONGEST);
-    (0..length)
-        .map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())]))
-        .collect()
-}
-
-/// A code as somebody typed it; `None` when it cannot be one.
-pub fn parse_code(text: &str) -> Option<String> {
-    let code = text.trim().trim_start_matches('#').to_ascii_uppercase();
-    let fits = (SHORTEST..=LONGEST).contains(&code.len())
-        && code.bytes().all(|byte| ALPHABET.contains(&byte));
-    fits.then_some(code)
 }
 
 #[cfg(test)]

@@ -2,15 +2,15 @@
 //! by byte with what runs. Text that two readers could understand differently (I-JSON, RFC 7493) has none:
 //! [`ambiguity`] finds it in the text, because a parsed value no longer shows it.
 
-use std::{collections::HashSet, fmt};
+mod distinct;
+mod hex;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
-};
+use serde::de::DeserializeSeed;
 use serde_json::{Value, value::RawValue};
 use sha2::{Digest, Sha256};
 
+use self::distinct::Distinct;
+pub use self::hex::{Hex, hash_of_row, parse_hash};
 use super::tool::Tool;
 
 pub type Hash = [u8; 32];
@@ -130,105 +130,6 @@ fn is_interoperable(number: &str) -> bool {
             || digits
                 .bytes()
                 .all(|byte| matches!(byte, b'-' | b'.' | b'0')))
-}
-
-/// Reads a value and keeps nothing of it; fails where a member appears twice.
-struct Distinct;
-
-impl<'de> DeserializeSeed<'de> for Distinct {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Distinct {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut seen = HashSet::new();
-        while let Some(name) = map.next_key::<String>()? {
-            map.next_value_seed(Distinct)?;
-            if let Some(twice) = seen.replace(name) {
-                let name: String = twice.chars().take(60).collect();
-                return Err(A::Error::custom(format!(
-                    "the member {name:?} appears twice in one object"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Distinct)?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-}
-
-/// A hash as 64 hex digits, in either case.
-pub fn parse_hash(text: &str) -> Option<Hash> {
-    hex::decode(text.trim()).ok()?.try_into().ok()
-}
-
-/// Only for rows, which hold what [`hash`] made.
-pub fn hash_of_row(bytes: Vec<u8>) -> Result<Hash, String> {
-    bytes
-        .try_into()
-        .map_err(|_| "a hash of another length".to_owned())
-}
-
-/// For serde: a hash as hex.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hex(pub Hash);
-
-impl fmt::Display for Hex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
-
-impl serde::Serialize for Hex {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hex {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_hash(&text)
-            .map(Self)
-            .ok_or_else(|| D::Error::custom("must be 64 hex digits"))
-    }
 }
 
 #[cfg(test)]

@@ -1,22 +1,17 @@
 //! The only place that reads the environment. Everything else is handed a [`Config`] or an
 //! [`Environment`], so that a test can pass its own.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
-    str::FromStr,
-    time::Duration,
-};
+mod parsing;
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 
-use super::{
-    retention::{Days, MAX_DAYS},
-    ring::KeyRing,
-    secret::Secret,
-    sign_in::SignInProvider,
+use self::parsing::{
+    address, approval_url, days, grants, is_json, is_on, key_ring, limit, list, networks, number,
+    one_key, operator_token, path, public_url, seconds, secret, sign_in, switch, text,
 };
+use super::{retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider};
 
 /// A snapshot of the process environment, for `${NAME}` in packs. Values may be secret: no `Debug`.
 #[derive(Clone, Default)]
@@ -259,176 +254,4 @@ impl Environment {
             .filter(|value| !value.is_empty())
             .unwrap_or(default)
     }
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
-fn text(value: &str) -> Result<String, String> {
-    Ok(value.to_owned())
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
-fn path(value: &str) -> Result<PathBuf, String> {
-    Ok(value.into())
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
-fn secret(value: &str) -> Result<Option<Secret>, String> {
-    Ok((!value.trim().is_empty()).then(|| Secret::new(value)))
-}
-
-/// Texts with commas between them.
-#[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
-fn list(value: &str) -> Result<Vec<String>, String> {
-    let items = value.split(',').map(str::trim);
-    Ok(items
-        .filter(|item| !item.is_empty())
-        .map(str::to_owned)
-        .collect())
-}
-
-/// Networks or single addresses with commas between them.
-fn networks(value: &str) -> Result<Vec<IpNet>, String> {
-    let network = |text: String| {
-        let net = text
-            .parse()
-            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        net.map_err(|_| format!("{text:?} is not a network such as 10.0.0.0/8"))
-    };
-    list(value)?.into_iter().map(network).collect()
-}
-
-/// Providers as JSON, or none.
-fn sign_in(value: &str) -> Result<Vec<SignInProvider>, String> {
-    if value.is_empty() {
-        return Ok(Vec::new());
-    }
-    SignInProvider::parse_all(value)
-}
-
-/// Variables, each with the host that it may be sent to.
-fn grants(value: &str) -> Result<Vec<String>, String> {
-    let grants = list(value)?;
-    for grant in &grants {
-        let parts = grant.split_once('@');
-        if !parts.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty()) {
-            return Err(format!(
-                "{grant:?} names no host; write `NAME@host`, or `NAME@*` to let any server of the registry have it"
-            ));
-        }
-    }
-    Ok(grants)
-}
-
-fn address(value: &str) -> Result<SocketAddr, String> {
-    value
-        .parse()
-        .map_err(|_| format!("{value:?} is not an address and port such as 127.0.0.1:8080"))
-}
-
-/// A whole number above zero.
-fn number<T: FromStr + PartialOrd + From<u8>>(value: &str) -> Result<T, String> {
-    let number: T = value
-        .parse()
-        .map_err(|_| format!("{value:?} is not a whole number above 0"))?;
-    if number < T::from(1) {
-        return Err("must be a whole number above 0".to_owned());
-    }
-    Ok(number)
-}
-
-/// A whole number above zero, or none.
-fn limit(value: &str) -> Result<Option<i64>, String> {
-    (!value.is_empty()).then(|| number(value)).transpose()
-}
-
-/// A number of days, or none.
-fn days(value: &str) -> Result<Option<i32>, String> {
-    if value.is_empty() || value == "unlimited" {
-        return Ok(None);
-    }
-    let days = value
-        .parse()
-        .ok()
-        .filter(|days| (1..=MAX_DAYS).contains(days));
-    days.map(Some).ok_or_else(|| {
-        format!("{value:?} is neither a number of days from 1 to {MAX_DAYS} nor `unlimited`")
-    })
-}
-
-fn seconds(value: &str) -> Result<Duration, String> {
-    number(value).map(Duration::from_secs)
-}
-
-fn is_on(value: &str) -> Result<bool, String> {
-    match value {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        other => Err(format!("{other:?} is neither `on` nor `off`")),
-    }
-}
-
-fn is_json(value: &str) -> Result<bool, String> {
-    match value {
-        "text" => Ok(false),
-        "json" => Ok(true),
-        other => Err(format!("{other:?} is neither `text` nor `json`")),
-    }
-}
-
-fn switch(value: &str) -> Result<bool, String> {
-    match value {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        other => Err(format!("{other:?} is neither `true` nor `false`")),
-    }
-}
-
-fn one_key(value: &str) -> Result<Option<KeyRing>, String> {
-    let value = value.trim();
-    (!value.is_empty())
-        .then(|| KeyRing::parse_one(value))
-        .transpose()
-}
-
-fn key_ring(value: &str) -> Result<Option<KeyRing>, String> {
-    let value = value.trim();
-    (!value.is_empty())
-        .then(|| KeyRing::parse(value))
-        .transpose()
-}
-
-/// What the operator is known by. The error never repeats it.
-fn operator_token(value: &str) -> Result<Option<Secret>, String> {
-    if value.is_empty() {
-        return Ok(None);
-    }
-    if value.len() < OPERATOR_LEAST || !value.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!(
-            "must be at least {OPERATOR_LEAST} visible ASCII characters (`openssl rand -hex 32` makes them)"
-        ));
-    }
-    Ok(Some(Secret::new(value)))
-}
-
-/// An address without a path of its own, or nothing.
-fn public_url(value: &str) -> Result<String, String> {
-    let usable = |url: url::Url| is_http(&url) && url.query().is_none();
-    if value.is_empty() || url::Url::parse(value).is_ok_and(usable) {
-        return Ok(value.to_owned());
-    }
-    Err("write an address such as https://chat.example.org".to_owned())
-}
-
-/// An address with a place for the id, or nothing.
-fn approval_url(value: &str) -> Result<String, String> {
-    let filled = value.replace("{id}", "id");
-    let usable = value.contains("{id}") && url::Url::parse(&filled).is_ok_and(|url| is_http(&url));
-    if value.is_empty() || usable {
-        return Ok(value.to_owned());
-    }
-    Err("write an address such as https://chat.example.org/approvals/{id}".to_owned())
-}
-
-fn is_http(url: &url::Url) -> bool {
-    matches!(url.scheme(), "http" | "https")
 }

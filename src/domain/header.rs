@@ -1,24 +1,26 @@
 //! Headers that a pack, a user or the registry may name and fill. Some headers belong to the transport and
 //! can never be set. No value ends its header or starts another one.
 
+/// Headers that the program sets itself.
+const RESERVED: &[&str] = &[
+    "host",
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "upgrade",
+    "te",
+    "trailer",
+    "expect",
+    "accept",
+    "accept-encoding",
+    "last-event-id",
+];
+
 /// Checks the name of a header that a pack or the registry may set.
 pub fn check_name(name: &str) -> Result<(), String> {
-    const RESERVED: &[&str] = &[
-        "host",
-        "content-length",
-        "content-type",
-        "content-encoding",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "upgrade",
-        "te",
-        "trailer",
-        "expect",
-        "accept",
-        "accept-encoding",
-        "last-event-id",
-    ];
     if !is_name(name) {
         return Err(format!(
             "{name:?} is not the name of a header; use letters, digits and `-`"

@@ -70,86 +70,105 @@ pub fn guarded(access: Option<ToolAccess>) -> ToolAccess {
 
 /// What the server offers.
 pub fn tools() -> Vec<Arc<Tool>> {
-    let text = |about: &str| json!({ "type": "string", "description": about });
-    let mode = text(
-        "sync: wait for the result (the default). async_poll: ask for it later. async_callback: you are told when it ends.",
-    );
-    let session = text("The session's id.");
-    let (read, change) = (
-        json!({ "readOnlyHint": true }),
-        json!({ "readOnlyHint": false, "destructiveHint": false }),
-    );
-    let object = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
-    let start = object(
-        json!({
-            "agent_name": text("The agent's name, as in list_agent_blueprints."),
-            "prompt": text("What the agent is to do."),
-            "params": { "type": "object", "description": "The parameters that the agent takes." },
-            "mode": mode,
-        }),
-        &["agent_name"],
-    );
-    let resume = object(
-        json!({ "session_id": session, "prompt": text("What to say to the agent next."), "mode": mode }),
-        &["session_id", "prompt"],
-    );
-    let one = object(json!({ "session_id": session }), &["session_id"]);
-    let none = object(json!({}), &[]);
+    let schemas = InputSchemas::new();
+    let read = json!({ "readOnlyHint": true });
+    let change = json!({ "readOnlyHint": false, "destructiveHint": false });
     [
         (
             "list_agent_blueprints",
             "The agents that can be started, with the parameters that they take.",
-            &none,
+            &schemas.none,
             &read,
         ),
         (
             "list_agent_sessions",
             "The sessions that this one has started, with their status.",
-            &none,
+            &schemas.none,
             &read,
         ),
         (
             "start_agent_session",
             "Starts an agent in a session of its own.",
-            &start,
+            &schemas.start,
             &change,
         ),
         (
             "resume_agent_session",
             "Goes on with a session that this one has started.",
-            &resume,
+            &schemas.resume,
             &change,
         ),
         (
             "get_agent_session_status",
             "How a session is doing.",
-            &one,
+            &schemas.session,
             &read,
         ),
         (
             "get_agent_session_result",
             "What a session came to, once it is finished.",
-            &one,
+            &schemas.session,
             &read,
         ),
         (
             DELETE_ALL,
             "Deletes every session that this one has started, and theirs, finished or not.",
-            &none,
+            &schemas.none,
             &json!({ "readOnlyHint": false, "destructiveHint": true }),
         ),
     ]
     .map(|(name, description, schema, annotations)| {
-        Arc::new(Tool {
-            name: name.to_owned(),
-            title: None,
-            description: description.to_owned(),
-            input_schema: to_raw_value(schema).expect("JSON can be written"),
-            output_schema: None,
-            annotations: Some(to_raw_value(annotations).expect("JSON can be written")),
-        })
+        Arc::new(tool(name, description, schema, annotations))
     })
     .into()
+}
+
+fn tool(name: &str, description: &str, schema: &Value, annotations: &Value) -> Tool {
+    Tool {
+        name: name.to_owned(),
+        title: None,
+        description: description.to_owned(),
+        input_schema: to_raw_value(schema).expect("JSON can be written"),
+        output_schema: None,
+        annotations: Some(to_raw_value(annotations).expect("JSON can be written")),
+    }
+}
+
+/// The JSON Schemas of the arguments.
+struct InputSchemas {
+    none: Value,
+    /// Of a tool that takes the id of a session.
+    session: Value,
+    start: Value,
+    resume: Value,
+}
+
+impl InputSchemas {
+    fn new() -> Self {
+        let text = |about: &str| json!({ "type": "string", "description": about });
+        let mode = text(
+            "sync: wait for the result (the default). async_poll: ask for it later. async_callback: you are told when it ends.",
+        );
+        let session = text("The session's id.");
+        let object = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+        Self {
+            none: object(json!({}), &[]),
+            session: object(json!({ "session_id": session }), &["session_id"]),
+            start: object(
+                json!({
+                    "agent_name": text("The agent's name, as in list_agent_blueprints."),
+                    "prompt": text("What the agent is to do."),
+                    "params": { "type": "object", "description": "The parameters that the agent takes." },
+                    "mode": mode,
+                }),
+                &["agent_name"],
+            ),
+            resume: object(
+                json!({ "session_id": session, "prompt": text("What to say to the agent next."), "mode": mode }),
+                &["session_id", "prompt"],
+            ),
+        }
+    }
 }
 
 /// At most [`MAX_RESULT`] characters of a result.

@@ -3,12 +3,14 @@
 //!
 //! What no rule covers is denied.
 
+mod denial;
 mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+pub use self::denial::Denial;
 use super::server::ServerSpec;
 
 /// A tool name in which `*` stands for any characters, none included.
@@ -125,60 +127,6 @@ impl<'a> Allowed<'a> {
     /// Whether an approval policy names the tool and the principal's own role satisfied it.
     pub fn is_self_approved(&self) -> bool {
         self.self_approved
-    }
-}
-
-/// Why a tool is denied. `explain` shows it to people; the model never hears of denied tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Denial {
-    /// The server's `tools` list does not name it.
-    NotInAllowlist,
-    /// The server has no `toolAccess`.
-    NoToolAccess,
-    /// Other roles have it, none of the principal's.
-    RoleLacksTool,
-    /// No role lists it and `default` is not `all`.
-    NoRoleListsTool,
-    /// Legacy access: not public, and the principal is no admin.
-    NotPublic,
-    /// Allowed, but the server is personal and the user has no credential for it.
-    NoCredential,
-    /// Allowed, but the user's credential was refused by the server or cannot be opened.
-    CredentialNeedsAttention,
-    /// A name in an approval policy fits no tool and is close to the name of this one.
-    ApprovalNameMisspelt,
-}
-
-impl Denial {
-    /// What to check, for a pack author.
-    pub fn remedy(self) -> &'static str {
-        match self {
-            Self::NotInAllowlist => {
-                "the server's `tools` list does not name it, or its tools are not loaded; add it there"
-            }
-            Self::NoToolAccess => {
-                "the server has no `toolAccess`; `toolAccess: { default: public }` opens it to everyone"
-            }
-            Self::RoleLacksTool => {
-                "it is listed for other roles only; add it under one of the user's roles in `toolAccess.roles`"
-            }
-            Self::NoRoleListsTool => {
-                "no role lists it; add it under a role in `toolAccess.roles`, or set `toolAccess.default: all`"
-            }
-            Self::NoCredential => {
-                "the user has not connected this personal server; `/connect` does it"
-            }
-            Self::CredentialNeedsAttention => {
-                "the user's credential is not accepted any more or cannot be opened; `/connect` enters it again"
-            }
-            Self::ApprovalNameMisspelt => {
-                "a name in `toolAccess.approval` fits no tool and is close to the name of this one; correct the name there"
-            }
-            Self::NotPublic => {
-                "it is not in `toolAccess.public` and the user is not in `adminUsers`"
-            }
-        }
     }
 }
 

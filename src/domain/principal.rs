@@ -1,6 +1,9 @@
 //! Who is asking: a tenant, an immutable user id, verified claims and a locale. What that means to one
 //! pack (roles, admin) is a [`EffectiveAccess`], computed here from the claims the pack names.
 
+mod roles;
+mod scopes;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +11,10 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+pub use self::{
+    roles::{claims_named_by, parse_roles, roles_named_by},
+    scopes::{Scope, Scopes},
+};
 use super::{
     audit,
     error::Error,
@@ -126,69 +133,6 @@ impl Principal {
     }
 }
 
-/// What a credential may be used for. A credential without any scope opens nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scopes {
-    chat: bool,
-    admin: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Talk to agents.
-    Chat,
-    /// Manage the tenant.
-    Admin,
-}
-
-impl Scope {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl Scopes {
-    pub fn of(scopes: impl IntoIterator<Item = Scope>) -> Self {
-        scopes
-            .into_iter()
-            .fold(Self::default(), |held, scope| match scope {
-                Scope::Chat => Self { chat: true, ..held },
-                Scope::Admin => Self {
-                    admin: true,
-                    ..held
-                },
-            })
-    }
-
-    /// From their names; the error says which name is none.
-    pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self, String> {
-        let parsed = names.iter().map(|name| match name.as_ref() {
-            "chat" => Ok(Scope::Chat),
-            "admin" => Ok(Scope::Admin),
-            other => Err(format!("{other:?} is no scope: use `chat` or `admin`")),
-        });
-        parsed.collect::<Result<Vec<_>, _>>().map(Self::of)
-    }
-
-    pub fn has(self, scope: Scope) -> bool {
-        match scope {
-            Scope::Chat => self.chat,
-            Scope::Admin => self.admin,
-        }
-    }
-
-    pub fn names(self) -> Vec<&'static str> {
-        [Scope::Chat, Scope::Admin]
-            .into_iter()
-            .filter(|scope| self.has(*scope))
-            .map(Scope::as_str)
-            .collect()
-    }
-}
-
 /// The right to manage a tenant. Holding one proves the check: [`Principal::admin`] is the only way to get
 /// one.
 #[derive(Clone, Debug)]
@@ -274,89 +218,4 @@ pub(super) fn tool_accesses(pack: &Pack) -> impl Iterator<Item = &ToolAccess> {
         .iter()
         .map(|reference| &reference.tool_access);
     own.chain(references).flatten()
-}
-
-/// Claims that say who somebody is, and which session they came with.
-const ALWAYS_KEPT: [&str; 8] = [
-    "iss",
-    "sub",
-    "iat",
-    "exp",
-    "name",
-    "given_name",
-    "preferred_username",
-    "email_verified",
-];
-
-/// The claims that are kept of a credential: those that packs name, and those that are always needed.
-pub fn claims_named_by<'a>(packs: impl IntoIterator<Item = &'a Pack>) -> BTreeSet<String> {
-    let mut named: BTreeSet<String> = ALWAYS_KEPT.into_iter().map(str::to_owned).collect();
-    for pack in packs {
-        let auth = &pack.flows.authentication;
-        named.insert(auth.user_id_attribute.clone());
-        named.extend(auth.roles_attribute.clone());
-    }
-    named
-}
-
-/// Every role that a pack mentions: in `toolAccess.roles`, as an approver, or as the default role.
-pub fn roles_named_by(pack: &Pack) -> BTreeSet<&str> {
-    let mut named: BTreeSet<&str> = pack
-        .flows
-        .authentication
-        .default_role
-        .iter()
-        .map(String::as_str)
-        .collect();
-    for access in tool_accesses(pack) {
-        named.extend(
-            access
-                .roles
-                .iter()
-                .flat_map(|roles| roles.keys())
-                .map(String::as_str),
-        );
-        named.extend(
-            access
-                .approval
-                .iter()
-                .flat_map(|policy| &policy.approvers)
-                .map(String::as_str),
-        );
-    }
-    named
-}
-
-/// The roles in a claim: a JSON array as it is; a string that starts with `[` is a JSON array (malformed:
-/// no roles, with a warning), any other string is CSV. Items are trimmed, blanks dropped, case kept.
-pub fn parse_roles(claim: &Value) -> Vec<String> {
-    let items: Vec<String> = match claim {
-        Value::Array(items) => items
-            .iter()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect(),
-        Value::String(text) if text.trim_start().starts_with('[') => {
-            match serde_json::from_str::<Vec<Value>>(text) {
-                Ok(items) => items
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .map(str::to_owned)
-                    .collect(),
-                Err(_) => {
-                    tracing::warn!(
-                        "the roles claim starts with `[` and is not a JSON array; treated as no roles"
-                    );
-                    Vec::new()
-                }
-            }
-        }
-        Value::String(text) => text.split(',').map(str::to_owned).collect(),
-        _ => Vec::new(),
-    };
-    items
-        .into_iter()
-        .map(|role| role.trim().to_owned())
-        .filter(|role| !role.is_empty())
-        .collect()
 }

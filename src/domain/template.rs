@@ -6,11 +6,15 @@
 //! pieces, and whoever resolves decides what a missing reference means.
 
 pub mod address;
+mod parsing;
+mod source;
 
 use std::{collections::BTreeSet, fmt};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
+pub use self::source::Source;
+use self::{parsing::reference, source::sourced};
 use super::secret::Secret;
 
 /// Parsed text. Equal templates have equal effects.
@@ -32,72 +36,6 @@ enum Piece {
 pub struct Reference {
     pub source: Source,
     pub key: String,
-}
-
-/// Where a referenced value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// The environment of the process: `${NAME}` in a native pack.
-    Env,
-    /// A field that a user of a personal server fills in: `{name}` in a header of the pack.
-    User,
-    /// What a run was started with, visible to the model.
-    Params,
-    /// The same, invisible to the model.
-    Scope,
-    /// What the program knows of a run: `session_id`, `run_id`.
-    Runtime,
-    /// What only the process that works on the run knows: `orchestrator_mcp_url`.
-    Runner,
-    /// A file that the operator gave.
-    File,
-}
-
-impl Source {
-    const ALL: [Self; 7] = [
-        Self::Env,
-        Self::User,
-        Self::Params,
-        Self::Scope,
-        Self::Runtime,
-        Self::Runner,
-        Self::File,
-    ];
-
-    /// The name in a reference, before the dot.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Env => "env",
-            Self::User => "user",
-            Self::Params => "params",
-            Self::Scope => "scope",
-            Self::Runtime => "runtime",
-            Self::Runner => "runner",
-            Self::File => "file",
-        }
-    }
-
-    /// The keys of a source that has a fixed set of them.
-    fn keys(self) -> Option<&'static [&'static str]> {
-        match self {
-            Self::Runtime => Some(&["session_id", "run_id"]),
-            Self::Runner => Some(&["orchestrator_mcp_url"]),
-            _ => None,
-        }
-    }
-
-    /// Whether the values exist only within a run and differ from run to run.
-    pub fn is_of_run(self) -> bool {
-        matches!(
-            self,
-            Self::Params | Self::Scope | Self::Runtime | Self::Runner
-        )
-    }
-
-    /// Whether text with a value from here must not be shown.
-    pub fn is_sensitive(self) -> bool {
-        matches!(self, Self::Env | Self::User | Self::Scope | Self::File)
-    }
 }
 
 /// What a missing value means for the text that refers to it.
@@ -160,77 +98,6 @@ impl Template {
     /// literal `${`.
     pub fn parse_sourced(text: &str, sources: &[Source]) -> Result<Self, TemplateError> {
         Self::parse_with(text, |name| sourced(name, sources))
-    }
-
-    fn parse_with(
-        text: &str,
-        reference: impl Fn(&str) -> Result<Reference, TemplateError>,
-    ) -> Result<Self, TemplateError> {
-        let mut pieces = Vec::new();
-        let mut literal = String::new();
-        let mut rest = text;
-        while let Some(at) = rest.find('$') {
-            literal.push_str(&rest[..at]);
-            rest = &rest[at..];
-            if let Some(after) = rest.strip_prefix("$${") {
-                literal.push_str("${");
-                rest = after;
-            } else if let Some(after) = rest.strip_prefix("${") {
-                let (name, after) = after.split_once('}').ok_or(TemplateError::Unclosed)?;
-                if !literal.is_empty() {
-                    pieces.push(Piece::Literal(std::mem::take(&mut literal)));
-                }
-                pieces.push(Piece::Reference(reference(name)?));
-                rest = after;
-            } else {
-                literal.push('$');
-                rest = &rest[1..];
-            }
-        }
-        literal.push_str(rest);
-        if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal));
-        }
-        Ok(Self { pieces })
-    }
-
-    /// Parses the spelling of a personal server's headers: `{value}` is what the user entered in the field
-    /// `own`, `{name}` what they entered in another, `{base64(user:token)}` the base64 of two with a colon
-    /// between them, and everything else itself.
-    pub fn parse_user(text: &str, own: &str) -> Result<Self, TemplateError> {
-        let field = |name: &str| match name.trim() {
-            "value" => Ok(Reference {
-                source: Source::User,
-                key: own.to_owned(),
-            }),
-            name if is_variable_name(name) => Ok(Reference {
-                source: Source::User,
-                key: name.to_owned(),
-            }),
-            _ => Err(TemplateError::BadField),
-        };
-        let mut pieces = Vec::new();
-        let mut rest = text;
-        while let Some((literal, after)) = rest.split_once('{') {
-            if !literal.is_empty() {
-                pieces.push(Piece::Literal(literal.to_owned()));
-            }
-            let (inner, after) = after.split_once('}').ok_or(TemplateError::UnclosedField)?;
-            let encoded = inner
-                .strip_prefix("base64(")
-                .and_then(|inner| inner.strip_suffix(')'));
-            pieces.push(match encoded {
-                Some(names) => {
-                    Piece::Base64(names.split(':').map(field).collect::<Result<_, _>>()?)
-                }
-                None => Piece::Reference(field(inner)?),
-            });
-            rest = after;
-        }
-        if !rest.is_empty() {
-            pieces.push(Piece::Literal(rest.to_owned()));
-        }
-        Ok(Self { pieces })
     }
 
     /// Replaces every reference by what `value` says, which is taken literally. The error names every
@@ -307,82 +174,6 @@ impl Template {
             Piece::Base64(references) => references,
             Piece::Literal(_) => &[],
         })
-    }
-}
-
-/// `NAME`. A dotted name belongs to a source that is not there yet, which deserves its own sentence.
-fn reference(name: &str) -> Result<Reference, TemplateError> {
-    if is_variable_name(name) {
-        return Ok(Reference {
-            source: Source::Env,
-            key: name.to_owned(),
-        });
-    }
-    let dotted = name.contains('.') && name.split('.').all(is_variable_name);
-    if dotted {
-        return Err(TemplateError::UnknownSource(
-            name.chars().take(40).collect(),
-        ));
-    }
-    // The rest may be the secret itself.
-    let end = name
-        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.')
-        .unwrap_or(name.len());
-    let shown: String = name[..end].chars().take(40).collect();
-    Err(TemplateError::BadName(if shown.len() < name.len() {
-        shown + "…"
-    } else {
-        shown
-    }))
-}
-
-/// `source.key`, where the source is one of these.
-fn sourced(name: &str, sources: &[Source]) -> Result<Reference, TemplateError> {
-    let shown = || name.chars().take(40).collect::<String>();
-    let names = |of: &[Source]| {
-        of.iter()
-            .map(|source| source.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let Some((source, key)) = name.split_once('.') else {
-        return Err(if is_variable_name(name) {
-            TemplateError::NoSource(shown())
-        } else {
-            TemplateError::BadName(shown())
-        });
-    };
-    let Some(source) = Source::ALL
-        .into_iter()
-        .find(|known| known.as_str() == source)
-    else {
-        return Err(TemplateError::StrangeSource(
-            source.chars().take(40).collect(),
-            names(sources),
-        ));
-    };
-    if !sources.contains(&source) {
-        return Err(TemplateError::Elsewhere(shown(), names(sources)));
-    }
-    let is_key = |key: &str| {
-        (1..=128).contains(&key.len())
-            && key
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
-    };
-    if !is_key(key) || (source == Source::Env && !is_variable_name(key)) {
-        return Err(TemplateError::BadName(shown()));
-    }
-    match source.keys() {
-        Some(keys) if !keys.contains(&key) => Err(TemplateError::StrangeKey(
-            source.as_str(),
-            key.to_owned(),
-            keys.join(", "),
-        )),
-        _ => Ok(Reference {
-            source,
-            key: key.to_owned(),
-        }),
     }
 }
 

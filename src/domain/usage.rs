@@ -38,6 +38,10 @@ pub struct DayLine {
 }
 
 /// Such as `2026-01-31`.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn write_day<S: Serializer>(day: &Date, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(day)
 }

@@ -110,7 +110,7 @@ impl Body {
             };
             let frame = frame.map_err(|error| ErrorKind::Broken {
                 host: self.host.clone(),
-                cause: super::cause_of(&error.without_url()),
+                cause: super::explanation::cause_of(&error.without_url()),
             });
             match frame.map(http_body::Frame::into_data) {
                 Err(error) => return Poll::Ready(Some(Err(error))),

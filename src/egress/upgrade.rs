@@ -1,7 +1,7 @@
 //! Opens a WebSocket (RFC 6455). Its handshake is a request of the guarded client, so the same checks,
 //! resolver, redirects and time limits hold. The caller must limit the messages that come over the socket.
 
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 use url::Url;
 
@@ -33,24 +33,7 @@ impl Egress {
         let key = generate_key();
         as_http(&mut request.url);
         clean(&mut request.headers);
-        for (name, value) in [
-            (header::CONNECTION, HeaderValue::from_static("Upgrade")),
-            (header::UPGRADE, HeaderValue::from_static("websocket")),
-            (
-                header::SEC_WEBSOCKET_VERSION,
-                HeaderValue::from_static("13"),
-            ),
-            (
-                header::SEC_WEBSOCKET_PROTOCOL,
-                HeaderValue::from_static(protocol),
-            ),
-            (
-                header::SEC_WEBSOCKET_KEY,
-                HeaderValue::from_str(&key).expect("Base64 is ASCII"),
-            ),
-        ] {
-            request.headers.insert(name, value);
-        }
+        request.headers.extend(handshake_headers(&key, protocol));
         let (url, answer) = self.wait(&mut timeouts, request).await?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return read(url, answer, timeouts, max)
@@ -83,9 +66,28 @@ impl Egress {
         let socket = answer
             .upgrade()
             .await
-            .map_err(|error| broken(&super::cause_of(&error.without_url())))?;
+            .map_err(|error| broken(&super::explanation::cause_of(&error.without_url())))?;
         Ok(Handshake::Open(socket))
     }
+}
+
+fn handshake_headers(key: &str, protocol: &'static str) -> [(HeaderName, HeaderValue); 5] {
+    [
+        (header::CONNECTION, HeaderValue::from_static("Upgrade")),
+        (header::UPGRADE, HeaderValue::from_static("websocket")),
+        (
+            header::SEC_WEBSOCKET_VERSION,
+            HeaderValue::from_static("13"),
+        ),
+        (
+            header::SEC_WEBSOCKET_PROTOCOL,
+            HeaderValue::from_static(protocol),
+        ),
+        (
+            header::SEC_WEBSOCKET_KEY,
+            HeaderValue::from_str(key).expect("Base64 is ASCII"),
+        ),
+    ]
 }
 
 fn as_http(url: &mut Url) {

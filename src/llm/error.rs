@@ -3,13 +3,12 @@
 //! A provider's own words are shown only as one short, cleaned `message_in_body`; they never carry the key, and the raw
 //! body, the prompt and addresses stay out.
 
+mod refusal;
+
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
-use serde_json::Value;
-use time::{OffsetDateTime, format_description::well_known::Rfc2822};
-
-use crate::domain::{clock::Clock, secret::Secret};
+pub(super) use self::refusal::refusal_error;
+use crate::domain::secret::Secret;
 
 /// The longest `message_in_body` of a provider that is shown.
 const MAX_CHARS: usize = 300;
@@ -128,142 +127,6 @@ impl From<ModelError> for AttemptError {
     }
 }
 
-/// The error for a provider's refusal, which is a status or an error in the stream. `key` is removed from the
-/// message.
-pub(super) fn refusal_error(
-    status: Option<StatusCode>,
-    headers: &HeaderMap,
-    body: &Value,
-    key: Option<&Secret>,
-) -> AttemptError {
-    let message = message_in_body(body)
-        .map(|text| clean(text, key))
-        .unwrap_or_default();
-    let retry_after = retry_after(headers);
-    let status = status
-        .or_else(|| status_in_body(body))
-        .map(|status| status.as_u16());
-    let error = match status {
-        Some(401..=403) => ModelError::Unauthorized(message),
-        Some(400 | 429) if is_account_problem(body) => ModelError::Unauthorized(message),
-        Some(404 | 405 | 410) => ModelError::NotFound(message),
-        Some(429) => ModelError::RateLimited { retry_after },
-        None | Some(408 | 500..=599) => ModelError::Unavailable {
-            reason: message,
-            retry_after,
-        },
-        Some(300..=399) => {
-            ModelError::Protocol("it sends elsewhere, and redirects are not followed".to_owned())
-        }
-        Some(400..=499) => ModelError::BadRequest(message),
-        Some(_) => ModelError::Protocol(message),
-    };
-    let field = matches!(error, ModelError::BadRequest(_))
-        .then(|| rejected_field(body))
-        .flatten();
-    AttemptError {
-        field,
-        ..error.into()
-    }
-}
-
-/// The `error` of an error body, or the body itself.
-fn error_in(body: &Value) -> &Value {
-    body.get("error").unwrap_or(body)
-}
-
-/// Whether the account has no credit (OpenAI) or the key is invalid (Gemini). Neither status says so.
-fn is_account_problem(body: &Value) -> bool {
-    let error = error_in(body);
-    let unpaid = ["code", "type"]
-        .iter()
-        .any(|key| error[key] == "insufficient_quota");
-    let details = error["details"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    unpaid
-        || details
-            .iter()
-            .any(|detail| detail["reason"] == "API_KEY_INVALID")
-}
-
-/// The status that corresponds to an error inside a stream.
-fn status_in_body(body: &Value) -> Option<StatusCode> {
-    let error = error_in(body);
-    let number = error
-        .get("code")
-        .and_then(Value::as_u64)
-        .and_then(|code| u16::try_from(code).ok());
-    if let Some(status) = number
-        .and_then(|code| StatusCode::from_u16(code).ok())
-        .filter(|code| code.as_u16() >= 400)
-    {
-        return Some(status);
-    }
-    let words = ["code", "type", "status"]
-        .into_iter()
-        .filter_map(|key| error.get(key)?.as_str());
-    words
-        .into_iter()
-        .find_map(|word| match word.to_ascii_lowercase().as_str() {
-            "rate_limit_exceeded"
-            | "rate_limit_error"
-            | "resource_exhausted"
-            | "insufficient_quota" => Some(StatusCode::TOO_MANY_REQUESTS),
-            "invalid_api_key"
-            | "authentication_error"
-            | "permission_error"
-            | "permission_denied"
-            | "unauthenticated" => Some(StatusCode::UNAUTHORIZED),
-            "model_not_found" | "not_found_error" | "not_found" => Some(StatusCode::NOT_FOUND),
-            "context_length_exceeded"
-            | "invalid_request_error"
-            | "invalid_argument"
-            | "request_too_large" => Some(StatusCode::BAD_REQUEST),
-            "overloaded_error" | "api_error" | "server_error" | "unavailable" | "internal" => {
-                Some(StatusCode::SERVICE_UNAVAILABLE)
-            }
-            _ => None,
-        })
-}
-
-/// The request field that a refusal is about. If `param` does not name the field, the message does.
-fn rejected_field(body: &Value) -> Option<Field> {
-    let error = error_in(body);
-    let param = error
-        .get("param")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let message = message_in_body(body).unwrap_or_default();
-    [
-        ("temperature", Field::Temperature),
-        ("stream_options", Field::StreamOptions),
-    ]
-    .into_iter()
-    .find(|(name, _)| param.starts_with(name) || (param.is_empty() && message.contains(name)))
-    .map(|(_, field)| field)
-    .or_else(|| {
-        message
-            .to_ascii_lowercase()
-            .contains("image")
-            .then_some(Field::Images)
-    })
-}
-
-/// The one `message_in_body` for people in an error body.
-fn message_in_body(body: &Value) -> Option<&str> {
-    let error = error_in(body);
-    [
-        error.get("message"),
-        Some(error),
-        error.get("detail"),
-        body.get("message"),
-    ]
-    .into_iter()
-    .find_map(|value| value?.as_str())
-}
-
 /// One short line without control characters, without the key and without any text that looks like a key.
 pub(super) fn clean(text: &str, key: Option<&Secret>) -> String {
     let text = match key.map(Secret::expose).filter(|key| !key.is_empty()) {
@@ -291,18 +154,4 @@ pub(super) fn clean(text: &str, key: Option<&Secret>) -> String {
         line.push('…');
     }
     line
-}
-
-/// `Retry-After`, in seconds or as a date.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers
-        .get(http::header::RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let at = OffsetDateTime::parse(text, &Rfc2822).ok()?;
-    Some(Duration::try_from(at - Clock::System.now()).unwrap_or_default())
 }

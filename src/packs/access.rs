@@ -2,14 +2,24 @@
 //!
 //! A contradiction is refused; a rule without any effect is a warning.
 
+mod approval;
+
 use std::collections::BTreeMap;
 
+use self::approval::approvals;
 use super::field::Field;
 use crate::domain::{
     pack::Authentication,
-    policy::{ApprovalPolicy, DefaultAccess, ToolAccess, ToolPattern},
+    policy::{DefaultAccess, ToolAccess, ToolPattern},
     principal::GUEST,
 };
+
+const DEFAULTS: [(&str, DefaultAccess); 4] = [
+    ("none", DefaultAccess::None),
+    ("all", DefaultAccess::All),
+    ("public", DefaultAccess::Public),
+    ("admin", DefaultAccess::Admin),
+];
 
 /// A pattern with its place.
 pub(super) struct LocatedPattern<'a> {
@@ -22,9 +32,6 @@ pub(super) struct LocatedPattern<'a> {
 fn plain(listed: &[LocatedPattern]) -> Vec<ToolPattern> {
     listed.iter().map(|listed| listed.pattern.clone()).collect()
 }
-
-/// A year.
-const MAX_TIMEOUT_MINUTES: u32 = 525_600;
 
 /// A list of tool names, in which `*` stands for any characters.
 pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<LocatedPattern<'a>> {
@@ -64,14 +71,9 @@ pub(super) fn read(
 ) -> Option<ToolAccess> {
     let mut object = field.object()?;
     let default_field = object.optional("default");
-    let default = default_field.as_ref().and_then(|field| {
-        field.one_of(&[
-            ("none", DefaultAccess::None),
-            ("all", DefaultAccess::All),
-            ("public", DefaultAccess::Public),
-            ("admin", DefaultAccess::Admin),
-        ])
-    });
+    let default = default_field
+        .as_ref()
+        .and_then(|field| field.one_of(&DEFAULTS));
     let public_field = object.optional("public");
     let public = public_field.as_ref().map(patterns).unwrap_or_default();
     let roles_field = object.optional("roles");
@@ -81,29 +83,12 @@ pub(super) fn read(
         .map(|field| approvals(&field, who))
         .unwrap_or_default();
     object.finish();
-
-    if let (Some(public), Some(_)) = (&public_field, &roles_field) {
-        public.error(
-            "does not go with `roles`",
-            "write it as a role, such as `roles: { guest: [...] }`",
-        );
-    }
-    if let (Some(field), Some(_), Some(DefaultAccess::Public | DefaultAccess::Admin)) =
-        (&default_field, &roles_field, default)
-    {
-        field.warn(
-            "counts as `none` beside `roles`",
-            "write `none`, or `all` for the tools that no role lists",
-        );
-    }
-    if let (Some(field), Some(DefaultAccess::Public | DefaultAccess::All), None) =
-        (&public_field, default, &roles_field)
-    {
-        field.warn(
-            "has no effect, since `default` opens every tool",
-            "remove one of them",
-        );
-    }
+    check_combination(
+        default_field.as_ref(),
+        default,
+        public_field.as_ref(),
+        roles_field.as_ref(),
+    );
     let access = ToolAccess {
         default: default.unwrap_or_default(),
         public: plain(&public),
@@ -126,6 +111,37 @@ pub(super) fn read(
     );
     warn_ungranted(approval_tools, &access);
     Some(access)
+}
+
+/// `default`, `public` and `roles` do not go together in every way.
+fn check_combination(
+    default_field: Option<&Field>,
+    default: Option<DefaultAccess>,
+    public_field: Option<&Field>,
+    roles_field: Option<&Field>,
+) {
+    if let (Some(public), Some(_)) = (public_field, roles_field) {
+        public.error(
+            "does not go with `roles`",
+            "write it as a role, such as `roles: { guest: [...] }`",
+        );
+    }
+    if let (Some(field), Some(_), Some(DefaultAccess::Public | DefaultAccess::Admin)) =
+        (default_field, roles_field, default)
+    {
+        field.warn(
+            "counts as `none` beside `roles`",
+            "write `none`, or `all` for the tools that no role lists",
+        );
+    }
+    if let (Some(field), Some(DefaultAccess::Public | DefaultAccess::All), None) =
+        (public_field, default, roles_field)
+    {
+        field.warn(
+            "has no effect, since `default` opens every tool",
+            "remove one of them",
+        );
+    }
 }
 
 fn roles<'a>(
@@ -154,98 +170,6 @@ fn warn_unreachable_role(role: &str, shown: &str, who: &Authentication, field: &
             format!("nobody can hold the role {shown}"),
             "name the claim that holds roles in `flows.authentication.rolesAttribute`",
         );
-    }
-}
-
-type Policy<'a> = (ApprovalPolicy, Vec<LocatedPattern<'a>>);
-
-fn approvals<'a>(field: &Field<'a>, who: &Authentication) -> Vec<Policy<'a>> {
-    let mut policies: Vec<Policy> = Vec::new();
-    for item in field.list().unwrap_or_default() {
-        let Some(policy) = approval(&item, who) else {
-            continue;
-        };
-        for new in &policy.1 {
-            let twice = |old: &&LocatedPattern| overlap(&new.pattern.0, &old.pattern.0);
-            if let Some(old) = policies.iter().flat_map(|(_, tools)| tools).find(twice) {
-                let line = old.at.at.line;
-                let what = if old.pattern == new.pattern {
-                    format!(
-                        "{} has an approval policy already, on line {line}",
-                        new.shown
-                    )
-                } else {
-                    format!(
-                        "{} and {} on line {line} can name the same tool",
-                        new.shown, old.shown
-                    )
-                };
-                new.at.error(what, "give every tool one policy");
-            }
-        }
-        policies.push(policy);
-    }
-    policies
-}
-
-fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
-    let mut object = field.object()?;
-    let tools_field = object.required(
-        "tools",
-        "name the tools that need consent: `tools: [send_money]`",
-    );
-    let tools = tools_field.as_ref().map(patterns).unwrap_or_default();
-    if let Some(field) = tools_field.filter(|_| tools.is_empty()) {
-        refuse_empty(&field, "name the tools that need consent");
-    }
-    let approvers_field = object.required(
-        "approvers",
-        "name the roles that may consent: `approvers: [manager]`",
-    );
-    let approvers = approvers_field
-        .as_ref()
-        .map(Field::texts)
-        .unwrap_or_default();
-    if let Some(field) = &approvers_field {
-        if approvers.is_empty() {
-            refuse_empty(field, "name at least one role that may consent");
-        }
-        for role in &approvers {
-            warn_unreachable_role(&role.value, &role.shown, who, field);
-        }
-    }
-    let min_approvals = object
-        .optional("minApprovals")
-        .and_then(|f| f.whole(&(1..=20)))
-        .unwrap_or(1);
-    let self_approval = object.optional("selfApproval");
-    if min_approvals > 1 && self_approval.is_none() {
-        field.warn(
-            format!(
-                "`minApprovals` is {min_approvals} and `selfApproval` is not said, so the call of somebody who may \
-                 approve counts as one approval"
-            ),
-            "write `selfApproval: false`, or `selfApproval: true` if that is meant",
-        );
-    }
-    let policy = ApprovalPolicy {
-        tools: plain(&tools),
-        approvers: approvers.into_iter().map(|role| role.value).collect(),
-        timeout_minutes: object
-            .optional("timeoutMinutes")
-            .and_then(|f| f.whole(&(1..=MAX_TIMEOUT_MINUTES)))
-            .unwrap_or(60),
-        min_approvals,
-        self_approval: self_approval.is_none_or(|field| field.boolean().unwrap_or_default()),
-    };
-    object.finish();
-    Some((policy, tools))
-}
-
-/// Reports an empty list, unless its items were refused already.
-fn refuse_empty(field: &Field, hint: &str) {
-    if field.list().is_some_and(|items| items.is_empty()) {
-        field.error("the list is empty", hint);
     }
 }
 

@@ -1,20 +1,14 @@
 //! The address or command of a server, with its headers, arguments and variables. All of these are secrets,
 //! also when they are written in the pack.
 
-use std::{collections::BTreeMap, path::PathBuf};
+mod child;
 
-use super::{
-    env_file,
-    field::{Field, Text},
-    object::Object,
-    placeholder::refuse_braces,
-    server::PackContext,
-};
+use self::child::child;
+use super::{field::Field, object::Object, placeholder::refuse_braces, server::PackContext};
 use crate::domain::{
     header, orchestrator,
     secret::Secret,
     server::{Endpoint, Remote},
-    template::is_variable_name,
 };
 
 /// The variable that holds what `config` says.
@@ -146,54 +140,6 @@ fn headers_of(field: &Field) -> Vec<(String, Secret)> {
     headers
 }
 
-fn child(object: &Object, fields: &[Option<Field>; 7], pack: &PackContext) -> Option<Endpoint> {
-    let [command_field, args, env, env_file, cwd, encoding, config] = fields;
-    if object.is_absent("command") {
-        object.missing("command", "write `command: npx` or another program");
-    }
-    let mut variables = env_file
-        .as_ref()
-        .and_then(|field| env_file::read(field, pack))
-        .unwrap_or_default();
-    variables.extend(env.as_ref().map(variables_of).unwrap_or_default());
-    if let Some((field, json)) = config
-        .as_ref()
-        .and_then(|field| Some((field, config_json(field)?)))
-    {
-        if env
-            .as_ref()
-            .is_some_and(|env| env.get_path(&[CONFIG]).is_some())
-        {
-            field.error(format!("`env` sets {CONFIG}, too"), "write one of the two");
-        }
-        variables.insert(CONFIG.to_owned(), json);
-    }
-    let args = args.as_ref().and_then(Field::list).unwrap_or_default();
-    let args = args.iter().filter_map(without_nul).collect();
-    let cwd = cwd.as_ref().and_then(|field| folder(field, pack));
-    let encoding = encoding
-        .as_ref()
-        .and_then(|field| field.parsed(label))
-        .filter(|label| !is_utf8(label));
-    let command = command_field.as_ref().and_then(command)?;
-    Some(Endpoint::Stdio {
-        command,
-        args,
-        env: variables,
-        cwd,
-        encoding,
-    })
-}
-
-/// `config`: handed to the child as JSON in a variable.
-fn config_json(field: &Field) -> Option<Secret> {
-    if !field.is_map() {
-        field.error("expected a map", "write one `key: value` a line");
-        return None;
-    }
-    Some(Secret::new(field.resolved_json()?.to_string()))
-}
-
 /// The label of a text encoding, such as `latin1`. Whether it is known is seen when the child starts.
 fn label(text: &str) -> Result<String, String> {
     let shaped = text.len() <= 40
@@ -205,84 +151,4 @@ fn label(text: &str) -> Result<String, String> {
     } else {
         Err(format!("{text:?} is not the label of a text encoding"))
     }
-}
-
-fn is_utf8(label: &str) -> bool {
-    ["utf-8", "utf8", "utf_8"]
-        .iter()
-        .any(|name| label.eq_ignore_ascii_case(name))
-}
-
-/// A name to look up in `PATH`, or an absolute path. Arguments have a field of their own: no shell
-/// takes a line apart.
-fn command(field: &Field) -> Option<String> {
-    let text = field.non_blank_text()?;
-    let absolute = text.value.starts_with('/');
-    if text.value.contains('\0') {
-        field.error("holds a NUL character", "remove it");
-    } else if !absolute && text.value.contains(char::is_whitespace) {
-        field.error(
-            format!("{} is more than the name of a program", first_word(&text)),
-            "write the program alone, and its arguments in `args`",
-        );
-    } else if !absolute && text.value.contains('/') {
-        field.error(
-            format!("{} is a relative path", text.shown),
-            "write an absolute path, or the name of a program in PATH",
-        );
-    } else {
-        return Some(text.value);
-    }
-    None
-}
-
-/// The first word only, because the words after it may be secret.
-fn first_word(text: &Text) -> String {
-    let word = text
-        .value
-        .split_whitespace()
-        .next()
-        .filter(|_| !text.from_env);
-    word.map_or_else(|| text.shown.clone(), |word| format!("\"{word} …\""))
-}
-
-fn variables_of(field: &Field) -> BTreeMap<String, Secret> {
-    let mut variables = BTreeMap::new();
-    for (name, field) in field.entries().unwrap_or_default() {
-        if !is_variable_name(name) {
-            field.error(
-                format!("{name:?} is not the name of a variable"),
-                "use letters, digits and `_`",
-            );
-        }
-        refuse_braces(&field);
-        variables.extend(without_nul(&field).map(|secret| (name.to_owned(), secret)));
-    }
-    variables
-}
-
-fn without_nul(field: &Field) -> Option<Secret> {
-    let (secret, text) = field.secret()?;
-    if text.value.contains('\0') {
-        field.error(
-            "holds a NUL character, which a process cannot be given",
-            "remove it",
-        );
-        return None;
-    }
-    Some(secret)
-}
-
-/// `cwd`: relative to the folder of the pack.
-fn folder(field: &Field, pack: &PackContext) -> Option<PathBuf> {
-    let text = field.non_blank_text()?;
-    let folder = pack.folder.join(&text.value);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    field.error(
-        format!("{} is not a folder", text.shown),
-        "write one relative to the folder of the pack",
-    );
-    None
 }

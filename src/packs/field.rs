@@ -4,18 +4,17 @@
 //!
 //! A resolved value never enters a message: problems quote what the author wrote.
 
+mod structure;
+mod text;
 mod value;
 
+use self::text::{Plain, plain_meaning};
 use super::{
-    object::Object,
-    parse_context::ParseContext,
+    parse_context::{ParseContext, ProblemPlace},
     report::{Position, Severity},
     yaml::{Key, Node, Origin, Value, join},
 };
-use crate::domain::{
-    secret::Secret,
-    template::{Missing, Template, TemplateError},
-};
+use crate::domain::template::Template;
 
 /// One node with its path.
 #[derive(Clone)]
@@ -34,14 +33,6 @@ pub(super) struct Text {
     pub shown: String,
     /// Whether a variable is part of it, so that the value is not the author's own.
     pub from_env: bool,
-}
-
-/// What a scalar without quotes means in YAML 1.2.
-enum Plain {
-    Nothing,
-    Boolean(bool),
-    Number,
-    Text,
 }
 
 impl<'a> Field<'a> {
@@ -93,44 +84,34 @@ impl<'a> Field<'a> {
     }
 
     pub(super) fn error(&self, message: impl Into<String>, hint: &str) {
-        self.context.report(
-            Severity::Error,
-            self.node.source,
-            self.at,
-            &self.path,
-            message.into(),
-            hint,
-        );
+        let place = self.place();
+        self.context
+            .report(Severity::Error, place, message.into(), hint);
     }
 
     pub(super) fn warn(&self, message: impl Into<String>, hint: &str) {
-        self.context.report(
-            Severity::Warning,
-            self.node.source,
-            self.at,
-            &self.path,
-            message.into(),
-            hint,
-        );
+        let place = self.place();
+        self.context
+            .report(Severity::Warning, place, message.into(), hint);
     }
 
-    /// Reports a problem with a key below this field, which may be missing.
-    pub(super) fn report_at(
-        &self,
-        severity: Severity,
-        at: Position,
-        key: &str,
-        message: String,
-        hint: &str,
-    ) {
-        self.context.report(
-            severity,
-            self.node.source,
+    fn place(&self) -> ProblemPlace<'_> {
+        ProblemPlace {
+            source: self.node.source,
+            at: self.at,
+            path: &self.path,
+        }
+    }
+
+    /// Reports an error of a key below this field, which may be missing.
+    pub(super) fn error_at(&self, at: Position, key: &str, message: String, hint: &str) {
+        let path = join(&self.path, key);
+        let place = ProblemPlace {
+            source: self.node.source,
             at,
-            &join(&self.path, key),
-            message,
-            hint,
-        );
+            path: &path,
+        };
+        self.context.report(Severity::Error, place, message, hint);
     }
 
     fn wanted(&self, wanted: &str, hint: &str) {
@@ -167,136 +148,6 @@ impl<'a> Field<'a> {
         matches!(&self.node.value, Value::Scalar { text, .. } if text == wanted)
     }
 
-    /// Any text. Numbers and booleans are not: `version: 1.10` would lose its zero elsewhere.
-    pub(super) fn text(&self) -> Option<Text> {
-        let Value::Scalar { text, plain } = &self.node.value else {
-            self.wanted("text", "");
-            return None;
-        };
-        match plain_meaning(text, *plain) {
-            Plain::Text => self.resolved(text),
-            Plain::Nothing => {
-                self.wanted("text", "write it, or \"\" for none");
-                None
-            }
-            Plain::Boolean(_) | Plain::Number => {
-                self.wanted("text", "put it in quotes");
-                None
-            }
-        }
-    }
-
-    fn resolved(&self, text: &str) -> Option<Text> {
-        let template = match Template::parse(text) {
-            Ok(template) => template,
-            Err(error) => {
-                let hint = match &error {
-                    // As the server registry spells it.
-                    TemplateError::UnknownSource(name) => name
-                        .strip_prefix("env.")
-                        .map(|name| format!("write `${{{name}}}`")),
-                    _ => None,
-                };
-                self.error(error.to_string(), &hint.unwrap_or_default());
-                return None;
-            }
-        };
-        match self.context.resolve(&template) {
-            Ok(value) => Some(Text {
-                value: value?,
-                shown: format!("{text:?}"),
-                from_env: template.references().next().is_some(),
-            }),
-            Err(Missing(missing)) => {
-                let names: Vec<_> = missing
-                    .iter()
-                    .map(|reference| format!("`{}`", reference.key))
-                    .collect();
-                let (nouns, them) = if names.len() == 1 {
-                    ("variable", "it")
-                } else {
-                    ("variables", "them")
-                };
-                let are = if names.len() == 1 { "is" } else { "are" };
-                let message = format!("the environment {nouns} {} {are} not set", names.join(", "));
-                self.error(
-                    message,
-                    &format!("set {them}, or write `$${{` for a literal `${{`"),
-                );
-                None
-            }
-        }
-    }
-
-    /// Text with something in it, trimmed of nothing.
-    pub(super) fn non_blank_text(&self) -> Option<Text> {
-        let text = self.text()?;
-        if text.value.trim().is_empty() {
-            let found = if text.from_env {
-                format!("{} is empty", text.shown)
-            } else {
-                "is empty".to_owned()
-            };
-            self.error(found, "write something, or remove the line");
-            return None;
-        }
-        Some(text)
-    }
-
-    /// Text that must not be shown. A literal is also masked in excerpts.
-    pub(super) fn secret(&self) -> Option<(Secret, Text)> {
-        let text = self.secret_text()?;
-        Some((Secret::new(text.value.clone()), text))
-    }
-
-    fn secret_text(&self) -> Option<Text> {
-        let literal = |text: &str| {
-            Template::parse(text).is_ok_and(|template| template.references().next().is_none())
-        };
-        if matches!(&self.node.value, Value::Scalar { text, .. } if literal(text)) {
-            self.mask();
-        }
-        self.text()
-    }
-
-    /// Keeps it out of excerpts.
-    pub(super) fn mask(&self) {
-        self.context.mask(self.node.source, self.node.span.clone());
-    }
-
-    /// The text as written. A value of another type is not reported.
-    pub(super) fn raw(&self) -> Option<&'a str> {
-        match &self.node.value {
-            Value::Scalar { text, plain } if matches!(plain_meaning(text, *plain), Plain::Text) => {
-                Some(text)
-            }
-            _ => None,
-        }
-    }
-
-    /// The same for true and false.
-    pub(super) fn flag(&self) -> Option<bool> {
-        match &self.node.value {
-            Value::Scalar { text, plain } => match plain_meaning(text, *plain) {
-                Plain::Boolean(value) => Some(value),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// The same for a number, in the digits that were written.
-    pub(super) fn digits(&self) -> Option<&'a str> {
-        match &self.node.value {
-            Value::Scalar { text, plain }
-                if matches!(plain_meaning(text, *plain), Plain::Number) =>
-            {
-                Some(text)
-            }
-            _ => None,
-        }
-    }
-
     pub(super) fn node(&self) -> &'a Node {
         self.node
     }
@@ -324,72 +175,6 @@ impl<'a> Field<'a> {
     pub(super) fn json(&self) -> serde_json::Value {
         json(self.context, self.node)
     }
-
-    pub(super) fn list(&self) -> Option<Vec<Self>> {
-        let Value::List(items) = &self.node.value else {
-            self.wanted("a list", "write `[…]`, or one `- …` a line");
-            return None;
-        };
-        Some(
-            items
-                .iter()
-                .enumerate()
-                .map(|(at, node)| self.item(at, node))
-                .collect(),
-        )
-    }
-
-    /// An item of this list.
-    pub(super) fn item(&self, at: usize, node: &'a Node) -> Self {
-        Self::new(self.context, node, format!("{}[{at}]", self.path))
-    }
-
-    /// A list of texts that are not blank. A repeated text is reported and dropped.
-    pub(super) fn texts(&self) -> Vec<Text> {
-        let mut texts: Vec<Text> = Vec::new();
-        for item in self.list().unwrap_or_default() {
-            let Some(text) = item.non_blank_text() else {
-                continue;
-            };
-            if texts.iter().any(|other| other.value == text.value) {
-                item.warn(
-                    format!("{} is listed twice", text.shown),
-                    "remove one of them",
-                );
-            } else {
-                texts.push(text);
-            }
-        }
-        texts
-    }
-
-    /// The same, when messages need not name them.
-    pub(super) fn words(&self) -> Vec<String> {
-        self.texts().into_iter().map(|text| text.value).collect()
-    }
-
-    /// The entries of a map whose keys the author chooses.
-    pub(super) fn entries(&self) -> Option<Vec<(&'a str, Self)>> {
-        let Value::Map(entries) = &self.node.value else {
-            self.wanted("a map", "write one `key: value` a line");
-            return None;
-        };
-        Some(
-            entries
-                .iter()
-                .map(|entry| (entry.0.text.as_str(), self.entry(entry)))
-                .collect(),
-        )
-    }
-
-    /// A map whose keys the format chooses.
-    pub(super) fn object(&self) -> Option<Object<'a>> {
-        let Value::Map(entries) = &self.node.value else {
-            self.wanted("a map", "write one `field: value` a line");
-            return None;
-        };
-        Some(Object::new(self.clone(), entries))
-    }
 }
 
 fn json(context: &ParseContext, node: &Node) -> serde_json::Value {
@@ -410,24 +195,6 @@ fn json(context: &ParseContext, node: &Node) -> serde_json::Value {
                 text.as_str().into()
             }
         },
-    }
-}
-
-/// The core schema of YAML 1.2. `yes` and `on` are text there, as in every current parser.
-fn plain_meaning(text: &str, plain: bool) -> Plain {
-    if !plain {
-        return Plain::Text;
-    }
-    match text {
-        "" | "~" | "null" | "Null" | "NULL" => Plain::Nothing,
-        "true" | "True" | "TRUE" => Plain::Boolean(true),
-        "false" | "False" | "FALSE" => Plain::Boolean(false),
-        _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
-            && text.parse::<f64>().is_ok() =>
-        {
-            Plain::Number
-        }
-        _ => Plain::Text,
     }
 }
 

@@ -3,24 +3,20 @@
 //!
 //! Whatever the format, a pack becomes a tree in the native one first, and is read from that.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+mod listing;
+mod reading;
 
-use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
 
+pub(super) use self::listing::pack_documents;
+use self::reading::read_pack;
 use super::{
-    dialect::{self, Dialect, Documents, NATIVE_FILES},
+    dialect::{Documents, NATIVE_FILES},
     field::Field,
-    native::{self, PartialPack},
     node_builder::NodeBuilder,
     overlay::{self, Overlay},
-    parse_context::{ParseContext, Source, UnsetPolicy},
+    parse_context::UnsetPolicy,
     report::{Problem, Report, Severity},
-    server::Files,
     summary,
     yaml::{Comment, Node},
 };
@@ -137,218 +133,22 @@ impl PackTree {
 }
 
 impl PackReadResult {
-    fn is_refused(&self) -> bool {
-        self.problems
-            .iter()
-            .any(|problem| problem.severity == Severity::Error)
-    }
-}
-
-/// The packs below a path in the order of their names, with warnings about the folder.
-pub(super) fn pack_documents(path: &Path) -> Result<(Vec<Documents>, Vec<Problem>), Box<Problem>> {
-    let unreadable = |error: &io::Error| {
-        let message = format!("cannot be read: {}", error.kind());
-        Box::new(Problem::whole(
-            Severity::Error,
-            path.display().to_string(),
-            message,
-            "name a folder of packs",
-        ))
-    };
-    if fs::metadata(path)
-        .map_err(|error| unreadable(&error))?
-        .is_file()
-    {
-        return Ok((vec![dialect::of_file(path)?], Vec::new()));
-    }
-    if let Some(documents) = dialect::of_folder(path)? {
-        return Ok((vec![documents], Vec::new()));
-    }
-    let (mut folders, mut problems) = (Vec::new(), Vec::new());
-    for entry in fs::read_dir(path).map_err(|error| unreadable(&error))? {
-        let entry = entry.map_err(|error| unreadable(&error))?;
-        let name = entry.file_name();
-        // Hidden folders are how Kubernetes swaps a mounted one.
-        let skipped = name == CAPABILITIES || name.to_string_lossy().starts_with('.');
-        if skipped {
-            continue;
-        }
-        match fs::metadata(entry.path()) {
-            Ok(metadata) if metadata.is_dir() => folders.push(entry.path()),
-            Ok(_) => {}
-            // A broken mount must not read as a pack that was taken away.
-            Err(error) => {
-                let name = entry.path().display().to_string();
-                let message = format!("cannot be read: {}", error.kind());
-                let hint = "let the program read it, or remove it";
-                problems.push(Problem::whole(Severity::Error, name, message, hint));
-            }
-        }
-    }
-    folders.sort();
-    let mut found = Vec::new();
-    for folder in &folders {
-        match dialect::of_folder(folder) {
-            Ok(Some(documents)) => found.push(documents),
-            Ok(None) => {
-                let message = "there is no pack in this folder".to_owned();
-                let name = folder.display().to_string();
-                problems.push(Problem::whole(
-                    Severity::Warning,
-                    name,
-                    message,
-                    &dialect::missing_pack_hint(folder),
-                ));
-            }
-            Err(problem) => problems.push(*problem),
-        }
-    }
-    if found.is_empty()
-        && problems
-            .iter()
-            .all(|problem| problem.severity == Severity::Warning)
-    {
-        let name = path.display().to_string();
-        let hint = "put each one in a folder of its own: `<id>/agent-pack.yaml`";
-        problems.push(Problem::whole(
-            Severity::Error,
-            name,
-            "there are no packs in this folder".to_owned(),
-            hint,
-        ));
-    }
-    Ok((found, problems))
-}
-
-fn read_pack(
-    documents: Documents,
-    env: &Environment,
-    overlay: Option<&Overlay>,
-    unset: UnsetPolicy,
-) -> PackReadResult {
-    let mut texts = Vec::new();
-    let mut problems = Vec::new();
-    for file in &documents.files {
-        match text_of(file) {
-            Ok(text) => texts.push(text),
-            Err((reason, hint)) => {
-                problems.push(Problem::whole(
-                    Severity::Error,
-                    file.display().to_string(),
-                    reason,
-                    hint,
-                ));
-            }
-        }
-    }
-    let files: Vec<PathBuf> = documents.files.iter().skip(1).cloned().collect();
-    if !problems.is_empty() {
-        return PackReadResult {
+    fn without_pack(documents: Documents, files: Vec<PathBuf>, problems: Vec<Problem>) -> Self {
+        Self {
             documents,
             pack: None,
             tree: None,
             files,
             id: None,
             problems,
-        };
-    }
-    let named = documents.files.iter().zip(&texts);
-    let sources = named
-        .map(|(file, text)| Source {
-            file: file.display().to_string(),
-            text,
-        })
-        .collect();
-    let context = ParseContext::of(sources, env, unset).in_folder(&documents.folder);
-    let (root, more_files) = dialect::read(&documents, &context);
-    let (draft, over) = root.as_ref().map_or_else(Default::default, |root| {
-        let document = Field::new(&context, root, "");
-        let draft = with_overlay(&document, &documents.folder, overlay, env, unset);
-        if documents.dialect == Dialect::Native {
-            name_matches(&document, &documents.files[0], draft.0.id.as_ref());
         }
-        draft
-    });
-    let mut tree = root.map(|root| PackTree {
-        root,
-        files: context.files(),
-        comments: context.comments(),
-    });
-    let replaced = overlay
-        .zip(draft.id.as_ref())
-        .and_then(|(overlay, id)| overlay.servers(id.as_str()));
-    if let (Some((servers, _)), Some(tree)) = (replaced, &mut tree) {
-        tree.replace_servers(servers.clone());
     }
-    let (problems, used) = context.finish();
-    let mut outcome = PackReadResult {
-        documents,
-        pack: None,
-        tree,
-        files,
-        id: draft.id,
-        problems,
-    };
-    let (more, used_there) = over.unwrap_or_default();
-    let (beside, used_beside) = draft.beside;
-    outcome.problems.extend(more.into_iter().chain(beside));
-    let mut others = draft.files;
-    others.extend(more_files);
-    let said = overlay.map_or("", Overlay::text);
-    let version = version(&texts, said, [&used, &used_there, &used_beside], &others);
-    outcome.pack = draft
-        .pack
-        .filter(|_| !outcome.is_refused())
-        .map(|pack| Pack { version, ..pack });
-    outcome.files.extend(others.into_keys());
-    outcome
-}
 
-type OverlayFindings = Option<(Vec<Problem>, BTreeMap<String, String>)>;
-
-/// Reads a document with the servers that stand in for its own, if there are any.
-fn with_overlay(
-    document: &Field,
-    folder: &Path,
-    overlay: Option<&Overlay>,
-    env: &Environment,
-    unset: UnsetPolicy,
-) -> (PartialPack, OverlayFindings) {
-    let id = document
-        .get_path(&["metadata", "id"])
-        .and_then(|field| field.try_text())
-        .unwrap_or_default();
-    let servers = overlay.and_then(|overlay| Some((overlay, overlay.servers(&id)?)));
-    let Some((overlay, (node, path))) = servers else {
-        return (native::read(document, folder, None), None);
-    };
-    let context = overlay.context(env, unset).in_folder(folder);
-    let draft = native::read(document, folder, Some(&Field::new(&context, node, path)));
-    (draft, Some(context.finish()))
-}
-
-/// The text of a file; else why not, and what to do.
-fn text_of(file: &Path) -> Result<String, (String, &'static str)> {
-    let mut bytes = Vec::new();
-    let limit = MAX_BYTES as u64 + 1;
-    let read = fs::File::open(file).and_then(|open| open.take(limit).read_to_end(&mut bytes));
-    read.map_err(|error| {
-        (
-            format!("cannot be read: {}", error.kind()),
-            "let the user of this program read it",
-        )
-    })?;
-    if bytes.len() > MAX_BYTES {
-        return Err(("is larger than 1 MiB".to_owned(), "make it smaller"));
+    fn is_refused(&self) -> bool {
+        self.problems
+            .iter()
+            .any(|problem| problem.severity == Severity::Error)
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = good.split(|byte| *byte == b'\n').count();
-        (
-            format!("is not UTF-8 text (line {line})"),
-            "save it as UTF-8",
-        )
-    })
 }
 
 /// A pack is looked for by its id, so its folder should have the same name.
@@ -395,31 +195,4 @@ fn refuse_duplicate_ids(packs: &mut [PackReadResult]) {
         ));
         pack.pack = None;
     }
-}
-
-/// SHA-256 of everything that went in, in hex. Parts carry their length, so that none runs into the
-/// next.
-fn version(
-    texts: &[String],
-    overlay: &str,
-    used: [&BTreeMap<String, String>; 3],
-    files: &Files,
-) -> String {
-    let mut digest = Sha256::new();
-    let mut part = |bytes: &[u8]| {
-        digest.update((bytes.len() as u64).to_be_bytes());
-        digest.update(bytes);
-    };
-    for text in texts {
-        part(text.as_bytes());
-    }
-    part(overlay.as_bytes());
-    for (name, value) in used.into_iter().flatten() {
-        part(name.as_bytes());
-        part(value.as_bytes());
-    }
-    for content in files.values() {
-        part(content);
-    }
-    hex::encode(digest.finalize())
 }

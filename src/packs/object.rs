@@ -3,7 +3,6 @@
 
 use super::{
     field::{Field, nearest},
-    report::Severity,
     yaml::{Key, Node},
 };
 
@@ -49,13 +48,8 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn missing(&self, name: &str, hint: &str) {
-        self.field.report_at(
-            Severity::Error,
-            self.field.at,
-            name,
-            "missing".to_owned(),
-            hint,
-        );
+        self.field
+            .error_at(self.field.at, name, "missing".to_owned(), hint);
     }
 
     /// A field that may be left out or have no value, which is the same.
@@ -96,8 +90,7 @@ impl<'a> Object<'a> {
             let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
             let hint = format!("{near}valid fields: {}", self.known.join(", "));
             let message = format!("unknown field {:?}", key.text);
-            self.field
-                .report_at(Severity::Error, key.at, &key.text, message, &hint);
+            self.field.error_at(key.at, &key.text, message, &hint);
         }
     }
 

@@ -4,7 +4,7 @@
 //! It exists to keep secrets out of files, so no problem quotes it.
 
 use super::{
-    parse_context::{ParseContext, UnsetPolicy},
+    parse_context::{ParseContext, ProblemPlace, UnsetPolicy},
     report::{Position, Problem, Severity},
     yaml::{Node, Origin, Value},
 };
@@ -57,9 +57,11 @@ impl<'a> Overlay<'a> {
             let message = "expected an array of servers, or an object of such arrays".to_owned();
             context.report(
                 Severity::Error,
-                0,
-                root.at,
-                "",
+                ProblemPlace {
+                    source: 0,
+                    at: root.at,
+                    path: "",
+                },
                 message,
                 "write `[…]` or `{\"<pack id>\": […]}`",
             );
@@ -99,7 +101,12 @@ impl<'a> Overlay<'a> {
         for (key, _) in entries.iter().filter(|(key, _)| !packs.contains(&key.text)) {
             let message = format!("there is no pack {:?}", key.text);
             let hint = format!("the packs are {}", packs.join(", "));
-            context.report(Severity::Error, 0, key.at, &key.text, message, &hint);
+            let place = ProblemPlace {
+                source: 0,
+                at: key.at,
+                path: &key.text,
+            };
+            context.report(Severity::Error, place, message, &hint);
         }
         context.finish().0
     }

@@ -3,6 +3,8 @@
 //! Reading never stops at the first problem. It also remembers which variables were used, for
 //! the version of the pack, and where literal secrets stand, so that no excerpt shows them.
 
+mod problems;
+
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
@@ -10,9 +12,10 @@ use std::{
     path::{self, Path},
 };
 
+pub(super) use self::problems::ProblemPlace;
 use super::{
     redact,
-    report::{Excerpt, Position, Problem, Severity},
+    report::{Problem, Severity},
     yaml::{self, Comment, Node, Parsed, SyntaxError},
 };
 use crate::domain::{
@@ -20,8 +23,6 @@ use crate::domain::{
     template::{Missing, Template},
 };
 
-/// Characters of a line that are shown.
-const WIDTH: usize = 160;
 /// The one variable that there always is.
 const WORKSPACE_FOLDER: &str = "workspaceFolder";
 
@@ -149,8 +150,12 @@ impl<'a> ParseContext<'a> {
         let syntax_only = root.is_none();
         for fault in faults {
             let (message, hint) = say(&fault).unwrap_or((fault.message, fault.hint));
-            let mut problem =
-                self.problem(Severity::Error, source, fault.at, fault.path, message, hint);
+            let place = ProblemPlace {
+                source,
+                at: fault.at,
+                path: &fault.path,
+            };
+            let mut problem = self.problem(Severity::Error, place, message, hint);
             if syntax_only {
                 // Without a tree it is not known which values are secret.
                 problem.excerpt = self.key_of_line(source, fault.at);
@@ -159,23 +164,6 @@ impl<'a> ParseContext<'a> {
             self.keep(source, problem);
         }
         root
-    }
-
-    pub(super) fn report(
-        &self,
-        severity: Severity,
-        source: usize,
-        at: Position,
-        path: &str,
-        message: String,
-        hint: &str,
-    ) {
-        let problem = self.problem(severity, source, at, path.to_owned(), message, hint);
-        self.keep(source, problem);
-    }
-
-    fn keep(&self, source: usize, problem: Problem) {
-        self.problems.borrow_mut().push((source, problem));
     }
 
     /// Whether something was found that refuses the pack.
@@ -238,117 +226,5 @@ impl<'a> ParseContext<'a> {
     /// Keeps these bytes out of excerpts.
     pub(super) fn mask(&self, source: usize, span: Range<usize>) {
         self.masked.borrow_mut().push((source, span));
-    }
-
-    /// The problems, with excerpts, and the variables that were used with their values.
-    pub(super) fn finish(self) -> (Vec<Problem>, BTreeMap<String, String>) {
-        let mut problems = self.problems.take();
-        if self.quotable {
-            for (source, problem) in &mut problems {
-                let readable = !self.unreadable.borrow().contains(source);
-                if let (Some(at), None, true) = (problem.at, &problem.excerpt, readable) {
-                    problem.excerpt = self.excerpt(*source, at);
-                }
-            }
-        }
-        (
-            problems.into_iter().map(|(_, problem)| problem).collect(),
-            self.used.take(),
-        )
-    }
-
-    fn problem(
-        &self,
-        severity: Severity,
-        source: usize,
-        at: Position,
-        path: String,
-        message: String,
-        hint: &str,
-    ) -> Problem {
-        let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        let file = self.sources[source].file.clone();
-        Problem {
-            severity,
-            file,
-            at: Some(at),
-            path,
-            message,
-            hint,
-            excerpt: None,
-        }
-    }
-
-    /// The bytes of a line, without its end.
-    fn line(text: &str, number: usize) -> Option<Range<usize>> {
-        let start = match number.checked_sub(2) {
-            None => 0,
-            Some(nth) => text.match_indices('\n').nth(nth)?.0 + 1,
-        };
-        let line = text[start..].lines().next()?;
-        Some(start..start + line.len())
-    }
-
-    /// A line with what is masked as `••••`.
-    fn excerpt(&self, source: usize, place: Position) -> Option<Excerpt> {
-        let text = self.sources[source].text;
-        let line = Self::line(text, place.line)?;
-        let target = text[line.clone()]
-            .char_indices()
-            .nth(place.column - 1)
-            .map_or(line.end, |(at, _)| line.start + at);
-        let mut mark = None;
-        let of_text = |(of, span): &(usize, Range<usize>)| (*of == source).then(|| span.clone());
-        let mut masked: Vec<_> = self.masked.borrow().iter().filter_map(of_text).collect();
-        masked.sort_by_key(|span| span.start);
-        let mut shown = String::new();
-        let mut at = line.start;
-        for span in masked {
-            let (start, end) = (span.start.max(at), span.end.min(line.end));
-            if start < end {
-                if mark.is_none() && target < end {
-                    mark =
-                        Some(shown.chars().count() + text[at..target.min(start)].chars().count());
-                }
-                shown.push_str(&text[at..start]);
-                shown.push_str("••••");
-                at = end;
-            }
-        }
-        let mark = mark.unwrap_or_else(|| shown.chars().count() + text[at..target].chars().count());
-        shown.push_str(&text[at..line.end]);
-        Some(clipped(shown.trim_end(), mark))
-    }
-
-    /// The key of a line, and nothing else of it.
-    fn key_of_line(&self, source: usize, place: Position) -> Option<Excerpt> {
-        if !self.quotable {
-            return None;
-        }
-        let text = self.sources[source].text;
-        let text = redact::key_of_line(&text[Self::line(text, place.line)?])?;
-        Some(Excerpt {
-            mark: place.column.min(text.chars().count() + 1),
-            text,
-        })
-    }
-}
-
-/// A line, and of a long one what is around a character, counted from 0.
-fn clipped(line: &str, mark: usize) -> Excerpt {
-    let count = line.chars().count();
-    if count <= WIDTH {
-        return Excerpt {
-            text: line.to_owned(),
-            mark: mark + 1,
-        };
-    }
-    let from = mark.saturating_sub(WIDTH / 2).min(count - WIDTH);
-    let [head, tail] = [from > 0, from + WIDTH < count].map(|cut| if cut { "…" } else { "" });
-    let part: String = line.chars().skip(from).take(WIDTH).collect();
-    let mark = mark - from + head.chars().count() + 1;
-    Excerpt {
-        text: format!("{head}{part}{tail}"),
-        mark,
     }
 }

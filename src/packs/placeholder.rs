@@ -119,20 +119,7 @@ fn braced(text: &str) -> Option<&str> {
 
 /// The value of a header or variable of holaOS, for this key: `{env:NAME}`, alone or inside of text.
 pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Option<String> {
-    let invalid = || {
-        // What stands there may be the secret itself.
-        let message = format!(
-            "invalid MCP env placeholder '{{env:…}}' for '{key}'; use '{{env:ENV_VAR_NAME}}' or provide a literal value"
-        );
-        field.mask();
-        field.error(message, "");
-    };
-    let dollar = text
-        .split("${")
-        .skip(1)
-        .find_map(|rest| rest.split_once('}'))
-        .map(|(name, _)| name);
-    if let Some(name) = dollar.filter(|name| is_variable_name(name)) {
+    if let Some(name) = dollar_variable(text) {
         field.error(
             format!("`${{{name}}}` is not replaced in this format"),
             &format!("write `{{env:{name}}}`"),
@@ -144,7 +131,7 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
         .strip_prefix("{env:")
         .and_then(|rest| rest.strip_suffix('}'));
     if whole.is_some_and(|name| !is_variable_name(name)) {
-        invalid();
+        refuse_placeholder(field, key);
         return None;
     }
     let mut native = String::new();
@@ -155,7 +142,7 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
             .split_once('}')
             .filter(|(name, _)| is_variable_name(name))
         else {
-            invalid();
+            refuse_placeholder(field, key);
             return None;
         };
         if required && field.context.is_unset(name) {
@@ -183,6 +170,24 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
     }
     native.push_str(&escaped(rest));
     complete.then_some(native)
+}
+
+/// The first `${…}`, if it names a variable.
+fn dollar_variable(text: &str) -> Option<&str> {
+    let (name, _) = text
+        .split("${")
+        .skip(1)
+        .find_map(|rest| rest.split_once('}'))?;
+    is_variable_name(name).then_some(name)
+}
+
+fn refuse_placeholder(field: &Field, key: &str) {
+    // What stands there may be the secret itself.
+    let message = format!(
+        "invalid MCP env placeholder '{{env:…}}' for '{key}'; use '{{env:ENV_VAR_NAME}}' or provide a literal value"
+    );
+    field.mask();
+    field.error(message, "");
 }
 
 /// The beginning of the text that can be a name. The rest may be the secret itself.

@@ -18,6 +18,7 @@ use crate::domain::{
     ids::ServerId,
     orchestrator,
     pack::Authentication,
+    policy::{ToolAccess, ToolPattern},
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
 
@@ -84,18 +85,7 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         });
     let endpoint = endpoint::read(&mut object, transport, pack);
     let user_config = user_config(&mut object, access_mode, transport, pack);
-    let tools = object
-        .optional("tools")
-        .map(|field| access::patterns(&field));
-    let tool_access = object.optional("toolAccess");
-    if tool_access.is_none() && object.is_absent("toolAccess") {
-        object.field.warn(
-            "there is no `toolAccess`, so nobody but `adminUsers` may call its tools",
-            "`toolAccess: { default: public }` opens them to everyone",
-        );
-    }
-    let tool_access =
-        tool_access.and_then(|field| access::read(&field, tools.as_deref(), pack.authentication));
+    let (tools, tool_access) = tool_rules(&mut object, pack);
     let tool_access = match &endpoint {
         Some(Endpoint::Remote { url, .. }) if orchestrator::is_address(url) => {
             if access_mode == Some(AccessMode::UserControlled) {
@@ -120,30 +110,20 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
             .unwrap_or(LOAD)
     };
     let (load_tools, load_prompts) = (switch("loadTools"), switch("loadPrompts"));
-    let terminate_on_close = object.optional("terminateOnClose").and_then(|field| {
-        if transport.is_some_and(|transport| transport != Transport::Remote(Remote::StreamableHttp))
-        {
-            endpoint::refuse_field_of(&field, "streamable-http");
-        }
-        field.boolean()
-    });
-    let terminate_on_close = terminate_on_close.unwrap_or(TERMINATE_ON_CLOSE);
+    let terminate_on_close = terminate_on_close(&mut object, transport);
     let catalog = catalog(&mut object, access_mode);
     object.finish();
-    let tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect());
-    let (id, endpoint, access_mode) = (id?, endpoint?, access_mode?);
-    let entered = Vec::new();
     Some(ServerSpec {
-        id,
-        endpoint,
-        access_mode,
+        id: id?,
+        endpoint: endpoint?,
+        access_mode: access_mode?,
         tool_access,
         tools,
         required,
         timeouts,
         user_config,
         catalog,
-        entered,
+        entered: Vec::new(),
         auth: None,
         run_config: None,
         of_tenant: false,
@@ -151,6 +131,38 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         load_prompts,
         terminate_on_close,
     })
+}
+
+/// `tools` and `toolAccess`.
+fn tool_rules(
+    object: &mut Object,
+    pack: &PackContext,
+) -> (Option<Vec<ToolPattern>>, Option<ToolAccess>) {
+    let tools = object
+        .optional("tools")
+        .map(|field| access::patterns(&field));
+    let tool_access = object.optional("toolAccess");
+    if tool_access.is_none() && object.is_absent("toolAccess") {
+        object.field.warn(
+            "there is no `toolAccess`, so nobody but `adminUsers` may call its tools",
+            "`toolAccess: { default: public }` opens them to everyone",
+        );
+    }
+    let tool_access =
+        tool_access.and_then(|field| access::read(&field, tools.as_deref(), pack.authentication));
+    let tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect());
+    (tools, tool_access)
+}
+
+fn terminate_on_close(object: &mut Object, transport: Option<Transport>) -> bool {
+    let given = object.optional("terminateOnClose").and_then(|field| {
+        if transport.is_some_and(|transport| transport != Transport::Remote(Remote::StreamableHttp))
+        {
+            endpoint::refuse_field_of(&field, "streamable-http");
+        }
+        field.boolean()
+    });
+    given.unwrap_or(TERMINATE_ON_CLOSE)
 }
 
 fn user_config(

@@ -58,7 +58,17 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSumm
     let references = pack.map(|pack| &pack.references[..]).unwrap_or_default();
     servers.extend(references.iter().map(summarize_reference));
     let skills = root.get("skills").map(Node::items).unwrap_or_default();
-    let skills = skills.iter().map(|skill| SkillSummary {
+    PackSummary {
+        id,
+        dialect: dialect.name().to_owned(),
+        servers,
+        skills: skills.iter().map(skill).collect(),
+        roles: roles(root, references),
+    }
+}
+
+fn skill(skill: &Node) -> SkillSummary {
+    SkillSummary {
         id: skill.get("id").map(scalar_or_empty).unwrap_or_default(),
         server: skill
             .get_path(&["mcpBinding", "server"])
@@ -69,20 +79,19 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSumm
             .and_then(|tools| tools.items().first())
             .map(scalar_or_empty)
             .unwrap_or_default(),
-    });
+    }
+}
+
+/// The roles that rules and approval policies name.
+fn roles(root: &Node, references: &[ServerRef]) -> Vec<String> {
     let mut roles = Vec::new();
     for access in references
         .iter()
         .filter_map(|reference| reference.tool_access.as_ref())
     {
         roles.extend(access.roles.iter().flat_map(BTreeMap::keys).cloned());
-        roles.extend(
-            access
-                .approval
-                .iter()
-                .flat_map(|policy| &policy.approvers)
-                .cloned(),
-        );
+        let policies = access.approval.iter();
+        roles.extend(policies.flat_map(|policy| &policy.approvers).cloned());
     }
     for node in servers_of(root) {
         let named = node
@@ -94,22 +103,12 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSumm
             .get_path(&["toolAccess", "approval"])
             .map(Node::items)
             .unwrap_or_default();
-        roles.extend(
-            policies
-                .iter()
-                .filter_map(|policy| policy.get("approvers"))
-                .flat_map(texts),
-        );
+        let approvers = policies.iter().filter_map(|policy| policy.get("approvers"));
+        roles.extend(approvers.flat_map(texts));
     }
     roles.sort();
     roles.dedup();
-    PackSummary {
-        id,
-        dialect: dialect.name().to_owned(),
-        servers,
-        skills: skills.collect(),
-        roles,
-    }
+    roles
 }
 
 fn server(node: &Node) -> ServerSummary {

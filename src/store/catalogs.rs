@@ -61,23 +61,54 @@ fn written(json: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(json).map_err(Error::internal)
 }
 
+struct Row {
+    server: String,
+    scope: String,
+    version: String,
+    tools: Json<Vec<Arc<Tool>>>,
+    prompts: Json<Vec<Arc<ServerPrompt>>>,
+    dropped: Json<Vec<String>>,
+    fetched_at: OffsetDateTime,
+    ttl_ms: Option<i64>,
+    cache_scope: Option<String>,
+}
+
+impl TryFrom<Row> for (Catalog, CatalogOwner) {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let server = ServerId::parse(&row.server)
+            .map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
+        let owner = row.scope.parse().map_err(Error::internal)?;
+        let ttl = row.ttl_ms.and_then(|ttl| u64::try_from(ttl).ok());
+        let scope = row.cache_scope.map(|scope| {
+            // The check of the column allows no third word. An unexpected word must not make the list shared.
+            let scopes = [CacheScope::Public, CacheScope::Private];
+            let read = scopes.into_iter().find(|known| scope_text(*known) == scope);
+            read.unwrap_or(CacheScope::Private)
+        });
+        let catalog = Catalog {
+            server,
+            tools: row.tools.0,
+            prompts: row.prompts.0,
+            dropped: row.dropped.0,
+            fetched_at: row.fetched_at,
+            cache: CacheHints {
+                ttl: ttl.map(Duration::from_millis),
+                scope,
+            },
+            version: row.version,
+        };
+        Ok((catalog, owner))
+    }
+}
+
 /// The stored catalogs among these, each with its owner.
 pub async fn get(
     tx: &mut Tx,
     agent: &AgentId,
     wanted: &[(ServerId, CatalogOwner)],
 ) -> Result<Vec<(Catalog, CatalogOwner)>> {
-    struct Row {
-        server: String,
-        scope: String,
-        version: String,
-        tools: Json<Vec<Arc<Tool>>>,
-        prompts: Json<Vec<Arc<ServerPrompt>>>,
-        dropped: Json<Vec<String>>,
-        fetched_at: OffsetDateTime,
-        ttl_ms: Option<i64>,
-        cache_scope: Option<String>,
-    }
     let (servers, owners): (Vec<String>, Vec<String>) = wanted
         .iter()
         .map(|(server, owner)| (server.to_string(), owner.to_string()))
@@ -96,35 +127,7 @@ pub async fn get(
     )
     .fetch_all(tx.conn())
     .await?;
-    let catalog = |row: Row| {
-        let server = ServerId::parse(&row.server)
-            .map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
-        let owner = row.scope.parse().map_err(Error::internal)?;
-        let ttl = row.ttl_ms.and_then(|ttl| u64::try_from(ttl).ok());
-        let scope = row.cache_scope.map(|scope| {
-            // The check of the column allows no third word. An unexpected word must not make the list shared.
-            let scopes = [CacheScope::Public, CacheScope::Private];
-            let read = scopes.into_iter().find(|known| scope_text(*known) == scope);
-            read.unwrap_or(CacheScope::Private)
-        });
-        let (tools, prompts, dropped) = (row.tools.0, row.prompts.0, row.dropped.0);
-        Ok((
-            Catalog {
-                server,
-                tools,
-                prompts,
-                dropped,
-                fetched_at: row.fetched_at,
-                cache: CacheHints {
-                    ttl: ttl.map(Duration::from_millis),
-                    scope,
-                },
-                version: row.version,
-            },
-            owner,
-        ))
-    };
-    rows.into_iter().map(catalog).collect()
+    rows.into_iter().map(TryInto::try_into).collect()
 }
 
 /// Deletes the lists that one credential was shown.

@@ -25,6 +25,25 @@ struct Row {
     updated_at: OffsetDateTime,
 }
 
+/// The columns of a conversation in a row that has more columns.
+macro_rules! row_of {
+    ($row:ident) => {
+        $crate::store::conversations::Row {
+            id: $row.id,
+            agent: $row.agent,
+            title: $row.title,
+            parent_session: $row.parent_session,
+            last_event: $row.last_event,
+            archived: $row.archived,
+            pinned: $row.pinned,
+            branch: $row.branch,
+            created_at: $row.created_at,
+            updated_at: $row.updated_at,
+        }
+    };
+}
+use row_of;
+
 impl TryFrom<Row> for Conversation {
     type Error = Error;
 
@@ -48,7 +67,6 @@ impl TryFrom<Row> for Conversation {
 
 pub async fn insert(
     tx: &mut Tx,
-    tenant: TenantId,
     user: &UserId,
     agent: &AgentId,
     title: &str,
@@ -61,7 +79,7 @@ pub async fn insert(
          values ($1, $2, $3, $4, $5, $6, case when $5 = '' then 'message' else 'user' end)
          returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
                    pinned_at is not null as "pinned!", branch, created_at, updated_at"#,
-        tenant.0,
+        tx.tenant()?.0,
         id.0,
         agent.as_str(),
         user.as_str(),
@@ -137,19 +155,7 @@ pub async fn by_external_key(
     .fetch_optional(tx.conn())
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let conversation = Row {
-        id: row.id,
-        agent: row.agent,
-        title: row.title,
-        parent_session: row.parent_session,
-        last_event: row.last_event,
-        archived: row.archived,
-        pinned: row.pinned,
-        branch: row.branch,
-        created_at: row.created_at,
-        updated_at: row.updated_at,
-    };
-    Ok(Some((conversation.try_into()?, row.told_event)))
+    Ok(Some((row_of!(row).try_into()?, row.told_event)))
 }
 
 /// Whether a flow or a question of a server may wait for an answer in a conversation.

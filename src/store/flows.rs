@@ -1,11 +1,14 @@
 //! Rows of configuration flows: one per conversation, with a time after which it is ignored. The user's
 //! values are sealed.
 
+mod ending;
+
 use std::time::Duration;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+pub use self::ending::{end, forget_old, refuse, tenants_with_old};
 use super::Tx;
 use crate::domain::{
     error::{Error, Result},
@@ -171,29 +174,6 @@ pub async fn accept_page(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]
     Ok(done.rows_affected() == 1)
 }
 
-/// The tenants with flows that ended this long ago; wants [`super::Db::system`].
-pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
-    let ids = sqlx::query_scalar!(
-        "select distinct tenant_id from flows where expires_at < now() - make_interval(secs => $1)",
-        age.as_secs_f64(),
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(TenantId).collect())
-}
-
-/// Deletes the tenant's flows that ended this long ago, with what was entered in them.
-pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
-    sqlx::query!(
-        "delete from flows where tenant_id = $2 and expires_at < now() - make_interval(secs => $1)",
-        age.as_secs_f64(),
-        tx.tenant()?.0,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}
-
 /// The flow of a link. Needs the system role; reads nothing else.
 pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!(
@@ -211,18 +191,6 @@ pub async fn by_id(tx: &mut Tx, id: Uuid) -> Result<Option<Flow>> {
         .fetch_optional(tx.conn())
         .await?;
     row.map(TryInto::try_into).transpose()
-}
-
-/// Ends the flow of a conversation; whether there was one.
-pub async fn end(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
-    let done = sqlx::query!(
-        "delete from flows where tenant_id = $2 and conversation_id = $1",
-        conversation.0,
-        tx.tenant()?.0,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(done.rows_affected() > 0)
 }
 
 /// Whether a user is configuring a server of an agent; in one conversation, where it is said which.
@@ -259,17 +227,4 @@ pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<b
     .fetch_optional(tx.conn())
     .await?;
     Ok(external.unwrap_or(false))
-}
-
-/// Counts a wrong code. The time it has left stays as it is.
-pub async fn refuse(tx: &mut Tx, id: Uuid) -> Result<()> {
-    sqlx::query!(
-        "update flows set tries = tries + 1, answer = null, answer_run = null
-         where tenant_id = $2 and id = $1",
-        id,
-        tx.tenant()?.0,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
 }

@@ -1,13 +1,19 @@
 //! Rows of messages and of the durable events that announce them. Both get their numbers from the row of
 //! the conversation, under its lock, so that a listener never misses one that commits late.
 
+mod events;
 mod import;
+mod transcript;
 
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use self::import::import;
+pub use self::{
+    events::{append_run_event, events},
+    import::import,
+    transcript::{for_model, of_run},
+};
 use super::Tx;
 use crate::domain::{
     approval::Note,
@@ -15,7 +21,6 @@ use crate::domain::{
     event::{Event, EventKind},
     ids::{ApprovalId, ConversationId, MessageId, RunId, TenantId},
     message::{Message, MessageRange, Part, Role},
-    run::{ClaimedRun, RunStatus},
 };
 
 /// A message to add.
@@ -164,41 +169,6 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Re
         .message(conversation)
 }
 
-/// Adds the event that a run changed its state outside its worker.
-pub async fn append_run_event(
-    tx: &mut Tx,
-    tenant: TenantId,
-    conversation: ConversationId,
-    run: RunId,
-    status: RunStatus,
-    error: Option<&str>,
-) -> Result<Event> {
-    let seq = sqlx::query_scalar!(
-        r#"with counted as (
-             update conversations set last_event = last_event + 1, updated_at = now()
-             where tenant_id = $1 and id = $2 returning last_event
-           ), event as (
-             insert into events (tenant_id, id, conversation_id, seq, kind, run_id, run_status, run_error)
-             select $1, $3, $2, last_event, 'run', $4, $5, $6 from counted
-           )
-           select last_event as "seq!" from counted"#,
-        tenant.0,
-        conversation.0,
-        Uuid::now_v7(),
-        run.0,
-        status.as_str(),
-        error,
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    let kind = EventKind::Run {
-        run_id: run,
-        status,
-        error: error.map(str::to_owned),
-    };
-    Ok(Event { seq, kind })
-}
-
 /// At most `limit` messages after a number, whichever branch they are on; the oldest first.
 pub async fn list_all_branches(
     tx: &mut Tx,
@@ -280,56 +250,6 @@ pub async fn list(
         .collect()
 }
 
-/// What the model may see: everything of this run, and the last `window` messages before it, oldest first.
-/// Ordered by run and then by number: a message that came in during an earlier run stands after that run.
-pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<Vec<Message>> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"with path as materialized (
-             select branch, upto from branch_path($4, $1, (
-               select branch from conversations where tenant_id = $4 and id = $1))
-           )
-           select id as "id!", branch as "branch!", seq as "seq!", role as "role!",
-                  parts as "parts!: Json<Vec<Part>>", run_id, created_at as "created_at!"
-           from (
-             select * from messages
-             where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal = $2
-             union all (
-               select * from messages m
-               where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal < $2
-                 and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)
-               order by run_ordinal desc, seq desc limit $3)
-           ) shown
-           order by run_ordinal, seq"#,
-        run.conversation.0,
-        run.ordinal,
-        i64::try_from(window).unwrap_or(i64::MAX),
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter()
-        .map(|row| row.message(run.conversation))
-        .collect()
-}
-
-/// Everything one run has written and what it answers, oldest first.
-pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<Vec<Message>> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
-           from messages where tenant_id = $3 and conversation_id = $1 and run_id = $2 order by seq"#,
-        conversation.0,
-        run.0,
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter()
-        .map(|row| row.message(conversation))
-        .collect()
-}
-
 /// The state of a request for consent in the latest note about it in its conversation.
 pub async fn approval_note(
     tx: &mut Tx,
@@ -355,64 +275,6 @@ pub async fn approval_note(
             _ => None,
         });
     Ok(notes.into_iter().next())
-}
-
-/// Durable events after `after`, oldest first, at most `limit`.
-pub async fn events(
-    tx: &mut Tx,
-    conversation: ConversationId,
-    after: i64,
-    limit: i64,
-) -> Result<Vec<Event>> {
-    let rows = sqlx::query!(
-        r#"select e.seq, e.run_id as event_run, e.run_status, e.run_error,
-                  m.id as "message_id?", m.branch as "branch?", m.seq as "message_seq?", m.role as "role?",
-                  m.parts as "parts?: Json<Vec<Part>>", m.run_id as message_run, m.created_at as "created_at?"
-           from events e left join messages m on m.tenant_id = e.tenant_id and m.id = e.message_id
-           where e.tenant_id = $4 and e.conversation_id = $1 and e.seq > $2 order by e.seq limit $3"#,
-        conversation.0,
-        after,
-        limit,
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter()
-        .map(|row| {
-            let kind = match (
-                row.message_id,
-                row.message_seq,
-                row.role,
-                row.parts,
-                row.created_at,
-            ) {
-                (Some(id), Some(seq), Some(role), Some(parts), Some(created_at)) => {
-                    EventKind::Message(
-                        Row {
-                            id,
-                            branch: row.branch.unwrap_or_default(),
-                            seq,
-                            role,
-                            parts,
-                            run_id: row.message_run,
-                            created_at,
-                        }
-                        .message(conversation)?,
-                    )
-                }
-                _ => EventKind::Run {
-                    run_id: RunId(
-                        row.event_run
-                            .ok_or_else(|| broken("event without a subject"))?,
-                    ),
-                    status: RunStatus::parse(row.run_status.as_deref().unwrap_or_default())
-                        .ok_or_else(|| broken("unknown run status"))?,
-                    error: row.run_error,
-                },
-            };
-            Ok(Event { seq: row.seq, kind })
-        })
-        .collect()
 }
 
 pub(super) fn role_name(role: Role) -> &'static str {

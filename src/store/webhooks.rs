@@ -26,7 +26,6 @@ macro_rules! webhooks {
 /// Adds a webhook in a free slot; a conflict when there is none.
 pub async fn insert(
     tx: &mut Tx,
-    tenant: TenantId,
     id: WebhookId,
     url: &str,
     events: &[String],
@@ -37,6 +36,7 @@ pub async fn insert(
             "there are {MOST} webhooks, or one was made at this moment; look at the list"
         ))
     };
+    let tenant = tx.tenant()?;
     let taken = sqlx::query_scalar!("select slot from webhooks where tenant_id = $1", tenant.0)
         .fetch_all(tx.conn())
         .await?;

@@ -110,7 +110,9 @@ const NO_NAMES: [&str; 10] = [
     "types",
 ];
 /// Lines of the longest file today; it only shrinks, to 400.
-const LONGEST_FILE: usize = 542;
+const LONGEST_FILE: usize = 500;
+/// Nine of ten files are no longer.
+const LONG_FILE: usize = 250;
 
 #[test]
 fn every_module_uses_only_what_is_below_it() {
@@ -151,6 +153,17 @@ fn files_are_short_and_named_after_what_they_hold() {
         }
     }
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn nine_of_ten_files_are_at_most_250_lines_long() {
+    let mut lines: Vec<usize> = sources()
+        .iter()
+        .map(|(_, text)| text.lines().count())
+        .collect();
+    lines.sort_unstable();
+    let longest = lines[lines.len() * 9 / 10];
+    assert!(longest <= LONG_FILE, "{longest} lines; split the longest");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A response that is read again is encoded from the rows of its run by the same encoder. So it is the same however
 //! often it is read, and on whichever replica.
 
+mod creation;
 mod encoder;
 mod info;
 mod request;
@@ -15,11 +16,11 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use futures_util::{Stream, StreamExt};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use serde::Deserialize;
 
 use self::{
+    creation::{answer_side_request, complete, no_previous, options},
     encoder::Encoder,
     info::AnswerInfo,
     request::{NewResponse, Question},
@@ -30,16 +31,13 @@ use crate::{
     api::{
         ApiState,
         extract::{Caller, Path, Query},
-        limits::{self, RequestPermit},
+        limits::RequestPermit,
         problem::Problem,
         request_key::Keyed,
-        turn::{AnswerOptions, AnswerPart, AnswerStyle, Limiter, OnDisconnect, Turn},
+        turn::{OnDisconnect, Turn},
     },
-    app::{
-        self, App, accounts,
-        chat::{completions, responses},
-    },
-    domain::{account::ShownCalls, error::Error, ids::RunId, response::ResponseSettings},
+    app::{self, App, chat::responses},
+    domain::{error::Error, ids::RunId},
 };
 
 /// Say something, alone or after an earlier response, and wait for the answer or stream it. With `background`, the
@@ -99,72 +97,6 @@ pub(in crate::api) async fn create(
     };
     add_headers(&mut response, conversation, run, &request.ignored());
     Ok(response)
-}
-
-fn options(
-    caller: &accounts::Caller,
-    settings: &ResponseSettings,
-    open: limits::Stream,
-) -> AnswerOptions {
-    AnswerOptions {
-        style: match caller.chat.tool_calls {
-            ShownCalls::Details => AnswerStyle::Typed,
-            shown => AnswerStyle::Text(shown),
-        },
-        limiter: Limiter::new(settings.stop.clone(), settings.max_output_tokens),
-        on_disconnect: OnDisconnect::of(caller),
-        open,
-    }
-}
-
-/// The whole response of an answer that succeeds.
-async fn complete(
-    mut encoder: Encoder,
-    parts: impl Stream<Item = Result<AnswerPart, Problem>>,
-) -> Result<ResponseObject, Problem> {
-    let mut parts = std::pin::pin!(parts);
-    while let Some(part) = parts.next().await {
-        match part? {
-            AnswerPart::Piece(piece) => _ = encoder.add(piece),
-            AnswerPart::AnswerEnd(end) => return Ok(encoder.end(Ok(end))),
-        }
-    }
-    Err(Error::Unavailable("the answer broke off; try again".to_owned()).into())
-}
-
-async fn answer_side_request(
-    state: &ApiState,
-    caller: &Caller,
-    request: &NewResponse,
-    Question { question, settings }: Question,
-    (permit, open): (RequestPermit, limits::Stream),
-) -> Result<Response, Problem> {
-    let (app, principal) = (&state.app, caller.principal());
-    let (model, transcript) = (request.model.as_str(), &question.transcript);
-    let most = settings.max_output_tokens;
-    let pieces = completions::complete(app, principal, model, transcript, most).await;
-    let pieces = pieces.map_err(|error| no_model(error.into(), model))?;
-    permit.release();
-    let encoder = Encoder::new(AnswerInfo::plain(model, app.clock.now()));
-    let parts = side::parts(pieces, open);
-    if request.stream() {
-        return Ok(encoder.stream(parts));
-    }
-    let answer = complete(encoder, parts).await?;
-    Ok(axum::Json(answer).into_response())
-}
-
-/// A response that is to be continued and is not there, in the words that OpenAI clients know.
-fn no_previous(mut problem: Problem, field: &str) -> Problem {
-    if problem.status == StatusCode::NOT_FOUND && !problem.is_unknown_agent {
-        problem.status = StatusCode::BAD_REQUEST;
-        problem.code = "previous_response_not_found";
-        problem.detail = String::from(
-            "there is no such response, or it was not stored; send the whole conversation as `input`",
-        );
-        problem.field = Some(field.to_owned());
-    }
-    problem
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

@@ -1,21 +1,20 @@
 //! Schemas of tenants, their users, keys, usage and webhooks, and of readiness.
 
-use time::{Date, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::schemas;
 use crate::{
     app::{
         accounts::{self, LimitsChange, RetentionChange},
-        platform::{health, webhooks},
+        platform::health,
         runs::tenant_admin::{self, InForce},
     },
     domain::{
         account::{self, Frontend, ShownCalls, UserCredential},
         audit,
-        ids::{AuditId, DeliveryId, RunId, TenantId, WebhookId},
+        ids::{AuditId, RunId, TenantId},
         retention::{self, Days, Retention},
-        usage::{self, Limit, Limits, Unlimited, Used},
-        webhook::{self, DeliveryState},
+        usage::{Limit, Limits, Used},
     },
 };
 
@@ -41,25 +40,6 @@ schemas! {
         /// What its users have used since 00:00 UTC; only when one tenant is read.
         used_today: Option<Used>,
         created_at: OffsetDateTime,
-    }
-
-    /// What a user has used today, and what they may use.
-    struct OwnUsage for accounts::usage::OwnUsage {
-        /// Turns: messages that the model was asked about.
-        runs: i64,
-        /// Absent: as many as they like, within what their organisation may use.
-        runs_limit: Option<i64>,
-        tokens: i64,
-        tokens_limit: Option<i64>,
-        /// When the day ends and all is counted from 0.
-        resets_at: OffsetDateTime,
-    }
-
-    struct InForce for tenant_admin::InForce {
-        runs_per_user: Option<i64>,
-        tokens_per_user: Option<i64>,
-        runs_per_tenant: Option<i64>,
-        tokens_per_tenant: Option<i64>,
     }
 
     /// A tenant to be made.
@@ -130,15 +110,6 @@ schemas! {
         audit: Option<i32>,
     }
 
-    /// The same for the limits of a day: a number, `unlimited`, or `null` for the installation's.
-    #[serde(deny_unknown_fields)]
-    struct LimitsChange for accounts::LimitsChange {
-        runs_per_user: Option<Option<Limit>>,
-        tokens_per_user: Option<Option<Limit>>,
-        runs_per_tenant: Option<Option<Limit>>,
-        tokens_per_tenant: Option<Option<Limit>>,
-    }
-
     struct Readiness for health::Readiness {
         ready: bool,
         /// It answers and can be written.
@@ -154,14 +125,6 @@ schemas! {
         servers_down: usize,
         /// Connections of users to personal servers that this replica has open.
         personal_connections: usize,
-    }
-
-    /// How a test went.
-    struct Pinged for webhooks::PingOutcome {
-        delivered: bool,
-        /// The HTTP status, if there was an answer.
-        status: Option<u16>,
-        error: Option<String>,
     }
 
     /// A user of a tenant, as far as rows tell of them.
@@ -264,100 +227,5 @@ schemas! {
         /// `succeeded`, or of a call also `failed`, `denied`, `outcome_unknown` and `cancelled`.
         outcome: String,
         detail: Option<String>,
-    }
-
-    /// What a user has used with an agent.
-    #[schema(as = UsageLine)]
-    struct Line for usage::Line {
-        user: String,
-        agent: String,
-        /// Turns: messages that the model was asked about.
-        runs: i64,
-        /// Calls of tools, those that were refused included.
-        tool_calls: i64,
-        input_tokens: i64,
-        output_tokens: i64,
-    }
-
-    /// What a tenant has used on one day.
-    #[schema(as = UsageDay)]
-    struct DayLine for usage::DayLine {
-        /// In UTC, such as `2026-01-31`.
-        #[schema(value_type = String, format = Date)]
-        day: Date,
-        /// Turns: messages that the model was asked about.
-        runs: i64,
-        /// Calls of tools, those that were refused included.
-        tool_calls: i64,
-        input_tokens: i64,
-        output_tokens: i64,
-    }
-
-    /// Of one day.
-    struct Used for usage::Used {
-        runs: i64,
-        tokens: i64,
-    }
-
-    /// What the operator says of one limit of a tenant.
-    #[serde(untagged)]
-    enum Limit for usage::Limit {
-        AtMost(u32),
-        Unlimited(Unlimited),
-    }
-
-    enum Unlimited for usage::Unlimited {
-        #[serde(rename = "unlimited")]
-        Unlimited,
-    }
-
-    /// A tenant's own limits of a day. What is absent is as the installation's settings have it; what a newer version of
-    /// the program has written beside them is left out.
-    struct Limits for usage::Limits {
-        runs_per_user: Option<Limit>,
-        tokens_per_user: Option<Limit>,
-        runs_per_tenant: Option<Limit>,
-        tokens_per_tenant: Option<Limit>,
-    }
-
-    /// Where a tenant wants to be told.
-    struct Webhook for webhook::Webhook {
-        id: WebhookId,
-        url: String,
-        /// Names of events, as `approval.requested`; `approval.*` stands for all that begin so, `*` for all.
-        events: Vec<String>,
-        created_at: OffsetDateTime,
-        /// Since when nothing is sent any more: the receiver answered 410.
-        disabled_at: Option<OffsetDateTime>,
-        last_delivered_at: Option<OffsetDateTime>,
-        last_failed_at: Option<OffsetDateTime>,
-        /// Why the last try failed that did.
-        last_error: Option<String>,
-    }
-
-    /// One message to a webhook, as its tenant sees it.
-    struct Delivery for webhook::Delivery {
-        /// Also the header `webhook-id`.
-        id: DeliveryId,
-        event: String,
-        state: DeliveryState,
-        /// Tries so far.
-        attempts: i32,
-        created_at: OffsetDateTime,
-        next_attempt_at: Option<OffsetDateTime>,
-        delivered_at: Option<OffsetDateTime>,
-        /// The HTTP status of the last try, if there was an answer.
-        last_status: Option<i32>,
-        last_error: Option<String>,
-    }
-
-    #[serde(rename_all = "snake_case")]
-    enum DeliveryState for webhook::DeliveryState {
-        /// To be sent, or sent again.
-        Pending,
-        /// The receiver answered 2xx.
-        Delivered,
-        /// Given up.
-        Failed,
     }
 }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
-use super::{Headers, unauthenticated, user_id};
+use super::{
+    Headers,
+    authentication::{unauthenticated, user_id},
+};
 use crate::domain::{
     account::FrontendHeaders,
     error::Result,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
-use super::{Accounts, KEY_USER, Shared};
+use super::{Accounts, Shared, authentication::KEY_USER};
 use crate::{
     domain::{
         error::Result,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::{Accounts, EndedSessions, GUEST_USER, Shared, unauthenticated};
+use super::{Accounts, EndedSessions, GUEST_USER, Shared, authentication::unauthenticated};
 use crate::{
     domain::{
         audit::Fact,

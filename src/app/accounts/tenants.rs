@@ -1,21 +1,24 @@
 //! Tenants, as the operator manages them. Each change is written down twice: in the tenant's trail, which goes with
 //! it, and in the operator's, which stays.
 
+mod change;
+
 use serde::{Deserialize, Deserializer};
 
+use self::change::record;
+pub use self::change::{LimitsChange, TenantChange, change_tenant};
 use super::retention_change::RetentionChange;
-
 use crate::{
     domain::{
         account::Tenant,
-        audit::{Fact, OPERATOR},
+        audit::OPERATOR,
         clock::Clock,
         error::{Error, Result},
         ids::{AgentId, TenantId},
         retention::Retention,
-        usage::{Limit, Limits},
+        usage::Limits,
     },
-    store::{self, Db, Tx},
+    store::{self, Db},
 };
 
 /// Characters of what people call a tenant.
@@ -44,39 +47,6 @@ pub struct NewTenant {
     /// In place of the installation's days.
     #[serde(default)]
     pub retention: RetentionChange,
-}
-
-/// A change of a tenant. An absent field stays as it is; `null` resets it to its default.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TenantChange {
-    #[serde(default, deserialize_with = "given")]
-    pub display_name: Option<Option<String>>,
-    /// `true`: its tokens and keys are refused, what runs is stopped. `false`: as before.
-    #[serde(default)]
-    pub suspended: Option<bool>,
-    #[serde(default, deserialize_with = "given")]
-    pub agents: Option<Option<Vec<String>>>,
-    #[serde(default)]
-    pub guests: Option<bool>,
-    #[serde(default)]
-    pub limits: LimitsChange,
-    #[serde(default)]
-    pub retention: RetentionChange,
-}
-
-/// The same for the limits of a day: a number, `unlimited`, or `null` for the installation's.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsChange {
-    #[serde(default, deserialize_with = "given")]
-    pub runs_per_user: Option<Option<Limit>>,
-    #[serde(default, deserialize_with = "given")]
-    pub tokens_per_user: Option<Option<Limit>>,
-    #[serde(default, deserialize_with = "given")]
-    pub runs_per_tenant: Option<Option<Limit>>,
-    #[serde(default, deserialize_with = "given")]
-    pub tokens_per_tenant: Option<Option<Limit>>,
 }
 
 /// Distinguishes `null` from an absent field.
@@ -175,136 +145,6 @@ pub async fn list_tenants(db: &Db) -> Result<Vec<Tenant>> {
 pub async fn page_of_tenants(db: &Db, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
     let mut tx = db.system().await?;
     store::tenants::page(&mut tx, after, limit).await
-}
-
-/// Changes a tenant, and says whether anything is different now. Concurrent changes of different fields are
-/// all kept; of the same field, the last one is.
-pub async fn change_tenant(
-    db: &Db,
-    clock: &Clock,
-    name: &str,
-    change: TenantChange,
-) -> Result<(Tenant, bool)> {
-    check_display_name(change.display_name.as_ref().and_then(Option::as_deref))?;
-    check_agents(change.agents.as_ref().and_then(Option::as_deref))?;
-    change.retention.check()?;
-    check_name(name).map_err(|_| unknown(name))?;
-    let mut tx = db.system().await?;
-    let mut tenant = store::tenants::lock(&mut tx, name)
-        .await?
-        .ok_or_else(|| unknown(name))?;
-    let mut facts = Vec::new();
-    if let Some(suspended) = change
-        .suspended
-        .filter(|suspended| *suspended == tenant.suspended_at.is_none())
-    {
-        tenant.suspended_at = suspended.then(|| clock.now());
-        facts.push((
-            if suspended {
-                "tenant.suspended"
-            } else {
-                "tenant.resumed"
-            },
-            tenant.name.clone(),
-        ));
-    }
-    let changed = apply(&mut tenant, change);
-    if !changed.is_empty() {
-        facts.push((
-            "tenant.changed",
-            format!("{}: {}", tenant.name, changed.join(", ")),
-        ));
-    }
-    if facts.is_empty() {
-        return Ok((tenant, false));
-    }
-    store::tenants::update(&mut tx, &tenant).await?;
-    record(tx, &tenant, &facts).await?;
-    Ok((tenant, true))
-}
-
-/// Applies a change; returns what has changed, in words.
-fn apply(tenant: &mut Tenant, change: TenantChange) -> Vec<String> {
-    let mut changed = Vec::new();
-    if let Some(name) = change
-        .display_name
-        .filter(|name| *name != tenant.display_name)
-    {
-        changed.push(name.as_ref().map_or_else(
-            || "no display name".to_owned(),
-            |name| format!("display name {name:?}"),
-        ));
-        tenant.display_name = name;
-    }
-    if let Some(agents) = change.agents.filter(|agents| *agents != tenant.agents) {
-        let names = agents
-            .as_ref()
-            .map_or_else(|| "every one".to_owned(), |agents| agents.join(" "));
-        changed.push(format!(
-            "agents {}",
-            names.chars().take(500).collect::<String>()
-        ));
-        tenant.agents = agents;
-    }
-    if let Some(guests) = change.guests.filter(|guests| *guests != tenant.guests) {
-        changed.push(
-            if guests {
-                "takes guests"
-            } else {
-                "takes no guests"
-            }
-            .to_owned(),
-        );
-        tenant.guests = guests;
-    }
-    change.retention.apply(&mut tenant.retention, &mut changed);
-    let (own, said) = (&mut tenant.limits, change.limits);
-    for (name, limit, said) in [
-        ("runs_per_user", &mut own.runs_per_user, said.runs_per_user),
-        (
-            "tokens_per_user",
-            &mut own.tokens_per_user,
-            said.tokens_per_user,
-        ),
-        (
-            "runs_per_tenant",
-            &mut own.runs_per_tenant,
-            said.runs_per_tenant,
-        ),
-        (
-            "tokens_per_tenant",
-            &mut own.tokens_per_tenant,
-            said.tokens_per_tenant,
-        ),
-    ] {
-        if let Some(said) = said.filter(|said| *said != *limit) {
-            changed.push(match said {
-                None => format!("{name} as the settings have it"),
-                Some(Limit::Unlimited(_)) => format!("{name} unlimited"),
-                Some(Limit::AtMost(most)) => format!("{name} {most}"),
-            });
-            *limit = said;
-        }
-    }
-    changed
-}
-
-/// Writes down what is done to a tenant, for its admins and for the operator, and does it.
-async fn record(mut tx: Tx, tenant: &Tenant, facts: &[(&'static str, String)]) -> Result<()> {
-    for (action, detail) in facts {
-        let detail = format!("{detail} ({})", tenant.id);
-        store::audit::record_for_operator(&mut tx, OPERATOR, action, &detail).await?;
-    }
-    tx.enter(tenant.id).await?;
-    for (action, detail) in facts {
-        store::audit::record(
-            &mut tx,
-            tenant.id,
-            &Fact::new(OPERATOR, action).detail(detail),
-        )
-        .await?;
-    }
-    tx.commit().await
 }
 
 /// Removes a tenant with all that it has: issuers, keys, conversations, audit. That it was removed stays in the

@@ -106,15 +106,7 @@ pub(in crate::app) async fn open(
     title: &str,
     external_key: Option<&str>,
 ) -> Result<Conversation> {
-    store::conversations::insert(
-        tx,
-        principal.tenant,
-        &principal.user,
-        pack.id(),
-        title,
-        external_key,
-    )
-    .await
+    store::conversations::insert(tx, &principal.user, pack.id(), title, external_key).await
 }
 
 /// The pack's welcome in the user's language. `{userName}` is replaced once, literally.

@@ -1,14 +1,17 @@
 //! Deletes what is older than it is to be kept. One replica at a time does it, in batches, once an hour; the command line
 //! does it now. A failure of one tenant or one kind keeps nobody else's rows.
 
+mod lease;
+
 use std::{sync::Arc, time::Duration};
 
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::app::App;
+use self::lease::Lease;
 use crate::{
+    app::App,
     domain::{
         account::Tenant,
         audit::{Fact, SYSTEM},
@@ -35,48 +38,6 @@ pub struct Old {
     /// It is kept so long.
     pub days: i32,
     pub rows: u64,
-}
-
-/// The right to purge, until another one has it.
-struct Lease<'a> {
-    db: &'a Db,
-    owner: ReplicaId,
-    stop: &'a CancellationToken,
-}
-
-impl<'a> Lease<'a> {
-    async fn claim(
-        db: &'a Db,
-        owner: ReplicaId,
-        stop: &'a CancellationToken,
-        period: Duration,
-    ) -> Result<Option<Self>> {
-        let mut tx = db.system().await?;
-        let claimed = store::jobs::claim(&mut tx, JOB, owner, LEASE, period).await?;
-        tx.commit().await?;
-        Ok(claimed.then_some(Self { db, owner, stop }))
-    }
-
-    /// Whether another batch may begin.
-    async fn prolong(&self) -> Result<bool> {
-        if self.stop.is_cancelled() {
-            return Ok(false);
-        }
-        let mut tx = self.db.system().await?;
-        let held = store::jobs::prolong(&mut tx, JOB, self.owner, LEASE).await?;
-        tx.commit().await?;
-        Ok(held)
-    }
-
-    async fn release(self, done: bool) -> Result<()> {
-        let mut tx = self.db.system().await?;
-        if done {
-            store::jobs::finish(&mut tx, JOB, self.owner).await?;
-        } else {
-            store::jobs::release(&mut tx, JOB, self.owner).await?;
-        }
-        tx.commit().await
-    }
 }
 
 /// Purges if no replica has for an hour.

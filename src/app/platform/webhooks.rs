@@ -129,7 +129,7 @@ pub async fn create(
     let (tenant, id, secret) = (admin.tenant(), WebhookId::new(), webhook::new_secret());
     let sealed = keys::seal(app, tenant, &keys::context_of_webhook(tenant, id), &secret).await?;
     let mut tx = app.db.tenant(tenant).await?;
-    let made = store::webhooks::insert(&mut tx, tenant, id, url.as_str(), events, &sealed).await?;
+    let made = store::webhooks::insert(&mut tx, id, url.as_str(), events, &sealed).await?;
     // The path of a URL is often a secret.
     let detail = format!("{id} at {}", url.host_str().unwrap_or_default());
     let fact = Fact::new(admin.user().as_str(), "webhook.created").detail(&detail);

@@ -118,18 +118,11 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     let Some(conversation) = conversation else {
         return tx.commit().await;
     };
-    let text = outcome(&mut tx, run, due.status, due.error.as_deref()).await?;
+    let parts = [callback_part(&mut tx, run, &due).await?];
     let has_model = app
         .library
         .get(&conversation.agent)
         .is_some_and(|pack| pack.llm.provider != Provider::None);
-    let status = status_name(due.status).to_owned();
-    let parts = [Part::AgentCallback(Callback {
-        session: due.session,
-        agent: due.agent.to_string(),
-        status,
-        text,
-    })];
     if has_model {
         let params = serde_json::Map::new();
         let request = RunRequest {
@@ -162,6 +155,15 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     tx.commit().await?;
     app.announce(tenant, conversation.id, event);
     Ok(())
+}
+
+async fn callback_part(tx: &mut Tx, run: RunId, due: &DueCallback) -> Result<Part> {
+    Ok(Part::AgentCallback(Callback {
+        session: due.session,
+        agent: due.agent.to_string(),
+        status: status_name(due.status).to_owned(),
+        text: outcome(tx, run, due.status, due.error.as_deref()).await?,
+    }))
 }
 
 /// The notified turn continues the tree of the run that has ended, unless it has a tree of its own.

@@ -1,11 +1,18 @@
 //! Runs that a program or an agent (by the orchestrator) starts. A session that a run starts in another
 //! session belongs to that run; its scope is that of the tree.
 
+mod input;
+mod placement;
+
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use self::{
+    input::{checked, message, params_of_session},
+    placement::{branch, conversation, own, session_of},
+};
 use super::{
     opening::{self, RunPlacement, RunRequest},
     repeats,
@@ -14,20 +21,18 @@ use crate::{
     app::{
         App,
         accounts::usage,
-        servers::{agents, orchestrator::RunCaller, run_values},
+        servers::{agents, orchestrator::RunCaller},
     },
     domain::{
-        error::{Error, Reason, Result, Thing},
+        error::{Error, Result, Thing},
         ids::{AgentId, ConversationId, RunId},
         message::{Part, Role},
-        orchestrator::MAX_INPUT,
-        pack::{Pack, Provider},
-        params,
+        pack::Pack,
         principal::Principal,
         request_key::{self, RequestKey},
-        run::{Branch, Conversation, RunKind, RunValues},
+        run::{RunKind, RunValues},
     },
-    store::{self, Tx, trees::TreeValues},
+    store::{self, trees::TreeValues},
 };
 
 /// What is to be run.
@@ -89,6 +94,18 @@ struct CheckedRun {
     params: Map<String, Value>,
 }
 
+impl CheckedRun {
+    fn values(&self, run_id: RunId, wanted: &RunSpec) -> RunValues {
+        RunValues {
+            scope: wanted.scope.clone(),
+            params: self.params.clone(),
+            run_id,
+            // For a session that does not exist yet, any id will do.
+            session_id: self.old.unwrap_or_else(ConversationId::new),
+        }
+    }
+}
+
 /// What would be started.
 #[derive(Debug, Serialize)]
 pub struct RunCheck {
@@ -102,8 +119,8 @@ pub struct RunCheck {
 /// Checks everything that [`begin`] does, and creates nothing.
 pub async fn check(app: &Arc<App>, by: RunInitiator<'_>, wanted: &RunSpec) -> Result<RunCheck> {
     let found = checked_spec(app, by, wanted).await?;
-    let given = (&wanted.scope, &found.params);
-    checked(app, by, &found.pack, RunId::new(), found.old, given).await?;
+    let values = found.values(RunId::new(), wanted);
+    checked(app, by, &found.pack, values).await?;
     let servers = found.pack.servers.iter();
     Ok(RunCheck {
         agent_name: found.pack.id().to_string(),
@@ -147,14 +164,15 @@ async fn checked_spec(
 /// Creates a run, or says why not; then nothing was created.
 pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Result<StartedRun> {
     let principal = by.principal();
+    let found = checked_spec(app, by, &wanted).await?;
+    let id = RunId::new();
+    let scope = checked(app, by, &found.pack, found.values(id, &wanted)).await?;
     let CheckedRun {
         pack,
         old,
         text,
         params,
-    } = checked_spec(app, by, &wanted).await?;
-    let id = RunId::new();
-    let scope = checked(app, by, &pack, id, old, (&wanted.scope, &params)).await?;
+    } = found;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = conversation(&mut tx, principal, &pack, old, &text).await?;
     if let (None, Some(parent)) = (old, wanted.parent_session) {
@@ -213,182 +231,5 @@ pub async fn load_started(
         run,
         session: own.id,
         agent: own.agent,
-    })
-}
-
-/// The message that a run answers.
-fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
-    let agent = pack.id();
-    if pack.llm.provider == Provider::None {
-        return Err(Error::Conflict(format!(
-            "agent {agent} has no model, so it can neither be started nor resumed"
-        )));
-    }
-    let prompt = wanted.prompt.replace('\0', "");
-    let text = params::message(&prompt, &wanted.params);
-    if text.trim().is_empty() {
-        return Err(Error::invalid(
-            "prompt",
-            "is empty; say what the agent is to do",
-        ));
-    }
-    let size = prompt.chars().count()
-        + serde_json::to_string(&wanted.params).map_or(0, |text| text.chars().count());
-    if size > MAX_INPUT {
-        return Err(Error::invalid(
-            "params",
-            Reason::Sentence(format!(
-                "Parameters too large: {size} characters (max {MAX_INPUT})"
-            )),
-        ));
-    }
-    // A session was given what it needs when it was started.
-    if matches!(wanted.target, RunTarget::Start { .. }) || !wanted.params.is_empty() {
-        params::check(pack.params.as_ref(), &wanted.params).map_err(|unfit| {
-            Error::invalid(
-                format!("params.{}", unfit.name),
-                Reason::Sentence(unfit.reason),
-            )
-        })?;
-    }
-    Ok(text)
-}
-
-/// Whether the servers of the pack can be had with what the run is given; its scope, sealed.
-async fn checked(
-    app: &App,
-    by: RunInitiator<'_>,
-    pack: &Arc<Pack>,
-    id: RunId,
-    session: Option<ConversationId>,
-    (scope, params): (&Map<String, Value>, &Map<String, Value>),
-) -> Result<Option<Vec<u8>>> {
-    let tenant = by.principal().tenant;
-    let scope = match by {
-        RunInitiator::Program(_) => scope.clone(),
-        RunInitiator::Run { caller, .. } => run_values::stored(app, tenant, caller.run).await?.0,
-    };
-    let values = RunValues {
-        scope,
-        params: params.clone(),
-        run_id: id,
-        // For a session that does not exist yet, any id will do.
-        session_id: session.unwrap_or_else(ConversationId::new),
-    };
-    run_values::filled_in(app, tenant, pack, &values).await?;
-    match by {
-        RunInitiator::Program(_) => run_values::sealed(app, tenant, id, &values.scope).await,
-        RunInitiator::Run { .. } => Ok(None),
-    }
-}
-
-/// The parameters of a session, when a run names none: its servers may need them again.
-async fn params_of_session(
-    app: &App,
-    principal: &Principal,
-    session: ConversationId,
-) -> Result<Map<String, Value>> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::trees::params_of(&mut tx, session).await
-}
-
-/// A session that may be resumed: one of the program's own user, or one that the calling session started.
-async fn session_of(
-    app: &App,
-    by: RunInitiator<'_>,
-    session: ConversationId,
-) -> Result<Conversation> {
-    let conversation = own(app, by.principal(), session).await?;
-    if let RunInitiator::Run { caller, .. } = by {
-        let mut tx = app.db.tenant(caller.principal.tenant).await?;
-        let children =
-            store::trees::children(&mut tx, &caller.principal.user, caller.session).await?;
-        if children.iter().all(|child| child.session != session) {
-            return Err(Error::SessionNotFound(session.to_string()));
-        }
-    }
-    Ok(conversation)
-}
-
-async fn own(app: &App, principal: &Principal, session: ConversationId) -> Result<Conversation> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::conversations::get(&mut tx, &principal.user, session, false)
-        .await
-        .map_err(|error| match error {
-            Error::NotFound(_) => Error::SessionNotFound(session.to_string()),
-            error => error,
-        })
-}
-
-/// The conversation, locked. A run has values of its own, so it joins none that waits already.
-async fn conversation(
-    tx: &mut Tx,
-    principal: &Principal,
-    pack: &Pack,
-    old: Option<ConversationId>,
-    text: &str,
-) -> Result<Conversation> {
-    let Some(id) = old else {
-        let title = Conversation::title_from(text);
-        let (tenant, user) = (principal.tenant, &principal.user);
-        return store::conversations::insert(tx, tenant, user, pack.id(), &title, None).await;
-    };
-    let found = store::conversations::get(tx, &principal.user, id, true).await;
-    let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;
-    if store::runs::waiting(tx, id).await?.is_some() {
-        return Err(Error::Conflict(format!(
-            "Session not finished: {id} (status: pending)"
-        )));
-    }
-    Ok(conversation)
-}
-
-/// The place of a new run. One that another run starts is counted, under the lock of their tree.
-async fn branch(app: &App, tx: &mut Tx, by: RunInitiator<'_>, id: RunId) -> Result<Branch> {
-    let RunInitiator::Run { caller, .. } = by else {
-        return Ok(Branch {
-            root: id,
-            parent: None,
-            depth: 0,
-        });
-    };
-    let gone = || Error::NotFound(Thing::Run(caller.run));
-    let parent = store::trees::branch_of(tx, caller.run)
-        .await?
-        .ok_or_else(gone)?;
-    let store::trees::Count {
-        all,
-        children,
-        stopping,
-    } = store::trees::count(tx, parent.root, caller.run).await?;
-    let (deepest, widest, most) = (
-        app.config.run_depth,
-        app.config.run_children,
-        app.config.run_tree,
-    );
-    let depth = parent.depth + 1;
-    let refused = |why: String| Err(Error::Conflict(format!("not started: {why}")));
-    if stopping {
-        return refused("the run that wants it is being stopped".to_owned());
-    }
-    if i64::from(depth) > i64::from(deepest) {
-        return refused(format!(
-            "agents may start agents {deepest} generations deep at most; do this yourself"
-        ));
-    }
-    if children >= i64::from(widest) {
-        return refused(format!(
-            "one run may start {widest} runs at most; use what those have found"
-        ));
-    }
-    if all >= i64::from(most) {
-        return refused(format!(
-            "a tree of runs may have {most} runs at most; finish with what there is"
-        ));
-    }
-    Ok(Branch {
-        root: parent.root,
-        parent: Some(caller.run),
-        depth,
     })
 }

@@ -10,8 +10,10 @@ mod deciding;
 pub mod delivery;
 pub mod execution;
 pub mod listening;
+mod lists;
 mod news;
 pub mod recheck;
+mod recording;
 pub mod view;
 
 use std::sync::Arc;
@@ -21,24 +23,21 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 pub use self::{
     creation::{ApprovalRequest, Requested, request, waiting_text},
     deciding::{Verdict, decide, revoke_unpermitted},
+    lists::{ApprovalFilter, decidable_count, find, get, list, own_open_count, view_for_list},
+    recording::record,
 };
-use self::{delivery::OutcomeMessage, view::ApprovalView};
-use crate::app::{App, platform::keys::contexts};
+use self::{delivery::OutcomeMessage, recording::apply_vote};
 pub use crate::store::approvals::Page;
 use crate::{
+    app::{App, platform::keys::contexts},
     domain::{
-        approval::{Approval, Approver, Choice, State, Vote, parse_code},
+        approval::{Approval, Approver, Choice, State, Vote},
         error::{Error, Result, Thing},
         ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
         pack::Pack,
         principal::Principal,
     },
-    store::{
-        self, Tx,
-        approvals::{ApprovalOwner, Transition, TransitionGuard},
-        audit::AuditRow,
-        hints::Hint,
-    },
+    store::{self, Tx, audit::AuditRow, hints::Hint},
     vault::Context,
 };
 
@@ -65,33 +64,6 @@ pub(in crate::app) async fn power(app: &App, principal: &Principal) -> Result<Op
     }
 }
 
-/// The transition that a vote makes.
-async fn apply_vote(
-    app: &Arc<App>,
-    tx: &mut Tx,
-    id: ApprovalId,
-    to: State,
-    vote: &Vote,
-) -> Result<(Approval, Option<OutcomeMessage>)> {
-    let change = Transition {
-        from: State::Pending,
-        to,
-        when: TransitionGuard::Locked,
-        reason: vote.reason.as_deref(),
-        by: Some(&vote.by),
-        window: app.config.approval_window,
-    };
-    let approval = store::approvals::change(tx, id, &change).await?;
-    let approval = approval
-        .ok_or_else(|| Error::Conflict("it was decided meanwhile; look again".to_owned()))?;
-    let delivered = if to.is_open() {
-        None
-    } else {
-        delivery::deliver(app, tx, &approval, None).await?
-    };
-    Ok((approval, delivered))
-}
-
 /// Takes one's own request back.
 pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Result<Approval> {
     let mut tx = app.db.tenant(principal.tenant).await?;
@@ -114,165 +86,11 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         at: app.clock.now(),
     };
     let (approval, delivered) = apply_vote(app, &mut tx, id, State::Cancelled, &vote).await?;
-    audit(
-        app,
-        &mut tx,
-        &approval,
-        "approval.cancelled",
-        &principal.user,
-        None,
-    )
-    .await?;
+    let step = AuditedStep::new("approval.cancelled", &principal.user);
+    audit(app, &mut tx, &approval, step).await?;
     tx.commit().await?;
     publish_outcome(app, &approval, delivered);
     Ok(approval)
-}
-
-/// Notes what really happened to a call of unknown outcome. It changes no state and runs nothing.
-pub async fn record(
-    app: &Arc<App>,
-    approver: &Approver,
-    id: ApprovalId,
-    happened: bool,
-    note: Option<&str>,
-) -> Result<Approval> {
-    let mut tx = app.db.tenant(approver.tenant()).await?;
-    store::approvals::lock(&mut tx, id).await?;
-    let approval = store::approvals::get(&mut tx, id)
-        .await?
-        .ok_or_else(|| unknown(&id.to_string()))?;
-    if !approver.holds_role_for(&approval) {
-        return Err(refusal(approver, &approval));
-    }
-    if let Some(recorded) = &approval.recorded {
-        if recorded.by == *approver.user() && recorded.happened == happened {
-            return Ok(approval);
-        }
-        let (by, at) = (&recorded.by, time_of(recorded.at));
-        return Err(Error::Conflict(format!(
-            "{by} recorded what happened to {} at {at}",
-            approval.code
-        )));
-    }
-    let recorded = store::approvals::record(&mut tx, id, happened, note, approver.user()).await?;
-    let recorded = recorded.ok_or_else(|| {
-        Error::Conflict(format!(
-            "{}; only an unknown outcome can be recorded",
-            closed_reason(&approval)
-        ))
-    })?;
-    let delivered = delivery::deliver(app, &mut tx, &recorded, None).await?;
-    let detail = if happened {
-        "it was carried out"
-    } else {
-        "it was not carried out"
-    };
-    audit(
-        app,
-        &mut tx,
-        &recorded,
-        "approval.recorded",
-        approver.user(),
-        Some(detail),
-    )
-    .await?;
-    tx.commit().await?;
-    publish_outcome(app, &recorded, delivered);
-    Ok(recorded)
-}
-
-/// A request by its id or code, for those whom it concerns: its requester, and who may decide such requests.
-pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Approval> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let found = match (which.parse(), parse_code(which)) {
-        (Ok(id), _) => store::approvals::get(&mut tx, id).await?,
-        (_, Some(code)) => store::approvals::by_code(&mut tx, &code).await?,
-        _ => None,
-    };
-    drop(tx);
-    let found = found.ok_or_else(|| unknown(which))?;
-    let concerned = *found.requester() == principal.user
-        || power(app, principal)
-            .await?
-            .is_some_and(|approver| approver.holds_role_for(&found));
-    if concerned {
-        Ok(found)
-    } else {
-        Err(unknown(which))
-    }
-}
-
-/// A request as the requester and the approvers see it in a list.
-pub async fn view_for_list(
-    app: &App,
-    principal: &Principal,
-    id: ApprovalId,
-) -> Result<ApprovalView> {
-    let approval = find(app, principal, &id.to_string()).await?;
-    view::of(app, principal, vec![approval])
-        .await?
-        .pop()
-        .ok_or_else(|| unknown(&id.to_string()))
-}
-
-/// The same with everything that a decision needs, its arguments among it. Those of a closed request may be erased.
-pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<ApprovalView> {
-    let approval = find(app, principal, which).await?;
-    let arguments = if approval.has_arguments() {
-        Some(execution::arguments(app, &approval).await?)
-    } else {
-        None
-    };
-    let mut view = view::of(app, principal, vec![approval])
-        .await?
-        .pop()
-        .ok_or_else(|| unknown(which))?;
-    view.arguments = arguments;
-    Ok(view)
-}
-
-/// Which requests to list.
-pub struct ApprovalFilter {
-    /// Those that one may decide, instead of one's own.
-    pub as_approver: bool,
-    pub page: Page,
-}
-
-/// Requests, the newest first, without their arguments.
-pub async fn list(
-    app: &App,
-    principal: &Principal,
-    wanted: &ApprovalFilter,
-) -> Result<Vec<ApprovalView>> {
-    let power = if wanted.as_approver {
-        power(app, principal).await?
-    } else {
-        None
-    };
-    let whose = match (&power, wanted.as_approver) {
-        (Some(power), _) => ApprovalOwner::Approver(power),
-        (None, true) => return Ok(Vec::new()),
-        (None, false) => ApprovalOwner::Requester(&principal.user),
-    };
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let found = store::approvals::list(&mut tx, whose, wanted.page).await?;
-    drop(tx);
-    view::of(app, principal, found).await
-}
-
-/// How many requests wait for this principal's decision.
-pub async fn decidable_count(app: &App, principal: &Principal) -> Result<i64> {
-    let Some(approver) = power(app, principal).await? else {
-        return Ok(0);
-    };
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::approvals::badge_of_approver(&mut tx, &approver).await
-}
-
-/// How many of this principal's own requests are open.
-pub async fn own_open_count(app: &App, principal: &Principal) -> Result<i64> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::approvals::open_of_requester(&mut tx, &principal.user).await
 }
 
 fn unknown(which: &str) -> Error {
@@ -345,14 +163,34 @@ fn context(principal: &Principal, agent: &AgentId, server: &ServerId, id: Approv
     )
 }
 
+/// What happened to a request, for the audit trail.
+struct AuditedStep<'a> {
+    action: &'static str,
+    actor: &'a UserId,
+    why: Option<&'a str>,
+}
+
+impl<'a> AuditedStep<'a> {
+    fn new(action: &'static str, actor: &'a UserId) -> Self {
+        Self {
+            action,
+            actor,
+            why: None,
+        }
+    }
+
+    fn because(mut self, why: Option<&'a str>) -> Self {
+        self.why = why;
+        self
+    }
+}
+
 /// One line of the audit trail, and the news for webhooks, in the transaction of what they tell.
 async fn audit(
     app: &App,
     tx: &mut Tx,
     approval: &Approval,
-    action: &'static str,
-    actor: &UserId,
-    why: Option<&str>,
+    AuditedStep { action, actor, why }: AuditedStep<'_>,
 ) -> Result<()> {
     let detail = match why {
         Some(why) => format!("{}: {why}", approval.code),

@@ -6,34 +6,29 @@
 //! has a waiter, whose lease it is and whose time is bounded ([`LIVE_PATIENCE`]). That is the only case in which anything
 //! in memory waits for a person. A row whose waiter is gone ends by the clock; the answer may come in at any replica.
 
+mod asking;
+mod sealing;
+
 use std::{sync::Arc, time::Duration};
 
-use serde::{Serialize, de::DeserializeOwned};
-use tokio::time::timeout;
-
+pub use self::{
+    asking::{ask, ask_and_wait},
+    sealing::{seal_entered, unseal},
+};
 use crate::{
-    app::{
-        App,
-        platform::keys::{
-            OpenError,
-            contexts::{self, ElicitationValue},
-        },
-    },
+    app::App,
     domain::{
-        elicitation::{Answer, Dismissal, Elicitation, Entered, Request, State, prompt},
+        elicitation::Elicitation,
         error::{Error, Result},
         event::Event,
         ids::{ConversationId, TenantId},
         message::{Part, Role},
         principal::Principal,
         run::ClaimedRun,
-        secret::Secret,
         texts::{self, Key},
     },
-    live::{Listener, LiveEvent},
     mcp::LIVE_PATIENCE,
     store::{self, Tx, messages::NewMessage},
-    vault::Context,
 };
 
 /// How long the user may think about one question.
@@ -65,142 +60,6 @@ pub fn target_of(app: &App, run: &ClaimedRun, for_model: bool) -> Option<Elicita
         // A client that keeps the transcript cannot speak before it has its answer.
         live: !run.start.is_of_client,
     })
-}
-
-/// Asks the user; the call is over, and the answer opens a run that makes it again. `false` when another question is
-/// open in the conversation.
-pub async fn ask(
-    app: &Arc<App>,
-    principal: &Principal,
-    mut elicitation: Elicitation,
-    request: &Request,
-) -> Result<bool> {
-    let part = prepare(app, principal, &mut elicitation, request).await?;
-    let opened = open(app, principal.tenant, &elicitation, &part).await?;
-    Ok(matches!(opened, OpenOutcome::Open))
-}
-
-/// Asks the user and waits for the answer while the call is open; `None` when a question without a waiter is open in
-/// the conversation. A question of another open call comes first. The question is withdrawn when `abandoned` ends.
-pub async fn ask_and_wait(
-    app: &Arc<App>,
-    principal: &Principal,
-    mut elicitation: Elicitation,
-    request: &Request,
-    abandoned: impl Future<Output = ()>,
-) -> Result<Option<Answer>> {
-    elicitation.live = true;
-    let part = prepare(app, principal, &mut elicitation, request).await?;
-    let answered = tokio::select! {
-        answered = open_and_wait(app, principal.tenant, &elicitation, &part) => answered,
-        () = abandoned => Ok(Some(None)),
-    };
-    if let Ok(Some(Some(answer))) = answered {
-        return Ok(Some(answer));
-    }
-    // It deletes no row that was answered, expired or never opened.
-    if let Err(error) = withdraw(app, principal, &elicitation).await {
-        tracing::warn!(%error, server = %elicitation.server, "a question could not be withdrawn; it ends by the clock");
-    }
-    let cancelled = Answer::dismissed(&request.keys, Dismissal::Cancel, None);
-    Ok(answered?.map(|_| cancelled))
-}
-
-/// Opens the question and waits. The inner `None` means that the question ended without an answer.
-async fn open_and_wait(
-    app: &App,
-    tenant: TenantId,
-    elicitation: &Elicitation,
-    part: &Part,
-) -> Result<Option<Option<Answer>>> {
-    // Listen first, read second: nothing falls in between.
-    let mut listener = app.live.listen(tenant, elicitation.conversation);
-    loop {
-        match open(app, tenant, elicitation, part).await? {
-            OpenOutcome::Open => break,
-            OpenOutcome::Busy { live: false } => return Ok(None),
-            OpenOutcome::Busy { live: true } => next_event(&mut listener).await,
-        }
-    }
-    loop {
-        let mut tx = app.db.tenant(tenant).await?;
-        let renewed = store::elicitations::renew_lease(&mut tx, elicitation.id, LIVE_LEASE).await?;
-        let Some(current) = renewed else {
-            return Ok(Some(None));
-        };
-        if current.state != State::Open {
-            store::elicitations::end(&mut tx, current.id).await?;
-            tx.commit().await?;
-            let unsealed = unseal(app, tenant, &current).await?;
-            return Ok(Some(
-                unsealed.map(|(request, entered)| request.answer(&entered)),
-            ));
-        }
-        tx.commit().await?;
-        next_event(&mut listener).await;
-    }
-}
-
-/// Waits until something was written into the conversation, or for a moment.
-async fn next_event(listener: &mut Listener) {
-    let durable = async { while let LiveEvent::Transient { .. } = listener.next().await {} };
-    // On a timeout the poll is due.
-    let _ = timeout(POLL_INTERVAL, durable).await;
-}
-
-/// What came of opening a question.
-enum OpenOutcome {
-    Open,
-    /// Another question is open in the conversation.
-    Busy {
-        live: bool,
-    },
-}
-
-/// Writes the row and the prompt.
-async fn open(
-    app: &App,
-    tenant: TenantId,
-    elicitation: &Elicitation,
-    part: &Part,
-) -> Result<OpenOutcome> {
-    let mut tx = app.db.tenant(tenant).await?;
-    if let Some(other) = store::elicitations::open(&mut tx, elicitation.conversation).await? {
-        return Ok(OpenOutcome::Busy { live: other.live });
-    }
-    let life = if elicitation.live {
-        LIVE_LEASE
-    } else {
-        PATIENCE
-    };
-    let event = append(&mut tx, tenant, elicitation, part.clone()).await?;
-    if !store::elicitations::begin(&mut tx, tenant, elicitation, life).await? {
-        // Opened by another call between the two statements: only a waiter tries again.
-        return Ok(OpenOutcome::Busy { live: true });
-    }
-    tx.commit().await?;
-    app.announce(tenant, elicitation.conversation, event);
-    metrics::counter!("chatelaine_elicitations_total").increment(1);
-    Ok(OpenOutcome::Open)
-}
-
-/// Seals the request into the row; its prompt.
-async fn prepare(
-    app: &App,
-    principal: &Principal,
-    elicitation: &mut Elicitation,
-    request: &Request,
-) -> Result<Part> {
-    let context = context(principal.tenant, elicitation, ElicitationValue::Asked);
-    elicitation.request = seal(app, &context, request).await?;
-    let pack = app.library.get(&elicitation.agent);
-    let texts = texts::for_optional_pack(pack.as_deref(), principal);
-    Ok(prompt(
-        &texts,
-        elicitation,
-        request,
-        patience_of(elicitation),
-    ))
 }
 
 /// How long the user has for the answer.
@@ -297,60 +156,6 @@ async fn append(
     };
     let written = store::messages::append(tx, tenant, elicitation.conversation, message);
     Ok(written.await?.1)
-}
-
-/// What is asked and what was answered so far; `None` when it cannot be opened any more.
-pub async fn unseal(
-    app: &App,
-    tenant: TenantId,
-    elicitation: &Elicitation,
-) -> Result<Option<(Request, Entered)>> {
-    let of = |which| context(tenant, elicitation, which);
-    let Some(request) =
-        open_sealed(app, &of(ElicitationValue::Asked), &elicitation.request).await?
-    else {
-        return Ok(None);
-    };
-    let entered = match &elicitation.entered {
-        Some(sealed) => open_sealed(app, &of(ElicitationValue::Entered), sealed).await?,
-        None => Some(Entered::default()),
-    };
-    Ok(entered.map(|entered| (request, entered)))
-}
-
-/// Seals what was answered so far.
-pub async fn seal_entered(
-    app: &App,
-    tenant: TenantId,
-    elicitation: &Elicitation,
-    entered: &Entered,
-) -> Result<Vec<u8>> {
-    let context = context(tenant, elicitation, ElicitationValue::Entered);
-    seal(app, &context, entered).await
-}
-
-fn context(tenant: TenantId, elicitation: &Elicitation, which: ElicitationValue) -> Context {
-    let place = (elicitation.agent.as_str(), elicitation.server.as_str());
-    contexts::of_elicitation(tenant, &elicitation.user, place, elicitation.id, which)
-}
-
-async fn seal(app: &App, context: &Context, value: &impl Serialize) -> Result<Vec<u8>> {
-    let text = Secret::new(serde_json::to_string(value).map_err(Error::internal)?);
-    app.keys.seal(context.tenant, context, &text).await
-}
-
-async fn open_sealed<T: DeserializeOwned>(
-    app: &App,
-    context: &Context,
-    sealed: &[u8],
-) -> Result<Option<T>> {
-    match app.keys.open(context.tenant, context, sealed).await {
-        Ok(text) => serde_json::from_str(text.expose())
-            .map(Some)
-            .map_err(Error::internal),
-        Err(OpenError::Unopenable(_)) => Ok(None),
-        Err(OpenError::Failed(error)) => Err(error),
-    }
 }
 
 /// Ends the questions whose time is over; their users are told.

@@ -6,35 +6,30 @@
 
 pub mod cards;
 pub mod outcome;
+mod start;
 
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 
-use crate::app::{
-    App,
-    chat::conversations,
-    runs::{repeats, starting::StartedRun},
-    servers::{agents, connections, run_values},
-    tools::toolset::{self, Toolbox},
-};
+pub use self::start::{SkillRunSpec, begin};
 use crate::{
+    app::{
+        App,
+        servers::{agents, connections, run_values},
+        tools::toolset::{self, Toolbox},
+    },
     domain::{
-        canonical,
-        error::{Error, Result, Thing},
-        ids::ConversationId,
+        error::{Error, Result},
         message::ToolCall,
-        orchestrator::MAX_INPUT,
         pack::Pack,
         policy::{Decision, decide},
         principal::Principal,
-        request_key::{self, RequestKey},
         run::ClaimedRun,
         server::AccessMode,
         skill::{self, Skill},
     },
-    store,
 };
 
 /// A skill as those see it who may run it.
@@ -181,100 +176,4 @@ pub async fn parse_command(
         ),
         Err(why) => SkillCommand::NotAnObject(why),
     }))
-}
-
-/// A run of a skill that a program wants.
-pub struct SkillRunSpec<'a> {
-    pub agent: &'a str,
-    pub skill: &'a str,
-    pub arguments: Map<String, Value>,
-    /// Where it is written down; absent: in a conversation of its own.
-    pub conversation: Option<ConversationId>,
-    /// The request may be sent again.
-    pub key: Option<&'a RequestKey>,
-}
-
-/// Begins a run of a skill. `NotFound` for a skill or a conversation that is not there for the principal, `Invalid`
-/// when the arguments do not fit; then nothing was written.
-pub async fn begin(
-    app: &Arc<App>,
-    principal: &Principal,
-    wanted: &SkillRunSpec<'_>,
-) -> Result<StartedRun> {
-    let pack = agents::pack(app, principal, wanted.agent).await?;
-    let unknown = || Error::NotFound(Thing::Skill(toolset::truncate_text(wanted.skill, 64)));
-    let skill = pack
-        .skills
-        .iter()
-        .find(|skill| skill.id == wanted.skill)
-        .ok_or_else(unknown)?;
-    connections::await_connecting(app, principal.tenant, &pack).await;
-    let toolbox = toolset::toolbox(app, principal, &pack).await?;
-    let view = view(&pack, &toolbox, skill).ok_or_else(unknown)?;
-    fits(&toolbox, &view, &wanted.arguments).await?;
-    let line = format!(
-        "{} {}",
-        view.command,
-        Value::Object(wanted.arguments.clone())
-    );
-    if line.chars().count() > MAX_INPUT {
-        return Err(Error::invalid(
-            "arguments",
-            format!("have more than {MAX_INPUT} characters"),
-        ));
-    }
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let conversation = match wanted.conversation {
-        Some(id) => store::conversations::get(&mut tx, &principal.user, id, true).await?,
-        None => conversations::open(&mut tx, principal, &pack, &skill.name, None).await?,
-    };
-    if conversation.agent != *pack.id() {
-        return Err(Error::NotFound(Thing::ConversationWithAgent(
-            conversation.id,
-        )));
-    }
-    let said = conversations::append_user_message(
-        app,
-        &mut tx,
-        principal,
-        &conversation,
-        (&line, &[]),
-        None,
-    )
-    .await?;
-    let begun = request_key::KeyedRun {
-        conversation: conversation.id,
-        run: Some(said.posted().run.id),
-        message: None,
-        repeats: 0,
-    };
-    repeats::remember(&mut tx, principal, wanted.key, begun).await?;
-    tx.commit().await?;
-    let posted = said.publish(app, principal);
-    Ok(StartedRun {
-        run: posted.run.id,
-        session: conversation.id,
-        agent: conversation.agent,
-    })
-}
-
-/// Checks the arguments in advance as the gate will, for a caller who can correct them.
-async fn fits(toolbox: &Toolbox, view: &SkillView, arguments: &Map<String, Value>) -> Result<()> {
-    let Some((_, named)) = toolbox.by_pair(&view.server, &view.tool) else {
-        return Ok(());
-    };
-    let given = Value::Object(arguments.clone());
-    let checked = match view.needs_approval_by {
-        Some(_) => {
-            let given = canonical::with_defaults(&named.tool.input_schema, given);
-            named.check(&given).await
-        }
-        None => named.check(&given).await,
-    };
-    checked.map_err(|problems| {
-        Error::invalid(
-            "arguments",
-            format!("do not fit the tool {}: {problems}", view.tool),
-        )
-    })
 }

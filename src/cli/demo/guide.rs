@@ -25,16 +25,7 @@ pub fn text(people: &DemoNotes, page: &str, notes: &Notes, model: &Model) -> Str
         .map(|(token, holder)| format!("  {token}  ({})", holder.scopes.join(", ")));
     let own: Vec<String> = own.collect();
     let file = notes.file.display();
-    let model = match model {
-        Model::Endpoint { model, at } => format!("The model is {model} at {at}."),
-        Model::None => {
-            "There is no model: set OPENAI_BASE_URL and OPENAI_API_KEY for one (Ollama: \
-                        OPENAI_BASE_URL=http://localhost:11434/v1 LLM_MODEL=qwen3).\n\
-                        Without it these work: /tools, /connections, /help, and\n  \
-                        /call bank get_exchange_rate {\"from\":\"EUR\",\"to\":\"USD\"}"
-                .to_owned()
-        }
-    };
+    let model = describe(model);
     format!(
         "
 Chatelaine is up at {url}. Ctrl-C stops it; the next start finds the same data.
@@ -71,4 +62,17 @@ and it is refused from then on:
         tokens.join("\n"),
         own.join("\n")
     )
+}
+
+fn describe(model: &Model) -> String {
+    match model {
+        Model::Endpoint { model, at } => format!("The model is {model} at {at}."),
+        Model::None => {
+            "There is no model: set OPENAI_BASE_URL and OPENAI_API_KEY for one (Ollama: \
+                        OPENAI_BASE_URL=http://localhost:11434/v1 LLM_MODEL=qwen3).\n\
+                        Without it these work: /tools, /connections, /help, and\n  \
+                        /call bank get_exchange_rate {\"from\":\"EUR\",\"to\":\"USD\"}"
+                .to_owned()
+        }
+    }
 }

@@ -108,16 +108,7 @@ pub(super) async fn run(
         Command::List { tenant } => {
             let tenant = find_tenant(db, &tenant).await?;
             for issuer in list_issuers(db, tenant.id).await? {
-                let keys = match issuer.keys {
-                    IssuerKeys::Jwks(url) => url,
-                    IssuerKeys::PublicKey(_) => "a static public key".to_owned(),
-                    IssuerKeys::SecretEnv(name) => format!("the secret in {name}"),
-                };
-                writeln!(
-                    out,
-                    "{}  audience {}  {} with {keys}",
-                    issuer.issuer, issuer.audience, issuer.algorithm
-                )?;
+                writeln!(out, "{}", line(&issuer))?;
             }
         }
         Command::Remove {
@@ -135,4 +126,16 @@ pub(super) async fn run(
         }
     }
     Ok(())
+}
+
+fn line(issuer: &Issuer) -> String {
+    let keys = match &issuer.keys {
+        IssuerKeys::Jwks(url) => url.clone(),
+        IssuerKeys::PublicKey(_) => "a static public key".to_owned(),
+        IssuerKeys::SecretEnv(name) => format!("the secret in {name}"),
+    };
+    format!(
+        "{}  audience {}  {} with {keys}",
+        issuer.issuer, issuer.audience, issuer.algorithm
+    )
 }

@@ -160,18 +160,16 @@ pub(super) async fn run(
             keep_running,
             tool_calls,
         } => {
-            let scopes =
-                Scopes::parse(&scopes).map_err(|error| anyhow::anyhow!("--scope: {error}"))?;
-            let expires_at = days.map(|days| clock.now() + Duration::days(days.into()));
             let new = NewKey {
                 name,
-                scopes,
+                scopes: Scopes::parse(&scopes)
+                    .map_err(|error| anyhow::anyhow!("--scope: {error}"))?,
                 speaker: speaker.speaker()?,
                 chat: ChatSettings {
                     keep_running,
                     tool_calls: tool_calls.into(),
                 },
-                expires_at,
+                expires_at: days.map(|days| clock.now() + Duration::days(days.into())),
             };
             let tenant = find_tenant(db, &tenant).await?;
             show(&create_key(db, clock, tenant.id, new).await?, out)?;
@@ -199,14 +197,8 @@ pub(super) async fn run(
             overlap_hours,
         } => {
             let tenant = find_tenant(db, &tenant).await?;
-            let issued = rotate_key(
-                db,
-                clock,
-                tenant.id,
-                &name,
-                Duration::hours(overlap_hours.into()),
-            )
-            .await?;
+            let overlap = Duration::hours(overlap_hours.into());
+            let issued = rotate_key(db, clock, tenant.id, &name, overlap).await?;
             show(&issued, out)?;
             writeln!(out, "the previous key ends in {overlap_hours} h")?;
         }

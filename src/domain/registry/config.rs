@@ -1,15 +1,22 @@
 //! Keys of a configuration and the values they are given. A value is written as JSON; its text may hold
 //! references, and `{"$secret": "name"}` stands for a sealed secret of the tenant.
 
-use std::fmt::{self, Write as _};
+mod checks;
+mod tree;
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::{
+    checks::{ascii, check_text, expected_form},
+    tree::{check_tree, first, template, tree, tree_template, walk},
+};
 use crate::domain::{
     header,
     secret::Secret,
-    template::{Missing, OnMissing, Reference, Resolved, Source, Template},
+    template::{OnMissing, Reference, Resolved, Source, Template},
 };
 
 /// Bytes of one value, as written and as resolved.
@@ -241,139 +248,4 @@ impl ConfigValue {
         }
         Ok(Some(resolved))
     }
-}
-
-fn template(text: &str, sources: &[Source]) -> Result<Template, String> {
-    Template::parse_sourced(text, sources).map_err(|error| error.to_string())
-}
-
-/// A text of a tree that was checked when it was read.
-fn tree_template(text: &str) -> Template {
-    Template::parse_sourced(
-        text,
-        &[
-            Source::Env,
-            Source::Params,
-            Source::Scope,
-            Source::Runtime,
-            Source::Runner,
-        ],
-    )
-    .expect("checked when the value was read")
-}
-
-fn check_tree(value: &Value, sources: &[Source]) -> Result<(), String> {
-    match value {
-        Value::String(text) => template(text, sources).map(|_| ()),
-        Value::Array(items) => items.iter().try_for_each(|item| check_tree(item, sources)),
-        Value::Object(fields) if fields.contains_key("$secret") => {
-            Err("`$secret` stands for a whole value, not for a part of one".to_owned())
-        }
-        Value::Object(fields) => fields
-            .values()
-            .try_for_each(|value| check_tree(value, sources)),
-        _ => Ok(()),
-    }
-}
-
-fn walk(value: &Value, see: &mut impl FnMut(&str)) {
-    match value {
-        Value::String(text) => see(text),
-        Value::Array(items) => items.iter().for_each(|item| walk(item, see)),
-        Value::Object(fields) => fields.values().for_each(|value| walk(value, see)),
-        _ => {}
-    }
-}
-
-/// A tree with its texts resolved, as JSON.
-fn tree<'v>(
-    written: &Value,
-    on_missing: OnMissing,
-    value: &impl Fn(&Reference) -> Option<&'v str>,
-) -> Result<Option<Resolved>, Unresolved> {
-    let mut sensitive = false;
-    match filled(written, value, &mut sensitive) {
-        Ok(filled) => Ok(Some(Resolved {
-            text: Secret::new(filled.to_string()),
-            sensitive,
-        })),
-        Err(_) if on_missing == OnMissing::Omit => Ok(None),
-        Err(missing) => Err(first(&missing)),
-    }
-}
-
-fn filled<'v>(
-    written: &Value,
-    value: &impl Fn(&Reference) -> Option<&'v str>,
-    sensitive: &mut bool,
-) -> Result<Value, Missing> {
-    Ok(match written {
-        Value::String(text) => {
-            let template = tree_template(text);
-            *sensitive |= template
-                .references()
-                .any(|reference| reference.source.is_sensitive());
-            Value::String(template.resolve(value)?)
-        }
-        Value::Array(items) => Value::Array(
-            items
-                .iter()
-                .map(|item| filled(item, value, sensitive))
-                .collect::<Result<_, _>>()?,
-        ),
-        Value::Object(fields) => {
-            let fields = fields
-                .iter()
-                .map(|(name, field)| Ok((name.clone(), filled(field, value, sensitive)?)));
-            Value::Object(fields.collect::<Result<_, Missing>>()?)
-        }
-        other => other.clone(),
-    })
-}
-
-fn first(missing: &Missing) -> Unresolved {
-    Unresolved::Missing(missing.0.first().map(Reference::dotted).unwrap_or_default())
-}
-
-/// Whether a text is of a type.
-fn check_text(kind: Kind, text: &str) -> Result<(), String> {
-    let fits = match kind {
-        Kind::String => true,
-        Kind::Boolean => matches!(text, "true" | "false"),
-        Kind::Number => serde_json::from_str::<serde_json::Number>(text).is_ok(),
-        Kind::Json => serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok(),
-    };
-    if fits {
-        Ok(())
-    } else {
-        Err(expected_form(kind))
-    }
-}
-
-fn expected_form(kind: Kind) -> String {
-    match kind {
-        Kind::String => "must be text",
-        Kind::Boolean => "must be true or false",
-        Kind::Number => "must be a number",
-        Kind::Json => "must be JSON",
-    }
-    .to_owned()
-}
-
-/// JSON on one line that a header can carry.
-fn ascii(json: &str) -> String {
-    let compact = serde_json::from_str::<Value>(json)
-        .map_or_else(|_| json.to_owned(), |value| value.to_string());
-    let mut text = String::with_capacity(compact.len());
-    for char in compact.chars() {
-        if char.is_ascii() {
-            text.push(char);
-        } else {
-            let mut units = [0; 2];
-            for unit in char.encode_utf16(&mut units) {
-                let _ = write!(text, "\\u{unit:04x}");
-            }
-        }
-    }
-    text
 }

@@ -122,41 +122,12 @@ impl Definition {
     pub fn keep_sensitive(mut self, old: Option<&Entry>) -> Result<Self, InvalidDefinition> {
         let kept = old.map(Entry::sealable).unwrap_or_default();
         for (path, value) in kept.0 {
-            let (moved, slot) = if path == CLIENT_SECRET {
-                let Some(auth) = &mut self.auth else { continue };
-                let before = old
-                    .and_then(|old| old.definition.auth.as_ref())
-                    .map(|auth| authority(&auth.token_url));
-                (
-                    before != Some(authority(&auth.token_url)),
-                    &mut auth.client_secret,
-                )
+            let found = if path == CLIENT_SECRET {
+                self.secret_slot(old)
             } else {
-                let key = path.trim_start_matches("default_config.");
-                let masked = self.default_config.get(key).is_some_and(is_mask);
-                let left_out = !self.default_config.contains_key(key);
-                let sensitive = self
-                    .config_schema
-                    .get(key)
-                    .is_some_and(|schema| schema.sensitive);
-                if !sensitive && masked {
-                    return Err(InvalidDefinition::new(
-                        path,
-                        "is not sensitive any more; enter its value again",
-                    ));
-                }
-                if !sensitive || !(masked || left_out) {
-                    continue;
-                }
-                let moved =
-                    old.is_some_and(|old| authority(&old.definition.url) != authority(&self.url));
-                (
-                    moved,
-                    self.default_config
-                        .entry(key.to_owned())
-                        .or_insert(Value::Null),
-                )
+                self.key_slot(&path, old)?
             };
+            let Some((moved, slot)) = found else { continue };
             if !(slot.is_null() || is_mask(slot)) {
                 continue;
             }
@@ -168,24 +139,59 @@ impl Definition {
             *slot = value;
         }
         self.default_config.retain(|_, value| !value.is_null());
-        let unknown = self
-            .default_config
-            .iter()
-            .find(|(_, value)| is_mask(value))
-            .map(|(key, _)| path(key));
-        let unknown = unknown.or_else(|| {
-            self.auth
-                .as_ref()
-                .filter(|auth| is_mask(&auth.client_secret))
-                .map(|_| CLIENT_SECRET.to_owned())
-        });
-        match unknown {
+        match self.first_mask() {
             Some(path) => Err(InvalidDefinition::new(
                 path,
                 format!("`{MASK}` stands for a value that is there; enter one"),
             )),
             None => Ok(self),
         }
+    }
+
+    /// The place of the client's secret, and whether it would go to another host than before.
+    fn secret_slot(&mut self, old: Option<&Entry>) -> Option<(bool, &mut Value)> {
+        let auth = self.auth.as_mut()?;
+        let before = old
+            .and_then(|old| old.definition.auth.as_ref())
+            .map(|auth| authority(&auth.token_url));
+        let moved = before != Some(authority(&auth.token_url));
+        Some((moved, &mut auth.client_secret))
+    }
+
+    /// The place of a sensitive key that is masked or left out, and whether it would go to another host.
+    fn key_slot(
+        &mut self,
+        path: &str,
+        old: Option<&Entry>,
+    ) -> Result<Option<(bool, &mut Value)>, InvalidDefinition> {
+        let key = path.trim_start_matches("default_config.");
+        let masked = self.default_config.get(key).is_some_and(is_mask);
+        let left_out = !self.default_config.contains_key(key);
+        let sensitive = self
+            .config_schema
+            .get(key)
+            .is_some_and(|schema| schema.sensitive);
+        if !sensitive && masked {
+            return Err(InvalidDefinition::new(
+                path,
+                "is not sensitive any more; enter its value again",
+            ));
+        }
+        if !sensitive || !(masked || left_out) {
+            return Ok(None);
+        }
+        let moved = old.is_some_and(|old| authority(&old.definition.url) != authority(&self.url));
+        let slot = self.default_config.entry(key.to_owned());
+        Ok(Some((moved, slot.or_insert(Value::Null))))
+    }
+
+    /// The path of a value that is still a mask.
+    fn first_mask(&self) -> Option<String> {
+        let key = self.default_config.iter().find(|(_, value)| is_mask(value));
+        key.map(|(key, _)| path(key)).or_else(|| {
+            let auth = self.auth.as_ref()?;
+            is_mask(&auth.client_secret).then(|| CLIENT_SECRET.to_owned())
+        })
     }
 }
 

@@ -1,28 +1,28 @@
 //! A definition that can be used. It is checked once, when it is read: every template of an [`Entry`] parses,
 //! every key can be a header, and every value has its type.
 
+mod checks;
+mod grants;
+
 use std::{collections::BTreeMap, fmt};
 
 use serde_json::Value;
 
+use self::checks::{MAX_NAME, MAX_TEXT, address, auth, granted, keys, readable, scope_keys};
+pub use self::{
+    checks::internal,
+    grants::{Grants, Rules, not_granted},
+};
 use super::{
     EntryId,
-    config::{ConfigValue, Kind},
+    config::ConfigValue,
     definition::{CLIENT_SECRET, Definition, SensitiveValues, path},
 };
 use crate::domain::{
-    config::{Environment, OWN_SECRETS, is_own},
-    header,
-    policy::ToolPattern,
     scrub::MASK,
-    template::{Reference, Source, Template, address::AddressError},
+    template::{Source, Template},
 };
 
-const MAX_NAME: usize = 200;
-const MAX_TEXT: usize = 4000;
-const MAX_URL: usize = 2048;
-const MAX_KEYS: usize = 64;
-const MAX_KEY: usize = 64;
 /// Bytes of a whole definition as JSON.
 const MAX_DEFINITION: usize = 65_536;
 
@@ -59,24 +59,6 @@ pub struct ClientCredentialsConfig {
     pub scope: Option<String>,
 }
 
-/// The variables of the environment that the operator lets the registry use, each with the host that it may be sent
-/// to. Names may hold `*`; the host `*` is any.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grants(Vec<(ToolPattern, String)>);
-
-/// The owner of an entry, which decides the variables that it may refer to.
-#[derive(Clone, Copy)]
-pub enum Rules<'a> {
-    /// The operator's own, from a file.
-    Operator,
-    /// A tenant's: the variables that were granted, and no others.
-    Tenant {
-        grants: &'a Grants,
-        /// Where the values are sent; `None`: not known.
-        host: Option<&'a str>,
-    },
-}
-
 /// A field that cannot be used, and why. Never holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
@@ -100,25 +82,6 @@ impl fmt::Debug for Entry {
     }
 }
 
-impl Grants {
-    /// Of `NAME@host`; what names no host grants nothing.
-    pub fn new(grants: &[String]) -> Self {
-        let grants = grants.iter().filter_map(|grant| grant.split_once('@'));
-        Self(
-            grants
-                .map(|(name, host)| (ToolPattern(name.to_owned()), host.to_ascii_lowercase()))
-                .collect(),
-        )
-    }
-
-    fn cover(&self, variable: &str, to: Option<&str>) -> bool {
-        !is_own(variable)
-            && self.0.iter().any(|(name, host)| {
-                name.matches(variable) && (host == "*" || to.is_some_and(|to| to == host))
-            })
-    }
-}
-
 /// The host of an address as it is written; `None` when a value fills it in.
 pub fn host_of(address: &str) -> Option<String> {
     let (_, rest) = address.split_once("://")?;
@@ -128,45 +91,6 @@ pub fn host_of(address: &str) -> Option<String> {
     }
     let url = url::Url::parse(&format!("https://{authority}")).ok()?;
     Some(url.host_str()?.trim_end_matches('.').to_ascii_lowercase())
-}
-
-impl<'a> Rules<'a> {
-    pub fn of_tenant(grants: &'a Grants) -> Self {
-        Self::Tenant { grants, host: None }
-    }
-
-    /// The same for values that are sent to this host.
-    #[must_use]
-    pub fn to(self, host: Option<&'a str>) -> Self {
-        match self {
-            Self::Operator => Self::Operator,
-            Self::Tenant { grants, .. } => Self::Tenant { grants, host },
-        }
-    }
-
-    pub fn is_tenants(self) -> bool {
-        matches!(self, Self::Tenant { .. })
-    }
-
-    pub fn allow(self, variable: &str) -> bool {
-        match self {
-            Self::Operator => !OWN_SECRETS.contains(&variable),
-            Self::Tenant { grants, host } => grants.cover(variable, host),
-        }
-    }
-
-    /// The value of a variable, if it may be used.
-    pub fn variable<'e>(self, env: &'e Environment, name: &str) -> Option<&'e str> {
-        env.get(name).filter(|_| self.allow(name))
-    }
-}
-
-/// What is said of a variable that was not granted.
-pub fn not_granted(variable: &str) -> String {
-    format!(
-        "the variable {variable} is not granted to the registry for this host; ask the operator to add `{variable}@host` \
-         to CHATELAINE_REGISTRY_ENV"
-    )
 }
 
 impl Entry {
@@ -275,152 +199,4 @@ impl Entry {
             .filter_map(ConfigValue::secret)
             .map(super::SecretName::as_str)
     }
-}
-
-fn keys(definition: &Definition) -> Result<(), InvalidDefinition> {
-    if definition.config_schema.len() > MAX_KEYS {
-        return Err(InvalidDefinition::new(
-            "config_schema",
-            format!("has more than {MAX_KEYS} keys"),
-        ));
-    }
-    let mut headers: BTreeMap<String, &str> = BTreeMap::new();
-    if definition.auth.is_some() {
-        headers.insert("authorization".to_owned(), "auth");
-    }
-    for (key, schema) in &definition.config_schema {
-        let fault = |reason: String| InvalidDefinition::new(format!("config_schema.{key}"), reason);
-        usable(key).map_err(fault)?;
-        readable(
-            &format!("config_schema.{key}.description"),
-            &schema.description,
-            MAX_TEXT,
-        )?;
-        let header = schema.header.clone().unwrap_or_else(|| header::of_key(key));
-        header::check_name(&header).map_err(fault)?;
-        if let Some(other) = headers.insert(header.to_ascii_lowercase(), key) {
-            return Err(fault(format!(
-                "becomes the header {header}, which {other} fills already"
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn usable(key: &str) -> Result<(), String> {
-    let rest = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    if key.len() <= MAX_KEY
-        && key.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && key.bytes().all(rest)
-    {
-        return Ok(());
-    }
-    let wanted = "use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit";
-    Err(format!("is not a usable key; {wanted}"))
-}
-
-fn scope_keys(definition: &Definition) -> Result<(), InvalidDefinition> {
-    if definition.scope_schema.len() > MAX_KEYS {
-        return Err(InvalidDefinition::new(
-            "scope_schema",
-            format!("has more than {MAX_KEYS} keys"),
-        ));
-    }
-    for (key, schema) in &definition.scope_schema {
-        usable(key)
-            .map_err(|reason| InvalidDefinition::new(format!("scope_schema.{key}"), reason))?;
-        readable(
-            &format!("scope_schema.{key}.description"),
-            &schema.description,
-            MAX_TEXT,
-        )?;
-    }
-    Ok(())
-}
-
-fn auth(
-    definition: &Definition,
-    rules: Rules,
-) -> Result<Option<ClientCredentialsConfig>, InvalidDefinition> {
-    let Some(auth) = &definition.auth else {
-        return Ok(None);
-    };
-    let host = host_of(&auth.token_url);
-    let rules = rules.to(host.as_deref());
-    let value = |name: &str, written: &Value| {
-        let fault = |reason: String| InvalidDefinition::new(format!("auth.{name}"), reason);
-        let value = ConfigValue::parse(written, &[Source::Env]).map_err(fault)?;
-        value.fits(Kind::String).map_err(fault)?;
-        granted(&value.references(), rules).map_err(fault)?;
-        Ok(value)
-    };
-    Ok(Some(ClientCredentialsConfig {
-        token_url: address("auth.token_url", &auth.token_url, &[Source::Env], rules)?,
-        client_id: value("client_id", &auth.client_id)?,
-        client_secret: value("client_secret", &auth.client_secret)?,
-        scope: auth.scope.clone(),
-    }))
-}
-
-/// Checks an address as far as possible without values.
-fn address(
-    field: &str,
-    text: &str,
-    sources: &[Source],
-    rules: Rules,
-) -> Result<Template, InvalidDefinition> {
-    let fault = |reason: String| InvalidDefinition::new(field, reason);
-    if text.len() > MAX_URL {
-        return Err(fault(format!("is longer than {MAX_URL} characters")));
-    }
-    let template =
-        Template::parse_sourced(text, sources).map_err(|error| fault(error.to_string()))?;
-    let references: Vec<_> = template.references().cloned().collect();
-    granted(&references, rules).map_err(fault)?;
-    match template.example_address(|_| None) {
-        Ok(_) => Ok(template),
-        Err(error @ AddressError::Scheme) => Err(fault(format!(
-            "{error}; a server of the registry is reached over HTTP"
-        ))),
-        Err(error) => Err(fault(error.to_string())),
-    }
-}
-
-fn granted(references: &[Reference], rules: Rules) -> Result<(), String> {
-    let refused =
-        |reference: &&Reference| reference.source == Source::Env && !rules.allow(&reference.key);
-    references
-        .iter()
-        .find(refused)
-        .map_or(Ok(()), |reference| Err(not_granted(&reference.key)))
-}
-
-/// A key that the program fills in can be set only to a reference to the value that the program gives it.
-pub fn internal(value: &ConfigValue) -> Result<(), String> {
-    let references = value.references();
-    let framework = value.only_refers()
-        && references
-            .iter()
-            .all(|reference| reference.source == Source::Runtime);
-    if framework && !references.is_empty() {
-        return Ok(());
-    }
-    Err("is internal: the program fills it in; leave it out, or write `${runtime.run_id}` or `${runtime.session_id}`"
-        .to_owned())
-}
-
-fn readable(field: &str, text: &str, most: usize) -> Result<(), InvalidDefinition> {
-    if text.chars().count() > most {
-        return Err(InvalidDefinition::new(
-            field,
-            format!("must have at most {most} characters"),
-        ));
-    }
-    if text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
-        return Err(InvalidDefinition::new(
-            field,
-            "must not contain control characters",
-        ));
-    }
-    Ok(())
 }

@@ -1,23 +1,26 @@
 //! One tool of `type: mcp` → a server.
 
+mod process;
+mod settings;
+
 use url::Url;
 
+use self::{
+    process::{is_package, stdio},
+    settings::{config, flag, map, timeouts},
+};
 use super::{
     super::{
         dialect::open_to_all,
         field::Field,
-        node_builder::{
-            NodeBuilder, copy, generated_plain, generated_text, list, literal, plain, text,
-        },
+        node_builder::{NodeBuilder, generated_text, list, text},
         object::Object,
-        report::Severity,
-        yaml::{Node, Value},
+        yaml::Node,
     },
-    replaced, replaced_of,
+    replaced,
 };
 use crate::domain::template::Template;
 
-const COMMANDS: [&str; 3] = ["npx", "uvx", "docker"];
 const PLACE: &str = "default of HoloDeck: the folder of the agent";
 const DETECTED: &str = "taken from `server`, as for legacy entries";
 const TIMEOUT: &str = "default of HoloDeck: 60 s";
@@ -31,18 +34,7 @@ pub(super) fn read(field: &Field) -> Option<Node> {
         None => missing(field, "name", "ValidationError: 'name' is required"),
     }
     let server = object.nullable("server");
-    let label = server
-        .as_ref()
-        .and_then(Field::raw)
-        .unwrap_or_default()
-        .trim();
-    if label.is_empty() {
-        let sentence = "ValidationError: 'server' must be a non-empty identifier";
-        server.as_ref().map_or_else(
-            || missing(field, "server", sentence),
-            |server| server.error(sentence, ""),
-        );
-    }
+    let label = label_of(field, server.as_ref());
     let legacy = ["transport", "command", "url"]
         .iter()
         .all(|name| object.is_absent(name))
@@ -62,13 +54,11 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     } else {
         kind
     };
-    made.put(
-        "transport",
-        transport.as_ref().map_or_else(
-            || generated_text("default of HoloDeck", native),
-            |t| text(t, native),
-        ),
-    );
+    let native = match &transport {
+        Some(transport) => text(transport, native),
+        None => generated_text("default of HoloDeck", native),
+    };
+    made.put("transport", native);
     if kind == "stdio" {
         let detected = server.as_ref().filter(|_| legacy);
         stdio(&mut object, &mut made, detected);
@@ -90,8 +80,21 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     Some(made.into_node(field).with_note(note))
 }
 
+/// The text of `server`, which may not be empty.
+fn label_of<'a>(field: &Field, server: Option<&Field<'a>>) -> &'a str {
+    let label = server.and_then(Field::raw).unwrap_or_default().trim();
+    if label.is_empty() {
+        let sentence = "ValidationError: 'server' must be a non-empty identifier";
+        match server {
+            Some(server) => server.error(sentence, ""),
+            None => missing(field, "server", sentence),
+        }
+    }
+    label
+}
+
 fn missing(field: &Field, name: &str, sentence: &str) {
-    field.report_at(Severity::Error, field.at, name, sentence.to_owned(), "");
+    field.error_at(field.at, name, sentence.to_owned(), "");
 }
 
 fn transport<'a>(object: &mut Object<'a>) -> Option<Field<'a>> {
@@ -107,79 +110,6 @@ fn transport<'a>(object: &mut Object<'a>) -> Option<Field<'a>> {
         return None;
     }
     Some(field)
-}
-
-/// `@scope/name`: a name with nothing else in it could be a package of anybody's.
-fn is_package(server: &str) -> bool {
-    let part = |text: &str| {
-        !text.is_empty()
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-    };
-    let scoped = server
-        .strip_prefix('@')
-        .and_then(|rest| rest.split_once('/'));
-    scoped.is_some_and(|(scope, name)| {
-        part(scope) && part(name.split('@').next().unwrap_or_default())
-    })
-}
-
-fn stdio(object: &mut Object, made: &mut NodeBuilder, legacy: Option<&Field>) {
-    let command = object.nullable("command");
-    match (&command, legacy) {
-        (Some(field), _) => match field.raw().filter(|word| COMMANDS.contains(word)) {
-            Some(word) => made.put("command", text(field, word)),
-            None => {
-                let word = field.raw().unwrap_or_default();
-                let names = COMMANDS.join(", ");
-                let message = format!(
-                    "MCPConfigError: Invalid command '{word}'. Supported commands: {names}"
-                );
-                field.error(message, "");
-            }
-        },
-        (None, Some(server)) => {
-            let package = server.raw().unwrap_or_default();
-            let hint = format!("write `command: npx` and `args: [\"-y\", {package:?}]`");
-            object.field.warn(
-                "an entry without `command` is deprecated; npx is taken from `server`",
-                &hint,
-            );
-            made.put("command", generated_text(DETECTED, "npx"));
-            if object.is_absent("args") {
-                let args = [generated_text(DETECTED, "-y"), literal(server, package)];
-                made.put(
-                    "args",
-                    super::super::node_builder::generated(DETECTED, Value::List(args.into())),
-                );
-            }
-        }
-        (None, None) => {
-            missing(
-                &object.field,
-                "command",
-                "MCPConfigError: 'command' is required for stdio transport",
-            );
-        }
-    }
-    let args = object.nullable("args");
-    if args.is_none() && command.is_some() {
-        object.field.warn(
-            "there are no `args`, so the command has nothing to run",
-            "write `args: [-y, <package>]`",
-        );
-    }
-    made.put_some("args", args.and_then(|field| texts(&field)));
-    made.put_some("env", object.nullable("env").and_then(|field| map(&field)));
-    let files = ["envFile", "env_file"].map(|name| object.nullable(name));
-    if let [Some(_), Some(second)] = &files {
-        second.error("there is an `envFile`, too", "write one of the two");
-    }
-    made.put_some("envFile", files.iter().flatten().next().and_then(replaced));
-    made.put_some("encoding", replaced_of(object, "encoding"));
-    made.put("cwd", generated_text(PLACE, "."));
-    others(object, ["url", "headers"], "stdio");
 }
 
 fn remote(object: &mut Object, made: &mut NodeBuilder, kind: &str) {
@@ -255,118 +185,4 @@ fn texts(field: &Field) -> Option<Node> {
         }
     }
     Some(list(field, nodes))
-}
-
-/// Headers and variables: secrets, unless they name a variable.
-fn map(field: &Field) -> Option<Node> {
-    let mut made = NodeBuilder::default();
-    for (name, value) in field.entries()? {
-        match value.raw() {
-            Some(written) => {
-                if !written.contains("${") {
-                    value.mask();
-                }
-                made.put_some(name, replaced(&value));
-            }
-            None => value.error("expected text", "put it in quotes"),
-        }
-    }
-    Some(made.into_node(field))
-}
-
-/// For the server itself. Its tools can be narrowed there.
-fn config(object: &mut Object, made: &mut NodeBuilder, kind: &str) {
-    let Some(field) = object.nullable("config") else {
-        return;
-    };
-    if !field.is_map() {
-        return field.error("expected a map", "write one `key: value` a line");
-    }
-    if let Some(allowed) = field.get_path(&["allowed_tools"])
-        && let Some(items) = Some(&allowed)
-            .filter(|field| field.is_list())
-            .and_then(Field::list)
-        && items
-            .iter()
-            .all(|item| item.raw().is_some_and(|name| !name.contains('*')))
-    {
-        let names = items
-            .iter()
-            .filter_map(|item| Some(literal(item, item.raw()?)));
-        made.put("tools", list(&allowed, names.collect()));
-    }
-    if kind == "stdio" {
-        made.put_some("config", replaced(&field));
-    } else {
-        field.warn(format!("`config` has no effect on {kind}"), "");
-    }
-}
-
-/// Seconds.
-fn timeouts(object: &mut Object, made: &mut NodeBuilder, kind: &str) {
-    let mut timeouts = NodeBuilder::default();
-    for (name, native) in [
-        ("timeout", "connectSeconds"),
-        ("sse_read_timeout", "streamIdleSeconds"),
-    ] {
-        let Some(field) = object.nullable(name) else {
-            continue;
-        };
-        if kind == "stdio" {
-            field.warn(format!("`{name}` has no effect on stdio"), "");
-        } else {
-            timeouts.put_some(native, positive(&field, name));
-        }
-    }
-    let request = object.nullable("request_timeout").and_then(|field| {
-        if field
-            .digits()
-            .is_some_and(|digits| digits.parse::<i64>().is_err())
-        {
-            field.error("request_timeout must be an integer", "");
-            return None;
-        }
-        positive(&field, "request_timeout")
-    });
-    timeouts.put(
-        "requestSeconds",
-        request.unwrap_or_else(|| generated_plain(TIMEOUT, "60")),
-    );
-    made.put("timeouts", timeouts.into_node(&object.field));
-    if let Some(field) = object.nullable("terminate_on_close") {
-        if kind == "http" {
-            made.put_some("terminateOnClose", boolean(&field));
-        } else {
-            field.warn(format!("`terminate_on_close` has no effect on {kind}"), "");
-        }
-    }
-}
-
-fn positive(field: &Field, name: &str) -> Option<Node> {
-    match field.digits().and_then(|digits| digits.parse::<f64>().ok()) {
-        Some(seconds) if seconds > 0.0 => Some(copy(field)),
-        Some(_) => {
-            field.error(format!("{name} must be positive"), "");
-            None
-        }
-        None => {
-            field.error(
-                format!("{name} must be a number"),
-                "write it in digits, without quotes",
-            );
-            None
-        }
-    }
-}
-
-fn flag(object: &mut Object, name: &'static str) -> Option<Node> {
-    object.nullable(name).and_then(|field| boolean(&field))
-}
-
-fn boolean(field: &Field) -> Option<Node> {
-    let value = field.flag();
-    if value.is_none() {
-        field.error("expected true or false", "write it without quotes");
-    }
-    value.map(|value| plain(field, &value.to_string()))
 }

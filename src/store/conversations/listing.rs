@@ -2,7 +2,7 @@
 
 use sqlx::types::Json;
 
-use super::Row;
+use super::{Row, row_of};
 use crate::{
     domain::{
         error::{Error, Result, Thing},
@@ -111,19 +111,7 @@ pub async fn search(
             seq,
             parts: parts.0,
         });
-        let conversation = Row {
-            id: row.id,
-            agent: row.agent,
-            title: row.title,
-            parent_session: row.parent_session,
-            last_event: row.last_event,
-            archived: row.archived,
-            pinned: row.pinned,
-            branch: row.branch,
-            created_at: row.created_at,
-            updated_at: row.updated_at,
-        };
-        Ok((conversation.try_into()?, hit))
+        Ok((row_of!(row).try_into()?, hit))
     });
     found.collect()
 }

@@ -89,19 +89,12 @@ pub async fn finish(tx: &mut Tx, run: &ClaimedRun, result: &RunResult<'_>) -> Re
     })
 }
 
-async fn write(
-    tx: &mut Tx,
-    run: &ClaimedRun,
-    result: &RunResult<'_>,
-    last: &Columns,
-) -> Result<Option<Row>> {
-    let (steps, used) = (
-        i32::from(result.usage.is_some()),
-        result.usage.unwrap_or_default(),
-    );
-    let row = sqlx::query_as!(
-        Row,
-        r#"with conversation as (
+/// One statement: the run, its last messages, and the events of all.
+macro_rules! write_end {
+    ($($value:expr,)*) => {
+        sqlx::query_as!(
+            Row,
+            r#"with conversation as (
              select 1 from conversations where tenant_id = $1 and id = $4 for no key update
            ), ended as (
              update runs
@@ -136,6 +129,22 @@ async fn write(
                   (select id from runs
                    where tenant_id = $1 and conversation_id = $4 and status = 'queued' and kind = 'turn') as next
            from counted"#,
+            $($value,)*
+        )
+    };
+}
+
+async fn write(
+    tx: &mut Tx,
+    run: &ClaimedRun,
+    result: &RunResult<'_>,
+    last: &Columns,
+) -> Result<Option<Row>> {
+    let (steps, used) = (
+        i32::from(result.usage.is_some()),
+        result.usage.unwrap_or_default(),
+    );
+    let row = write_end!(
         tx.tenant()?.0,
         run.id.0,
         run.fence,

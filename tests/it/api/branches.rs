@@ -4,6 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
+    bank,
     client::{Answer, Client, plain},
     model::{Gate, calls, last_user, text},
     world::{PATIENCE, World},
@@ -189,26 +190,16 @@ async fn no_branch_is_made_or_left_while_an_answer_is_on_its_way() {
 }
 
 /// Money that Fred asks for needs the consent of a manager.
-const GUARDED: &str = r#"
-metadata: { id: guarded, displayName: Guarded, description: Money, defaultLanguage: en }
-languages: { en: { systemPrompt: "You are a bank." } }
-llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
-flows: { authentication: { required: true, rolesAttribute: roles } }
-mcp:
-  servers:
-    - name: bank
-      transport: streamable-http
-      url: "${BANK_URL}"
-      toolAccess:
-        default: none
-        roles: { finance: [send_money], manager: [send_money] }
-        approval: [ { tools: [send_money], approvers: [manager], selfApproval: false } ]
-"#;
+const GUARDED: &str = "{
+  default: none,
+  roles: { finance: [send_money], manager: [send_money] },
+  approval: [{ tools: [send_money], approvers: [manager], selfApproval: false }],
+}";
 
 #[tokio::test]
 async fn a_request_for_consent_is_taken_back_with_the_message_that_asked_for_it() {
     let world = World::with(|setup| {
-        setup.packs.push(("guarded".to_owned(), GUARDED.to_owned()));
+        setup.packs.push(bank::pack("guarded", GUARDED));
     })
     .await;
     world.model.on(|request| {

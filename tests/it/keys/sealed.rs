@@ -24,6 +24,7 @@ use crate::{
     elicitation::{asking, form},
     mcp_http::scripted::Scripted,
     support::{
+        bank,
         client::Client,
         db::TestDb,
         model::{Gate, text},
@@ -48,21 +49,11 @@ const COLUMNS: [(&str, &str); 10] = [
     ("webhooks", "tenant_key_version"),
 ];
 
-const BANK: &str = r#"
-metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
-languages: { en: { systemPrompt: "You are a bank." } }
-llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
-flows: { authentication: { required: false, rolesAttribute: roles } }
-mcp:
-  servers:
-    - name: bank
-      transport: streamable-http
-      url: "${BANK_URL}"
-      toolAccess:
-        default: none
-        roles: { employee: [send_money] }
-        approval: [{ tools: [send_money], approvers: [cfo], timeoutMinutes: 60 }]
-"#;
+const ACCESS: &str = "{
+  default: none,
+  roles: { employee: [send_money] },
+  approval: [{ tools: [send_money], approvers: [cfo], timeoutMinutes: 60 }],
+}";
 /// Nobody answers there: it is only asked for.
 const MAIL: &str = r"
 metadata: { id: mail, displayName: Mail, description: Mail, defaultLanguage: en }
@@ -104,7 +95,7 @@ impl SealedFixture {
         let world = World::with(|setup| {
             setup.env = setup.env.clone().with("DESK_URL", server.url.as_str());
             setup.config.ring = Some(ring(&["k1", "k2"]));
-            BANK.clone_into(&mut setup.packs[0].1);
+            setup.packs[0] = bank::pack("bank", ACCESS);
             setup.packs.push(("mail".to_owned(), MAIL.to_owned()));
             setup.packs.push(offer::pack("{ default: public }"));
         })

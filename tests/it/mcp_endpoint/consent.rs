@@ -4,33 +4,20 @@ use serde_json::{Value, json};
 
 use super::{call, modern_with};
 use crate::{
-    support::{client::Client, world::World},
+    support::{bank, client::Client, world::World},
     turn::{eventually, payment},
 };
 
-const PACK: &str = r#"
-metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
-languages: { en: { systemPrompt: "You are a bank." } }
-llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
-flows: { authentication: { required: false, rolesAttribute: roles } }
-mcp:
-  servers:
-    - name: bank
-      transport: streamable-http
-      url: "${BANK_URL}"
-      toolAccess:
-        default: none
-        roles:
-          employee: [get_exchange_rate, send_money]
-          cfo: [get_exchange_rate]
-        approval:
-          - { tools: [send_money], approvers: [cfo], timeoutMinutes: 60 }
-"#;
+const ACCESS: &str = "{
+  default: none,
+  roles: { employee: [get_exchange_rate, send_money], cfo: [get_exchange_rate] },
+  approval: [{ tools: [send_money], approvers: [cfo], timeoutMinutes: 60 }],
+}";
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 async fn world() -> World {
-    let world = World::with(|setup| PACK.clone_into(&mut setup.packs[0].1)).await;
+    let world = World::with(|setup| setup.packs[0] = bank::pack("bank", ACCESS)).await;
     world.tools_ready().await;
     world
 }

@@ -28,6 +28,25 @@ pub struct Bank {
     pub books: Arc<Books>,
 }
 
+/// A pack with this id whose users may do with the bank what `access` (`toolAccess`) says.
+pub fn pack(id: &str, access: &str) -> (String, String) {
+    let text = format!(
+        r#"
+metadata: {{ id: {id}, displayName: Bank, description: Money, defaultLanguage: en }}
+languages: {{ en: {{ systemPrompt: "You are a bank." }} }}
+llm: {{ provider: openai, model: scripted, baseUrl: "${{MODEL_URL}}", apiKey: model-key-0123456789 }}
+flows: {{ authentication: {{ required: false, rolesAttribute: roles }} }}
+mcp:
+  servers:
+    - name: bank
+      transport: streamable-http
+      url: "${{BANK_URL}}"
+      toolAccess: {access}
+"#
+    );
+    (id.to_owned(), text)
+}
+
 /// A bank in this process; with a token, callers must bear it.
 pub async fn start_bank(token: Option<&str>) -> Bank {
     start_slow_bank(token, Duration::ZERO).await

@@ -1,5 +1,8 @@
 //! Encodes the parts of an answer as a response, and as the events of its stream.
 
+mod calls;
+mod text;
+
 use std::collections::HashMap;
 
 use axum::response::{Response, sse::Event};
@@ -9,18 +12,14 @@ use time::OffsetDateTime;
 use super::{
     info::AnswerInfo,
     wire::{
-        ArgumentsDeltaEvent, ArgumentsEvent, CallEvent, ContentPart, DeltaEvent, ErrorEvent,
-        Incomplete, ItemEvent, McpCall, OutputItem, OutputMessage, PartEvent, ResponseError,
-        ResponseEvent, ResponseObject, TextEvent, WholeEvent, item_id,
+        ErrorEvent, Incomplete, OutputItem, ResponseError, ResponseEvent, ResponseObject,
+        WholeEvent,
     },
 };
-use crate::{
-    api::{
-        events,
-        problem::Problem,
-        turn::{AnswerEnd, AnswerPart, Piece},
-    },
-    domain::message::{CallStatus, ToolCall, ToolResult},
+use crate::api::{
+    events,
+    problem::Problem,
+    turn::{AnswerEnd, AnswerPart, Piece},
 };
 
 /// The response so far.
@@ -180,183 +179,6 @@ impl Encoder {
     fn next(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence - 1
-    }
-
-    fn add_text(&mut self, text: String) -> Vec<ResponseEvent> {
-        let mut events = Vec::new();
-        if !self.is_open {
-            events = self.open();
-        }
-        let output_index = self.items.len() - 1;
-        let Some(OutputItem::Message(message)) = self.items.last_mut() else {
-            return events;
-        };
-        if let Some(part) = message.content.first_mut() {
-            part.text.push_str(&text);
-        }
-        let item_id = message.id.clone();
-        events.push(ResponseEvent::TextDelta(DeltaEvent {
-            sequence_number: self.next(),
-            item_id,
-            output_index,
-            content_index: 0,
-            delta: text,
-            logprobs: [],
-        }));
-        events
-    }
-
-    /// Begins a message.
-    fn open(&mut self) -> Vec<ResponseEvent> {
-        let output_index = self.items.len();
-        let mut message = OutputMessage {
-            id: item_id("msg", self.info.run.id, output_index),
-            status: "in_progress",
-            role: "assistant",
-            content: Vec::new(),
-        };
-        let added = ResponseEvent::ItemAdded(ItemEvent {
-            sequence_number: self.next(),
-            output_index,
-            item: OutputItem::Message(message.clone()),
-        });
-        let part = ContentPart::text(String::new());
-        let part_added = ResponseEvent::PartAdded(PartEvent {
-            sequence_number: self.next(),
-            item_id: message.id.clone(),
-            output_index,
-            content_index: 0,
-            part: part.clone(),
-        });
-        message.content.push(part);
-        self.items.push(OutputItem::Message(message));
-        self.is_open = true;
-        vec![added, part_added]
-    }
-
-    /// Ends the open message, if one is.
-    fn close(&mut self) -> Vec<ResponseEvent> {
-        if !self.is_open {
-            return Vec::new();
-        }
-        let Some(message) = self.finish_message("completed") else {
-            return Vec::new();
-        };
-        let output_index = self.items.len() - 1;
-        let (content_index, item_id) = (0, message.id.clone());
-        let part = message.content[content_index].clone();
-        vec![
-            ResponseEvent::TextDone(TextEvent {
-                sequence_number: self.next(),
-                item_id: item_id.clone(),
-                output_index,
-                content_index,
-                text: part.text.clone(),
-                logprobs: [],
-            }),
-            ResponseEvent::PartDone(PartEvent {
-                sequence_number: self.next(),
-                item_id,
-                output_index,
-                content_index,
-                part,
-            }),
-            ResponseEvent::ItemDone(ItemEvent {
-                sequence_number: self.next(),
-                output_index,
-                item: OutputItem::Message(message),
-            }),
-        ]
-    }
-
-    fn finish_message(&mut self, status: &'static str) -> Option<OutputMessage> {
-        (self.is_open, self.is_reset) = (false, false);
-        match self.items.last_mut() {
-            Some(OutputItem::Message(message)) => {
-                message.status = status;
-                Some(message.clone())
-            }
-            _ => None,
-        }
-    }
-
-    fn add_call(&mut self, call: &ToolCall) -> Vec<ResponseEvent> {
-        let output_index = self.items.len();
-        self.calls.insert(call.call_id.clone(), output_index);
-        let mut item = McpCall {
-            id: item_id("mcp", self.info.run.id, output_index),
-            status: "in_progress",
-            approval_request_id: None,
-            arguments: String::new(),
-            error: None,
-            name: call.tool.as_ref().unwrap_or(&call.name).clone(),
-            output: None,
-            server_label: call.server.clone().unwrap_or_default(),
-        };
-        let (item_id, arguments) = (item.id.clone(), call.arguments.to_string());
-        let events = vec![
-            ResponseEvent::ItemAdded(ItemEvent {
-                sequence_number: self.next(),
-                output_index,
-                item: OutputItem::McpCall(item.clone()),
-            }),
-            ResponseEvent::CallStarted(CallEvent {
-                sequence_number: self.next(),
-                item_id: item_id.clone(),
-                output_index,
-            }),
-            ResponseEvent::ArgumentsDelta(ArgumentsDeltaEvent {
-                sequence_number: self.next(),
-                item_id: item_id.clone(),
-                output_index,
-                delta: arguments.clone(),
-            }),
-            ResponseEvent::ArgumentsDone(ArgumentsEvent {
-                sequence_number: self.next(),
-                item_id,
-                output_index,
-                arguments: arguments.clone(),
-            }),
-        ];
-        item.arguments = arguments;
-        self.items.push(OutputItem::McpCall(item));
-        events
-    }
-
-    fn add_result(&mut self, call: &ToolCall, result: &ToolResult) -> Vec<ResponseEvent> {
-        let Some(output_index) = self.calls.remove(&call.call_id) else {
-            return Vec::new();
-        };
-        let Some(OutputItem::McpCall(item)) = self.items.get_mut(output_index) else {
-            return Vec::new();
-        };
-        let text = Some(result.text.clone());
-        (item.status, item.output, item.error) = match result.status {
-            CallStatus::Succeeded => ("completed", text, None),
-            CallStatus::AwaitingApproval
-            | CallStatus::AwaitingInput
-            | CallStatus::OutcomeUnknown => ("incomplete", text, None),
-            CallStatus::Failed | CallStatus::Denied | CallStatus::Cancelled => {
-                ("failed", None, text)
-            }
-        };
-        let item = item.clone();
-        let ended = match item.status {
-            "failed" => ResponseEvent::CallFailed,
-            _ => ResponseEvent::CallCompleted,
-        };
-        vec![
-            ended(CallEvent {
-                sequence_number: self.next(),
-                item_id: item.id.clone(),
-                output_index,
-            }),
-            ResponseEvent::ItemDone(ItemEvent {
-                sequence_number: self.next(),
-                output_index,
-                item: OutputItem::McpCall(item),
-            }),
-        ]
     }
 }
 

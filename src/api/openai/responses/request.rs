@@ -1,22 +1,22 @@
 //! What clients of the Responses API send. What means nothing here is ignored, as in chat completions.
 
+mod input;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::wire::{item_run, run_id};
+use self::input::Input;
+use super::wire::run_id;
 use crate::{
     api::{
-        openai::{
-            content::{content, role},
-            request::{check_question, is_any, is_text_format, refuse_forced, stops, tokens},
-        },
+        openai::request::{check_question, is_any, is_text_format, refuse_forced, stops, tokens},
         problem::Problem,
     },
     app::{
         accounts::Caller,
-        chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
+        chat::transcript::{ClientQuestion, QuestionPlace},
     },
     domain::{ids::RunId, message::Role, request_key::RequestKey, response::ResponseSettings},
 };
@@ -200,59 +200,5 @@ impl NewResponse {
             input.add(&format!("input[{at}]"), item)?;
         }
         Ok(input)
-    }
-}
-
-#[derive(Default)]
-struct Input {
-    transcript: Transcript,
-    /// The messages of the role `system`, wherever they stand.
-    instructions: Vec<String>,
-    /// The answer that is referred to last; what stands before it is known.
-    after: Option<RunId>,
-}
-
-impl Input {
-    fn add(&mut self, field: &str, item: &Value) -> Result<(), Problem> {
-        match (item["type"].as_str(), item["role"].as_str()) {
-            (None | Some("message"), Some(name)) => {
-                let said = content(&format!("{field}.content"), item.get("content"))?;
-                self.say(role(field, name)?, said);
-            }
-            (Some("item_reference") | None, None) if item["id"].is_string() => {
-                let id = item["id"].as_str().unwrap_or_default();
-                if let Some(run) = item_run(id) {
-                    self.after = Some(run);
-                    self.transcript.clear();
-                }
-            }
-            (Some("function_call_output" | "custom_tool_call_output"), _) => {
-                let said = content(&format!("{field}.output"), item.get("output"))?;
-                self.say(Role::Tool, said);
-            }
-            (Some("message"), None) => {
-                return Err(Problem::invalid(format!("{field}.role"), "is missing"));
-            }
-            (None, None) => {
-                return Err(Problem::invalid(format!("{field}.type"), "is missing"));
-            }
-            // Calls, thoughts and the like: what came of them is in what was said.
-            (Some(_), _) => {}
-        }
-        Ok(())
-    }
-
-    /// Adds a message. The items of one answer are one message.
-    fn say(&mut self, role: Role, text: String) {
-        if role == Role::System {
-            self.instructions.push(text.clone());
-        }
-        match self.transcript.last_mut() {
-            Some((Role::Assistant, said)) if role == Role::Assistant => {
-                said.push_str("\n\n");
-                said.push_str(&text);
-            }
-            _ => self.transcript.push((role, text)),
-        }
     }
 }

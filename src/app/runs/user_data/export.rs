@@ -1,16 +1,18 @@
 //! The document with all that is one user's, written a page of rows at a time.
 
+mod approval;
+
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::mpsc;
 
+use self::approval::ExportedApproval;
 use crate::{
     domain::{
-        approval::{Approval, State},
         audit::{Fact, Filter},
         error::{Error, Result},
-        ids::{ApprovalId, ConversationId, TenantId, UserId},
+        ids::{TenantId, UserId},
         run::Conversation,
     },
     store::{self, Db, Tx, approvals::ApprovalOwner, conversations::listing::ListFilter},
@@ -228,36 +230,4 @@ fn is_last<T>(page: &[T]) -> bool {
 
 fn time_of(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
-}
-
-/// A request for approval without its arguments, which are in the message that made it.
-#[derive(Serialize)]
-struct ExportedApproval<'a> {
-    id: ApprovalId,
-    code: &'a str,
-    state: State,
-    agent: &'a str,
-    server: &'a str,
-    tool: &'a str,
-    conversation_id: Option<ConversationId>,
-    created_at: String,
-    decided_at: Option<String>,
-    reason: Option<&'a str>,
-}
-
-impl<'a> ExportedApproval<'a> {
-    fn of(approval: &'a Approval) -> Self {
-        Self {
-            id: approval.id,
-            code: &approval.code,
-            state: approval.state,
-            agent: approval.agent.as_str(),
-            server: approval.server.as_str(),
-            tool: &approval.tool,
-            conversation_id: approval.conversation,
-            created_at: time_of(approval.created_at),
-            decided_at: approval.decided_at.map(time_of),
-            reason: approval.reason.as_deref(),
-        }
-    }
 }

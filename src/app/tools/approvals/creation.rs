@@ -1,22 +1,25 @@
 //! How a call becomes a request: sealed, under a code, shown in its conversation.
 
+mod announcement;
+
 use std::{sync::Arc, time::Duration};
 
-use super::{App, audit, changed, client_calls, context, delivery, time_of};
+use self::announcement::announce_request;
+pub use self::announcement::waiting_text;
+use super::{App, client_calls, context};
 use crate::{
     domain::{
-        approval::{About, Approval, Choice, Consent, State, Vote, code},
+        approval::{About, Approval, Choice, Consent, Vote, code},
         canonical,
         error::{Error, Result},
         ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
-        message::{Part, Role},
         policy::ApprovalPolicy,
         principal::Principal,
         run::RunKind,
         secret::Secret,
         tool::Tool,
     },
-    store::{self, Tx, approvals::NewApproval, messages::NewMessage},
+    store::{self, Tx, approvals::NewApproval},
 };
 
 /// How often a code is drawn until no other open request has it.
@@ -54,26 +57,9 @@ pub struct Requested {
 /// calls of one moment may exceed them by their number.
 pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Requested> {
     let principal = asked.principal;
-    if !app.keys.has_ring() {
-        let why = "there is no key to keep its arguments with; the operator has to set MCP_CONFIG_ENCRYPTION_KEY";
-        return Err(Error::Unavailable(why.to_owned()));
-    }
     let id = ApprovalId::new();
-    let sealed_for = context(principal, asked.agent, asked.server, id);
-    let sealed = app
-        .keys
-        .seal(principal.tenant, &sealed_for, &Secret::new(asked.arguments))
-        .await?;
-    let annotations = asked
-        .tool
-        .annotations
-        .as_ref()
-        .and_then(|hints| serde_json::from_str(hints.get()).ok());
-    let about = About {
-        title: asked.tool.title.clone(),
-        description: asked.tool.description.clone(),
-        annotations,
-    };
+    let sealed = seal(app, &asked, id).await?;
+    let about = describe(asked.tool);
     let consent = Consent::from(asked.policy);
     let fingerprint =
         canonical::fingerprint(asked.tool).map_err(|why| Error::Internal(anyhow::anyhow!(why)))?;
@@ -105,24 +91,63 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     }
     let equal_elsewhere = store::approvals::equal_elsewhere(&mut tx, &new).await?;
     check_caps(app, &mut tx, &principal.user).await?;
+    let approval = match insert(&mut tx, &new).await? {
+        Inserted::New(approval) => approval,
+        Inserted::Same(same) => return requested_again(tx, same).await,
+    };
+    if asked.counts_requester {
+        vote_as_requester(app, &mut tx, &approval).await?;
+    }
+    if new.run.is_none() {
+        client_calls::await_result(&mut tx, approval.id).await?;
+    }
+    let run_ordinal = origin.map_or(0, |(_, ordinal, _)| ordinal);
+    announce_request(app, tx, &approval, run_ordinal).await?;
+    Ok(Requested {
+        approval,
+        is_new: true,
+        equal_elsewhere,
+    })
+}
+
+async fn seal(app: &App, asked: &ApprovalRequest<'_>, id: ApprovalId) -> Result<Vec<u8>> {
+    if !app.keys.has_ring() {
+        let why = "there is no key to keep its arguments with; the operator has to set MCP_CONFIG_ENCRYPTION_KEY";
+        return Err(Error::Unavailable(why.to_owned()));
+    }
+    let sealed_for = context(asked.principal, asked.agent, asked.server, id);
+    let arguments = Secret::new(asked.arguments);
+    app.keys
+        .seal(asked.principal.tenant, &sealed_for, &arguments)
+        .await
+}
+
+fn describe(tool: &Tool) -> About {
+    let annotations = tool
+        .annotations
+        .as_ref()
+        .and_then(|hints| serde_json::from_str(hints.get()).ok());
+    About {
+        title: tool.title.clone(),
+        description: tool.description.clone(),
+        annotations,
+    }
+}
+
+enum Inserted {
+    New(Approval),
+    /// Another transaction has made the same request meanwhile.
+    Same(Approval),
+}
+
+/// Inserts the request with a code that is free.
+async fn insert(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Inserted> {
     for attempt in 0..CODES {
-        if let Some(approval) = store::approvals::insert(&mut tx, &new, &code(attempt)).await? {
-            if asked.counts_requester {
-                vote_as_requester(app, &mut tx, &approval).await?;
-            }
-            if new.run.is_none() {
-                client_calls::await_result(&mut tx, approval.id).await?;
-            }
-            let run_ordinal = origin.map_or(0, |(_, ordinal, _)| ordinal);
-            announce_request(app, tx, &approval, run_ordinal).await?;
-            return Ok(Requested {
-                approval,
-                is_new: true,
-                equal_elsewhere,
-            });
+        if let Some(approval) = store::approvals::insert(tx, new, &code(attempt)).await? {
+            return Ok(Inserted::New(approval));
         }
-        if let Some(same) = find_same(&mut tx, &new).await? {
-            return requested_again(tx, same).await;
+        if let Some(same) = find_same(tx, new).await? {
+            return Ok(Inserted::Same(same));
         }
     }
     Err(Error::Busy {
@@ -152,32 +177,6 @@ async fn requested_again(mut tx: Tx, same: Approval) -> Result<Requested> {
     })
 }
 
-/// What the model is told of a call that waits.
-pub fn waiting_text(approval: &Approval, is_new: bool) -> String {
-    let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
-    match approval.state {
-        State::Pending => {}
-        State::Approved | State::Executing => {
-            return format!(
-                "not executed again: request {code} for this very call is approved and being carried out; do not retry"
-            );
-        }
-        ended => {
-            return format!(
-                "not executed again: request {code} for this very call is over ({}), and its outcome is told in the \
-                 conversation; do not retry",
-                ended.as_str()
-            );
-        }
-    }
-    let again = if is_new { "" } else { "still " };
-    format!(
-        "not executed: {again}waiting for approval {code} by {approvers} until {}; do not retry. Tell the user the code \
-         and who can approve it. You will be told the outcome.",
-        time_of(approval.expires_at)
-    )
-}
-
 async fn vote_as_requester(app: &App, tx: &mut Tx, approval: &Approval) -> Result<()> {
     let vote = Vote {
         approval: approval.id,
@@ -187,47 +186,6 @@ async fn vote_as_requester(app: &App, tx: &mut Tx, approval: &Approval) -> Resul
         at: app.clock.now(),
     };
     store::approvals::vote(tx, approval.tenant, &vote).await
-}
-
-/// Shows a new request in its conversation and commits.
-async fn announce_request(
-    app: &Arc<App>,
-    mut tx: Tx,
-    approval: &Approval,
-    run_ordinal: i64,
-) -> Result<()> {
-    let mut event = None;
-    if let Some(conversation) = approval.conversation {
-        let parts = [Part::Approval(Box::new(delivery::note(
-            app, approval, None,
-        )))];
-        let message = NewMessage {
-            run: approval.run,
-            run_ordinal,
-            role: Role::System,
-            parts: &parts,
-            for_model: false,
-        };
-        let (_, added) =
-            store::messages::append(&mut tx, approval.tenant, conversation, message).await?;
-        event = Some((conversation, added));
-    }
-    audit(
-        app,
-        &mut tx,
-        approval,
-        "approval.requested",
-        approval.requester(),
-        None,
-    )
-    .await?;
-    tx.commit().await?;
-    if let Some((conversation, event)) = event {
-        app.announce(approval.tenant, conversation, event);
-    }
-    changed(app, approval);
-    metrics::counter!("chatelaine_approvals_requested_total").increment(1);
-    Ok(())
 }
 
 async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {

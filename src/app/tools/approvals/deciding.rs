@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    App, apply_vote, audit, closed_reason, delivery, packs, publish_outcome, recheck, refusal,
-    time_of, unknown,
+    App, AuditedStep, apply_vote, audit, closed_reason, delivery, packs, publish_outcome, recheck,
+    refusal, time_of, unknown,
 };
 use crate::{
     domain::{
@@ -40,29 +40,10 @@ pub async fn decide(
     let obstacle = obstacle(app, approver, id, verdict).await?;
     let packs = packs(app, approver.tenant()).await?;
     let mut tx = app.db.tenant(approver.tenant()).await?;
-    store::approvals::lock(&mut tx, id).await?;
-    let approval = store::approvals::get(&mut tx, id)
-        .await?
-        .ok_or_else(|| unknown(&id.to_string()))?;
-    if !approver.may_decide(&approval) {
-        return Err(refusal(approver, &approval));
-    }
-    let code = &approval.code;
-    if verdict.args_sha256 != approval.args_sha256 {
-        return Err(Error::Conflict(format!(
-            "these are not the arguments of {code}; look at it again and decide anew"
-        )));
-    }
+    let approval = lock(&mut tx, approver, id, verdict).await?;
     let votes = store::approvals::votes(&mut tx, &[id]).await?;
     if let Some(mine) = votes.iter().find(|vote| vote.by == *approver.user()) {
-        if mine.choice == verdict.choice {
-            return Ok(approval);
-        }
-        return Err(Error::Conflict(format!(
-            "you {} {code} at {}",
-            mine.choice.done(),
-            time_of(mine.at)
-        )));
+        return repeat_vote(approval, mine, verdict);
     }
     if !store::approvals::is_live(&mut tx, id).await? {
         return Err(Error::Conflict(closed_reason(&approval)));
@@ -85,34 +66,14 @@ pub async fn decide(
     let earlier = count_approvals(&mut tx, &packs, &approval, &votes).await?;
     let enough =
         earlier + 1 >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX);
-    let to = match verdict.choice {
-        Choice::Reject => Some(State::Rejected),
-        Choice::Approve if enough => Some(State::Approved),
-        Choice::Approve => None,
-    };
+    let (to, action) = outcome_of(verdict.choice, enough);
     let (approval, delivered) = match to {
         Some(to) => apply_vote(app, &mut tx, id, to, &vote).await?,
-        None => (
-            store::approvals::get(&mut tx, id)
-                .await?
-                .ok_or_else(|| unknown(code))?,
-            None,
-        ),
+        None => (get(&mut tx, id, &approval.code).await?, None),
     };
-    let action = if verdict.choice == Choice::Approve {
-        "approval.approved"
-    } else {
-        "approval.rejected"
-    };
-    audit(
-        app,
-        &mut tx,
-        &approval,
-        action,
-        approver.user(),
-        verdict.reason.as_deref(),
-    )
-    .await?;
+    let (by, reason) = (approver.user(), verdict.reason.as_deref());
+    let step = AuditedStep::new(action, by).because(reason);
+    audit(app, &mut tx, &approval, step).await?;
     tx.commit().await?;
     publish_outcome(app, &approval, delivered);
     if approval.state == State::Approved {
@@ -120,6 +81,53 @@ pub async fn decide(
         let _ = app.approved.send((approval.tenant, approval.id));
     }
     Ok(approval)
+}
+
+/// The state after a vote, if the vote changes it, and the name of the vote in the audit trail.
+fn outcome_of(choice: Choice, enough: bool) -> (Option<State>, &'static str) {
+    match choice {
+        Choice::Reject => (Some(State::Rejected), "approval.rejected"),
+        Choice::Approve => (enough.then_some(State::Approved), "approval.approved"),
+    }
+}
+
+async fn get(tx: &mut Tx, id: ApprovalId, name: &str) -> Result<Approval> {
+    let approval = store::approvals::get(tx, id).await?;
+    approval.ok_or_else(|| unknown(name))
+}
+
+/// Locks the row and reads it. Refuses who may not decide, and who saw other arguments.
+async fn lock(
+    tx: &mut Tx,
+    approver: &Approver,
+    id: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Approval> {
+    store::approvals::lock(tx, id).await?;
+    let approval = get(tx, id, &id.to_string()).await?;
+    if !approver.may_decide(&approval) {
+        return Err(refusal(approver, &approval));
+    }
+    if verdict.args_sha256 != approval.args_sha256 {
+        return Err(Error::Conflict(format!(
+            "these are not the arguments of {}; look at it again and decide anew",
+            approval.code
+        )));
+    }
+    Ok(approval)
+}
+
+/// The same vote again changes nothing; another vote is refused.
+fn repeat_vote(approval: Approval, mine: &Vote, verdict: &Verdict) -> Result<Approval> {
+    if mine.choice == verdict.choice {
+        return Ok(approval);
+    }
+    Err(Error::Conflict(format!(
+        "you {} {} at {}",
+        mine.choice.done(),
+        approval.code,
+        time_of(mine.at)
+    )))
 }
 
 /// Why a request must not be approved although it is pending. Asked before the row is locked.
@@ -206,15 +214,9 @@ async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -
     let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
     let ended = ended.ok_or_else(|| Error::Conflict(closed_reason(approval)))?;
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
-    audit(
-        app,
-        &mut tx,
-        &ended,
-        "approval.revoked",
-        &UserId(SYSTEM.into()),
-        Some(reason),
-    )
-    .await?;
+    let program = UserId(SYSTEM.into());
+    let step = AuditedStep::new("approval.revoked", &program).because(Some(reason));
+    audit(app, &mut tx, &ended, step).await?;
     tx.commit().await?;
     publish_outcome(app, &ended, delivered);
     Ok(ended)

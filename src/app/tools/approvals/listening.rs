@@ -156,19 +156,21 @@ impl ApprovalStream {
         self.tell(open).await
     }
 
-    /// Reads what has changed, and counts.
-    async fn look(&mut self) -> Result<()> {
-        let (pending_approvals, my_approval_requests) = (
-            decidable_count(&self.app, &self.principal).await?,
-            own_open_count(&self.app, &self.principal).await?,
-        );
+    /// Sends the counts when they have changed.
+    async fn count(&mut self) -> Result<()> {
         let badge = Badge {
-            pending_approvals,
-            my_approval_requests,
+            pending_approvals: decidable_count(&self.app, &self.principal).await?,
+            my_approval_requests: own_open_count(&self.app, &self.principal).await?,
         };
         if self.badge.replace(badge) != Some(badge) {
             self.ready.push_front(ApprovalUpdate::Badge(badge));
         }
+        Ok(())
+    }
+
+    /// Reads what has changed, and counts.
+    async fn look(&mut self) -> Result<()> {
+        self.count().await?;
         let power = power(&self.app, &self.principal).await?;
         let mut at = self.from.checked_sub(OVERLAP).unwrap_or(self.from);
         loop {

@@ -15,7 +15,7 @@ use crate::{
         ids::{ApprovalId, ConversationId, UserId},
         principal::Principal,
     },
-    store,
+    store::{self, Tx},
 };
 
 #[derive(Debug, Serialize)]
@@ -121,16 +121,7 @@ pub(super) async fn of(
     let power = power(app, reader).await?;
     let ids: Vec<_> = approvals.iter().map(|approval| approval.id).collect();
     let mut tx = app.db.tenant(reader.tenant).await?;
-    let mut votes: HashMap<ApprovalId, Vec<VoteView>> = HashMap::new();
-    for vote in store::approvals::votes(&mut tx, &ids).await? {
-        let view = VoteView {
-            by: vote.by,
-            decision: vote.choice,
-            reason: vote.reason,
-            at: vote.at,
-        };
-        votes.entry(vote.approval).or_default().push(view);
-    }
+    let mut votes = votes_by_request(&mut tx, &ids).await?;
     let now = tx.now().await?;
     drop(tx);
     let view = |approval: Approval| {
@@ -145,6 +136,22 @@ pub(super) async fn of(
         build_view(app, reader, approval, votes, decidable)
     };
     Ok(approvals.into_iter().map(view).collect())
+}
+
+async fn votes_by_request(
+    tx: &mut Tx,
+    ids: &[ApprovalId],
+) -> Result<HashMap<ApprovalId, Vec<VoteView>>> {
+    let mut votes: HashMap<_, Vec<_>> = HashMap::new();
+    for vote in store::approvals::votes(tx, ids).await? {
+        votes.entry(vote.approval).or_default().push(VoteView {
+            by: vote.by,
+            decision: vote.choice,
+            reason: vote.reason,
+            at: vote.at,
+        });
+    }
+    Ok(votes)
 }
 
 fn build_view(

@@ -4,37 +4,33 @@
 //!
 //! Invariant: when a call is over, however it ended, so are the questions that were asked while it was open.
 
+mod questions;
+mod resumption;
+
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use self::resumption::resume;
+use self::{questions::CallQuestions, resumption::awaiting_input};
 use super::{
-    Call, connect, denied, refused,
+    Call,
     send::{CallContext, Permit, counted_result},
-    unknown,
 };
 use crate::{
-    app::{
-        App,
-        tools::elicitations::{self, ElicitationTarget},
-    },
+    app::{App, tools::elicitations::ElicitationTarget},
     domain::{
-        elicitation::{
-            Answer, Dismissal, Elicitation, InputRequired, Question, Refusal, Request, State,
-        },
+        elicitation::{Answer, Elicitation, State},
         error::Error,
         ids::RunId,
         message::{CallStatus, ToolResult},
-        policy::{Decision, decide},
-        principal::Principal,
         run::ClaimedRun,
         texts,
         tool::ToolOutcome,
     },
-    mcp::{CallOptions, LiveQuestion},
+    mcp::CallOptions,
     store::audit::AuditRow,
 };
 
@@ -94,22 +90,8 @@ pub(super) async fn make(
             Some(asking) if live => Box::pin(asking.answer_while_open(asked, calling)).await,
             _ => calling.await,
         };
-        let asked = match (&sent, &asking) {
-            (
-                Ok(ToolOutcome {
-                    input: Some(input), ..
-                }),
-                Some(asking),
-            ) => asking.ask(input).await,
-            (Ok(outcome), Some(asking)) => {
-                for message in &outcome.declined {
-                    asking
-                        .notify_declined(texts::Key::AskTooLate, message)
-                        .await;
-                }
-                return ready.permit.into_result(call.call_id, sent);
-            }
-            _ => return ready.permit.into_result(call.call_id, sent),
+        let Some(asked) = ask_user(asking.as_ref(), sent.as_ref().ok()).await else {
+            return ready.permit.into_result(call.call_id, sent);
         };
         let result = match asked {
             QuestionOutcome::Answer(given) => {
@@ -125,6 +107,24 @@ pub(super) async fn make(
     let result = failed(call, "the server asks again and again instead of answering");
     ready.permit.end(result.status);
     result
+}
+
+/// Asks what the server wants to know. `None` when the call is over; then the user learns of questions that came too
+/// late.
+async fn ask_user(
+    asking: Option<&CallQuestions<'_>>,
+    outcome: Option<&ToolOutcome>,
+) -> Option<QuestionOutcome> {
+    let (asking, outcome) = asking.zip(outcome)?;
+    if let Some(input) = &outcome.input {
+        return Some(asking.ask(input).await);
+    }
+    for message in &outcome.declined {
+        asking
+            .notify_declined(texts::Key::AskTooLate, message)
+            .await;
+    }
+    None
 }
 
 /// What comes of questions that a call was answered with.
@@ -165,161 +165,6 @@ fn draft(
     }
 }
 
-/// The questions of one call.
-struct CallQuestions<'a> {
-    app: &'a Arc<App>,
-    principal: &'a Principal,
-    arguments: &'a RawValue,
-    /// Each question has a row of its own, made from this one.
-    draft: Elicitation,
-}
-
-impl CallQuestions<'_> {
-    /// The row and the request of questions that the user is asked.
-    fn elicitation(&self, input: &InputRequired, questions: &[Question]) -> (Elicitation, Request) {
-        let request = Request {
-            arguments: self.arguments.to_owned(),
-            keys: input.keys.clone(),
-            questions: questions.to_vec(),
-            state: input.state.clone(),
-        };
-        let id = Uuid::now_v7();
-        (
-            Elicitation {
-                id,
-                ..self.draft.clone()
-            },
-            request,
-        )
-    }
-
-    /// Asks what the server wants to know before it goes on. The call is over.
-    async fn ask(&self, input: &InputRequired) -> QuestionOutcome {
-        let questions = match &input.questions {
-            Ok(questions) if questions.is_empty() => {
-                let state = input.state.clone();
-                return QuestionOutcome::Answer(Answer {
-                    state,
-                    ..Answer::default()
-                });
-            }
-            Ok(_) if self.draft.round > MAX_ROUNDS => {
-                return QuestionOutcome::Failed(format!(
-                    "the server asked the user {MAX_ROUNDS} times and asks again"
-                ));
-            }
-            Ok(questions) => questions,
-            Err(refusal) => {
-                self.notify_refused(refusal).await;
-                return match refusal {
-                    Refusal::Secret(_) => QuestionOutcome::Answer(declined(input)),
-                    Refusal::Unanswerable(why) => QuestionOutcome::Failed(format!(
-                        "the server asks for {why}, which nobody can answer here"
-                    )),
-                };
-            }
-        };
-        let (elicitation, request) = self.elicitation(input, questions);
-        match elicitations::ask(self.app, self.principal, elicitation, &request).await {
-            Ok(true) => QuestionOutcome::User,
-            Ok(false) => QuestionOutcome::Failed(
-                "the server asks the user for input, and another question is open in the chat already. When that one \
-                 is answered, make this call again"
-                    .to_owned(),
-            ),
-            Err(error) => {
-                log_store_failure(error);
-                QuestionOutcome::Failed(
-                    "the server asks the user for input, and the question could not be kept"
-                        .to_owned(),
-                )
-            }
-        }
-    }
-
-    /// Waits for a call and answers what its server asks meanwhile, one question after the other.
-    async fn answer_while_open<T>(
-        &self,
-        mut questions: mpsc::UnboundedReceiver<LiveQuestion>,
-        call: impl Future<Output = T>,
-    ) -> T {
-        let over = CancellationToken::new();
-        let answering = async {
-            while let Some(Some(question)) = over.run_until_cancelled(questions.recv()).await {
-                let LiveQuestion {
-                    input,
-                    answer: mut to,
-                } = question;
-                let abandoned = async {
-                    tokio::select! {
-                        // The server withdrew its question, or its time is over.
-                        () = to.closed() => {}
-                        () = over.cancelled() => {}
-                        // The run is to be handed on; the question would hold it up.
-                        () = self.app.shutdown.cancelled() => {}
-                    }
-                };
-                // Dropped instead, the question is cancelled.
-                if let Some(answer) = self.answer_live(&input, abandoned).await {
-                    let _ = to.send(answer);
-                }
-            }
-        };
-        let call = async {
-            let outcome = call.await;
-            over.cancel();
-            outcome
-        };
-        tokio::join!(call, answering).0
-    }
-
-    /// The answer to a question whose server waits for it.
-    async fn answer_live(
-        &self,
-        input: &InputRequired,
-        abandoned: impl Future<Output = ()>,
-    ) -> Option<Answer> {
-        let questions = match &input.questions {
-            Ok(questions) => questions,
-            Err(refusal) => {
-                self.notify_refused(refusal).await;
-                return Some(declined(input));
-            }
-        };
-        let (elicitation, request) = self.elicitation(input, questions);
-        let (app, principal) = (self.app, self.principal);
-        match elicitations::ask_and_wait(app, principal, elicitation, &request, abandoned).await {
-            Ok(Some(answer)) => Some(answer),
-            Ok(None) => {
-                let message = questions.first().map(|question| question.message.as_str());
-                self.notify_declined(texts::Key::AskTooLate, message.unwrap_or_default())
-                    .await;
-                Some(declined(input))
-            }
-            Err(error) => {
-                log_store_failure(error);
-                None
-            }
-        }
-    }
-
-    async fn notify_refused(&self, refusal: &Refusal) {
-        let (key, what) = match refusal {
-            Refusal::Secret(what) => (texts::Key::AskSecret, what),
-            Refusal::Unanswerable(why) => (texts::Key::AskUnanswerable, why),
-        };
-        self.notify_declined(key, what).await;
-    }
-
-    async fn notify_declined(&self, key: texts::Key, what: &str) {
-        elicitations::notify_declined(self.app, self.principal, &self.draft, key, what).await;
-    }
-}
-
-fn declined(input: &InputRequired) -> Answer {
-    Answer::dismissed(&input.keys, Dismissal::Decline, input.state.clone())
-}
-
 fn log_store_failure(error: Error) {
     let error = format!("{:#}", anyhow::Error::from(error));
     tracing::error!(error, "a question could not be kept");
@@ -346,57 +191,6 @@ pub fn opening_line(
         detail: Some(format!("with the user's answer {}", elicitation.round)),
         ..caller.audit_row("tool.call", what, arguments.get(), unknown)
     }
-}
-
-/// Goes on with a call whose user has answered. Everything that was true when it was made is checked again.
-pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: AnsweredCall) -> ToolResult {
-    let super::CallTarget::Pair { server, tool } = call.target else {
-        return denied(app, call, unknown(call));
-    };
-    let Some((spec, named)) = call.toolbox.by_pair(server, tool) else {
-        return denied(app, call, unknown(call));
-    };
-    let allowed = match decide(spec, call.toolbox.standing(), &named.tool.name) {
-        Decision::Allow(allowed) => allowed,
-        Decision::Deny(_) => return denied(app, call, unknown(call)),
-        Decision::Approve(_) => {
-            let reason =
-                "not executed: this call needs approval by now; make it again if the user wants it";
-            return denied(app, call, reason.to_owned());
-        }
-    };
-    let destination = match connect(app, call, spec).await {
-        Ok(destination) => destination,
-        Err(reason) => return denied(app, call, reason),
-    };
-    if destination.credential() != answered.credential {
-        let reason = "not executed: the user's credential has changed since the server asked; make the call again";
-        return denied(app, call, reason.to_owned());
-    }
-    let AnsweredCall {
-        arguments,
-        answer,
-        rounds,
-        ..
-    } = answered;
-    let permit = Permit::allowed(call.caller(app), &allowed, destination, &arguments, None);
-    let permit = match permit.await {
-        Ok(permit) => permit,
-        Err(error) => return refused(call, format!("not executed: {error}")),
-    };
-    let ready = AdmittedCall {
-        permit,
-        tool: &named.tool.name,
-        arguments,
-        rounds,
-    };
-    make(app, call, ready, Some(answer)).await
-}
-
-fn awaiting_input(call: &Call<'_>) -> ToolResult {
-    let text = "not finished: the server wants to know something from the user first, and they are being asked in the \
-                chat. Do not retry and do not answer for them. You will be told the outcome.";
-    counted_result(call.call_id, CallStatus::AwaitingInput, text.to_owned())
 }
 
 fn failed(call: &Call<'_>, reason: &str) -> ToolResult {

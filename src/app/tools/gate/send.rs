@@ -6,11 +6,15 @@
 //! made the call a row, that of an approved call in the one that makes it `executing`; of anything else it is queued
 //! when the permit is made. A permit that is dropped, because its call was stopped, leaves the line as it was.
 
+mod permits;
+mod result;
+
 use std::sync::Arc;
 
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
 
+pub(super) use self::result::counted_result;
 use crate::{
     app::{
         App,
@@ -20,22 +24,15 @@ use crate::{
             credentials::{self, ResolvedConnection},
             orchestrator::{self, RunCaller},
         },
-        tools::{
-            approvals::{
-                execution::{self, Claimed},
-                recheck::credential_of,
-            },
-            toolset::{Toolbox, not_available},
-        },
+        tools::approvals::recheck::credential_of,
     },
     domain::{
         error::{Error, Result},
         ids::{AgentId, RunId},
-        message::{CallStatus, ToolResult},
+        message::CallStatus,
         owner::ConnectionOwner,
-        policy::Allowed,
         principal::Principal,
-        prompt::{PromptOutcome, ServerPrompt},
+        prompt::PromptOutcome,
         resource::Resource,
         server::{AccessMode, ServerSpec},
         tool::ToolOutcome,
@@ -84,7 +81,7 @@ impl Destination {
     }
 }
 
-impl<'a> CallContext<'a> {
+impl CallContext<'_> {
     /// An audit line about what this caller asked for. `asked_for` is written as its hash.
     pub(super) fn audit_row(
         &self,
@@ -106,109 +103,9 @@ impl<'a> CallContext<'a> {
             ..AuditRow::new(principal.tenant, app.clock.now(), actor, action)
         }
     }
-
-    async fn permit(
-        self,
-        server: &'a ServerSpec,
-        destination: Destination,
-        row: AuditRow,
-    ) -> Result<Permit<'a>> {
-        let line = if self.is_recorded {
-            None
-        } else {
-            let mut line = self.app.audit.open(row)?;
-            line.wait_until_written().await?;
-            Some(line)
-        };
-        Ok(Permit {
-            caller: self,
-            server,
-            destination,
-            line,
-        })
-    }
 }
 
 impl<'a> Permit<'a> {
-    /// For a call that the policy allows without anybody's consent.
-    pub(super) async fn allowed(
-        caller: CallContext<'a>,
-        allowed: &Allowed<'a>,
-        destination: Destination,
-        arguments: &RawValue,
-        detail: Option<String>,
-    ) -> Result<Self> {
-        let what = (allowed.server().id.as_str(), allowed.tool());
-        let unknown = CallStatus::OutcomeUnknown;
-        let row = caller.audit_row("tool.call", what, arguments.get(), unknown);
-        let row = AuditRow { detail, ..row };
-        caller.permit(allowed.server(), destination, row).await
-    }
-
-    /// For an approved call that this process has claimed. The request is being executed from here on, which is
-    /// committed before anything is sent. The inner error says why the request was taken back; `Conflict` when the claim
-    /// was lost.
-    pub(super) async fn approved(
-        caller: CallContext<'a>,
-        claimed: &'a Claimed,
-        server: &'a ServerSpec,
-        destination: Destination,
-    ) -> Result<Result<Self, &'static str>> {
-        let what = (claimed.server.as_str(), claimed.tool.as_str());
-        let row = AuditRow {
-            id: claimed.audit_id(),
-            args_sha256: claimed.args_sha256.to_vec(),
-            detail: Some(format!("approval {}", claimed.code)),
-            ..caller.audit_row("tool.call", what, "", CallStatus::OutcomeUnknown)
-        };
-        let withdrawn = execution::start(caller.app, claimed, &row).await?;
-        Ok(match withdrawn {
-            None => Ok(Permit {
-                caller,
-                server,
-                destination,
-                line: None,
-            }),
-            Some(reason) => Err(reason),
-        })
-    }
-
-    /// For a prompt that the toolbox offers, which it decides by the policy for the server's tools.
-    pub(super) async fn offered(
-        caller: CallContext<'a>,
-        toolbox: &'a Toolbox,
-        (server, prompt): (&'a ServerSpec, &ServerPrompt),
-        destination: Destination,
-        arguments: &Map<String, Value>,
-    ) -> Result<Self> {
-        let is_it = |offered: &(&Arc<ServerSpec>, &Arc<ServerPrompt>)| {
-            offered.0.id == server.id && offered.1.name == prompt.name
-        };
-        if toolbox.prompts().find(is_it).is_none() {
-            return Err(Error::not_found(format!("prompt {:?}", prompt.name)));
-        }
-        let arguments = Value::from(arguments.clone()).to_string();
-        let what = (server.id.as_str(), prompt.name.as_str());
-        let row = caller.audit_row("prompt.get", what, &arguments, CallStatus::Failed);
-        caller.permit(server, destination, row).await
-    }
-
-    /// For a resource that a result of a tool linked to, if the toolbox still has the tool.
-    pub(super) async fn linked(
-        caller: CallContext<'a>,
-        toolbox: &'a Toolbox,
-        (server, tool): (&ServerSpec, &str),
-        destination: Destination,
-        uri: &str,
-    ) -> Result<Self> {
-        let Some((server, _)) = toolbox.by_pair(server.id.as_str(), tool) else {
-            return Err(Error::not_found(format!("tool {tool:?}")));
-        };
-        let what = (server.id.as_str(), tool);
-        let row = caller.audit_row("resource.read", what, uri, CallStatus::Failed);
-        caller.permit(server, destination, row).await
-    }
-
     /// Calls a tool once. Made again only to answer what the server asked instead of giving a result.
     pub(super) async fn call(
         &self,
@@ -302,70 +199,6 @@ impl<'a> Permit<'a> {
         if let Some(line) = self.line {
             line.end(status.as_str());
         }
-    }
-
-    /// The result of a call that was tried, with its audit line.
-    pub(super) fn into_result(
-        self,
-        call_id: &str,
-        answer: Result<ToolOutcome, CallError>,
-    ) -> ToolResult {
-        let result = match answer {
-            Ok(outcome) => {
-                let status = if outcome.is_error {
-                    CallStatus::Failed
-                } else {
-                    CallStatus::Succeeded
-                };
-                // Some readers of this text cannot handle a NUL.
-                let text = outcome.text.replace('\0', "\u{fffd}");
-                ToolResult {
-                    // What is not stored may be of any size that the connection lets through.
-                    raw: Some(outcome.raw)
-                        .filter(|raw| self.caller.run.is_none() || raw.get().len() <= MAX_RAW),
-                    ..counted_result(call_id, status, text)
-                }
-            }
-            Err(error) => without_answer(call_id, self.server, &error),
-        };
-        self.end(result.status);
-        result
-    }
-}
-
-/// The result of a call that brought no answer, for the model and the user.
-fn without_answer(call_id: &str, server: &ServerSpec, error: &CallError) -> ToolResult {
-    let unknown = "it may or may not have been done. Do not repeat it; check first";
-    let (status, text) = match error {
-        CallError::NotSent(reason) => (
-            CallStatus::Failed,
-            format!(
-                "failed, nothing was sent: {}: {reason}",
-                not_available(server.id.as_str())
-            ),
-        ),
-        CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
-            (CallStatus::Failed, format!("failed: {error}"))
-        }
-        CallError::Cancelled { sent: false } => (CallStatus::Cancelled, error.to_string()),
-        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled { .. } => (
-            CallStatus::OutcomeUnknown,
-            format!("outcome unknown: {error}; {unknown}"),
-        ),
-    };
-    counted_result(call_id, status, text)
-}
-
-/// A result in our words, counted in the metrics.
-pub(super) fn counted_result(call_id: &str, status: CallStatus, text: String) -> ToolResult {
-    metrics::counter!("chatelaine_tool_calls_total", "outcome" => status.as_str()).increment(1);
-    ToolResult {
-        call_id: call_id.to_owned(),
-        status,
-        text,
-        raw: None,
-        approval: None,
-        took_ms: None,
     }
 }
 

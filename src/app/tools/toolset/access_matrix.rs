@@ -81,7 +81,7 @@ pub async fn access_matrix(
 ) -> Result<AccessMatrix> {
     let pack = agents::pack(app, principal, agent).await?;
     let seen = credentials::server_access(app, principal, &pack).await?;
-    let tools = agent_tools(app, principal, &pack, seen).await;
+    let tools = agent_tools::agent_tools(app, principal, &pack, seen).await;
     let holders = holders(&pack);
     let standings: Vec<_> = holders.iter().map(AccessHolder::access).collect();
     let connections = views(app, principal, &pack).await?;

@@ -1,0 +1,107 @@
+//! The events of the text of an answer.
+
+use super::Encoder;
+use crate::api::openai::responses::wire::{
+    ContentPart, DeltaEvent, ItemEvent, OutputItem, OutputMessage, PartEvent, ResponseEvent,
+    TextEvent, item_id,
+};
+
+impl Encoder {
+    pub(super) fn add_text(&mut self, text: String) -> Vec<ResponseEvent> {
+        let mut events = Vec::new();
+        if !self.is_open {
+            events = self.open();
+        }
+        let output_index = self.items.len() - 1;
+        let Some(OutputItem::Message(message)) = self.items.last_mut() else {
+            return events;
+        };
+        if let Some(part) = message.content.first_mut() {
+            part.text.push_str(&text);
+        }
+        let item_id = message.id.clone();
+        events.push(ResponseEvent::TextDelta(DeltaEvent {
+            sequence_number: self.next(),
+            item_id,
+            output_index,
+            content_index: 0,
+            delta: text,
+            logprobs: [],
+        }));
+        events
+    }
+
+    /// Begins a message.
+    fn open(&mut self) -> Vec<ResponseEvent> {
+        let output_index = self.items.len();
+        let mut message = OutputMessage {
+            id: item_id("msg", self.info.run.id, output_index),
+            status: "in_progress",
+            role: "assistant",
+            content: Vec::new(),
+        };
+        let added = ResponseEvent::ItemAdded(ItemEvent {
+            sequence_number: self.next(),
+            output_index,
+            item: OutputItem::Message(message.clone()),
+        });
+        let part = ContentPart::text(String::new());
+        let part_added = ResponseEvent::PartAdded(PartEvent {
+            sequence_number: self.next(),
+            item_id: message.id.clone(),
+            output_index,
+            content_index: 0,
+            part: part.clone(),
+        });
+        message.content.push(part);
+        self.items.push(OutputItem::Message(message));
+        self.is_open = true;
+        vec![added, part_added]
+    }
+
+    /// Ends the open message, if one is.
+    pub(super) fn close(&mut self) -> Vec<ResponseEvent> {
+        if !self.is_open {
+            return Vec::new();
+        }
+        let Some(message) = self.finish_message("completed") else {
+            return Vec::new();
+        };
+        let output_index = self.items.len() - 1;
+        let (content_index, item_id) = (0, message.id.clone());
+        let part = message.content[content_index].clone();
+        vec![
+            ResponseEvent::TextDone(TextEvent {
+                sequence_number: self.next(),
+                item_id: item_id.clone(),
+                output_index,
+                content_index,
+                text: part.text.clone(),
+                logprobs: [],
+            }),
+            ResponseEvent::PartDone(PartEvent {
+                sequence_number: self.next(),
+                item_id,
+                output_index,
+                content_index,
+                part,
+            }),
+            ResponseEvent::ItemDone(ItemEvent {
+                sequence_number: self.next(),
+                output_index,
+                item: OutputItem::Message(message),
+            }),
+        ]
+    }
+
+    pub(super) fn finish_message(&mut self, status: &'static str) -> Option<OutputMessage> {
+        (self.is_open, self.is_reset) = (false, false);
+        match self.items.last_mut() {
+            Some(OutputItem::Message(message)) => {
+                message.status = status;
+                Some(message.clone())
+            }
+            _ => None,
+        }
+    }
+}

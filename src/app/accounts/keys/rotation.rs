@@ -1,0 +1,56 @@
+//! A key is replaced: the old one works for some time beside the new one.
+
+use super::{IssuedKey, NewKey, described, issue};
+use crate::{
+    domain::{
+        audit::{self, Fact},
+        clock::Clock,
+        error::{Error, Result},
+        ids::TenantId,
+    },
+    store::{self, Db},
+};
+
+/// Makes a second key like the live one of a name, which then ends after `overlap`.
+pub async fn rotate_key(
+    db: &Db,
+    clock: &Clock,
+    tenant: TenantId,
+    name: &str,
+    overlap: time::Duration,
+) -> Result<IssuedKey> {
+    let now = clock.now();
+    let mut tx = db.tenant(tenant).await?;
+    store::api_keys::retire(&mut tx, tenant, name, now).await?;
+    let mut live = store::api_keys::list(&mut tx, tenant, Some(name)).await?;
+    live.retain(|key| key.is_live(now));
+    let old = live
+        .pop()
+        .ok_or_else(|| Error::not_found(format!("live key {name:?}")))?;
+    if !live.is_empty() {
+        return Err(Error::Conflict(format!(
+            "two keys {name:?} are live; revoke one by its prefix first"
+        )));
+    }
+    let span = old.expires_at.map(|expiry| expiry - old.created_at);
+    let new = NewKey {
+        name: old.name.clone(),
+        scopes: old.scopes,
+        speaker: old.speaker.clone(),
+        chat: old.chat,
+        expires_at: span.map(|span| now + span),
+    };
+    let (issued, hash) = issue(tenant, new, now);
+    let slot = store::api_keys::slot(&mut tx, tenant, old.id).await?;
+    store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
+    store::api_keys::expire(&mut tx, tenant, old.id, now + overlap).await?;
+    let detail = format!("{}, in place of {}", described(&issued.key), old.prefix);
+    store::audit::record(
+        &mut tx,
+        tenant,
+        &Fact::new(audit::OPERATOR, "key.rotated").detail(&detail),
+    )
+    .await?;
+    tx.commit().await?;
+    Ok(issued)
+}

@@ -1,0 +1,113 @@
+//! Lists of requests, and one request for its reader.
+
+use super::{
+    execution, power, unknown,
+    view::{self, ApprovalView},
+};
+use crate::{
+    app::App,
+    domain::{
+        approval::{Approval, parse_code},
+        error::Result,
+        ids::ApprovalId,
+        principal::Principal,
+    },
+    store::{
+        self,
+        approvals::{ApprovalOwner, Page},
+    },
+};
+
+/// A request by its id or code, for those whom it concerns: its requester, and who may decide such requests.
+pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Approval> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let found = match (which.parse(), parse_code(which)) {
+        (Ok(id), _) => store::approvals::get(&mut tx, id).await?,
+        (_, Some(code)) => store::approvals::by_code(&mut tx, &code).await?,
+        _ => None,
+    };
+    drop(tx);
+    let found = found.ok_or_else(|| unknown(which))?;
+    let concerned = *found.requester() == principal.user
+        || power(app, principal)
+            .await?
+            .is_some_and(|approver| approver.holds_role_for(&found));
+    if concerned {
+        Ok(found)
+    } else {
+        Err(unknown(which))
+    }
+}
+
+/// A request as the requester and the approvers see it in a list.
+pub async fn view_for_list(
+    app: &App,
+    principal: &Principal,
+    id: ApprovalId,
+) -> Result<ApprovalView> {
+    let approval = find(app, principal, &id.to_string()).await?;
+    view::of(app, principal, vec![approval])
+        .await?
+        .pop()
+        .ok_or_else(|| unknown(&id.to_string()))
+}
+
+/// The same with everything that a decision needs, its arguments among it. Those of a closed request may be erased.
+pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<ApprovalView> {
+    let approval = find(app, principal, which).await?;
+    let arguments = if approval.has_arguments() {
+        Some(execution::arguments(app, &approval).await?)
+    } else {
+        None
+    };
+    let mut view = view::of(app, principal, vec![approval])
+        .await?
+        .pop()
+        .ok_or_else(|| unknown(which))?;
+    view.arguments = arguments;
+    Ok(view)
+}
+
+/// Which requests to list.
+pub struct ApprovalFilter {
+    /// Those that one may decide, instead of one's own.
+    pub as_approver: bool,
+    pub page: Page,
+}
+
+/// Requests, the newest first, without their arguments.
+pub async fn list(
+    app: &App,
+    principal: &Principal,
+    wanted: &ApprovalFilter,
+) -> Result<Vec<ApprovalView>> {
+    let power = if wanted.as_approver {
+        power(app, principal).await?
+    } else {
+        None
+    };
+    let whose = match (&power, wanted.as_approver) {
+        (Some(power), _) => ApprovalOwner::Approver(power),
+        (None, true) => return Ok(Vec::new()),
+        (None, false) => ApprovalOwner::Requester(&principal.user),
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let found = store::approvals::list(&mut tx, whose, wanted.page).await?;
+    drop(tx);
+    view::of(app, principal, found).await
+}
+
+/// How many requests wait for this principal's decision.
+pub async fn decidable_count(app: &App, principal: &Principal) -> Result<i64> {
+    let Some(approver) = power(app, principal).await? else {
+        return Ok(0);
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::badge_of_approver(&mut tx, &approver).await
+}
+
+/// How many of this principal's own requests are open.
+pub async fn own_open_count(app: &App, principal: &Principal) -> Result<i64> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::open_of_requester(&mut tx, &principal.user).await
+}

@@ -1,0 +1,149 @@
+//! Changes of a credential: stored, tested, deleted.
+
+use crate::{
+    domain::{
+        credential::{CredentialRef, CredentialState},
+        error::{Error, Result},
+        ids::{AgentId, CredentialId, ServerId, UserId},
+    },
+    store::Tx,
+};
+
+/// Adds a credential, or replaces one as a whole, of the transaction's tenant. `replaces` is the generation that the
+/// caller has seen, `None` when there was none. Anything else there now is a conflict, and what is there stays.
+pub async fn put(
+    tx: &mut Tx,
+    credential: &CredentialRef,
+    sealed: &[u8],
+    replaces: Option<u64>,
+) -> Result<()> {
+    if replaces.is_some_and(|generation| credential.generation <= generation) {
+        return Err(Error::internal(anyhow::anyhow!(
+            "credential {}: its generation does not grow",
+            credential.id
+        )));
+    }
+    let (tenant, id) = (tx.tenant()?.0, credential.id.0);
+    let agent = credential.agent.as_str();
+    let (server, user) = (credential.server.as_str(), credential.user.as_str());
+    let generation = credential.generation.cast_signed();
+    let query = match replaces {
+        None => sqlx::query!(
+            "insert into credentials (tenant_id, id, agent, server, user_id, generation, state, sealed, verified_at)
+             values ($1, $2, $3, $4, $5, $6, 'active', $7, now())
+             on conflict (tenant_id, agent, server, user_id) do nothing",
+            tenant,
+            id,
+            agent,
+            server,
+            user,
+            generation,
+            sealed,
+        ),
+        Some(seen) => sqlx::query!(
+            "update credentials
+             set generation = $6, state = 'active', reason = null, sealed = $7, updated_at = now(), verified_at = now()
+             where tenant_id = $1 and id = $2 and agent = $3 and server = $4 and user_id = $5 and generation = $8",
+            tenant,
+            id,
+            agent,
+            server,
+            user,
+            generation,
+            sealed,
+            seen.cast_signed(),
+        ),
+    };
+    let done = query.execute(tx.conn()).await?;
+    if done.rows_affected() == 1 {
+        return Ok(());
+    }
+    Err(Error::Conflict(format!(
+        "the credential for {} was changed meanwhile; look at it again",
+        credential.server
+    )))
+}
+
+/// Marks a credential as one that needs attention: an active one as rejected, any as quarantined. `false` when it is
+/// another generation by now, or marked.
+pub async fn mark(
+    tx: &mut Tx,
+    id: CredentialId,
+    generation: u64,
+    state: CredentialState,
+    reason: &str,
+) -> Result<bool> {
+    let done = sqlx::query!(
+        "update credentials set state = $3, reason = $4, updated_at = now()
+         where tenant_id = $5 and id = $1 and generation = $2
+           and (state = 'active' or $3 = 'quarantined' and state <> 'quarantined')",
+        id.0,
+        generation.cast_signed(),
+        state.as_str(),
+        reason,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Notes that the server accepts it (again).
+pub async fn verify(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<()> {
+    sqlx::query!(
+        "update credentials
+         set verified_at = now(), updated_at = now(), told_generation = 0, reason = null,
+             state = case when state = 'rejected' then 'active' else state end
+         where tenant_id = $3 and id = $1 and generation = $2",
+        id.0,
+        generation.cast_signed(),
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Claims the notices: the servers whose credentials need attention and whose user was not told yet.
+pub async fn take_unnotified(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<String>> {
+    let servers = sqlx::query_scalar!(
+        "update credentials set told_generation = generation
+         where tenant_id = $3 and agent = $1 and user_id = $2 and state <> 'active'
+           and told_generation <> generation returning server",
+        agent.as_str(),
+        user.as_str(),
+        tx.tenant()?.0,
+    );
+    Ok(servers.fetch_all(tx.conn()).await?)
+}
+
+/// Removes what a user has: all of it, or what is for one server of an agent. What was removed comes back, so that
+/// connections made with it can be closed.
+pub async fn delete(
+    tx: &mut Tx,
+    user: &UserId,
+    only: Option<(&AgentId, &ServerId)>,
+) -> Result<Vec<CredentialRef>> {
+    let tenant = tx.tenant()?;
+    let rows = sqlx::query!(
+        r#"delete from credentials
+           where tenant_id = $4 and user_id = $1
+             and ($2::text is null or agent = $2) and ($3::text is null or server = $3)
+           returning agent as "agent: AgentId", server as "server: ServerId", id as "id: CredentialId", generation"#,
+        user.as_str(),
+        only.map(|(agent, _)| agent.as_str()),
+        only.map(|(_, server)| server.as_str()),
+        tenant.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let removed = rows.into_iter().map(|row| CredentialRef {
+        tenant,
+        user: user.clone(),
+        agent: row.agent,
+        server: row.server,
+        id: row.id,
+        generation: row.generation.cast_unsigned(),
+    });
+    Ok(removed.collect())
+}
