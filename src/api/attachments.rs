@@ -32,9 +32,10 @@ pub(super) struct File {
 impl FromRequest<ApiState> for File {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &ApiState) -> Result<Self, Problem> {
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
         let uri = request.uri().clone();
-        let data = read_body(request, MAX_SIZE).await?;
+        let ordinary = state.app.config.max_body_bytes;
+        let data = read_body(request, ordinary, MAX_SIZE).await?;
         Ok(Self { uri, data })
     }
 }

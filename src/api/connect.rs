@@ -69,7 +69,7 @@ pub(super) async fn send(
     request: Request,
 ) -> Result<Response, Problem> {
     let headers = request.headers().clone();
-    let body = read_body(request, MAX_FORM).await?;
+    let body = read_body(request, MAX_FORM, MAX_FORM).await?;
     let entered: BTreeMap<String, Secret> = url::form_urlencoded::parse(&body)
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| (name.into_owned(), Secret::new(value)))

@@ -218,8 +218,26 @@ pub(super) async fn body(request: Request, state: &ApiState) -> Result<Bytes, Pr
             detail,
         ));
     }
-    read_body(request, state.app.config.max_body_bytes).await
+    let ordinary = state.app.config.max_body_bytes;
+    let holds_images = IMAGE_PATHS
+        .iter()
+        .any(|path| request.uri().path().starts_with(path));
+    let limit = if holds_images {
+        ordinary.max(MAX_IMAGE_BODY)
+    } else {
+        ordinary
+    };
+    read_body(request, ordinary, limit).await
 }
+
+/// Clients of these routes send all images of a chat in each request.
+const IMAGE_PATHS: [&str; 4] = [
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/ui/chat",
+    "/v1/agui/",
+];
+const MAX_IMAGE_BODY: usize = 32 << 20;
 
 /// A body has to arrive within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -227,8 +245,13 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const UNKNOWN_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The whole body of a request, of at most `limit` bytes. While it arrives, the request does not count among
-/// those in progress, and its connection may be closed when there are too many.
-pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, Problem> {
+/// those in progress, and its connection may be closed when there are too many. Of those that are larger than
+/// `ordinary` only some are read at once.
+pub(super) async fn read_body(
+    request: Request,
+    ordinary: usize,
+    limit: usize,
+) -> Result<Bytes, Problem> {
     let place = request.extensions().get::<RequestPermit>().cloned();
     let socket = request.extensions().get::<Arc<Socket>>().cloned();
     let known = place
@@ -243,7 +266,11 @@ pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, P
         place.release();
     }
     let waiting = socket.as_ref().map(Socket::wait);
-    let body = tokio::time::timeout(time, read(request, limit)).await;
+    let large = async || match &place {
+        Some(place) => place.hold_large_body().await,
+        None => Ok(()),
+    };
+    let body = tokio::time::timeout(time, read(request, ordinary, limit, large)).await;
     drop(waiting);
     let body = body.unwrap_or_else(|_| {
         let detail = format!("the body did not arrive within {} seconds", time.as_secs());
@@ -272,7 +299,12 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// The whole body. The rest of a body that is too large is read and dropped for a while: a client that is cut
 /// off while writing never reads why.
-async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
+async fn read(
+    request: Request,
+    ordinary: usize,
+    limit: usize,
+    large: impl AsyncFn() -> Result<(), Problem>,
+) -> Result<Bytes, Problem> {
     let mut body = request.into_body();
     let (mut bytes, mut size) = (BytesMut::new(), 0_usize);
     while let Some(frame) = body.frame().await {
@@ -286,7 +318,11 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
         let Ok(data) = frame.map_err(broken)?.into_data() else {
             continue;
         };
+        let before = size;
         size = size.saturating_add(data.len());
+        if before <= ordinary && size > ordinary && limit > ordinary {
+            large().await?;
+        }
         if size <= limit {
             bytes.extend_from_slice(&data);
         } else if size > limit.saturating_mul(8) {

@@ -11,7 +11,10 @@ pub(super) mod responses;
 mod side;
 mod wire;
 
-pub(super) use self::{content::content, request::check_question};
+pub(super) use self::{
+    content::{content, images},
+    request::check_question,
+};
 
 use std::sync::Arc;
 

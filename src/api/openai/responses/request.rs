@@ -9,7 +9,7 @@ use super::wire::{item_run, run_id};
 use crate::{
     api::{
         openai::{
-            content::{content, role},
+            content::{content, images, role},
             request::{check_question, is_any, is_text_format, refuse_forced, stops, tokens},
         },
         problem::Problem,
@@ -146,13 +146,20 @@ impl NewResponse {
             agent: self.model.clone(),
             chat: caller.conversation_key.clone(),
             transcript: input.transcript,
-            images: Vec::new(),
+            images: self.images(),
             key,
             place,
             is_resumable: false,
             response: self.is_stored().then(|| settings.clone()),
         };
         Ok(Question { question, settings })
+    }
+
+    /// The images in the last item that a model can be shown.
+    fn images(&self) -> Vec<(String, Vec<u8>)> {
+        let last = self.input.as_array().and_then(|items| items.last());
+        last.map(|item| images(&item["content"]))
+            .unwrap_or_default()
     }
 
     fn settings(&self, previous: Option<RunId>, instructions: &[String]) -> ResponseSettings {
