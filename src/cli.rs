@@ -109,7 +109,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
     match command {
         Command::Serve => serve::run(config, env).await?,
         Command::Demo(args) => demo::run(args, config, env).await?,
-        Command::Chat(args) => chat::run(args, &config).await?,
+        Command::Chat(args) => return chat::run(args, &config).await,
         Command::Check(args) => return check::run(&args, &config, &env),
         Command::Explain(args) => explain::run(&args, &config, &env)?,
         Command::Import(args) => import::run(&args, &config, &env)?,

@@ -17,7 +17,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::{
-    extract::{Anonymous, Path, read_body},
+    body::read_body,
+    extract::{Anonymous, Path},
     problem::Problem,
     web,
 };

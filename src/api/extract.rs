@@ -1,20 +1,14 @@
 //! What handlers take from a request: the caller, and input that already has the right type. Input that
 //! cannot be used becomes a [`Problem`] that names the field and the reason.
 
-use std::{
-    net::{IpAddr, Ipv6Addr},
-    sync::Arc,
-    time::Duration,
-};
+use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header, request::Parts};
-use http_body_util::BodyExt;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
-use super::{ApiState, layers, limits::RequestPermit, problem::Problem, sockets::Socket};
+use super::{ApiState, body::body, layers, limits::RequestPermit, problem::Problem};
 use crate::{
     app::accounts,
     domain::principal::{Principal, Scope},
@@ -133,16 +127,15 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// A caller without a credential, whose address is within its rate.
-pub(super) struct Anonymous;
+pub(super) struct Anonymous(pub Option<IpAddr>);
 
 impl FromRequestParts<ApiState> for Anonymous {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
-        state
-            .limits
-            .count_address(parts.extensions.get::<Peer>().map(|peer| peer.0))?;
-        Ok(Self)
+        let address = parts.extensions.get::<Peer>().map(|peer| peer.0);
+        state.limits.count_address(address)?;
+        Ok(Self(address))
     }
 }
 
@@ -190,8 +183,8 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for Query<T> {
             let text = std::error::Error::source(&rejection)
                 .map_or_else(|| rejection.to_string(), ToString::to_string);
             match text.split_once(": ") {
-                Some((field, reason)) if !field.contains(' ') => Problem::invalid(field, reason),
-                _ => Problem::invalid("query", text),
+                Some((field, reason)) if !field.contains(' ') => unfit(field, reason),
+                _ => unfit("query", &text),
             }
         })
     }
@@ -208,138 +201,6 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Json<T> {
     }
 }
 
-/// The whole body of a request that says that it is JSON.
-pub(super) async fn body(request: Request, state: &ApiState) -> Result<Bytes, Problem> {
-    if !is_json(request.headers()) {
-        let detail = "the body must be JSON; send `content-type: application/json`";
-        return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            detail,
-        ));
-    }
-    let ordinary = state.app.config.max_body_bytes;
-    let holds_images = IMAGE_PATHS
-        .iter()
-        .any(|path| request.uri().path().starts_with(path));
-    let limit = if holds_images {
-        ordinary.max(MAX_IMAGE_BODY)
-    } else {
-        ordinary
-    };
-    read_body(request, ordinary, limit).await
-}
-
-/// Clients of these routes send all images of a chat in each request.
-const IMAGE_PATHS: [&str; 4] = [
-    "/v1/chat/completions",
-    "/v1/responses",
-    "/v1/ui/chat",
-    "/v1/agui/",
-];
-const MAX_IMAGE_BODY: usize = 32 << 20;
-
-/// A body has to arrive within this time.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The body of a caller without a credential has to arrive within this time.
-const UNKNOWN_BODY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The whole body of a request, of at most `limit` bytes. While it arrives, the request does not count among
-/// those in progress, and its connection may be closed when there are too many. Of those that are larger than
-/// `ordinary` only some are read at once.
-pub(super) async fn read_body(
-    request: Request,
-    ordinary: usize,
-    limit: usize,
-) -> Result<Bytes, Problem> {
-    let place = request.extensions().get::<RequestPermit>().cloned();
-    let socket = request.extensions().get::<Arc<Socket>>().cloned();
-    let known = place
-        .as_ref()
-        .is_some_and(RequestPermit::is_principal_known);
-    let time = if known {
-        BODY_TIMEOUT
-    } else {
-        UNKNOWN_BODY_TIMEOUT
-    };
-    if let Some(place) = &place {
-        place.release();
-    }
-    let waiting = socket.as_ref().map(Socket::wait);
-    let large = async || match &place {
-        Some(place) => place.hold_large_body().await,
-        None => Ok(()),
-    };
-    let body = tokio::time::timeout(time, read(request, ordinary, limit, large)).await;
-    drop(waiting);
-    let body = body.unwrap_or_else(|_| {
-        let detail = format!("the body did not arrive within {} seconds", time.as_secs());
-        let status = StatusCode::REQUEST_TIMEOUT;
-        Err(Problem::new(status, "request_timeout", detail))
-    })?;
-    if let Some(place) = &place {
-        place.reacquire()?;
-    }
-    Ok(body)
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let media = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let media = media
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
-    media == "application/json" || (media.starts_with("application/") && media.ends_with("+json"))
-}
-
-/// The whole body. The rest of a body that is too large is read and dropped for a while: a client that is cut
-/// off while writing never reads why.
-async fn read(
-    request: Request,
-    ordinary: usize,
-    limit: usize,
-    large: impl AsyncFn() -> Result<(), Problem>,
-) -> Result<Bytes, Problem> {
-    let mut body = request.into_body();
-    let (mut bytes, mut size) = (BytesMut::new(), 0_usize);
-    while let Some(frame) = body.frame().await {
-        let broken = |_| {
-            Problem::new(
-                StatusCode::BAD_REQUEST,
-                "broken_body",
-                "the body could not be read to its end",
-            )
-        };
-        let Ok(data) = frame.map_err(broken)?.into_data() else {
-            continue;
-        };
-        let before = size;
-        size = size.saturating_add(data.len());
-        if before <= ordinary && size > ordinary && limit > ordinary {
-            large().await?;
-        }
-        if size <= limit {
-            bytes.extend_from_slice(&data);
-        } else if size > limit.saturating_mul(8) {
-            break;
-        }
-    }
-    if size > limit {
-        let detail = format!("the body is larger than {limit} bytes");
-        return Err(Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body_too_large",
-            detail,
-        ));
-    }
-    Ok(bytes.freeze())
-}
-
 /// A typed body of JSON.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     // serde would read a list as the fields in their order, which no client intends.
@@ -351,10 +212,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         let path = error.path().to_string();
         let inner = error.into_inner();
         if inner.is_data() {
-            Problem::invalid(
-                if path == "." { "body".to_owned() } else { path },
-                unquoted(&inner.to_string()),
-            )
+            unfit(&path, &inner.to_string())
         } else {
             malformed(&inner)
         }
@@ -363,28 +221,62 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
-/// serde's message about a wrong value, without the value, which may be a secret in the wrong field, and
-/// without the names of Rust types.
-fn unquoted(said: &str) -> String {
-    let Some((wrong, wanted)) = said.rsplit_once(", expected ") else {
-        return said.to_owned();
+/// serde's message about a wrong value: its own code, a clause that reads on from the field, and not the value, which may
+/// be a secret in the wrong field.
+fn unfit(path: &str, said: &str) -> Problem {
+    let said = said
+        .split_once(" at line ")
+        .map_or(said, |(said, _place)| said);
+    let below = |name: &str| match path {
+        "." => name.to_owned(),
+        path => format!("{path}.{name}"),
     };
-    let wrong = [
-        "invalid type: string",
-        "invalid value: string",
-        "unknown variant",
-    ]
-    .into_iter()
-    .find(|kind| wrong.starts_with(kind))
-    .unwrap_or(wrong);
-    let wanted = match wanted
-        .strip_prefix("struct ")
-        .and_then(|wanted| wanted.split_once(' '))
+    let quoted = said.split('`').nth(1).unwrap_or_default();
+    let (code, field, reason) = if said.starts_with("missing field") {
+        ("missing_field", below(quoted), "is missing".to_owned())
+    } else if let Some((_, known)) = said
+        .split_once("unknown field")
+        .and_then(|(_, rest)| rest.split_once(", "))
     {
-        Some((_, place)) => format!("an object {place}"),
-        None => wanted.to_owned(),
+        let known = known
+            .replace("expected one of", "expected")
+            .replace("expected ", "");
+        let reason = format!("is not known here; there is {known}");
+        ("unknown_field", path.to_owned(), reason)
+    } else {
+        ("wrong_type", path.to_owned(), must_be(said))
     };
-    format!("{wrong}, expected {wanted}")
+    let field = if field == "." { "body" } else { &field };
+    let mut problem = Problem::invalid(field, reason);
+    problem.code = code;
+    problem
+}
+
+/// `invalid type: string, expected a map` as a clause.
+fn must_be(said: &str) -> String {
+    if let Some((_, wanted)) = said.rsplit_once(", expected ") {
+        // The names of Rust types are nobody's business.
+        let is_type = wanted.starts_with("struct ") || wanted == "a map";
+        let wanted = match wanted {
+            _ if is_type => "an object",
+            "a sequence" => "a list",
+            wanted => wanted,
+        };
+        return format!("must be {wanted}");
+    }
+    let known = [
+        ("digit", "must be a whole number"),
+        ("too large", "must be a smaller number"),
+        ("UUID", "must be a UUID"),
+        ("`true` or `false`", "must be `true` or `false`"),
+        ("component", "must be a time such as 2026-01-31T12:00:00Z"),
+        (
+            "OffsetDateTime",
+            "must be a time such as 2026-01-31T12:00:00Z",
+        ),
+    ];
+    let clause = known.iter().find(|(sign, _)| said.contains(sign));
+    clause.map_or(said, |(_, clause)| clause).to_owned()
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {

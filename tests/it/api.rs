@@ -9,7 +9,9 @@ mod history; // messages from the end, search, titles
 mod input; // everything malformed
 mod keeping; // export, feedback, tickets, runs, who may do what
 mod lists; // pages
+mod once; // requests that are sent again
 mod rules; // what is true of every route
+mod walk; // bad input to every route
 
 use std::collections::BTreeSet;
 

@@ -374,15 +374,8 @@ pub async fn rotate_key(
 pub(super) async fn create_guest(
     db: &Db,
     clock: &Clock,
-    tenant_name: &str,
+    tenant: TenantId,
 ) -> Result<(Secret, OffsetDateTime)> {
-    let closed = || Error::not_found(format!("tenant {tenant_name:?} that takes guests"));
-    let mut tx = db.system().await?;
-    let tenant = store::tenants::by_name(&mut tx, tenant_name)
-        .await?
-        .filter(|tenant| tenant.guests && tenant.suspended_at.is_none());
-    let tenant = tenant.ok_or_else(closed)?.id;
-    drop(tx);
     let now = clock.now();
     let mut tx = db.tenant(tenant).await?;
     if store::api_keys::prune_guests(&mut tx, tenant, now).await? >= MAX_GUESTS {
@@ -495,4 +488,13 @@ fn check_headers(headers: &FrontendHeaders) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The tenant of this name, if it takes guests now.
+pub(super) async fn tenant_for_guests(db: &Db, name: &str) -> Result<TenantId> {
+    let mut tx = db.system().await?;
+    let tenant = store::tenants::by_name(&mut tx, name).await?;
+    let open = tenant.filter(|tenant| tenant.guests && tenant.suspended_at.is_none());
+    let closed = || Error::not_found(format!("tenant {name:?} that takes guests"));
+    Ok(open.ok_or_else(closed)?.id)
 }

@@ -1,0 +1,139 @@
+//! Bodies of requests: of a bounded size, within a bounded time, and only some large ones at once.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::extract::Request;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+
+use super::{ApiState, limits::RequestPermit, problem::Problem, sockets::Socket};
+
+/// The whole body of a request that says that it is JSON.
+pub(super) async fn body(request: Request, state: &ApiState) -> Result<Bytes, Problem> {
+    if !is_json(request.headers()) {
+        let detail = "the body must be JSON; send `content-type: application/json`";
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            detail,
+        ));
+    }
+    let ordinary = state.app.config.max_body_bytes;
+    let holds_images = IMAGE_PATHS
+        .iter()
+        .any(|path| request.uri().path().starts_with(path));
+    let limit = if holds_images {
+        ordinary.max(MAX_IMAGE_BODY)
+    } else {
+        ordinary
+    };
+    read_body(request, ordinary, limit).await
+}
+
+/// Clients of these routes send all images of a chat in each request.
+const IMAGE_PATHS: [&str; 4] = [
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/ui/chat",
+    "/v1/agui/",
+];
+const MAX_IMAGE_BODY: usize = 32 << 20;
+
+/// A body has to arrive within this time.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The body of a caller without a credential has to arrive within this time.
+const UNKNOWN_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The whole body of a request, of at most `limit` bytes. While it arrives, the request does not count among
+/// those in progress, and its connection may be closed when there are too many. Of those that are larger than
+/// `ordinary` only some are read at once.
+pub(super) async fn read_body(
+    request: Request,
+    ordinary: usize,
+    limit: usize,
+) -> Result<Bytes, Problem> {
+    let place = request.extensions().get::<RequestPermit>().cloned();
+    let socket = request.extensions().get::<Arc<Socket>>().cloned();
+    let known = place
+        .as_ref()
+        .is_some_and(RequestPermit::is_principal_known);
+    let time = if known {
+        BODY_TIMEOUT
+    } else {
+        UNKNOWN_BODY_TIMEOUT
+    };
+    if let Some(place) = &place {
+        place.release();
+    }
+    let waiting = socket.as_ref().map(Socket::wait);
+    let body = tokio::time::timeout(time, read(request, ordinary, limit, place.as_ref())).await;
+    drop(waiting);
+    let body = body.unwrap_or_else(|_| {
+        let detail = format!("the body did not arrive within {} seconds", time.as_secs());
+        let status = StatusCode::REQUEST_TIMEOUT;
+        Err(Problem::new(status, "request_timeout", detail))
+    })?;
+    if let Some(place) = &place {
+        place.reacquire()?;
+    }
+    Ok(body)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let media = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let media = media
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    media == "application/json" || (media.starts_with("application/") && media.ends_with("+json"))
+}
+
+/// The whole body. The rest of a body that is too large is read and dropped for a while: a client that is cut
+/// off while writing never reads why.
+async fn read(
+    request: Request,
+    ordinary: usize,
+    limit: usize,
+    place: Option<&RequestPermit>,
+) -> Result<Bytes, Problem> {
+    let mut body = request.into_body();
+    let (mut bytes, mut size) = (BytesMut::new(), 0_usize);
+    while let Some(frame) = body.frame().await {
+        let broken = |_| {
+            Problem::new(
+                StatusCode::BAD_REQUEST,
+                "broken_body",
+                "the body could not be read to its end",
+            )
+        };
+        let Ok(data) = frame.map_err(broken)?.into_data() else {
+            continue;
+        };
+        let before = size;
+        size = size.saturating_add(data.len());
+        let grows_large = before <= ordinary && size > ordinary && limit > ordinary;
+        if let Some(place) = place.filter(|_| grows_large) {
+            place.hold_large_body().await?;
+        }
+        if size <= limit {
+            bytes.extend_from_slice(&data);
+        } else if size > limit.saturating_mul(8) {
+            break;
+        }
+    }
+    if size > limit {
+        let detail = format!("the body is larger than {limit} bytes");
+        return Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            detail,
+        ));
+    }
+    Ok(bytes.freeze())
+}
