@@ -32,6 +32,7 @@ mod mcp;
 mod once;
 mod openai;
 mod operations;
+mod page;
 mod problem;
 mod process_metrics;
 mod registry;

@@ -197,7 +197,7 @@ const VERBS: [&str; 16] = [
 
 impl Problem {
     /// What is wrong, with the field in it where the detail does not name it: `limit must be from 1 to 100`.
-    fn sentence(&self) -> String {
+    pub fn sentence(&self) -> String {
         match &self.field {
             Some(field) if !self.is_sentence => {
                 let first = self.detail.split(' ').next().unwrap_or_default();

@@ -149,6 +149,8 @@ pub struct Approval {
     pub reason: Option<String>,
     /// Who brought it into this state, when a person did.
     pub decided_by: Option<UserId>,
+    /// What to call them, or whoever recorded the outcome.
+    pub by_name: Option<String>,
     pub decided_at: Option<OffsetDateTime>,
     pub created_at: OffsetDateTime,
     /// From this moment on nobody can approve it.
@@ -268,6 +270,7 @@ pub struct Recorded {
 pub struct Approver {
     tenant: TenantId,
     user: UserId,
+    name: String,
     roles: BTreeMap<AgentId, BTreeSet<String>>,
 }
 
@@ -297,6 +300,7 @@ impl Principal {
         Ok(Approver {
             tenant: self.tenant,
             user: self.user.clone(),
+            name: self.display_name(),
             roles,
         })
     }
@@ -309,6 +313,11 @@ impl Approver {
 
     pub fn user(&self) -> &UserId {
         &self.user
+    }
+
+    /// What to call them.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether one of their roles is among those that decide about this request.

@@ -76,6 +76,7 @@ struct Row {
     self_approval: bool,
     reason: Option<String>,
     decided_by: Option<String>,
+    by_name: Option<String>,
     decided_at: Option<OffsetDateTime>,
     created_at: OffsetDateTime,
     expires_at: OffsetDateTime,
@@ -98,7 +99,7 @@ macro_rules! rows {
                 + r#" a.tenant_id, a.id, a.code, a.state, a.agent, a.server, a.tool, a.about as "about: Json<About>",
                       a.fingerprint, a.args_sha256, a.sealed, a.credential, a.principal as "principal: Json<Principal>",
                       a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.withdrawn_cause, a.approvers, a.min_approvals,
-                      a.self_approval, a.reason, a.decided_by, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
+                      a.self_approval, a.reason, a.decided_by, a.by_name, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
                       a.evidence, a.recorded_happened, a.recorded_note, a.recorded_by, a.recorded_at, a.fence "#
                 + $after
             $(, $value)*
@@ -143,6 +144,7 @@ impl TryFrom<Row> for Approval {
             },
             reason: row.reason,
             decided_by: row.decided_by.map(|user| UserId(user.into())),
+            by_name: row.by_name,
             decided_at: row.decided_at,
             created_at: row.created_at,
             expires_at: row.expires_at,
@@ -362,7 +364,8 @@ pub struct Transition<'a> {
     pub when: TransitionGuard,
     pub reason: Option<&'a str>,
     /// The person who does it.
-    pub by: Option<&'a UserId>,
+    /// Who, and what to call them.
+    pub by: Option<(&'a UserId, &'a str)>,
     /// An approved call must be begun within this time.
     pub window: Duration,
 }
@@ -397,6 +400,7 @@ pub async fn change(
     let row = rows!(
         "update approvals a
          set state = $3, reason = coalesce($4, reason), decided_by = coalesce($5, decided_by),
+             by_name = coalesce($10, by_name),
              decided_at = case when $3 in ('approved', 'rejected', 'cancelled') then clock.at else decided_at end,
              lapses_at = case when $3 = 'approved' then clock.at + make_interval(secs => $8) else lapses_at end,
              lease_until = case when $3 = 'executing' then lease_until end,
@@ -419,11 +423,12 @@ pub async fn change(
         from.as_str(),
         to.as_str(),
         *reason,
-        by.map(UserId::as_str),
+        by.map(|(user, _)| user.as_str()),
         when,
         fence,
         window.as_secs_f64(),
         tx.tenant()?.0,
+        by.map(|(_, name)| name),
     )
     .fetch_optional(tx.conn())
     .await?;

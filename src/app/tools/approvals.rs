@@ -71,14 +71,14 @@ async fn apply_vote(
     tx: &mut Tx,
     id: ApprovalId,
     to: State,
-    vote: &Vote,
+    (vote, name): (&Vote, &str),
 ) -> Result<(Approval, Option<OutcomeMessage>)> {
     let change = Transition {
         from: State::Pending,
         to,
         when: TransitionGuard::Locked,
         reason: vote.reason.as_deref(),
-        by: Some(&vote.by),
+        by: Some((&vote.by, name)),
         window: app.config.approval_window,
     };
     let approval = store::approvals::change(tx, id, &change).await?;
@@ -113,7 +113,14 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         reason: None,
         at: app.clock.now(),
     };
-    let (approval, delivered) = apply_vote(app, &mut tx, id, State::Cancelled, &vote).await?;
+    let (approval, delivered) = apply_vote(
+        app,
+        &mut tx,
+        id,
+        State::Cancelled,
+        (&vote, &principal.display_name()),
+    )
+    .await?;
     audit(
         app,
         &mut tx,
@@ -148,13 +155,14 @@ pub async fn record(
         if recorded.by == *approver.user() && recorded.happened == happened {
             return Ok(approval);
         }
-        let (by, at) = (&recorded.by, time_of(recorded.at));
+        let (by, at) = (name_of(&approval, &recorded.by), time_of(recorded.at));
         return Err(Error::Conflict(format!(
             "{by} recorded what happened to {} at {at}",
             approval.code
         )));
     }
-    let recorded = store::approvals::record(&mut tx, id, happened, note, approver.user()).await?;
+    let by = (approver.user(), approver.name());
+    let recorded = store::approvals::record(&mut tx, id, happened, note, by).await?;
     let recorded = recorded.ok_or_else(|| {
         Error::Conflict(format!(
             "{}; only an unknown outcome can be recorded",
@@ -302,9 +310,15 @@ fn refusal(approver: &Approver, approval: &Approval) -> Error {
 fn closed_reason(approval: &Approval) -> String {
     let code = &approval.code;
     if let (State::Pending, Some(by)) = (approval.state, &approval.withdrawn_by) {
+        let by = if by == approval.requester() {
+            approval.principal.display_name()
+        } else {
+            by.to_string()
+        };
         return format!("{code} was taken back by {by}");
     }
-    match (&approval.state, &approval.decided_by, approval.decided_at) {
+    let by = approval.decided_by.as_ref().map(|by| name_of(approval, by));
+    match (&approval.state, by, approval.decided_at) {
         (State::Pending | State::Expired, ..) => {
             format!("{code} expired at {}", time_of(approval.expires_at))
         }
@@ -322,6 +336,15 @@ fn closed_reason(approval: &Approval) -> String {
             )
         }
         (state, ..) => format!("{code} is {}", state.as_str()),
+    }
+}
+
+/// What to call whoever brought a request into its state; the id of those whose name is not kept.
+fn name_of(approval: &Approval, by: &UserId) -> String {
+    match &approval.by_name {
+        Some(name) => name.clone(),
+        None if by == approval.requester() => approval.principal.display_name(),
+        None => by.to_string(),
     }
 }
 

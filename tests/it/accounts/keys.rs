@@ -5,7 +5,7 @@ use chatelaine::{
     app::accounts::{self, NewKey},
     domain::{
         account::{FrontendHeaders, KeyKind},
-        error::Result,
+        error::{Error, Result},
         principal::{Scope, Scopes},
         secret::Secret,
     },
@@ -394,7 +394,7 @@ async fn a_tenant_without_guests_and_no_tenant_look_alike() {
         let error = create_guest(&fixture, name).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("tenant {name:?} that takes guests not found")
+            format!("tenant {name:?} that takes guests was not found")
         );
     }
 }

@@ -264,7 +264,7 @@ fn cases() -> Vec<Case> {
             404,
             "not_found",
             "",
-            "not found",
+            "was not found",
         ),
         (
             get(),
@@ -273,7 +273,7 @@ fn cases() -> Vec<Case> {
             404,
             "not_found",
             "",
-            "not found",
+            "was not found",
         ),
         (
             get(),
@@ -282,7 +282,7 @@ fn cases() -> Vec<Case> {
             404,
             "not_found",
             "",
-            "not found",
+            "was not found",
         ),
     ]
 }

@@ -16,7 +16,7 @@ const CASES: [Case; 12] = [
         |body| body["model"] = json!("gpt-4o"),
         "model",
         "model_not_found",
-        "model \"gpt-4o\" not found",
+        "model \"gpt-4o\" was not found",
     ),
     (
         |body| body["model"] = json!(7),

@@ -91,7 +91,7 @@ pub async fn decide(
         Choice::Approve => None,
     };
     let (approval, delivered) = match to {
-        Some(to) => apply_vote(app, &mut tx, id, to, &vote).await?,
+        Some(to) => apply_vote(app, &mut tx, id, to, (&vote, approver.name())).await?,
         None => (
             store::approvals::get(&mut tx, id)
                 .await?

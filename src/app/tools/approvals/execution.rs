@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 
-use super::{App, audit, changed, client_calls, context, delivery, publish_outcome};
+use super::{App, audit, changed, client_calls, context, delivery, name_of, publish_outcome};
 use crate::{
     domain::{
         approval::{Approval, State},
@@ -132,7 +132,7 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     let (to, reason) = match result.status {
         CallStatus::Succeeded => (State::Succeeded, None),
         CallStatus::OutcomeUnknown => (State::OutcomeUnknown, Some(result.text.as_str())),
-        _ => (State::Failed, None),
+        _ => (State::Failed, first_line(&result.text)),
     };
     let mut tx = app.db.tenant(approval.tenant).await?;
     store::audit::end(&mut tx, approval.audit_id, result.status.as_str()).await?;
@@ -167,6 +167,16 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     publish_outcome(app, &ended, delivered);
     Ok(())
 }
+
+/// The beginning of what a server says about a failure, for those who did not ask and read no result.
+fn first_line(text: &str) -> Option<&str> {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    let end = line.char_indices().nth(MAX_REASON).map(|(at, _)| at);
+    Some(&line[..end.unwrap_or(line.len())])
+}
+
+/// Characters of the reason of a failure.
+const MAX_REASON: usize = 200;
 
 async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> Result<()> {
     let status = if result.status == CallStatus::Succeeded {
@@ -231,8 +241,9 @@ pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Resul
         None => (State::Cancelled, "approval.cancelled"),
         Some(_) => (State::Revoked, "approval.revoked"),
     };
+    let name = name_of(&approval, &by);
     let change = Transition {
-        by: Some(&by).filter(|_| to == State::Cancelled),
+        by: Some((&by, name.as_str())).filter(|_| to == State::Cancelled),
         reason: Some(approval.withdrawn_reason()),
         ..due(State::Pending, to, TransitionGuard::Locked)
     };
