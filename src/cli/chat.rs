@@ -2,8 +2,9 @@
 //! calls, and keeps to one conversation until `/new`. While it waits for a line it goes on `event_stream`: outcomes,
 //! the answers that follow them, and requests that need the person's decision appear by themselves.
 
+mod answer;
 mod chat_loop;
-mod client;
+pub(super) mod client;
 pub(super) mod completion;
 mod event;
 mod event_mux;
@@ -11,6 +12,7 @@ mod event_stream;
 mod local_time;
 mod markdown;
 mod notices;
+mod prompts;
 mod spinner;
 mod style;
 mod terminal;

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::support::{
     client::Client,
     model::{Gate, call, error, results, text},
+    program::chatelaine,
     terminal::Terminal,
     world::World,
 };
@@ -29,10 +30,11 @@ async fn an_answer_is_rendered_and_its_lines_end_between_words() {
     let mut terminal = at_a_terminal(&world, &ann, 40, &[]).await;
     terminal.enters("What is a euro?");
     terminal.shows(&format!("{BOLD}euro\u{1b}[0m")).await;
-    terminal.shows("that\r\nnobody needs.").await;
+    terminal.shows("that nobody\r\nneeds.").await;
     terminal.shows("• ").await;
     terminal.shows("\u{1b}[0;36mUSD\u{1b}[0m").await;
     terminal.shows("CHF\r\n").await;
+    terminal.shows("you › ").await;
     let shown = terminal.ends().await;
     assert!(
         !shown.contains("**euro**\r\n") && !shown.contains("# Rates\r\n"),
@@ -48,6 +50,7 @@ async fn without_colours_there_are_none() {
     let mut terminal = at_a_terminal(&world, &ann, 80, &["--no-color"]).await;
     terminal.enters("hi");
     terminal.shows("One euro.").await;
+    terminal.shows("you › ").await;
     let shown = terminal.ends().await;
     assert!(!shown.contains("\u{1b}[0;"), "{shown:?}");
 }
@@ -75,6 +78,7 @@ async fn something_moves_until_the_first_word_and_tools_are_folded() {
     terminal.enters("/details");
     terminal.shows("\"from\":\"EUR\"").await;
     terminal.shows("succeeded: ").await;
+    terminal.shows("you › ").await;
     terminal.ends().await;
 }
 
@@ -88,7 +92,7 @@ async fn ctrl_c_says_what_was_stopped() {
     terminal.enters("Count.");
     gate.reached().await;
     terminal.shows("Ctrl-C stops").await;
-    terminal.types("\u{3}");
+    terminal.interrupt();
     terminal.shows("■ Stopped: the answer").await;
     terminal.shows("you › ").await;
     let page = ann.get("/v1/runs?status=cancelled").await.expect(200);
@@ -153,8 +157,10 @@ async fn earlier_conversations_are_listed_and_continued() {
     terminal.shows("Rates ←").await;
     terminal.shows("2. ").await;
     terminal.shows("Taxes").await;
+    terminal.shows("you › ").await;
     terminal.enters("/conversations 2");
     terminal.shows("Tell me about Taxes.").await;
+    terminal.shows("you › ").await;
     terminal.enters("/conversations 7");
     terminal
         .shows("there is no conversation of that number")
@@ -190,4 +196,31 @@ async fn between_pipes_text_stays_as_it_is_and_a_failure_is_a_status() {
     script.enters("hi");
     let (shown, is_success) = script.ends_with().await;
     assert!(!is_success, "{shown}");
+}
+
+#[tokio::test]
+async fn an_admin_reads_why_somebody_lacks_a_tool() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let ann = world.user("ann", &["employee"]).await;
+    ann.get("/v1/me").await.expect(200);
+    let explain = async |person: &Client| {
+        let output = chatelaine(&["explain", "bank", "--user", "ann", "--url", &world.url])
+            .env("CHATELAINE_TOKEN", person.token())
+            .output();
+        let output = output.await.unwrap();
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), said.into_owned())
+    };
+    let (is_success, said) = explain(&world.admin().await).await;
+    assert!(is_success, "{said}");
+    assert!(said.contains("bank (ready)\n"), "{said}");
+    assert!(said.contains("  yes  get_balances\n"), "{said}");
+    assert!(
+        said.contains("  no   send_money  role lacks tool: "),
+        "{said}"
+    );
+    let (is_success, said) = explain(&ann).await;
+    assert!(!is_success && said.contains("scope `admin`"), "{said}");
 }

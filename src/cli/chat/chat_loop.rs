@@ -6,25 +6,22 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     client::{Client, ConversationLine, Me, is_signed_out},
     completion::Words,
     event::ConversationEvent,
     event_mux::{EventMux, Update},
+    prompts,
     spinner::Spinner,
     style::{DIM, Style},
     terminal::Renderer,
 };
 use crate::cli::{lines::Lines, print_line};
 
-const HELP: &str = "\
-/new – begin a new conversation        /history – show this one
-/conversations – list earlier ones     /conversations 2 – go on with the second
-/details – the last calls of tools     Ctrl-C – stop an answer
-/quit – leave (or Ctrl-D)              Tab – complete a command, a server or a code
-What waits for your decision is told by itself; the prompt counts it.
-The agent's own commands:";
+/// Empties the line that the cursor is on.
+const ERASE: &str = "\r\u{1b}[K";
 
 /// How a chat begins.
 pub struct Start {
@@ -73,7 +70,12 @@ impl ChatLoop {
         };
         let (event_mux, before) = EventMux::open(&client, me.user).await?;
         let words = Words::default();
-        let lines = Lines::start(start.interactive, prompts(), words.clone(), start.history);
+        let lines = Lines::start(
+            start.interactive,
+            prompts::by_number(),
+            words.clone(),
+            start.history,
+        );
         let mut chat_loop = Self {
             client,
             agent: start.agent,
@@ -160,6 +162,9 @@ impl ChatLoop {
                 text if text.starts_with("/conversations ") => self.choose_conversation(text).await,
                 text => self.send_and_follow(text).await,
             };
+            if self.spinner.hide() {
+                self.lines.print(ERASE.to_owned());
+            }
             match done {
                 // What was typed was not taken; a script must know.
                 Err(error) if is_signed_out(&error) => {
@@ -225,7 +230,14 @@ impl ChatLoop {
                 self.interactive || self.answer_expected || self.event_mux.active_runs().is_empty();
             tokio::select! {
                 biased;
-                told = self.event_mux.receive() => self.show(told?),
+                told = self.event_mux.receive() => {
+                    let told = told?;
+                    let has_new_codes = self.interactive && matches!(told, Update::Badge(_));
+                    self.show(told);
+                    if has_new_codes {
+                        self.learn_words().await;
+                    }
+                }
                 () = self.lines.interrupted() => self.stop().await,
                 interrupted = tokio::signal::ctrl_c(), if !self.interactive => {
                     interrupted?;
@@ -273,9 +285,10 @@ impl ChatLoop {
     /// Sends one message and shows the events until its run has ended. Ctrl-C asks the run to stop.
     async fn send_and_follow(&mut self, text: &str) -> anyhow::Result<()> {
         if text == "/help" {
-            print_line(HELP);
+            print_line(prompts::HELP);
         }
         self.spinner.restart();
+        let mut interrupts = signal(SignalKind::interrupt())?;
         let run = self.client.post(&self.conversation, text).await?;
         let mut over = false;
         // The next prompt must not stand in an answer, whosever it is.
@@ -283,8 +296,7 @@ impl ChatLoop {
             let told = tokio::select! {
                 biased;
                 told = self.event_mux.receive() => told,
-                interrupted = tokio::signal::ctrl_c() => {
-                    interrupted?;
+                _ = interrupts.recv() => {
                     self.cancel(&run).await?;
                     continue;
                 }
@@ -365,22 +377,8 @@ impl ChatLoop {
             self.renderer.take()
         };
         if !text.is_empty() {
-            let erased = if self.spinner.hide() {
-                "\r\u{1b}[K"
-            } else {
-                ""
-            };
+            let erased = if self.spinner.hide() { ERASE } else { "" };
             self.lines.print(format!("{erased}{text}"));
         }
     }
-}
-
-/// The prompts by number of waiting approvals. All have the same width, because the line being typed follows
-/// them.
-fn prompts() -> Vec<String> {
-    let counted = (1..=9).map(|waiting| format!("({waiting}) › "));
-    std::iter::once("you › ".to_owned())
-        .chain(counted)
-        .chain(std::iter::once("(9+)› ".to_owned()))
-        .collect()
 }

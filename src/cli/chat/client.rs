@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::{
+    answer::{answer_text, clean},
     event::{call_details, readable_text},
     event_stream::Stream,
     local_time,
     style::{BOLD, DIM, Style},
-    terminal::{answer_text, clean},
 };
 use crate::{domain::secret::Secret, egress::Egress};
 
@@ -126,6 +126,13 @@ impl Client {
             return Ok(serde_json::from_slice(&body).unwrap_or_default());
         }
         Err(request_refused(status, &body).into())
+    }
+
+    /// What stands at a path.
+    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Value> {
+        let mut url = self.url.join(path)?;
+        url.query_pairs_mut().extend_pairs(query);
+        self.ask(self.request(Method::GET, url.as_str())?).await
     }
 
     pub async fn who(&self) -> anyhow::Result<Me> {

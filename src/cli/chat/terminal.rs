@@ -5,8 +5,9 @@
 //! only lines that have changed are written again. Calls of tools are folded to a line each.
 
 use super::{
+    answer::{Answer, answer_text, clean, push},
     event::ConversationEvent,
-    local_time, markdown,
+    local_time,
     style::{DIM, GREEN, RED, Style},
 };
 
@@ -26,16 +27,6 @@ pub struct Renderer {
     seen: i64,
     /// The run that the person has stopped.
     stopped: Option<String>,
-}
-
-/// An answer that is being streamed.
-struct Answer {
-    run: String,
-    text: String,
-    /// What of it was written, rendered.
-    shown: String,
-    /// The cursor stands at the end of what was written, so lines may be written again.
-    is_last: bool,
 }
 
 impl Renderer {
@@ -100,12 +91,7 @@ impl Renderer {
     fn stream(&mut self, run: &str, text: &str) {
         if !self.is_streaming_of(run) {
             self.end_answer();
-            self.streaming = Some(Answer {
-                run: run.to_owned(),
-                text: String::new(),
-                shown: String::new(),
-                is_last: true,
-            });
+            self.streaming = Some(Answer::new(run));
         }
         if let Some(answer) = &mut self.streaming {
             push(&mut answer.text, text);
@@ -242,59 +228,6 @@ impl Renderer {
         }
         std::mem::take(&mut self.out)
     }
-}
-
-impl Answer {
-    /// Writes what is to stand there, where something of it may stand already.
-    fn write(&mut self, text: &str, out: &mut String, style: &Style) {
-        if let Some(rest) = text.strip_prefix(self.shown.as_str()) {
-            out.push_str(rest);
-        } else {
-            let both = self
-                .shown
-                .split_inclusive('\n')
-                .zip(text.split_inclusive('\n'));
-            let same: usize = both
-                .take_while(|(old, new)| old == new)
-                .map(|(old, _)| old.len())
-                .sum();
-            let rows = self.shown[same..].matches('\n').count();
-            if self.is_last && rows < style.rows() {
-                out.push('\r');
-                if rows > 0 {
-                    out.push_str(&format!("\u{1b}[{rows}A"));
-                }
-                out.push_str("\u{1b}[J");
-            } else if !self.shown.ends_with('\n') {
-                out.push('\n');
-            }
-            out.push_str(&text[same..]);
-        }
-        text.clone_into(&mut self.shown);
-    }
-}
-
-/// An answer as it is shown. Between pipes it stays as it is.
-pub fn answer_text(text: &str, style: &Style) -> String {
-    if style.is_terminal() {
-        markdown::render(&clean(text), style)
-    } else {
-        format!("‹ {}", clean(text))
-    }
-}
-
-pub fn clean(text: &str) -> String {
-    let mut clean = String::new();
-    push(&mut clean, text);
-    clean
-}
-
-/// Appends a text without control characters, because names and texts come from other users and servers.
-fn push(to: &mut String, text: &str) {
-    to.extend(
-        text.chars()
-            .filter(|c| !c.is_control() || matches!(c, '\n' | '\t')),
-    );
 }
 
 #[cfg(test)]

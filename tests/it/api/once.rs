@@ -191,12 +191,12 @@ const OTHERS: [&str; 14] = [
     "/connect/{token}",
     "/mcp/{agent}",
     "/runs/{id}/cancel",
-    "/v1/admin/tenants/{tenant}/users/{user}/sign-out",
     "/v1/admin/users/{user}/sign-out",
     "/v1/admin/webhooks/{id}/test",
     "/v1/agents/{agent}/connections/{server}/test",
     "/v1/approvals/{id}/cancel",
     "/v1/approvals/{id}/decision",
+    "/v1/approvals/{id}/outcome",
     "/v1/responses/{id}/cancel",
     "/v1/runs/check",
     "/v1/runs/{id}/cancel",
@@ -242,7 +242,7 @@ async fn caller(world: &World, path: &str) -> Client {
         }
         _ => world.user("ann", &["employee"]).await,
     };
-    caller.with_header("idempotency-key", KEY)
+    caller.with_header("idempotency-key", &format!("{KEY} {path}"))
 }
 
 async fn post(client: &Client, path: &str, sent: &Sent, other: bool) -> Answer {
@@ -306,7 +306,7 @@ async fn every_request_with_a_key_is_done_once() {
         // With another key it is another request.
         let again = client
             .clone()
-            .with_header("idempotency-key", "another-key-of-a-request");
+            .with_header("idempotency-key", &format!("another {KEY} {}", case.path));
         let third = post(&again, &path, &case.sent, false).await;
         if third.status == case.status && case.path != "/v1/admin/issuers" {
             assert_ne!(shared(&third, &case.same), one, "{path}");

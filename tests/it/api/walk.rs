@@ -281,7 +281,7 @@ fn fitting(path: &str) -> Value {
     match path.rsplit('/').next().unwrap_or_default() {
         "messages" => json!({ "text": "hi" }),
         "decision" => json!({ "decision": "approve", "args_sha256": "00".repeat(32) }),
-        "outcome" => json!({ "outcome": "succeeded", "note": "seen" }),
+        "outcome" => json!({ "happened": true }),
         "feedback" => json!({ "rating": "up" }),
         _ => json!({}),
     }

@@ -111,6 +111,13 @@ impl Terminal {
             .unwrap();
     }
 
+    /// What a terminal does at Ctrl-C while no line is being read.
+    pub fn interrupt(&self) {
+        let id = self.process.id().expect("it has not ended");
+        let id = nix::unistd::Pid::from_raw(i32::try_from(id).unwrap());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    }
+
     pub fn enters(&mut self, line: &str) {
         let end = self.keys.map_or("\n", |(line, _)| line);
         self.types(&format!("{line}{end}"));
