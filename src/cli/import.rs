@@ -32,10 +32,12 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()
     let is_moved = folder.canonicalize().ok() != imported.folder.canonicalize().ok();
     for name in imported.needs.iter().filter(|_| is_moved) {
         let from = imported.folder.display();
-        super::print_line(&match name.as_str() {
-            "." => format!("a server works in its pack's folder: copy what it needs from {from}"),
-            name => format!("it needs {name} beside it: copy it from {from}"),
-        });
+        super::print_line(&format!("it needs {name} beside it: copy it from {from}"));
+    }
+    if is_moved && imported.names_folder {
+        super::print_line(
+            "a server is given `.`, its pack's folder, which is another one now; write the path that is meant",
+        );
     }
     if !imported.compared {
         super::print_line(

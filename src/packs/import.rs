@@ -34,6 +34,8 @@ pub struct Imported {
     pub folder: PathBuf,
     /// Files that it names, from that folder on.
     pub needs: Vec<String>,
+    /// A server is given its pack's folder as an argument.
+    pub names_folder: bool,
     /// What is odd about the original.
     pub report: Report,
     /// Every variable was set, so that both packs could be compared.
@@ -97,6 +99,11 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         .iter()
         .flat_map(|server| files_of(server, &documents.folder))
         .collect();
+    let names_folder = servers.iter().any(|server| {
+        let arguments = server.get("args").map(Node::items).unwrap_or_default();
+        let mut arguments = arguments.iter().filter_map(Node::scalar_text);
+        arguments.any(|text| matches!(text, "." | "./"))
+    });
     let original = folder::read(path, env, None, UnsetPolicy::Refused)
         .packs
         .pop()
@@ -123,6 +130,7 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         text,
         folder: documents.folder,
         needs,
+        names_folder,
         report,
         compared: original.is_some(),
     })
@@ -139,12 +147,10 @@ fn files_of(server: &Node, folder: &Path) -> Vec<String> {
     let program = text("command").and_then(|command| command.strip_prefix("${workspaceFolder}/"));
     let arguments = server.get("args").map(Node::items).unwrap_or_default();
     let arguments = arguments.iter().filter_map(Node::scalar_text);
-    let named = program.into_iter().chain(arguments).map(|name| match name {
-        "." | "./" => ".",
-        name => name.strip_prefix("./").unwrap_or(name),
-    });
+    let named = program.into_iter().chain(arguments);
+    let named = named.map(|name| name.strip_prefix("./").unwrap_or(name));
     let is_there = |name: &&str| {
-        !name.is_empty() && Path::new(name).is_relative() && folder.join(name).exists()
+        !name.is_empty() && Path::new(name).is_relative() && folder.join(name).is_file()
     };
     files.extend(named.filter(is_there).map(str::to_owned));
     files

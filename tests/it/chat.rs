@@ -31,7 +31,7 @@ async fn an_answer_is_rendered_and_its_lines_end_between_words() {
     terminal.enters("What is a euro?");
     terminal.shows(&format!("{BOLD}euro\u{1b}[0m")).await;
     terminal.shows("that nobody\r\nneeds.").await;
-    terminal.shows("• ").await;
+    terminal.shows("•").await;
     terminal.shows("\u{1b}[0;36mUSD\u{1b}[0m").await;
     terminal.shows("CHF\r\n").await;
     terminal.shows("you › ").await;

@@ -172,10 +172,17 @@ fn cases() -> Vec<Case> {
         ),
         made("/v1/admin/tenants", tenant("one"), tenant("other")),
         made("/v1/admin/keys", key("one"), key("other")),
-        made("/v1/admin/issuers", issuer("one"), issuer("other")),
         made("/v1/admin/tenants/{tenant}/keys", key("a"), key("b")),
         made(
             "/v1/admin/tenants/{tenant}/issuers",
+            issuer("a"),
+            issuer("b"),
+        ),
+        // The operator has added it before.
+        begun(
+            "/v1/admin/issuers",
+            Same::Whole,
+            200,
             issuer("a"),
             issuer("b"),
         ),
