@@ -23,7 +23,7 @@ impl Answer {
     }
 
     /// Writes what is to stand there, where something of it may stand already.
-    pub fn write(&mut self, text: &str, out: &mut String, style: &Style) {
+    pub fn write(&mut self, text: &str, out: &mut String) {
         if let Some(rest) = text.strip_prefix(self.shown.as_str()) {
             out.push_str(rest);
         } else {
@@ -36,7 +36,7 @@ impl Answer {
                 .map(|(old, _)| old.len())
                 .sum();
             let rows = self.shown[same..].matches('\n').count();
-            if self.is_last && rows < style.rows() {
+            if self.is_last && rows < Style::rows() {
                 out.push('\r');
                 if rows > 0 {
                     out.push_str(&format!("\u{1b}[{rows}A"));

@@ -36,6 +36,10 @@ pub struct Start {
     pub history: Option<PathBuf>,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one fact about the chat"
+)]
 pub struct ChatLoop {
     client: Client,
     agent: String,
@@ -59,9 +63,10 @@ pub struct ChatLoop {
 
 impl ChatLoop {
     pub async fn begin(client: Client, me: Me, start: Start) -> anyhow::Result<Self> {
-        let newest = match start.continues {
-            true => client.conversations(&start.agent).await?.into_iter().next(),
-            false => None,
+        let newest = if start.continues {
+            client.conversations(&start.agent).await?.into_iter().next()
+        } else {
+            None
         };
         let conversation = match (start.conversation, newest) {
             (Some(id), _) => id,
@@ -300,7 +305,7 @@ impl ChatLoop {
                     self.cancel(&run).await?;
                     continue;
                 }
-                () = self.spinner.tick(), if self.spins() => {
+                () = Spinner::tick(), if self.spins() => {
                     self.spin();
                     continue;
                 }

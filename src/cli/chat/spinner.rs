@@ -21,7 +21,7 @@ impl Spinner {
     }
 
     /// Waits for the next frame.
-    pub fn tick(&self) -> impl Future<Output = ()> + use<> {
+    pub fn tick() -> impl Future<Output = ()> {
         tokio::time::sleep(PACE)
     }
 

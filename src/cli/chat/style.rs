@@ -70,7 +70,7 @@ impl Style {
         width.max(20) - 1
     }
 
-    pub fn rows(&self) -> usize {
+    pub fn rows() -> usize {
         let size = terminal_size::terminal_size_of(io::stdout());
         size.map_or(24, |(_, height)| usize::from(height.0))
     }

@@ -201,7 +201,7 @@ impl Renderer {
     fn end_answer(&mut self) {
         if let Some(mut answer) = self.streaming.take() {
             let whole = answer_text(&answer.text, &self.style);
-            answer.write(&whole, &mut self.out, &self.style);
+            answer.write(&whole, &mut self.out);
             self.out.push('\n');
             self.out.push_str(&std::mem::take(&mut self.later));
         }
@@ -211,7 +211,7 @@ impl Renderer {
     pub fn take(&mut self) -> String {
         if let Some(answer) = &mut self.streaming {
             let text = answer_text(&answer.text, &self.style);
-            answer.write(&text, &mut self.out, &self.style);
+            answer.write(&text, &mut self.out);
         }
         std::mem::take(&mut self.out)
     }
@@ -222,7 +222,7 @@ impl Renderer {
             let whole = answer.text.rfind('\n').unwrap_or_default();
             let text = answer_text(&answer.text[..whole], &self.style) + "\n";
             if whole > 0 && text.starts_with(&answer.shown) {
-                answer.write(&text, &mut self.out, &self.style);
+                answer.write(&text, &mut self.out);
             }
             answer.is_last = false;
         }

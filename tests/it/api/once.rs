@@ -74,6 +74,7 @@ fn webhook(event: &str) -> Value {
     json!({ "url": "https://hooks.example.org/chatelaine", "events": [event] })
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn cases() -> Vec<Case> {
     let chat = |text: &str| json!({ "model": "office", "messages": [{ "role": "user", "content": text }] });
     let ui = |text: &str| {
@@ -283,9 +284,10 @@ async fn every_request_with_a_key_is_done_once() {
     world.model.on(|_| Some(text("Hello.")));
     for case in cases() {
         let client = caller(&world, case.path).await;
-        let conversation = match case.path.contains("{id}") {
-            true => world.user("ann", &["employee"]).await.open("office").await,
-            false => String::new(),
+        let conversation = if case.path.contains("{id}") {
+            world.user("ann", &["employee"]).await.open("office").await
+        } else {
+            String::new()
         };
         let agent = if case.path.contains("{skill}") {
             "bank"
