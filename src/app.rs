@@ -24,7 +24,7 @@ use self::{
     accounts::usage,
     chat::{agent_loop, flows},
     platform::{
-        audit, keys,
+        audit, health, keys,
         polls::{POLL, every},
         retention, webhooks,
     },
@@ -184,6 +184,7 @@ impl App {
     /// Starts the background work. Fails when a server that a pack calls `required` cannot be reached.
     pub async fn run_background(self: &Arc<Self>, background: Background) -> anyhow::Result<()> {
         self.tasks.spawn(keys::replica_keys::hold(self.clone()));
+        self.tasks.spawn(health::compare_clocks(self.clone()));
         self.tasks
             .spawn(audit::write(self.clone(), background.audit));
         self.tasks

@@ -51,7 +51,8 @@ enum Command {
     Chat(chat::Args),
     /// Say what is wrong with packs (file, line, path and remedy), and what was understood of them.
     Check(check::Args),
-    /// Print a pack in the native format, with where each value comes from.
+    /// Print a pack in the native format, with where each value comes from; or, with `--user`, which tools somebody
+    /// has at an agent and why not the others.
     Explain(explain::Args),
     /// Write a pack of another format as a native one.
     Import(import::Args),
@@ -109,9 +110,9 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
     match command {
         Command::Serve => serve::run(config, env).await?,
         Command::Demo(args) => demo::run(args, config, env).await?,
-        Command::Chat(args) => chat::run(args, &config).await?,
+        Command::Chat(args) => return chat::run(args, &config).await,
         Command::Check(args) => return check::run(&args, &config, &env),
-        Command::Explain(args) => explain::run(&args, &config, &env)?,
+        Command::Explain(args) => explain::run(&args, &config, &env).await?,
         Command::Import(args) => import::run(&args, &config, &env)?,
         Command::Smoke(args) => return smoke::run(&args, &config, &env).await,
         Command::Token(args) => {

@@ -45,4 +45,4 @@ pub use folder::{check, check_allowing_unset};
 pub use import::{ImportError, Imported, import};
 pub use pack_store::{Change, PackSnapshot, PackStore};
 pub use report::{Excerpt, LoadError, Position, Problem, Report, Severity};
-pub use summary::PackSummary;
+pub use summary::{PackSummary, ServerSummary};

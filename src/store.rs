@@ -31,6 +31,7 @@ mod limits;
 pub mod messages;
 mod migrations;
 pub mod registry;
+pub mod request_answers;
 pub mod request_keys;
 pub mod resources;
 pub mod responses;

@@ -12,14 +12,18 @@ use serde::Deserialize;
 
 use super::{
     ApiState,
-    extract::{Caller, Located, Path, Query, created, read_body},
+    body::read_body,
+    extract::{Caller, Path, Query, created},
+    once::make_once,
     problem::Problem,
+    request_key::UnreadRequest,
 };
 use crate::{
     app::{self, App},
     domain::{
         attachment::{Attachment, MAX_SIZE},
         ids::{AttachmentId, ConversationId},
+        request_key::RequestKey,
     },
 };
 
@@ -27,15 +31,18 @@ use crate::{
 pub(super) struct File {
     uri: Uri,
     data: Bytes,
+    key: Option<RequestKey>,
 }
 
 impl FromRequest<ApiState> for File {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _: &ApiState) -> Result<Self, Problem> {
-        let uri = request.uri().clone();
-        let data = read_body(request, MAX_SIZE).await?;
-        Ok(Self { uri, data })
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        let (uri, unread) = (request.uri().clone(), UnreadRequest::of(&request));
+        let ordinary = state.app.config.max_body_bytes;
+        let data = read_body(request, ordinary, MAX_SIZE).await?;
+        let key = unread.key(&data)?;
+        Ok(Self { uri, data, key })
     }
 }
 
@@ -55,16 +62,19 @@ pub(super) struct FileQuery {
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 201, body = Attachment)))]
 pub(super) async fn create(
-    State(state): State<ApiState>,
+    State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<ConversationId>,
     Query(query): Query<FileQuery>,
     file: File,
-) -> Result<Located<Attachment>, Problem> {
-    let app = &state.app;
-    let made = app::chat::attachments::create(app, caller.principal(), id, &query.name, &file.data)
-        .await?;
-    Ok(created(&file.uri, made.id, made))
+) -> Result<Response, Problem> {
+    let (maker, principal) = (app.clone(), caller.principal().clone());
+    let make = async move {
+        let (name, data) = (&query.name, &file.data);
+        let made = app::chat::attachments::create(&maker, &principal, id, name, data).await?;
+        Ok(created(&file.uri, made.id, made))
+    };
+    make_once(&app, caller.principal(), file.key, make).await
 }
 
 /// The content of an attachment.

@@ -1,47 +1,32 @@
 //! The page behind a one-time link: plain HTML without scripts, pictures or other hosts. It says no more
 //! about its purpose than the user's own conversation does.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    body::Body,
     extract::{Request, State},
     response::Response,
 };
-use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
-use sha2::{Digest, Sha256};
+use http::{HeaderMap, StatusCode, header};
+use maud::{Markup, html};
 
 use super::{
-    extract::{Anonymous, Path, read_body},
+    body::read_body,
+    extract::{Anonymous, Path},
+    page::{answer, document},
     problem::Problem,
     web,
 };
 use crate::{
     app::{
         App,
-        chat::flows::page::{self, Form, FormField, SubmitOutcome},
+        chat::flows::page::{self as one_time, Form, FormField, SubmitOutcome},
     },
     domain::{error::Error, secret::Secret, server::FieldKind, texts},
 };
 
 /// Bytes of a form.
 const MAX_FORM: usize = 256 * 1024;
-
-/// A policy that allows the page's own style and its own form, and nothing else.
-static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-    let style = STANDARD.encode(Sha256::digest(STYLE));
-    let policy = format!(
-        "default-src 'none'; style-src 'sha256-{style}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    );
-    HeaderValue::from_str(&policy).expect("base64 and words are a header value")
-});
-/// The look of the web client.
-const STYLE: &str = include_str!("connect.css");
 
 /// A one-time page on which a user enters what a personal server needs.
 #[utoipa::path(get, path = "/connect/{token}", tag = "connections", security(()), params(("token" = String, Path)),
@@ -52,7 +37,7 @@ pub(super) async fn form(
     Path(token): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    match page::open(&app, &token).await {
+    match one_time::open(&app, &token).await {
         Ok(form) => Ok(answer(StatusCode::OK, form_page(&form))),
         Err(error) => refuse(&headers, error),
     }
@@ -69,12 +54,12 @@ pub(super) async fn send(
     request: Request,
 ) -> Result<Response, Problem> {
     let headers = request.headers().clone();
-    let body = read_body(request, MAX_FORM).await?;
+    let body = read_body(request, MAX_FORM, MAX_FORM).await?;
     let entered: BTreeMap<String, Secret> = url::form_urlencoded::parse(&body)
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| (name.into_owned(), Secret::new(value)))
         .collect();
-    let sent = match page::send(&app, &token, &entered).await {
+    let sent = match one_time::send(&app, &token, &entered).await {
         Ok(sent) => sent,
         Err(error) => return refuse(&headers, error),
     };
@@ -101,36 +86,9 @@ fn refuse(headers: &HeaderMap, error: Error) -> Result<Response, Problem> {
     let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
     let language = texts::LANGUAGES.iter().find(|tag| wanted.starts_with(*tag));
     let language = language.copied().unwrap_or("en");
-    let (title, text) = page::gone_texts(language);
+    let (title, text) = one_time::gone_texts(language);
     let page = document(language, &title, &html! { p { (text) } });
     Ok(answer(StatusCode::NOT_FOUND, page))
-}
-
-fn answer(status: StatusCode, page: Markup) -> Response {
-    let mut response = Response::new(Body::from(page.into_string()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    );
-    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
-    response
-}
-
-fn document(language: &str, title: &str, body: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang=(language) {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body { main { p.brand { "Chatelaine" } h1 { (title) } (body) } }
-        }
-    }
 }
 
 fn form_page(form: &Form) -> Markup {

@@ -50,6 +50,26 @@ const REFUSALS: [(&str, &str); 16] = [
 const OF_ALL: [&str; 8] = ["400", "401", "403", "404", "405", "429", "500", "503"];
 const OF_BODIES: [&str; 7] = ["408", "409", "412", "413", "415", "422", "502"];
 
+/// Requests that make or begin something, and take a key.
+const KEYED: [&str; 16] = [
+    "/guests",
+    "/conversations",
+    "/messages",
+    "/attachments",
+    "/ticket",
+    "/skills/{skill}",
+    "/runs",
+    "/chat/completions",
+    "/responses",
+    "/ui/chat",
+    "/agui/{agent}",
+    "/webhooks",
+    "/tenants",
+    "/mcp-servers",
+    "/keys",
+    "/issuers",
+];
+
 /// Events of a conversation: the name, and which variant of which schema its data is.
 const EVENTS: [(&str, &str, usize); 10] = [
     ("message", "EventKind", 0),
@@ -74,10 +94,27 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
     for (path, item) in paths {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
             add_refusals(path, method, operation);
+            if method == "post" && KEYED.iter().any(|end| path.ends_with(end)) {
+                add_key(operation);
+            }
         }
     }
     open_objects(&mut document);
     document
+}
+
+/// Declares the key by which a request that is sent again is known.
+fn add_key(operation: &mut Value) {
+    let description = "Sent again with the same key within a day, the request makes nothing new and is answered as the \
+                       first one was";
+    let key = json!({
+        "name": "Idempotency-Key", "in": "header", "required": false, "description": description,
+        "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+    });
+    match operation["parameters"].as_array_mut() {
+        Some(parameters) => parameters.push(key),
+        None => operation["parameters"] = json!([key]),
+    }
 }
 
 /// Gives each status of an operation a description, and declares those of refusals.

@@ -4,7 +4,7 @@
 //! deltas and progress are for those who listen at that moment. `event` names the kind, `data` is
 //! one JSON object.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
@@ -24,11 +24,13 @@ use super::{
     ApiState,
     extract::{Caller, Listener, Path, Query},
     limits::{self, RequestPermit},
+    once::make_once,
     problem::Problem,
+    request_key::Key,
 };
 use crate::{
     app::{
-        self,
+        self, App,
         chat::conversations::{ConversationEvent, ConversationStream},
     },
     domain::{error::Error, event::EventKind, ids::ConversationId},
@@ -66,14 +68,19 @@ pub(super) struct StreamTicket {
 /// minute.
 #[utoipa::path(post, path = "/v1/events/ticket", tag = "conversations", responses((status = 200, body = StreamTicket)))]
 pub(super) async fn create_ticket(
-    State(state): State<ApiState>,
+    State(app): State<Arc<App>>,
     caller: Caller,
-) -> Result<axum::Json<StreamTicket>, Problem> {
-    let made = app::accounts::tickets::create(&state.app, caller.principal()).await?;
-    // The only response that holds the ticket; it goes to its owner.
-    let ticket = made.0.expose().to_owned();
-    let expires_at = made.1;
-    Ok(axum::Json(StreamTicket { ticket, expires_at }))
+    Key(key): Key,
+) -> Result<Response, Problem> {
+    let (maker, principal) = (app.clone(), caller.principal().clone());
+    let make = async move {
+        let made = app::accounts::tickets::create(&maker, &principal).await?;
+        // The only response that holds the ticket; it goes to its owner.
+        let ticket = made.0.expose().to_owned();
+        let expires_at = made.1;
+        Ok(axum::Json(StreamTicket { ticket, expires_at }))
+    };
+    make_once(&app, caller.principal(), key, make).await
 }
 
 /// Listen to a conversation.

@@ -1,17 +1,14 @@
 //! What handlers take from a request: the caller, and input that already has the right type. Input that
 //! cannot be used becomes a [`Problem`] that names the field and the reason.
 
-mod body;
-
 use std::net::{IpAddr, Ipv6Addr};
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header, request::Parts};
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
-pub(super) use self::body::{Json, body, parse, read_body};
-use super::{ApiState, layers, limits::RequestPermit, problem::Problem};
+use super::{ApiState, body::body, layers, limits::RequestPermit, problem::Problem};
 use crate::{
     app::accounts,
     domain::principal::{Principal, Scope},
@@ -130,16 +127,15 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// A caller without a credential, whose address is within its rate.
-pub(super) struct Anonymous;
+pub(super) struct Anonymous(pub Option<IpAddr>);
 
 impl FromRequestParts<ApiState> for Anonymous {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
-        state
-            .limits
-            .count_address(parts.extensions.get::<Peer>().map(|peer| peer.0))?;
-        Ok(Self)
+        let address = parts.extensions.get::<Peer>().map(|peer| peer.0);
+        state.limits.count_address(address)?;
+        Ok(Self(address))
     }
 }
 
@@ -187,11 +183,110 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for Query<T> {
             let text = std::error::Error::source(&rejection)
                 .map_or_else(|| rejection.to_string(), ToString::to_string);
             match text.split_once(": ") {
-                Some((field, reason)) if !field.contains(' ') => Problem::invalid(field, reason),
-                _ => Problem::invalid("query", text),
+                Some((field, reason)) if !field.contains(' ') => unfit(field, reason),
+                _ => unfit("query", &text),
             }
         })
     }
+}
+
+/// A JSON body, typed.
+pub(super) struct Json<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<ApiState> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        parse(&body(request, state).await?).map(Self)
+    }
+}
+
+/// A typed body of JSON.
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // serde would read a list as the fields in their order, which no client intends.
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(Problem::invalid("body", "must be an object"));
+    }
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.into_inner();
+        if inner.is_data() {
+            unfit(&path, &inner.to_string())
+        } else {
+            malformed(&inner)
+        }
+    })?;
+    json.end().map_err(|error| malformed(&error))?;
+    Ok(value)
+}
+
+/// serde's message about a wrong value: its own code, a clause that reads on from the field, and not the value, which may
+/// be a secret in the wrong field.
+fn unfit(path: &str, said: &str) -> Problem {
+    let said = said
+        .split_once(" at line ")
+        .map_or(said, |(said, _place)| said);
+    let below = |name: &str| match path {
+        "." => name.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    let quoted = said.split('`').nth(1).unwrap_or_default();
+    let (code, field, reason) = if said.starts_with("missing field") {
+        ("missing_field", below(quoted), "is missing".to_owned())
+    } else if let Some((_, known)) = said
+        .split_once("unknown field")
+        .and_then(|(_, rest)| rest.split_once(", "))
+    {
+        let known = known
+            .replace("expected one of", "expected")
+            .replace("expected ", "");
+        let reason = format!("is not known here; there is {known}");
+        ("unknown_field", path.to_owned(), reason)
+    } else {
+        ("wrong_type", path.to_owned(), must_be(said))
+    };
+    let field = if field == "." { "body" } else { &field };
+    let mut problem = Problem::invalid(field, reason);
+    problem.code = code;
+    problem
+}
+
+/// `invalid type: string, expected a map` as a clause.
+fn must_be(said: &str) -> String {
+    if let Some((_, wanted)) = said.rsplit_once(", expected ") {
+        // The names of Rust types are nobody's business.
+        let is_type = wanted.starts_with("struct ") || wanted == "a map";
+        let wanted = match wanted {
+            _ if is_type => "an object",
+            "a sequence" => "a list",
+            wanted => wanted,
+        };
+        return format!("must be {wanted}");
+    }
+    let known = [
+        ("digit", "must be a whole number"),
+        ("too large", "must be a smaller number"),
+        ("UUID", "must be a UUID"),
+        ("`true` or `false`", "must be `true` or `false`"),
+        ("component", "must be a time such as 2026-01-31T12:00:00Z"),
+        (
+            "OffsetDateTime",
+            "must be a time such as 2026-01-31T12:00:00Z",
+        ),
+    ];
+    let clause = known.iter().find(|(sign, _)| said.contains(sign));
+    clause.map_or(said, |(_, clause)| clause).to_owned()
+}
+
+fn malformed(error: &serde_json::Error) -> Problem {
+    let mut problem = Problem::new(
+        StatusCode::BAD_REQUEST,
+        "malformed_json",
+        format!("not JSON: {error}"),
+    );
+    problem.field = Some("body".to_owned());
+    problem
 }
 
 /// An answer that says where the thing is that was made or begun.

@@ -2,19 +2,27 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{extract::State, response::Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 use super::{
-    extract::{Anonymous, Authenticated, Json, Located, located, readable},
+    extract::{Anonymous, Authenticated, located, readable},
+    once::make_once,
     problem::Problem,
+    request_key::Keyed,
 };
 use crate::{
-    app::{self, App, accounts::usage::OwnUsage, servers::agents::AgentRoles},
-    domain::ids::TenantId,
+    app::{
+        self, App, accounts::usage::OwnUsage, platform::request_answers::RequestOwner,
+        servers::agents::AgentRoles,
+    },
+    domain::{
+        ids::{TenantId, UserId},
+        request_key::RequestKey,
+    },
 };
 
 /// The caller, as the program sees them.
@@ -74,18 +82,34 @@ pub(super) struct Guest {
     expires_at: OffsetDateTime,
 }
 
-/// Become a guest of a tenant that receives guests.
+/// Characters of the key of somebody without a credential, so that a stranger does not guess it and become the same
+/// guest.
+const MIN_GUEST_KEY: usize = 16;
+
+/// Become a guest of a tenant that receives guests. An `Idempotency-Key` must have 16 characters or more here.
 #[utoipa::path(post, path = "/v1/guests", tag = "accounts", security(()), request_body = NewGuest,
     responses((status = 201, body = Guest)))]
 pub(super) async fn create_guest(
     State(app): State<Arc<App>>,
-    _: Anonymous,
-    Json(new): Json<NewGuest>,
-) -> Result<Located<Guest>, Problem> {
+    Anonymous(address): Anonymous,
+    Keyed(new, key): Keyed<NewGuest>,
+) -> Result<Response, Problem> {
     readable("tenant", &new.tenant, 63)?;
-    let (token, expires_at) = app.accounts.create_guest(&new.tenant).await?;
-    // The only response that holds the key; it goes to its owner.
-    let token = token.expose().to_owned();
-    let guest = Guest { token, expires_at };
-    Ok(located(StatusCode::CREATED, "/v1/me".to_owned(), guest))
+    let is_short = |key: &RequestKey| key.name().len() < MIN_GUEST_KEY;
+    if key.as_ref().is_some_and(is_short) {
+        let reason = format!("must have {MIN_GUEST_KEY} characters or more without a credential");
+        return Err(Problem::invalid("Idempotency-Key", reason));
+    }
+    let tenant = app.accounts.tenant_for_guests(&new.tenant).await?;
+    let address = address.map_or_else(|| "unknown".to_owned(), |address| address.to_string());
+    let owner = RequestOwner::User(tenant, UserId(format!("address:{address}").into()));
+    let accounts = app.clone();
+    let make = async move {
+        let (token, expires_at) = accounts.accounts.create_guest(tenant).await?;
+        // The only response that holds the key; it goes to its owner.
+        let token = token.expose().to_owned();
+        let guest = Guest { token, expires_at };
+        Ok(located(StatusCode::CREATED, "/v1/me".to_owned(), guest))
+    };
+    make_once(&app, owner, key, make).await
 }

@@ -23,8 +23,9 @@ use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{
-    ApiState,
+    ApiState, page,
     problem::{ErrorFormat, Problem},
+    web,
 };
 use crate::domain::{clock, config::Config, error::Error, principal::Principal};
 
@@ -144,6 +145,9 @@ async fn observe(request: Request, next: Next) -> Response {
         ErrorFormat::of(request.uri().path())
     };
     let span = tracing::info_span!("request", %id, method, route, tenant = Empty, user = Empty);
+    // A browser that was led to an address of the API.
+    let wants_page = request.method() == Method::GET
+        && web::accepts(request.headers(), header::ACCEPT, "text/html");
     let started = clock::instant();
     let answer = async {
         let mut response = next.run(request).await;
@@ -152,6 +156,9 @@ async fn observe(request: Request, next: Next) -> Response {
                 tracing::error!(error = format!("{cause:#}"), "request failed");
             }
             response = problem.render(std::mem::take(response.headers_mut()), &id, wire);
+            if wants_page {
+                response = page::of_problem(&problem, response);
+            }
         }
         let status = response.status().as_u16();
         let took = started.elapsed();

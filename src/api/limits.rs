@@ -45,7 +45,13 @@ pub(super) struct Limits {
     streams: PerUser,
     streams_per_user: usize,
     calls: PerUser,
+    large_bodies: Arc<Semaphore>,
+    large_bodies_of_users: PerUser,
 }
+
+/// Bodies larger than ordinary ones that are read at once, of all and of one user.
+const LARGE_BODIES: usize = 12;
+const LARGE_BODIES_PER_USER: usize = 6;
 
 /// Whose bucket a request is taken from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +80,8 @@ impl Limits {
             streams: PerUser::default(),
             streams_per_user: config.sse_per_user,
             calls: PerUser::default(),
+            large_bodies: Arc::new(Semaphore::new(LARGE_BODIES)),
+            large_bodies_of_users: PerUser::default(),
         }
     }
 
@@ -224,6 +232,13 @@ struct PermitState {
     share: Option<UserSlot>,
     /// Requests that the principal may still send now.
     left: Option<u32>,
+    large_body: Option<LargeBody>,
+}
+
+/// One of the large bodies that are held at once.
+struct LargeBody {
+    _share: Option<UserSlot>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl RequestPermit {
@@ -273,10 +288,30 @@ impl RequestPermit {
         lock(&self.held).principal.is_some()
     }
 
+    /// Waits until one more large body may be held, and holds it until [`RequestPermit::release`].
+    pub async fn hold_large_body(&self) -> Result<(), Problem> {
+        let share = lock(&self.held).principal.as_ref().map(|principal| {
+            let users = &self.limits.large_bodies_of_users;
+            users.add(principal, LARGE_BODIES_PER_USER)
+        });
+        let share = share.transpose().map_err(|open| {
+            let detail = format!("{open} large requests of this user arrive already; wait for one");
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_at_once", detail);
+            problem.retry_after(Duration::from_secs(1))
+        })?;
+        let place = Arc::clone(&self.limits.large_bodies).acquire_owned();
+        let place = place.await.expect("the semaphore is never closed");
+        lock(&self.held).large_body = Some(LargeBody {
+            _share: share,
+            _place: place,
+        });
+        Ok(())
+    }
+
     /// Lets another request in, although this one is not answered yet.
     pub fn release(&self) {
         let mut held = lock(&self.held);
-        (held.permit, held.share) = (None, None);
+        (held.permit, held.share, held.large_body) = (None, None, None);
     }
 
     /// Takes a place again after [`RequestPermit::release`].

@@ -31,12 +31,7 @@ use self::{
     era::{Era, Meta},
     message::{Failure, Message, RpcError, Shape},
 };
-use super::{
-    ApiState,
-    extract::{Path, body},
-    limits::RequestPermit,
-    problem::Problem,
-};
+use super::{ApiState, body::body, extract::Path, limits::RequestPermit, problem::Problem};
 use crate::{
     app::tools::client_tools::{self, ClientTools},
     domain::principal::Principal,

@@ -11,7 +11,10 @@ pub(super) mod responses;
 mod side;
 mod wire;
 
-pub(super) use self::{content::content, request::check_question};
+pub(super) use self::{
+    content::{content, images},
+    request::check_question,
+};
 
 use std::sync::Arc;
 
@@ -160,7 +163,7 @@ async fn answer_side_request(
 /// An unknown agent, in the words that OpenAI clients know.
 fn no_model(mut problem: Problem, model: &str) -> Problem {
     if problem.is_unknown_agent {
-        problem.detail = format!("model {model:?} not found");
+        problem.detail = format!("model {model:?} was not found");
         (problem.code, problem.field) = ("model_not_found", Some("model".to_owned()));
         problem.is_sentence = true;
     }

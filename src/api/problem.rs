@@ -162,7 +162,7 @@ pub(super) struct ProblemDocument<'a> {
     r#type: &'static str,
     title: &'a str,
     status: u16,
-    detail: &'a str,
+    detail: String,
     /// Stable name of the case.
     code: &'a str,
     /// On the paths of the registry document: `detail`, as a sentence that stands alone.
@@ -189,12 +189,20 @@ struct OpenAiErrorBody<'a> {
     code: &'a str,
 }
 
+/// What a clause about a field begins with.
+const VERBS: [&str; 16] = [
+    "must", "is", "are", "has", "have", "may", "cannot", "holds", "names", "needs", "do", "does",
+    "never", "was", "belongs", "can",
+];
+
 impl Problem {
-    /// What is wrong, with the field in it where the detail does not name it.
-    fn sentence(&self) -> String {
+    /// What is wrong, with the field in it where the detail does not name it: `limit must be from 1 to 100`.
+    pub fn sentence(&self) -> String {
         match &self.field {
             Some(field) if !self.is_sentence => {
-                format!("{field}: {}", self.detail)
+                let first = self.detail.split(' ').next().unwrap_or_default();
+                let between = if VERBS.contains(&first) { "" } else { ":" };
+                format!("{field}{between} {}", self.detail)
             }
             _ => self.detail.clone(),
         }
@@ -253,7 +261,7 @@ impl Problem {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Error"),
             status: self.status.as_u16(),
-            detail: &self.detail,
+            detail: self.sentence(),
             code: self.code,
             error: with_error.then(|| self.sentence()),
             field: self.field.as_deref(),

@@ -16,11 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     extract::{Authenticated, Json, Path, Query, created},
+    once::make_once,
     problem::Problem,
+    request_key::Keyed,
 };
 use crate::{
     app::{
         self, App,
+        platform::request_answers::RequestOwner,
         servers::registry::{ChangeOutcome, EntryView, IfMatch},
     },
     domain::{error::Error, registry::Definition},
@@ -92,11 +95,16 @@ pub(super) async fn create(
     State(app): State<Arc<App>>,
     known: Authenticated,
     OriginalUri(uri): OriginalUri,
-    Json(definition): Json<Definition>,
+    Keyed(definition, key): Keyed<Definition>,
 ) -> Result<Response, Problem> {
-    let entry = app::servers::registry::create(&app, &known.0.admin()?, definition).await?;
-    let etag = [(header::ETAG, entry.etag.clone())];
-    Ok((etag, created(&uri, entry.definition.id.clone(), entry)).into_response())
+    let (maker, admin) = (app.clone(), known.0.admin()?);
+    let owner = RequestOwner::from(&admin);
+    let make = async move {
+        let entry = app::servers::registry::create(&maker, &admin, definition).await?;
+        let etag = [(header::ETAG, entry.etag.clone())];
+        Ok((etag, created(&uri, entry.definition.id.clone(), entry)))
+    };
+    make_once(&app, owner, key, make).await
 }
 
 /// One definition. Sensitive values are `••••`.

@@ -6,11 +6,7 @@ use http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::{
-    ApiState,
-    extract::{body, parse},
-    problem::Problem,
-};
+use super::{ApiState, body::body, extract::parse, problem::Problem};
 use crate::{
     app::{
         App,
@@ -33,18 +29,49 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Keyed<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
-        let headers = request.headers().clone();
+        let unread = UnreadRequest::of(&request);
+        let body = body(request, state).await?;
+        Ok(Self(parse(&body)?, unread.key(&body)?))
+    }
+}
+
+/// The key of a request without a body.
+pub(super) struct Key(pub Option<RequestKey>);
+
+impl FromRequest<ApiState> for Key {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &ApiState) -> Result<Self, Problem> {
+        UnreadRequest::of(&request).key(&[]).map(Self)
+    }
+}
+
+/// What identifies a request besides its body.
+pub(super) struct UnreadRequest {
+    headers: HeaderMap,
+    digest: Sha256,
+}
+
+impl UnreadRequest {
+    pub fn of(request: &Request) -> Self {
         let mut digest = Sha256::new();
-        for part in [request.method().as_str(), request.uri().path()] {
+        let (path, query) = (request.uri().path(), request.uri().query());
+        for part in [request.method().as_str(), path].into_iter().chain(query) {
             digest.update(part);
             digest.update([0]);
         }
-        let body = body(request, state).await?;
-        digest.update(&body);
-        Ok(Self(
-            parse(&body)?,
-            key(&headers, digest.finalize().into())?,
-        ))
+        Self {
+            headers: request.headers().clone(),
+            digest,
+        }
+    }
+
+    /// The key of the request with this body.
+    pub fn key(self, body: &[u8]) -> Result<Option<RequestKey>, Problem> {
+        key(
+            &self.headers,
+            self.digest.chain_update(body).finalize().into(),
+        )
     }
 }
 
@@ -80,10 +107,14 @@ pub(super) async fn find_earlier(
     match repeats::earlier(app, principal, key).await? {
         None => Ok(None),
         Some(EarlierRequest::Same(begun)) => Ok(Some(begun)),
-        Some(EarlierRequest::Different) => {
-            let detail = "another request was sent with this Idempotency-Key; use a new key for each request";
-            let code = "idempotency_key_reused";
-            Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail))
-        }
+        Some(EarlierRequest::Different) => Err(reused()),
     }
+}
+
+/// The key of an earlier request, which asked for something else.
+pub(super) fn reused() -> Problem {
+    let detail =
+        "another request was sent with this Idempotency-Key; use a new key for each request";
+    let code = "idempotency_key_reused";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail)
 }

@@ -205,8 +205,13 @@ impl Accounts {
     }
 
     /// Makes a key for one guest, and says when it ends. `NotFound` when the tenant does not accept guests.
-    pub async fn create_guest(&self, tenant: &str) -> Result<(Secret, OffsetDateTime)> {
+    pub async fn create_guest(&self, tenant: TenantId) -> Result<(Secret, OffsetDateTime)> {
         keys::create_guest(&self.shared.db, &self.shared.clock, tenant).await
+    }
+
+    /// The tenant of this name, if it takes guests.
+    pub async fn tenant_for_guests(&self, name: &str) -> Result<TenantId> {
+        keys::tenant_for_guests(&self.shared.db, name).await
     }
 
     /// Every tenant that is not suspended, as it is now.

@@ -2,25 +2,36 @@
 //! calls, and keeps to one conversation until `/new`. While it waits for a line it goes on `event_stream`: outcomes,
 //! the answers that follow them, and requests that need the person's decision appear by themselves.
 
+mod answer;
 mod chat_loop;
-mod client;
+pub(super) mod client;
+pub(super) mod completion;
 mod event;
 mod event_mux;
 mod event_stream;
+mod local_time;
+mod markdown;
 mod notices;
+mod prompts;
+mod spinner;
+mod style;
 mod terminal;
 
-use std::{collections::BTreeMap, io::IsTerminal as _};
+use std::{collections::BTreeMap, io::IsTerminal as _, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use self::{chat_loop::ChatLoop, client::Client};
+use self::{
+    chat_loop::{ChatLoop, Start},
+    client::Client,
+    style::Style,
+};
 use crate::domain::{config::Config, secret::Secret};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A user of the demo: guest, employee, finance or admin.
+    /// A user of the demo: guest, employee, finance, manager or admin.
     #[arg(long = "as", value_name = "USER", conflicts_with = "token")]
     user: Option<String>,
     /// A bearer token or API key; also read from `CHATELAINE_TOKEN`.
@@ -29,12 +40,21 @@ pub struct Args {
     /// Where the API is; the demo's address unless given.
     #[arg(long, env = "CHATELAINE_URL")]
     url: Option<url::Url>,
-    /// The agent to `chat_loop` to; the first one listed unless given.
+    /// The agent to talk to; the first one listed unless given.
     #[arg(long)]
     agent: Option<String>,
     /// Continue this conversation.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "continues")]
     conversation: Option<String>,
+    /// Go on with the newest conversation.
+    #[arg(short, long = "continue")]
+    continues: bool,
+    /// No colours; also with any value of `NO_COLOR`.
+    #[arg(long, env = "NO_COLOR", value_parser = clap::builder::FalseyValueParser::new())]
+    no_color: bool,
+    /// Where the lines that were typed are kept; `~/.local/state/chatelaine/chat` unless given.
+    #[arg(long, env = "CHATELAINE_CHAT_HISTORY")]
+    history: Option<PathBuf>,
 }
 
 /// What `chatelaine demo` leaves in the data folder for this client.
@@ -61,7 +81,8 @@ impl DemoNotes {
     }
 }
 
-pub async fn run(args: Args, config: &Config) -> anyhow::Result<()> {
+/// Fails when what a script asked was not answered.
+pub async fn run(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let client = connect(&args, config)?;
     let agent = match args
         .agent
@@ -78,11 +99,25 @@ pub async fn run(args: Args, config: &Config) -> anyhow::Result<()> {
             me.name
         ));
     }
-    ChatLoop::begin(client, me, agent, args.conversation, interactive)
-        .await?
-        .run()
-        .await
+    let folder = || std::env::home_dir().map(|home| home.join(HISTORY));
+    let start = Start {
+        agent,
+        conversation: args.conversation,
+        continues: args.continues,
+        interactive,
+        style: Style::detect(args.no_color),
+        history: args.history.or_else(folder),
+    };
+    let is_answered = ChatLoop::begin(client, me, start).await?.run().await?;
+    Ok(if is_answered || interactive {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
+
+/// In the home folder.
+const HISTORY: &str = ".local/state/chatelaine/chat";
 
 fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
     let notes = DemoNotes::read(config);

@@ -3,9 +3,12 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use url::Url;
+
 use crate::{
     domain::config::{Config, Environment},
-    packs,
+    egress::Egress,
+    packs::{self, PackSummary, Problem, Report, ServerSummary, Severity},
 };
 
 #[derive(clap::Args)]
@@ -28,7 +31,9 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<Ex
     } else {
         packs::check
     };
-    let report = check(path, env, config.mcp_servers.as_ref());
+    let mut report = check(path, env, config.mcp_servers.as_ref());
+    let unreachable = unreachable(&report, config)?;
+    report.problems.extend(unreachable);
     if args.json {
         super::print_line(&serde_json::to_string_pretty(&report)?);
     } else {
@@ -42,4 +47,52 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<Ex
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Servers that this installation will neither start nor call, as far as their texts show. Those with variables in
+/// them are judged when they are used.
+fn unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<Problem>> {
+    let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
+    let mut problems = Vec::new();
+    for pack in &report.understood {
+        let servers = pack.servers.iter().filter(|server| {
+            let is_written_out = !server.at.contains("${") && !server.at.is_empty();
+            is_written_out && server.transport != "registry"
+        });
+        problems.extend(servers.filter_map(|server| {
+            let (message, hint) = obstacle(server, &egress, config)?;
+            Some(problem(pack, server, message, hint))
+        }));
+    }
+    Ok(problems)
+}
+
+fn obstacle(
+    server: &ServerSummary,
+    egress: &Egress,
+    config: &Config,
+) -> Option<(String, &'static str)> {
+    let at = server.at.as_str();
+    if server.transport == "stdio" {
+        let is_known = at.starts_with('/') || config.stdio_commands.iter().any(|one| one == at);
+        let message = format!("the command {at:?} will not be started");
+        let hint = "write an absolute path, or name the command in CHATELAINE_STDIO_COMMANDS";
+        return (!is_known).then_some((message, hint));
+    }
+    let refused = egress.check_url(&Url::parse(at).ok()?).err()?;
+    let message = format!("{at} will not be called: {refused}");
+    let hint = "use a public https address, or name the host in CHATELAINE_EGRESS_ALLOW";
+    Some((message, hint))
+}
+
+fn problem(pack: &PackSummary, server: &ServerSummary, message: String, hint: &str) -> Problem {
+    Problem {
+        severity: Severity::Warning,
+        file: pack.id.clone(),
+        at: None,
+        path: format!("server {}", server.id),
+        message,
+        hint: Some(hint.to_owned()),
+        excerpt: None,
+    }
 }

@@ -29,11 +29,15 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()
         super::print_line(&problem.to_string());
     }
     super::print_line(&format!("written: {}", file.display()));
-    for name in &imported.needs {
-        super::print_line(&format!(
-            "it needs {name} beside it: copy it from {}",
-            imported.folder.display()
-        ));
+    let is_moved = folder.canonicalize().ok() != imported.folder.canonicalize().ok();
+    for name in imported.needs.iter().filter(|_| is_moved) {
+        let from = imported.folder.display();
+        super::print_line(&format!("it needs {name} beside it: copy it from {from}"));
+    }
+    if is_moved && imported.names_folder {
+        super::print_line(
+            "a server is given `.`, its pack's folder, which is another one now; write the path that is meant",
+        );
     }
     if !imported.compared {
         super::print_line(

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     io::{self, BufRead as _, IsTerminal as _, Write as _},
     mem,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +13,7 @@ use std::{
 
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rustyline::{
-    Editor, ExternalPrinter as _, Helper, Prompt,
+    CompletionType, Config, Context, Editor, ExternalPrinter as _, Helper, Prompt,
     completion::Completer,
     error::ReadlineError,
     highlight::{CmdKind, Highlighter},
@@ -21,6 +22,8 @@ use rustyline::{
     validate::Validator,
 };
 use tokio::sync::{Notify, mpsc};
+
+use super::chat::completion::Words;
 
 /// Up and down again, which writes the prompt anew.
 const REPAINT: &str = "\u{1b}[A\n";
@@ -46,8 +49,14 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// `prompts`: by number of waiting approvals, all of the same width.
-    pub fn start(interactive: bool, prompts: Vec<String>) -> Self {
+    /// `prompts`: by number of waiting approvals, all of the same width. `history`: the file with the lines of earlier
+    /// starts.
+    pub fn start(
+        interactive: bool,
+        prompts: Vec<String>,
+        words: Words,
+        history: Option<PathBuf>,
+    ) -> Self {
         let (wanted, asks) = std::sync::mpsc::channel();
         let (sender, read) = mpsc::unbounded_channel();
         let prompts = Arc::new(Prompts {
@@ -61,7 +70,7 @@ impl Lines {
             None
         };
         let mut editor = if interactive {
-            Editor::<Mask, FileHistory>::new().ok()
+            editor(history.as_deref(), words)
         } else {
             None
         };
@@ -70,7 +79,16 @@ impl Lines {
         std::thread::spawn(move || {
             while let Ok(secret) = asks.recv() {
                 let line = match &mut editor {
-                    Some(editor) => edit(editor, secret, &shown, &interrupts),
+                    Some(editor) => {
+                        let line = edit(editor, secret, &shown, &interrupts);
+                        if let Some(file) = &history
+                            && !secret
+                        {
+                            // A history that cannot be kept is no reason to stop.
+                            let _ = editor.append_history(file);
+                        }
+                        line
+                    }
                     None => piped(),
                 };
                 let Some(line) = line.transpose() else { return };
@@ -161,7 +179,9 @@ fn write(text: &str) {
 }
 
 /// What prints above a line; none where standard output is no terminal.
-fn printer(editor: &mut Editor<Mask, FileHistory>) -> Option<std::sync::mpsc::Sender<String>> {
+fn printer(
+    editor: &mut Editor<LineHelper, FileHistory>,
+) -> Option<std::sync::mpsc::Sender<String>> {
     let mut printer = editor.create_external_printer().ok()?;
     let (sender, texts) = std::sync::mpsc::channel();
     std::thread::spawn(move || texts.into_iter().try_for_each(|text| printer.print(text)));
@@ -180,12 +200,14 @@ impl Prompt for Prompts {
 }
 
 fn edit(
-    editor: &mut Editor<Mask, FileHistory>,
+    editor: &mut Editor<LineHelper, FileHistory>,
     secret: bool,
     prompts: &Prompts,
     interrupted: &Notify,
 ) -> io::Result<Option<String>> {
-    editor.set_helper(secret.then_some(Mask));
+    if let Some(helper) = editor.helper_mut() {
+        helper.is_secret = secret;
+    }
     loop {
         let line = if secret {
             editor.readline("🔑 ")
@@ -207,27 +229,65 @@ fn edit(
     }
 }
 
-/// Shows nothing of what is typed.
-struct Mask;
-
-impl Helper for Mask {}
-impl Validator for Mask {}
-
-impl Completer for Mask {
-    type Candidate = String;
+/// An editor that completes words and knows the lines of earlier starts.
+fn editor(history: Option<&Path>, words: Words) -> Option<Editor<LineHelper, FileHistory>> {
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .history_ignore_space(true)
+        .build();
+    let mut editor = Editor::with_config(config).ok()?;
+    let is_secret = false;
+    editor.set_helper(Some(LineHelper { words, is_secret }));
+    if let Some(file) = history {
+        if let Some(folder) = file.parent() {
+            let _ = std::fs::create_dir_all(folder);
+        }
+        // There is none at the first start.
+        let _ = editor.load_history(file);
+    }
+    Some(editor)
 }
 
-impl Hinter for Mask {
+/// Completes what is typed; of a secret it shows and completes nothing.
+struct LineHelper {
+    words: Words,
+    is_secret: bool,
+}
+
+impl Helper for LineHelper {}
+impl Validator for LineHelper {}
+
+impl Completer for LineHelper {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        at: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        if self.is_secret {
+            return Ok((at, Vec::new()));
+        }
+        Ok(self.words.complete(&line[..at]))
+    }
+}
+
+impl Hinter for LineHelper {
     type Hint = String;
 }
 
-impl Highlighter for Mask {
+impl Highlighter for LineHelper {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
-        Cow::Owned("•".repeat(line.chars().count()))
+        if self.is_secret {
+            Cow::Owned("•".repeat(line.chars().count()))
+        } else {
+            Cow::Borrowed(line)
+        }
     }
 
     fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
-        true
+        self.is_secret
     }
 }
 

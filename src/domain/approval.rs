@@ -66,6 +66,8 @@ pub struct Approval {
     pub reason: Option<String>,
     /// Who brought it into this state, when a person did.
     pub decided_by: Option<UserId>,
+    /// What to call them, or whoever recorded the outcome.
+    pub by_name: Option<String>,
     pub decided_at: Option<OffsetDateTime>,
     pub created_at: OffsetDateTime,
     /// From this moment on nobody can approve it.

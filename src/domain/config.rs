@@ -138,7 +138,7 @@ settings! {
     sign_in: Vec<SignInProvider> = sign_in("CHATELAINE_SIGN_IN", ""),
         "JSON list of the OpenID Connect providers at which people sign in to the web client: `[{\"name\":…,\"issuer\":…,\"client_id\":…}]`";
     max_body_bytes: usize = number("CHATELAINE_MAX_BODY_BYTES", "1048576"),
-        "largest request body";
+        "largest request body. An attachment may have 10 MiB, and a chat request of a client's protocol 32 MiB, because it holds all images of its chat";
     max_connections: usize = number("CHATELAINE_MAX_CONNECTIONS", "10000"),
         "connections of clients at once, and no more than half of the files that the process may open; for one more, the one that has waited longest for its client is closed";
     trusted_proxies: Vec<IpNet> = networks("CHATELAINE_TRUSTED_PROXIES", ""),

@@ -11,7 +11,7 @@ use super::ids::{ConversationId, RunId, WebhookId};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such thing, or the principal may not know that there is.
-    #[error("{0} not found")]
+    #[error("{0} was not found")]
     NotFound(Thing),
     /// There is no such session, or it is not the principal's. The sentence is the registry document's.
     #[error("Session not found: {0}")]

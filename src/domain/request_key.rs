@@ -25,6 +25,13 @@ pub enum KeySource {
 }
 
 impl RequestKey {
+    /// The key as the client wrote it.
+    pub fn name(&self) -> &str {
+        self.key
+            .split_once(':')
+            .map_or(self.key.as_str(), |(_, name)| name)
+    }
+
     /// Whether an earlier request may be the same one. A first attempt is a request of its own.
     pub fn may_be_repeated(&self) -> bool {
         self.origin != KeySource::Attempt(0)

@@ -134,6 +134,9 @@ fn headers_of(field: &Field) -> Vec<(String, Secret)> {
             );
         } else if text.value.trim().is_empty() {
             field.warn("this header is empty", "set its variable, or remove it");
+        } else if ["Bearer", "Basic"].contains(&text.value.trim()) {
+            let message = "this header has no credential behind its scheme";
+            field.warn(message, "set its variable, or remove the header");
         }
         headers.push((name.to_owned(), secret));
     }

@@ -34,6 +34,8 @@ pub struct Imported {
     pub folder: PathBuf,
     /// Files that it names, from that folder on.
     pub needs: Vec<String>,
+    /// A server is given its pack's folder as an argument.
+    pub names_folder: bool,
     /// What is odd about the original.
     pub report: Report,
     /// Every variable was set, so that both packs could be compared.
@@ -92,10 +94,16 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
     let annotator = CommentAnnotator::new(&root, comments);
     let body = write(&root, &annotator);
     let text = head + &annotator.remaining_comments(&files, &documents.folder) + "\n" + &body;
-    let needs: BTreeSet<String> = servers_of(&root)
+    let servers = servers_of(&root);
+    let needs: BTreeSet<String> = servers
         .iter()
-        .filter_map(|server| Some(server.get("envFile")?.scalar_text()?.to_owned()))
+        .flat_map(|server| files_of(server, &documents.folder))
         .collect();
+    let names_folder = servers.iter().any(|server| {
+        let arguments = server.get("args").map(Node::items).unwrap_or_default();
+        let mut arguments = arguments.iter().filter_map(Node::scalar_text);
+        arguments.any(|text| matches!(text, "." | "./"))
+    });
     let original = folder::read(path, env, None, UnsetPolicy::Refused)
         .packs
         .pop()
@@ -122,9 +130,30 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         text,
         folder: documents.folder,
         needs,
+        names_folder,
         report,
         compared: original.is_some(),
     })
+}
+
+/// What a server finds in the folder of its pack: its file of variables, its program, and arguments that are there. A
+/// pack that is written elsewhere needs them there.
+fn files_of(server: &Node, folder: &Path) -> Vec<String> {
+    let text = |name: &str| server.get(name).and_then(Node::scalar_text);
+    let mut files: Vec<String> = text("envFile").map(str::to_owned).into_iter().collect();
+    if text("transport") != Some("stdio") {
+        return files;
+    }
+    let program = text("command").and_then(|command| command.strip_prefix("${workspaceFolder}/"));
+    let arguments = server.get("args").map(Node::items).unwrap_or_default();
+    let arguments = arguments.iter().filter_map(Node::scalar_text);
+    let named = program.into_iter().chain(arguments);
+    let named = named.map(|name| name.strip_prefix("./").unwrap_or(name));
+    let is_there = |name: &&str| {
+        !name.is_empty() && Path::new(name).is_relative() && folder.join(name).is_file()
+    };
+    files.extend(named.filter(is_there).map(str::to_owned));
+    files
 }
 
 fn read_back(

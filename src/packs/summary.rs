@@ -119,7 +119,11 @@ fn server(node: &Node) -> ServerSummary {
         transport: text("transport").unwrap_or_default(),
         // What follows may be secret.
         at: at.split('?').next().unwrap_or_default().to_owned(),
-        tools: node.get("tools").map(texts),
+        tools: if text("loadTools").as_deref() == Some("false") {
+            Some(Vec::new())
+        } else {
+            node.get("tools").map(texts)
+        },
         access: access(node),
     }
 }
@@ -160,6 +164,7 @@ fn access(node: &Node) -> String {
         None => "admins only",
         Some(rules) if rules.get("roles").is_some() => "by role",
         Some(_) if matches!(default, Some("public" | "all")) => "everyone",
+        Some(_) if default == Some("none") => "admins only",
         Some(_) => "what is public",
     };
     if personal {

@@ -59,6 +59,7 @@ struct Row {
     self_approval: bool,
     reason: Option<String>,
     decided_by: Option<String>,
+    by_name: Option<String>,
     decided_at: Option<OffsetDateTime>,
     created_at: OffsetDateTime,
     expires_at: OffsetDateTime,
@@ -81,7 +82,7 @@ macro_rules! rows {
                 + r#" a.tenant_id, a.id, a.code, a.state, a.agent, a.server, a.tool, a.about as "about: Json<About>",
                       a.fingerprint, a.args_sha256, a.sealed, a.credential, a.principal as "principal: Json<Principal>",
                       a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.withdrawn_cause, a.approvers, a.min_approvals,
-                      a.self_approval, a.reason, a.decided_by, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
+                      a.self_approval, a.reason, a.decided_by, a.by_name, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
                       a.evidence, a.recorded_happened, a.recorded_note, a.recorded_by, a.recorded_at, a.fence "#
                 + $after
             $(, $value)*
@@ -126,6 +127,7 @@ impl TryFrom<Row> for Approval {
             },
             reason: row.reason,
             decided_by: row.decided_by.map(|user| UserId(user.into())),
+            by_name: row.by_name,
             decided_at: row.decided_at,
             created_at: row.created_at,
             expires_at: row.expires_at,

@@ -64,6 +64,20 @@ pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     )
     .execute(tx.conn())
     .await?;
+    sqlx::query!(
+        "update approvals set by_name = null where tenant_id = $1 and (decided_by = $2 or recorded_by = $2)",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "delete from request_answers where tenant_id = $1 and user_id = $2",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
     // What is still to be sent goes with the other messages, after some days.
     sqlx::query!(
         "delete from webhook_deliveries

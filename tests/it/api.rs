@@ -9,7 +9,9 @@ mod history; // messages from the end, search, titles
 mod input; // everything malformed
 mod keeping; // export, feedback, tickets, runs, who may do what
 mod lists; // pages
+mod once; // requests that are sent again
 mod rules; // what is true of every route
+mod walk; // bad input to every route
 
 use std::collections::BTreeSet;
 
@@ -165,7 +167,7 @@ fn no_two_types_share_a_schema_name() {
 const NODE_MODULES: &str = "tests/servers/node_modules";
 
 /// Runs a program of npm in a folder.
-async fn npm(folder: &std::path::Path, program: &str, arguments: &[&str]) -> String {
+pub async fn npm(folder: &std::path::Path, program: &str, arguments: &[&str]) -> String {
     let programs = std::path::Path::new(NODE_MODULES).join(".bin");
     let program = std::fs::canonicalize(programs.join(program))
         .expect("not installed; run tests/servers/install.sh");

@@ -4,6 +4,7 @@ mod asking; // what becomes a request, and what does not
 mod deciding; // who decides, when, and what it does
 mod entry_points; // text commands, OpenAI clients, news
 mod executing; // once, or not at all
+mod flow; // a frontend in TypeScript
 mod machine; // all of it at random, against a model
 mod personal; // with everybody's own credential
 mod standing; // whose it still is

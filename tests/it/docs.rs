@@ -20,7 +20,8 @@ use self::{
 };
 
 /// Variables that are no settings of the service.
-const OTHER_VARIABLES: [&str; 5] = [
+const OTHER_VARIABLES: [&str; 6] = [
+    "CHATELAINE_CHAT_HISTORY",
     "CHATELAINE_TOKEN",
     "CHATELAINE_URL",
     "CHATELAINE_TEST_DATABASE_URL",

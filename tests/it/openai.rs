@@ -1,6 +1,7 @@
 //! The door for unchanged OpenAI clients: their wire, and what it cannot say.
 
 mod clients; // what clients send as they come
+mod librechat; // the requests of LibreChat
 mod node; // the official client for Node, and the AI SDK
 mod python; // the official client
 mod refusals; // what is refused, in OpenAI's shape

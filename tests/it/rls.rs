@@ -14,12 +14,13 @@ use crate::support::db::TestDb;
 
 /// The tables that are no tenant's: the tenants themselves, work of one replica, the key ring and who has it, the operator's trail, and
 /// sqlx's list of migrations.
-const NOT_OF_A_TENANT: [&str; 6] = [
+const NOT_OF_A_TENANT: [&str; 7] = [
     "tenants",
     "jobs",
     "keks",
     "key_holders",
     "operator_audit",
+    "operator_request_answers",
     "_sqlx_migrations",
 ];
 
@@ -106,6 +107,10 @@ const ROWS: &[(&str, &str)] = &[
          values ($1, $1, $1, $1, 'up', $2)",
     ),
     (
+        "request_answers",
+        "insert into request_answers (tenant_id, id, user_id, key, digest) values ($1, $1, $2, 'k', '')",
+    ),
+    (
         "stream_tickets",
         "insert into stream_tickets (tenant_id, id, hash, principal, expires_at)
          values ($1, $1, decode(repeat('00', 32), 'hex'), json_build_object('user', $2), now())",
@@ -185,6 +190,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("key_holders", "*"),
     ("mcp_servers", "tenant_id id version"),
     ("operator_audit", "*"),
+    ("operator_request_answers", "*"),
     (
         "runs",
         "tenant_id id conversation_id user_id kind status lease_until created_at root_run has_scope awaits_callback",
@@ -201,7 +207,14 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 5] = ["tenants", "jobs", "keks", "key_holders", "operator_audit"];
+const SYSTEM_WRITES: [&str; 6] = [
+    "tenants",
+    "jobs",
+    "keks",
+    "key_holders",
+    "operator_audit",
+    "operator_request_answers",
+];
 
 const CONDITION: &str =
     "(tenant_id = (NULLIF(current_setting('app.tenant_id'::text, true), ''::text))::uuid)";

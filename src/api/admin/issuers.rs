@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
-use axum::extract::{OriginalUri, State};
+use axum::{
+    extract::{OriginalUri, State},
+    response::Response,
+};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        extract::{Json, Located, Path, located},
+        extract::{Path, located},
+        once::make_once,
         problem::Problem,
+        request_key::Keyed,
     },
     Admin,
 };
 use crate::{
-    app::App,
+    app::{App, platform::request_answers::RequestOwner},
     domain::{
         account::{Issuer, IssuerKeys},
         ids::IssuerId,
@@ -145,16 +150,20 @@ pub(in crate::api) async fn add(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
     OriginalUri(uri): OriginalUri,
-    Json(new): Json<NewIssuer>,
-) -> Result<Located<IssuerView>, Problem> {
-    let (issuer, is_new) = app.accounts.trust(&admin, new.read(&admin)?).await?;
-    let status = if is_new {
-        StatusCode::CREATED
-    } else {
-        StatusCode::OK
+    Keyed(new, key): Keyed<NewIssuer>,
+) -> Result<Response, Problem> {
+    let (maker, owner) = (app.clone(), RequestOwner::from(&admin));
+    let make = async move {
+        let (issuer, is_new) = maker.accounts.trust(&admin, new.read(&admin)?).await?;
+        let status = if is_new {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
+        let location = format!("{}/{}", uri.path(), issuer.id);
+        Ok(located(status, location, IssuerView::from(issuer)))
     };
-    let location = format!("{}/{}", uri.path(), issuer.id);
-    Ok(located(status, location, issuer.into()))
+    make_once(&app, owner, key, make).await
 }
 
 /// Trust an issuer no longer. Its tokens stop within a minute.

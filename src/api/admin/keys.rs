@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::{OriginalUri, State};
+use axum::{
+    extract::{OriginalUri, State},
+    response::Response,
+};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,13 +14,15 @@ use time::OffsetDateTime;
 use super::{
     super::{
         conversations::split_page,
-        extract::{Json, Located, Path, Query, created},
+        extract::{Path, Query, created},
+        once::make_once,
         problem::Problem,
+        request_key::Keyed,
     },
     Admin, default_limit, page,
 };
 use crate::{
-    app::{App, accounts, runs::sign_outs},
+    app::{App, accounts, platform::request_answers::RequestOwner, runs::sign_outs},
     domain::{
         account::{ApiKey, ChatSettings, FrontendHeaders, FrontendSettings, KeyKind},
         ids::ApiKeyId,
@@ -209,13 +214,17 @@ pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
     OriginalUri(uri): OriginalUri,
-    Json(new): Json<NewKey>,
-) -> Result<Located<MadeKey>, Problem> {
-    let issued = app.accounts.create_key(&admin, new.read()?).await?;
-    // The only response that holds the key; it goes to its owner.
-    let key = issued.secret.expose().to_owned();
-    let view = KeyView::of(issued.key, app.clock.now());
-    Ok(created(&uri, view.id, MadeKey { view, key }))
+    Keyed(new, request_key): Keyed<NewKey>,
+) -> Result<Response, Problem> {
+    let (maker, owner) = (app.clone(), RequestOwner::from(&admin));
+    let make = async move {
+        let issued = maker.accounts.create_key(&admin, new.read()?).await?;
+        // The only response that holds the key; it goes to its owner.
+        let key = issued.secret.expose().to_owned();
+        let view = KeyView::of(issued.key, maker.clock.now());
+        Ok(created(&uri, view.id, MadeKey { view, key }))
+    };
+    make_once(&app, owner, request_key, make).await
 }
 
 /// End a key, on every replica within seconds. One that was revoked before is 409, with when that was.

@@ -3,19 +3,25 @@
 
 use std::sync::Arc;
 
-use axum::extract::{OriginalUri, State};
+use axum::{
+    extract::{OriginalUri, State},
+    response::Response,
+};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        extract::{Json, Located, Path, Query, created, readable},
+        extract::{Json, Path, Query, created, readable},
+        once::make_once,
         problem::Problem,
+        request_key::Keyed,
     },
     Admin, Operator, default_limit, page,
 };
 use crate::app::{
     self, App,
+    platform::request_answers::RequestOwner,
     runs::tenant_admin::{NewTenant, TenantChange, TenantView},
 };
 
@@ -64,10 +70,14 @@ pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Operator(operator): Operator,
     OriginalUri(uri): OriginalUri,
-    Json(new): Json<NewTenant>,
-) -> Result<Located<TenantView>, Problem> {
-    let tenant = app::runs::tenant_admin::create(&app, &operator, new).await?;
-    Ok(created(&uri, tenant.name.clone(), tenant))
+    Keyed(new, key): Keyed<NewTenant>,
+) -> Result<Response, Problem> {
+    let maker = app.clone();
+    let make = async move {
+        let tenant = app::runs::tenant_admin::create(&maker, &operator, new).await?;
+        Ok(created(&uri, tenant.name.clone(), tenant))
+    };
+    make_once(&app, RequestOwner::Operator, key, make).await
 }
 
 /// One tenant, with the limits in force and what was used today.

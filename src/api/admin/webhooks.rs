@@ -2,20 +2,28 @@
 
 use std::sync::Arc;
 
-use axum::extract::{OriginalUri, State};
+use axum::{
+    extract::{OriginalUri, State},
+    response::Response,
+};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
         conversations::split_page,
-        extract::{Json, Located, Path, Query, created},
+        extract::{Path, Query, created},
+        once::make_once,
         problem::Problem,
+        request_key::Keyed,
     },
     Admin, default_limit, page,
 };
 use crate::{
-    app::{self, App, platform::webhooks::PingOutcome},
+    app::{
+        self, App,
+        platform::{request_answers::RequestOwner, webhooks::PingOutcome},
+    },
     domain::{
         ids::{DeliveryId, WebhookId},
         webhook::{Delivery, Webhook},
@@ -50,14 +58,18 @@ pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
     OriginalUri(uri): OriginalUri,
-    Json(new): Json<NewWebhook>,
-) -> Result<Located<MadeWebhook>, Problem> {
-    let (webhook, secret) =
-        app::platform::webhooks::create(&app, &admin, &new.url, &new.events).await?;
-    // The only response that holds the secret; it goes to its owner.
-    let secret = secret.expose().to_owned();
-    let id = webhook.id;
-    Ok(created(&uri, id, MadeWebhook { webhook, secret }))
+    Keyed(new, key): Keyed<NewWebhook>,
+) -> Result<Response, Problem> {
+    let (maker, owner) = (app.clone(), RequestOwner::from(&admin));
+    let make = async move {
+        let (webhook, secret) =
+            app::platform::webhooks::create(&maker, &admin, &new.url, &new.events).await?;
+        // The only response that holds the secret; it goes to its owner.
+        let secret = secret.expose().to_owned();
+        let id = webhook.id;
+        Ok(created(&uri, id, MadeWebhook { webhook, secret }))
+    };
+    make_once(&app, owner, key, make).await
 }
 
 #[derive(Serialize, utoipa::ToSchema)]

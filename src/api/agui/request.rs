@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     api::{
         extract::readable,
-        openai::{check_question, content},
+        openai::{check_question, content, images},
         problem::Problem,
     },
     app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
@@ -139,12 +139,18 @@ impl RunInput {
             agent,
             chat: Some(self.chat()),
             transcript,
-            images: Vec::new(),
+            images: self.images(),
             key: Some(key.unwrap_or_else(|| self.key())),
             place: QuestionPlace::Transcript,
             is_resumable: true,
             response: None,
         })
+    }
+
+    /// The images in the last message that a model can be shown.
+    fn images(&self) -> Vec<(String, Vec<u8>)> {
+        let last = self.messages.last().and_then(AguiMessage::parts);
+        last.map(|parts| images(&parts)).unwrap_or_default()
     }
 
     /// A run is one request, however often it is sent.
@@ -178,6 +184,14 @@ impl RunInput {
 }
 
 impl AguiMessage {
+    /// The content as chat completions have it.
+    fn parts(&self) -> Option<Value> {
+        match &self.content {
+            Some(Value::Array(parts)) => Some(parts.iter().map(part_of).collect()),
+            other => other.clone(),
+        }
+    }
+
     fn read(&self, field: &str) -> Result<Option<(Role, String)>, Problem> {
         let role = match self.role.as_str() {
             "user" => Role::User,
@@ -189,11 +203,7 @@ impl AguiMessage {
                 return Err(Problem::invalid(format!("{field}.role"), reason));
             }
         };
-        let parts = match &self.content {
-            Some(Value::Array(parts)) => Some(parts.iter().map(part_of).collect()),
-            other => other.clone(),
-        };
-        let text = content(&format!("{field}.content"), parts.as_ref())?;
+        let text = content(&format!("{field}.content"), self.parts().as_ref())?;
         // A message that only calls tools has no text.
         let is_empty = role == Role::Assistant && text.trim().is_empty();
         Ok((!is_empty).then_some((role, text)))

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        openai::{check_question, content},
+        openai::{check_question, content, images},
         problem::Problem,
     },
     app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
@@ -58,6 +58,7 @@ impl UiChatRequest {
                 return Err(Problem::invalid("body", reason));
             }
         };
+        let images = messages.last().map(UiMessage::images);
         let messages = messages.iter().enumerate();
         let transcript = messages.map(|(at, message)| message.read(&format!("{field}[{at}]")));
         let transcript = transcript.collect::<Result<Transcript, Problem>>()?;
@@ -66,7 +67,7 @@ impl UiChatRequest {
             agent,
             chat: Some(chat),
             transcript,
-            images: Vec::new(),
+            images: images.unwrap_or_default(),
             key,
             place,
             is_resumable: true,
@@ -76,6 +77,11 @@ impl UiChatRequest {
 }
 
 impl UiMessage {
+    /// The images that a model can be shown.
+    fn images(&self) -> Vec<(String, Vec<u8>)> {
+        images(&self.parts.iter().filter_map(part_of).collect())
+    }
+
     fn read(&self, field: &str) -> Result<(Role, String), Problem> {
         let role = match self.role.as_str() {
             "user" => Role::User,

@@ -65,7 +65,7 @@ fn text(field: &str, part: &Value) -> Result<String, Problem> {
 }
 
 /// The images in a content that come along as data. What is none of them stays a name in the text.
-pub(super) fn images(content: &Value) -> Vec<(String, Vec<u8>)> {
+pub(in crate::api) fn images(content: &Value) -> Vec<(String, Vec<u8>)> {
     let parts = content.as_array().into_iter().flatten();
     let images = parts.filter_map(|part| {
         let image = &part["image_url"];

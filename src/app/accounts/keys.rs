@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use self::checks::{check, check_claims};
-pub(super) use self::guests::create_guest;
+pub(super) use self::guests::{create_guest, tenant_for_guests};
 pub use self::rotation::rotate_key;
 use super::{Accounts, EndedSessions};
 use crate::{

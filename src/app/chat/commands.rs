@@ -256,7 +256,8 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
             .unwrap_or_default();
         let _ = writeln!(text, "{}{state}", server.server);
         for tool in &server.tools {
-            let what = tool.description.lines().next().unwrap_or_default();
+            let words: Vec<_> = tool.description.split_whitespace().collect();
+            let what = words.join(" ");
             let what = if what.is_empty() {
                 String::new()
             } else {

@@ -85,7 +85,9 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         reason: None,
         at: app.clock.now(),
     };
-    let (approval, delivered) = apply_vote(app, &mut tx, id, State::Cancelled, &vote).await?;
+    let name = principal.display_name();
+    let vote = (&vote, name.as_str());
+    let (approval, delivered) = apply_vote(app, &mut tx, id, State::Cancelled, vote).await?;
     let step = AuditedStep::new("approval.cancelled", &principal.user);
     audit(app, &mut tx, &approval, step).await?;
     tx.commit().await?;
@@ -120,9 +122,15 @@ fn refusal(approver: &Approver, approval: &Approval) -> Error {
 fn closed_reason(approval: &Approval) -> String {
     let code = &approval.code;
     if let (State::Pending, Some(by)) = (approval.state, &approval.withdrawn_by) {
+        let by = if by == approval.requester() {
+            approval.principal.display_name()
+        } else {
+            by.to_string()
+        };
         return format!("{code} was taken back by {by}");
     }
-    match (&approval.state, &approval.decided_by, approval.decided_at) {
+    let by = approval.decided_by.as_ref().map(|by| name_of(approval, by));
+    match (&approval.state, by, approval.decided_at) {
         (State::Pending | State::Expired, ..) => {
             format!("{code} expired at {}", time_of(approval.expires_at))
         }
@@ -140,6 +148,15 @@ fn closed_reason(approval: &Approval) -> String {
             )
         }
         (state, ..) => format!("{code} is {}", state.as_str()),
+    }
+}
+
+/// What to call whoever brought a request into its state; the id of those whose name is not kept.
+fn name_of(approval: &Approval, by: &UserId) -> String {
+    match &approval.by_name {
+        Some(name) => name.clone(),
+        None if by == approval.requester() => approval.principal.display_name(),
+        None => by.to_string(),
     }
 }
 

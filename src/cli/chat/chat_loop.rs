@@ -3,20 +3,43 @@
 //! A line from a pipe is not read before everything that is under way has ended, so that a script's answers
 //! come in its order, unless a run waits for an answer. A person may type at any time.
 
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::{
-    client::{Client, Me, is_signed_out},
+    client::{Client, ConversationLine, Me, is_signed_out},
+    completion::Words,
     event::ConversationEvent,
     event_mux::{EventMux, Update},
+    prompts,
+    spinner::Spinner,
+    style::{DIM, Style},
     terminal::Renderer,
 };
 use crate::cli::{lines::Lines, print_line};
 
-const HELP: &str = "\
-/new – begin a new conversation        /history – show this one
-/quit – leave (or Ctrl-D)              Ctrl-C – stop an answer
-What waits for your decision is told by itself; the prompt counts it.
-The agent's own commands:";
+/// Empties the line that the cursor is on.
+const ERASE: &str = "\r\u{1b}[K";
 
+/// How a chat begins.
+pub struct Start {
+    pub agent: String,
+    /// Go on with this conversation.
+    pub conversation: Option<String>,
+    /// Go on with the newest one.
+    pub continues: bool,
+    pub interactive: bool,
+    pub style: Style,
+    /// The file with the lines of earlier starts.
+    pub history: Option<PathBuf>,
+}
+
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one fact about the chat"
+)]
 pub struct ChatLoop {
     client: Client,
     agent: String,
@@ -25,6 +48,13 @@ pub struct ChatLoop {
     lines: Lines,
     event_mux: EventMux,
     renderer: Renderer,
+    style: Style,
+    spinner: Spinner,
+    words: Words,
+    /// The conversations that were listed last.
+    listed: Vec<ConversationLine>,
+    /// Something that was asked was not answered.
+    has_failed: bool,
     /// The next line is a secret.
     secret: bool,
     /// A run waits for the next line.
@@ -32,34 +62,47 @@ pub struct ChatLoop {
 }
 
 impl ChatLoop {
-    pub async fn begin(
-        client: Client,
-        me: Me,
-        agent: String,
-        conversation: Option<String>,
-        interactive: bool,
-    ) -> anyhow::Result<Self> {
-        let conversation = match conversation {
-            Some(id) => id,
-            None => client.open(&agent).await?,
+    pub async fn begin(client: Client, me: Me, start: Start) -> anyhow::Result<Self> {
+        let newest = if start.continues {
+            client.conversations(&start.agent).await?.into_iter().next()
+        } else {
+            None
+        };
+        let conversation = match (start.conversation, newest) {
+            (Some(id), _) => id,
+            (None, Some(newest)) => newest.id,
+            (None, None) => client.open(&start.agent).await?,
         };
         let (event_mux, before) = EventMux::open(&client, me.user).await?;
-        let lines = Lines::start(interactive, prompts());
-        let renderer = Renderer::default();
+        let words = Words::default();
+        let lines = Lines::start(
+            start.interactive,
+            prompts::by_number(),
+            words.clone(),
+            start.history,
+        );
         let mut chat_loop = Self {
             client,
-            agent,
+            agent: start.agent,
             conversation,
-            interactive,
+            interactive: start.interactive,
             lines,
             event_mux,
-            renderer,
+            renderer: Renderer::new(start.style),
+            style: start.style,
+            spinner: Spinner::default(),
+            words,
+            listed: Vec::new(),
+            has_failed: false,
             secret: false,
             answer_expected: false,
         };
         chat_loop.switch_conversation().await?;
         if let Some(before) = before {
             print_line(&before);
+        }
+        if start.interactive {
+            chat_loop.learn_words().await;
         }
         Ok(chat_loop)
     }
@@ -76,39 +119,66 @@ impl ChatLoop {
     }
 
     async fn history(&mut self) -> anyhow::Result<()> {
-        let last = self.client.show_history(&self.conversation).await?;
+        let last = self
+            .client
+            .show_history(&self.conversation, &self.style)
+            .await?;
         self.renderer.mark_shown(last);
         Ok(())
     }
 
-    /// Until the person leaves or is signed out.
-    pub async fn run(mut self) -> anyhow::Result<()> {
+    /// What Tab completes. Without it the chat works, too.
+    async fn learn_words(&self) {
+        let (client, agent) = (&self.client, &self.agent);
+        let (skills, servers, codes) = tokio::join!(
+            client.names(agent, "skills", "id"),
+            client.names(agent, "connections", "server"),
+            client.decidable_approvals(),
+        );
+        self.words.set_skills(skills.unwrap_or_default());
+        self.words.set_servers(servers.unwrap_or_default());
+        let codes = codes.map(|(waiting, _)| waiting).unwrap_or_default();
+        let codes = codes.iter().filter_map(|request| request["code"].as_str());
+        self.words.set_codes(codes.map(str::to_owned).collect());
+    }
+
+    /// Until the person leaves or is signed out; whether everything that was asked was answered.
+    pub async fn run(mut self) -> anyhow::Result<bool> {
         loop {
             let line = match self.line().await {
                 Ok(Some(line)) => line,
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(!self.has_failed),
                 Err(error) if is_signed_out(&error) => {
                     drop(self);
                     print_line(&format!(
                         "The server takes your token no more: {error:#}. Start again with a new one."
                     ));
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(error) => return Err(error),
             };
             let done = match line.trim() {
                 "" => Ok(()),
-                "/quit" | "/exit" => return Ok(()),
+                "/quit" | "/exit" => return Ok(!self.has_failed),
                 "/new" => self.start_conversation().await,
                 "/history" => self.history().await,
+                "/details" => self.details().await,
+                "/conversations" => self.list_conversations().await,
+                text if text.starts_with("/conversations ") => self.choose_conversation(text).await,
                 text => self.send_and_follow(text).await,
             };
+            if self.spinner.hide() {
+                self.lines.print(ERASE.to_owned());
+            }
             match done {
                 // What was typed was not taken; a script must know.
                 Err(error) if is_signed_out(&error) => {
                     return Err(error.context("the server takes your token no more"));
                 }
-                Err(error) => print_line(&format!("! {error:#}")),
+                Err(error) => {
+                    self.has_failed = true;
+                    print_line(&format!("! {error:#}"));
+                }
                 Ok(()) => {}
             }
         }
@@ -119,6 +189,45 @@ impl ChatLoop {
         self.switch_conversation().await
     }
 
+    async fn list_conversations(&mut self) -> anyhow::Result<()> {
+        self.listed = self.client.conversations(&self.agent).await?;
+        for (at, one) in self.listed.iter().enumerate() {
+            let time = self.style.paint(DIM, &one.updated_at);
+            let is_this = if one.id == self.conversation {
+                " ←"
+            } else {
+                ""
+            };
+            print_line(&format!("{:>3}. {time}  {}{is_this}", at + 1, one.title));
+        }
+        print_line("Write /conversations and a number to go on with one.");
+        Ok(())
+    }
+
+    async fn choose_conversation(&mut self, line: &str) -> anyhow::Result<()> {
+        if self.listed.is_empty() {
+            self.listed = self.client.conversations(&self.agent).await?;
+        }
+        let number = line.rsplit(' ').next().and_then(|text| text.parse().ok());
+        let chosen = number.and_then(|number: usize| self.listed.get(number.checked_sub(1)?));
+        let chosen =
+            chosen.context("there is no conversation of that number; /conversations lists them")?;
+        self.conversation.clone_from(&chosen.id);
+        self.switch_conversation().await
+    }
+
+    async fn details(&mut self) -> anyhow::Result<()> {
+        let calls = self.client.newest_calls(&self.conversation).await?;
+        let calls = if calls.is_empty() {
+            "No tool was called."
+        } else {
+            &calls
+        };
+        self.renderer.print_line(calls);
+        self.flush();
+        Ok(())
+    }
+
     /// Waits for a line, and shows what happens meanwhile.
     async fn line(&mut self) -> anyhow::Result<Option<String>> {
         loop {
@@ -126,7 +235,14 @@ impl ChatLoop {
                 self.interactive || self.answer_expected || self.event_mux.active_runs().is_empty();
             tokio::select! {
                 biased;
-                told = self.event_mux.receive() => self.show(told?),
+                told = self.event_mux.receive() => {
+                    let told = told?;
+                    let has_new_codes = self.interactive && matches!(told, Update::Badge(_));
+                    self.show(told);
+                    if has_new_codes {
+                        self.learn_words().await;
+                    }
+                }
                 () = self.lines.interrupted() => self.stop().await,
                 interrupted = tokio::signal::ctrl_c(), if !self.interactive => {
                     interrupted?;
@@ -145,28 +261,52 @@ impl ChatLoop {
 
     /// Stops an answer that began by itself.
     async fn stop(&mut self) {
-        for run in self.event_mux.active_runs() {
-            if let Err(error) = self.client.cancel(run).await {
+        let runs: Vec<_> = self.event_mux.active_runs().iter().cloned().collect();
+        if runs.is_empty() && self.interactive {
+            self.renderer
+                .print_line("Nothing is under way. Ctrl-D leaves.");
+        }
+        for run in runs {
+            if let Err(error) = self.cancel(&run).await {
                 self.renderer.print_line(&format!("! {error:#}"));
             }
         }
         self.flush();
     }
 
+    async fn cancel(&mut self, run: &str) -> anyhow::Result<()> {
+        let call = self.renderer.current_call().map(str::to_owned);
+        self.client.cancel(run).await?;
+        let what = call.map_or_else(
+            || "the answer; what was written stays".to_owned(),
+            |call| format!("the answer, while {call} was under way; it may have been done"),
+        );
+        self.renderer
+            .stop_answer(run, &format!("■ Stopped: {what}."));
+        self.flush();
+        Ok(())
+    }
+
     /// Sends one message and shows the events until its run has ended. Ctrl-C asks the run to stop.
     async fn send_and_follow(&mut self, text: &str) -> anyhow::Result<()> {
         if text == "/help" {
-            print_line(HELP);
+            print_line(prompts::HELP);
         }
+        self.spinner.restart();
+        let mut interrupts = signal(SignalKind::interrupt())?;
         let run = self.client.post(&self.conversation, text).await?;
         let mut over = false;
         // The next prompt must not stand in an answer, whosever it is.
         while !over || self.renderer.is_streaming() {
             let told = tokio::select! {
+                biased;
                 told = self.event_mux.receive() => told,
-                interrupted = tokio::signal::ctrl_c() => {
-                    interrupted?;
-                    self.client.cancel(&run).await?;
+                _ = interrupts.recv() => {
+                    self.cancel(&run).await?;
+                    continue;
+                }
+                () = Spinner::tick(), if self.spins() => {
+                    self.spin();
                     continue;
                 }
             };
@@ -180,8 +320,12 @@ impl ChatLoop {
                 }
                 Ok(told) => {
                     match &told {
-                        Update::ConversationEvent(ConversationEvent::Ended { run: ended }) => {
+                        Update::ConversationEvent(ConversationEvent::Ended {
+                            run: ended,
+                            status,
+                        }) => {
                             over |= *ended == run;
+                            self.has_failed |= *ended == run && status != "succeeded";
                         }
                         Update::ConversationEvent(ConversationEvent::Message {
                             run: of,
@@ -201,6 +345,18 @@ impl ChatLoop {
             }
         }
         Ok(())
+    }
+
+    /// Whether something is waited for on an empty line.
+    fn spins(&self) -> bool {
+        self.interactive && self.style.is_terminal() && !self.renderer.is_streaming()
+    }
+
+    fn spin(&mut self) {
+        let frame = self.spinner.frame(self.renderer.current_call());
+        let line: String = frame.chars().take(self.style.columns()).collect();
+        let line = format!("\r{}\u{1b}[K", self.style.paint(DIM, &line));
+        self.lines.print(line);
     }
 
     fn show(&mut self, told: Update) {
@@ -226,17 +382,8 @@ impl ChatLoop {
             self.renderer.take()
         };
         if !text.is_empty() {
-            self.lines.print(text);
+            let erased = if self.spinner.hide() { ERASE } else { "" };
+            self.lines.print(format!("{erased}{text}"));
         }
     }
-}
-
-/// The prompts by number of waiting approvals. All have the same width, because the line being typed follows
-/// them.
-fn prompts() -> Vec<String> {
-    let counted = (1..=9).map(|waiting| format!("({waiting}) › "));
-    std::iter::once("you › ".to_owned())
-        .chain(counted)
-        .chain(std::iter::once("(9+)› ".to_owned()))
-        .collect()
 }

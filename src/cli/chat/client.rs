@@ -5,11 +5,19 @@ use reqwest::{Method, RequestBuilder, StatusCode, header};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{event::readable_text, event_stream::Stream};
+use super::{
+    answer::{answer_text, clean},
+    event::{call_details, readable_text},
+    event_stream::Stream,
+    local_time,
+    style::{BOLD, DIM, Style},
+};
 use crate::{domain::secret::Secret, egress::Egress};
 
 /// Messages or requests fetched at once.
 const PAGE: usize = 100;
+/// Conversations in a list.
+const LISTED: usize = 20;
 
 pub struct Client {
     http: reqwest::Client,
@@ -60,6 +68,33 @@ pub struct Me {
     pub name: String,
 }
 
+/// A conversation in a list.
+pub struct ConversationLine {
+    pub id: String,
+    pub title: String,
+    /// By the clock of this machine.
+    pub updated_at: String,
+}
+
+/// A message of the history; at a terminal with the time of what the user said.
+fn history_text(message: &Value, style: &Style) -> Option<String> {
+    let text = readable_text(message);
+    if text.is_empty() {
+        return None;
+    }
+    Some(match message["role"].as_str().unwrap_or_default() {
+        "tool" => return None,
+        "user" if style.is_terminal() => {
+            let time = local_time::of(message["created_at"].as_str().unwrap_or_default());
+            let time = style.paint(DIM, &format!("({time})"));
+            format!("{time} {}", style.paint(BOLD, &clean(&format!("› {text}"))))
+        }
+        "user" => format!("› {}", clean(&text)),
+        "assistant" => answer_text(&text, style),
+        _ => style.wrap(&format!("‹ {}", local_time::in_text(&clean(&text)))),
+    })
+}
+
 impl Client {
     pub fn new(url: Url, token: Secret) -> anyhow::Result<Self> {
         // The address is the person's own choice, as an operator's endpoint is.
@@ -93,6 +128,13 @@ impl Client {
         Err(request_refused(status, &body).into())
     }
 
+    /// What stands at a path.
+    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Value> {
+        let mut url = self.url.join(path)?;
+        url.query_pairs_mut().extend_pairs(query);
+        self.ask(self.request(Method::GET, url.as_str())?).await
+    }
+
     pub async fn who(&self) -> anyhow::Result<Me> {
         let me = self.ask(self.request(Method::GET, "/v1/me")?).await?;
         let user = me["user"].as_str().unwrap_or("somebody").to_owned();
@@ -123,8 +165,47 @@ impl Client {
             .to_owned())
     }
 
+    /// The conversations with an agent, the newest first.
+    pub async fn conversations(&self, agent: &str) -> anyhow::Result<Vec<ConversationLine>> {
+        let path = format!("/v1/conversations?agent={agent}&limit={LISTED}");
+        let page = self.ask(self.request(Method::GET, &path)?).await?;
+        let text = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
+        let items = page["items"].as_array().into_iter().flatten();
+        let lines = items.map(|item| ConversationLine {
+            id: text(item, "id"),
+            title: text(item, "title"),
+            updated_at: local_time::of(&text(item, "updated_at")),
+        });
+        Ok(lines.collect())
+    }
+
+    /// One field of every item that an agent has of something: `skills`, `connections`.
+    pub async fn names(&self, agent: &str, of: &str, field: &str) -> anyhow::Result<Vec<String>> {
+        let path = format!("/v1/agents/{agent}/{of}");
+        let page = self.ask(self.request(Method::GET, &path)?).await?;
+        let items = page["items"].as_array().into_iter().flatten();
+        let names = items.filter_map(|item| item[field].as_str());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// The calls of the newest answer that made some, with arguments and results.
+    pub async fn newest_calls(&self, conversation: &str) -> anyhow::Result<String> {
+        let path = format!("/v1/conversations/{conversation}/messages?limit={PAGE}");
+        let page = self.ask(self.request(Method::GET, &path)?).await?;
+        let messages = page["items"].as_array().map(Vec::as_slice);
+        let messages = messages.unwrap_or_default();
+        let has_calls = |message: &&Value| !call_details(message).is_empty();
+        let Some(newest) = messages.iter().find(has_calls) else {
+            return Ok(String::new());
+        };
+        let of_run = messages.iter().rev();
+        let of_run = of_run.filter(|message| message["run_id"] == newest["run_id"]);
+        let texts = of_run.map(call_details).filter(|text| !text.is_empty());
+        Ok(texts.collect::<Vec<_>>().join("\n"))
+    }
+
     /// Prints what was said in a conversation so far; the number of its last message.
-    pub async fn show_history(&self, conversation: &str) -> anyhow::Result<i64> {
+    pub async fn show_history(&self, conversation: &str, style: &Style) -> anyhow::Result<i64> {
         let mut after = 0;
         loop {
             let path =
@@ -135,13 +216,8 @@ impl Client {
                 .map(Vec::as_slice)
                 .unwrap_or_default();
             for message in items {
-                let text = readable_text(message);
-                let who = message["role"].as_str().unwrap_or_default();
-                if who != "tool" && !text.is_empty() {
-                    crate::cli::print_line(&format!(
-                        "{} {text}",
-                        if who == "user" { "›" } else { "‹" }
-                    ));
+                if let Some(text) = history_text(message, style) {
+                    crate::cli::print_line(&text);
                 }
             }
             after = items

@@ -10,6 +10,7 @@ pub enum ConversationEvent {
     },
     Reset,
     ToolStarted {
+        call: String,
         server: String,
         tool: String,
     },
@@ -17,6 +18,7 @@ pub enum ConversationEvent {
         text: String,
     },
     ToolFinished {
+        call: String,
         status: String,
     },
     /// A whole message.
@@ -37,6 +39,7 @@ pub enum ConversationEvent {
     },
     Ended {
         run: String,
+        status: String,
     },
     Other,
 }
@@ -52,6 +55,7 @@ impl ConversationEvent {
             },
             "reset" => Self::Reset,
             "tool_started" => Self::ToolStarted {
+                call: field("call_id"),
                 server: field("server"),
                 tool: field("tool"),
             },
@@ -59,6 +63,7 @@ impl ConversationEvent {
                 text: field("message"),
             },
             "tool_finished" => Self::ToolFinished {
+                call: field("call_id"),
                 status: field("status"),
             },
             "message" => Self::Message {
@@ -76,10 +81,32 @@ impl ConversationEvent {
             "run" if matches!(data["status"].as_str(), Some("queued" | "running")) => {
                 Self::Begun { run }
             }
-            "run" => Self::Ended { run },
+            "run" => Self::Ended {
+                run,
+                status: field("status"),
+            },
             _ => Self::Other,
         }
     }
+}
+
+/// The calls in a message and what came of them, in full.
+pub fn call_details(message: &Value) -> String {
+    let mut lines = Vec::new();
+    for part in parts(message) {
+        let text = |name: &str| part[name].as_str().unwrap_or_default();
+        match part["type"].as_str() {
+            Some("tool_call") => lines.push(format!(
+                "⚙ {} {} {}",
+                text("server"),
+                text("tool"),
+                part["arguments"]
+            )),
+            Some("tool_result") => lines.push(format!("  {}: {}", text("status"), text("text"))),
+            _ => {}
+        }
+    }
+    lines.join("\n")
 }
 
 fn parts(message: &Value) -> &[Value] {

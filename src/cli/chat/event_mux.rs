@@ -116,7 +116,7 @@ impl EventMux {
             {
                 self.active_runs.insert(run.clone());
             }
-            ConversationEvent::Ended { run } => {
+            ConversationEvent::Ended { run, .. } => {
                 self.active_runs.remove(run);
                 self.ended.insert(run.clone());
             }

@@ -1,23 +1,48 @@
 //! Renders events as text in a readable order. Other text never cuts a streamed answer, and a message that
 //! was streamed is not printed again.
+//!
+//! At a terminal an answer is Markdown, rendered anew with each piece of it: what is on the screen already stays, and
+//! only lines that have changed are written again. Calls of tools are folded to a line each.
 
-use super::event::ConversationEvent;
+use super::{
+    answer::{Answer, answer_text, clean, push},
+    event::ConversationEvent,
+    local_time,
+    style::{DIM, GREEN, RED, Style},
+};
 
-#[derive(Default)]
 pub struct Renderer {
+    style: Style,
     /// What is to be written.
     out: String,
-    /// The run whose answer is on the last line.
-    streaming: Option<String>,
-    /// Text that waits for the end of that line.
+    /// The answer that is on the last lines.
+    streaming: Option<Answer>,
+    /// Text that waits for the end of that answer.
     later: String,
+    /// Calls that are on their way: their ids and names.
+    calls: Vec<(String, String)>,
     /// Deltas were missed, so the next message is printed in full.
     gap: bool,
     /// The number of the last message that was shown.
     seen: i64,
+    /// The run that the person has stopped.
+    stopped: Option<String>,
 }
 
 impl Renderer {
+    pub fn new(style: Style) -> Self {
+        Self {
+            style,
+            out: String::new(),
+            streaming: None,
+            later: String::new(),
+            calls: Vec::new(),
+            gap: false,
+            seen: 0,
+            stopped: None,
+        }
+    }
+
     /// Messages up to this one were shown as history.
     pub fn mark_shown(&mut self, seq: i64) {
         self.seen = self.seen.max(seq);
@@ -25,31 +50,29 @@ impl Renderer {
 
     /// Another conversation; its messages are counted from one.
     pub fn switch_conversation(&mut self) {
-        self.end_line();
+        self.end_answer();
+        self.calls.clear();
         (self.seen, self.gap) = (0, false);
     }
 
     pub fn show(&mut self, event: &ConversationEvent) {
         match event {
             ConversationEvent::Delta { .. } if self.gap => {}
-            ConversationEvent::Delta { run, text } => {
-                if self.streaming.as_ref() != Some(run) {
-                    self.end_line();
-                    self.streaming = Some(run.clone());
-                    self.out.push_str("‹ ");
-                }
-                push(&mut self.out, text);
-            }
+            ConversationEvent::Delta { run, .. } if self.was_stopped(run) => {}
+            ConversationEvent::Message { role, run, .. }
+                if role == "assistant" && self.was_stopped(run) => {}
+            ConversationEvent::Delta { run, text } => self.stream(run, text),
             ConversationEvent::Reset => self.interrupt("  (interrupted; starting again)"),
-            ConversationEvent::ToolStarted { server, tool } => {
-                self.print_line(&format!("  ⚙ {server} {tool}"));
+            ConversationEvent::ToolStarted { call, server, tool } => {
+                self.calls.push((call.clone(), format!("{server} {tool}")));
+                if !self.style.is_terminal() {
+                    self.print_line(&format!("  ⚙ {server} {tool}"));
+                }
             }
             ConversationEvent::ToolProgress { text } if !text.is_empty() => {
                 self.print_line(&format!("  … {text}"));
             }
-            ConversationEvent::ToolFinished { status } if status != "succeeded" => {
-                self.print_line(&format!("  ⚙ {status}"));
-            }
+            ConversationEvent::ToolFinished { call, status } => self.finish_call(call, status),
             ConversationEvent::Message {
                 seq,
                 role,
@@ -60,35 +83,88 @@ impl Renderer {
                 self.seen = *seq;
                 self.message(role, run, text);
             }
-            ConversationEvent::Ended { run } if self.streaming.as_ref() == Some(run) => {
-                self.end_line();
-            }
+            ConversationEvent::Ended { run, .. } if self.is_streaming_of(run) => self.end_answer(),
             _ => {}
         }
+    }
+
+    fn stream(&mut self, run: &str, text: &str) {
+        if !self.is_streaming_of(run) {
+            self.end_answer();
+            self.streaming = Some(Answer::new(run));
+        }
+        if let Some(answer) = &mut self.streaming {
+            push(&mut answer.text, text);
+        }
+    }
+
+    fn was_stopped(&self, run: &str) -> bool {
+        self.stopped.as_deref() == Some(run)
+    }
+
+    fn is_streaming_of(&self, run: &str) -> bool {
+        let answer = self.streaming.as_ref();
+        answer.is_some_and(|answer| answer.run == run)
+    }
+
+    fn finish_call(&mut self, call: &str, status: &str) {
+        let at = self.calls.iter().position(|(id, _)| id == call);
+        let name = at.map(|at| self.calls.remove(at).1).unwrap_or_default();
+        let succeeded = status == "succeeded";
+        if !self.style.is_terminal() {
+            if !succeeded {
+                self.print_line(&format!("  ⚙ {status}"));
+            }
+            return;
+        }
+        let (colour, mark, end) = if succeeded {
+            (GREEN, "✓", String::new())
+        } else {
+            (RED, "✗", format!(": {}", status.replace('_', " ")))
+        };
+        let name = self.style.paint(DIM, &clean(&format!("{name}{end}")));
+        let line = format!("  {} {name}\n", self.style.paint(colour, mark));
+        self.place().push_str(&line);
     }
 
     fn message(&mut self, role: &str, run: &str, text: &str) {
         if role == "assistant" {
             self.gap = false;
             // What was streamed already is not said twice.
-            if self.streaming.as_deref() == Some(run) {
-                return self.end_line();
+            if self.is_streaming_of(run) {
+                return self.end_answer();
             }
         }
-        if !matches!(role, "tool" | "user") && !text.is_empty() {
-            self.print_line(&format!("‹ {text}"));
+        if matches!(role, "tool" | "user") || text.is_empty() {
+            return;
+        }
+        let text = match role {
+            "assistant" => answer_text(text, &self.style),
+            _ => format!("‹ {}", local_time::in_text(text)),
+        };
+        if role == "assistant" && self.style.is_terminal() {
+            let place = self.place();
+            place.push_str(&text);
+            place.push('\n');
+        } else {
+            self.print_line(&text);
         }
     }
 
-    /// Says something on lines of its own, after the line that is being streamed.
+    /// Says something on lines of its own, after the answer that is being streamed.
     pub fn print_line(&mut self, text: &str) {
-        let to = if self.streaming.is_some() {
+        let text = self.style.wrap(&clean(text));
+        let place = self.place();
+        place.push_str(&text);
+        place.push('\n');
+    }
+
+    fn place(&mut self) -> &mut String {
+        if self.streaming.is_some() {
             &mut self.later
         } else {
             &mut self.out
-        };
-        push(to, text);
-        to.push('\n');
+        }
     }
 
     /// Notes that deltas were missed.
@@ -100,7 +176,7 @@ impl Renderer {
     }
 
     fn interrupt(&mut self, why: &str) {
-        self.end_line();
+        self.end_answer();
         self.print_line(why);
     }
 
@@ -109,8 +185,23 @@ impl Renderer {
         self.streaming.is_some()
     }
 
-    fn end_line(&mut self) {
-        if self.streaming.take().is_some() {
+    /// What is being waited for: a tool, or nothing that has a name.
+    pub fn current_call(&self) -> Option<&str> {
+        self.calls.last().map(|(_, name)| name.as_str())
+    }
+
+    /// Ends the answer, whatever still comes of it, with a line.
+    pub fn stop_answer(&mut self, run: &str, why: &str) {
+        self.end_answer();
+        self.print_line(why);
+        self.stopped = Some(run.to_owned());
+        self.calls.clear();
+    }
+
+    fn end_answer(&mut self) {
+        if let Some(mut answer) = self.streaming.take() {
+            let whole = answer_text(&answer.text, &self.style);
+            answer.write(&whole, &mut self.out);
             self.out.push('\n');
             self.out.push_str(&std::mem::take(&mut self.later));
         }
@@ -118,23 +209,25 @@ impl Renderer {
 
     /// What is to be written now.
     pub fn take(&mut self) -> String {
+        if let Some(answer) = &mut self.streaming {
+            let text = answer_text(&answer.text, &self.style);
+            answer.write(&text, &mut self.out);
+        }
         std::mem::take(&mut self.out)
     }
 
-    /// The same, without a line that is not whole yet.
+    /// The same, without a line that is not whole yet: a prompt stands below.
     pub fn take_lines(&mut self) -> String {
-        let whole = self.out.rfind('\n').map_or(0, |end| end + 1);
-        let rest = self.out.split_off(whole);
-        std::mem::replace(&mut self.out, rest)
+        if let Some(answer) = &mut self.streaming {
+            let whole = answer.text.rfind('\n').unwrap_or_default();
+            let text = answer_text(&answer.text[..whole], &self.style) + "\n";
+            if whole > 0 && text.starts_with(&answer.shown) {
+                answer.write(&text, &mut self.out);
+            }
+            answer.is_last = false;
+        }
+        std::mem::take(&mut self.out)
     }
-}
-
-/// Appends a text without control characters, because names and texts come from other users and servers.
-fn push(to: &mut String, text: &str) {
-    to.extend(
-        text.chars()
-            .filter(|c| !c.is_control() || matches!(c, '\n' | '\t')),
-    );
 }
 
 #[cfg(test)]
@@ -167,9 +260,39 @@ mod tests {
         renderer.take()
     }
 
+    fn at_a_terminal() -> Renderer {
+        Renderer::new(Style::of_width(40))
+    }
+
+    #[test]
+    fn at_a_terminal_only_what_changed_is_written_again() {
+        let mut renderer = at_a_terminal();
+        let first = shown(&mut renderer, &[delta("One.\n\nA **bo")]);
+        assert!(first.ends_with("One.\n\nA **bo"), "{first:?}");
+        assert_eq!(shown(&mut renderer, &[delta("l")]), "l");
+        let bold = shown(&mut renderer, &[delta("d** word")]);
+        assert_eq!(bold, "\r\u{1b}[JA \u{1b}[0;1mbold\u{1b}[0m word");
+    }
+
+    #[test]
+    fn at_a_terminal_a_call_is_one_line_when_it_is_over() {
+        let mut renderer = at_a_terminal();
+        let (call, server, tool) = ("c".to_owned(), "bank".to_owned(), "pay".to_owned());
+        let started = ConversationEvent::ToolStarted { call, server, tool };
+        assert_eq!(shown(&mut renderer, &[started]), "");
+        assert_eq!(renderer.current_call(), Some("bank pay"));
+        let (call, status) = ("c".to_owned(), "failed".to_owned());
+        let line = shown(
+            &mut renderer,
+            &[ConversationEvent::ToolFinished { call, status }],
+        );
+        assert!(line.contains("bank pay: failed"), "{line:?}");
+        assert_eq!(renderer.current_call(), None);
+    }
+
     #[test]
     fn a_streamed_answer_is_not_repeated_and_not_cut() {
-        let mut renderer = Renderer::default();
+        let mut renderer = Renderer::new(Style::detect(true));
         let other = message(1, "system", "b", "Meanwhile.");
         assert_eq!(
             shown(&mut renderer, &[delta("So "), other, delta("it ended.")]),
@@ -186,7 +309,7 @@ mod tests {
 
     #[test]
     fn above_a_prompt_only_whole_lines_are_written() {
-        let mut renderer = Renderer::default();
+        let mut renderer = Renderer::new(Style::detect(true));
         renderer.show(&delta("one\ntwo"));
         assert_eq!(
             (renderer.take_lines(), renderer.take_lines()),
@@ -198,7 +321,7 @@ mod tests {
 
     #[test]
     fn after_a_gap_the_whole_message_is_said() {
-        let mut renderer = Renderer::default();
+        let mut renderer = Renderer::new(Style::detect(true));
         assert_eq!(shown(&mut renderer, &[delta("So ")]), "‹ So ");
         renderer.missed();
         let rest = [
@@ -213,7 +336,7 @@ mod tests {
 
     #[test]
     fn history_is_not_said_again_and_nothing_steers_the_terminal() {
-        let mut renderer = Renderer::default();
+        let mut renderer = Renderer::new(Style::detect(true));
         renderer.mark_shown(1);
         let messages = [
             message(1, "system", "", "Old."),

@@ -32,7 +32,8 @@ pub async fn create_people(
                 .await?;
         tokens.insert(user.to_owned(), token.expose().to_owned());
     }
-    let (guest, _) = service.app.accounts.create_guest(TENANT).await?;
+    let tenant = service.app.accounts.tenant_for_guests(TENANT).await?;
+    let (guest, _) = service.app.accounts.create_guest(tenant).await?;
     tokens.insert("guest".to_owned(), guest.expose().to_owned());
     let agent = service
         .app

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use anyhow::bail;
 
 use crate::{
-    cli::{lines::Lines, print_line},
+    cli::{chat::completion::Words, lines::Lines, print_line},
     domain::{
         pack::Pack,
         personal::{self, Values},
@@ -17,7 +17,7 @@ use crate::{
 /// The values of every field, each checked. On a terminal a wrong one is asked for again.
 pub(super) async fn ask(pack: &Pack, spec: &ServerSpec) -> anyhow::Result<Values> {
     let interactive = io::stdin().is_terminal();
-    let mut lines = Lines::start(interactive, vec!["› ".to_owned()]);
+    let mut lines = Lines::start(interactive, vec!["› ".to_owned()], Words::default(), None);
     let mut values = Values::default();
     for field in &spec.user_config {
         loop {

@@ -19,6 +19,7 @@ use crate::domain::{
 pub struct Approver {
     pub(super) tenant: TenantId,
     pub(super) user: UserId,
+    name: String,
     roles: BTreeMap<AgentId, BTreeSet<String>>,
 }
 
@@ -48,6 +49,7 @@ impl Principal {
         Ok(Approver {
             tenant: self.tenant,
             user: self.user.clone(),
+            name: self.display_name(),
             roles,
         })
     }
@@ -60,6 +62,11 @@ impl Approver {
 
     pub fn user(&self) -> &UserId {
         &self.user
+    }
+
+    /// What to call them.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Whether one of their roles is among those that decide about this request.

@@ -49,8 +49,8 @@ pub struct Transition<'a> {
     pub to: State,
     pub when: TransitionGuard,
     pub reason: Option<&'a str>,
-    /// The person who does it.
-    pub by: Option<&'a UserId>,
+    /// The person who does it, and what to call them.
+    pub by: Option<(&'a UserId, &'a str)>,
     /// An approved call must be begun within this time.
     pub window: Duration,
 }
@@ -79,6 +79,7 @@ pub async fn change(
     let row = rows!(
         "update approvals a
          set state = $3, reason = coalesce($4, reason), decided_by = coalesce($5, decided_by),
+             by_name = coalesce($10, by_name),
              decided_at = case when $3 in ('approved', 'rejected', 'cancelled') then clock.at else decided_at end,
              lapses_at = case when $3 = 'approved' then clock.at + make_interval(secs => $8) else lapses_at end,
              lease_until = case when $3 = 'executing' then lease_until end,
@@ -101,11 +102,12 @@ pub async fn change(
         from.as_str(),
         to.as_str(),
         *reason,
-        by.map(UserId::as_str),
+        by.map(|(user, _)| user.as_str()),
         when,
         fence,
         window.as_secs_f64(),
         tx.tenant()?.0,
+        by.map(|(_, name)| name),
     )
     .fetch_optional(tx.conn())
     .await?;

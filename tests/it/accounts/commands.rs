@@ -169,7 +169,7 @@ async fn a_development_token_of_one_tenant_opens_no_other() {
     )
     .await
     .unwrap_err();
-    assert_eq!(error.to_string(), "tenant \"nobody\" not found");
+    assert_eq!(error.to_string(), "tenant \"nobody\" was not found");
 }
 
 #[tokio::test]
@@ -227,7 +227,7 @@ async fn tenants_are_added_listed_and_removed() {
         .unwrap();
     assert_eq!(
         refused(&fixture, &["tenant", "remove", "hotel", "--yes"]).await,
-        "tenant \"hotel\" not found"
+        "tenant \"hotel\" was not found"
     );
 }
 

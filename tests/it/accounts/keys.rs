@@ -5,12 +5,13 @@ use chatelaine::{
     app::accounts::{self, NewKey},
     domain::{
         account::{FrontendHeaders, KeyKind},
-        error::Error,
+        error::{Error, Result},
         principal::{Scope, Scopes},
+        secret::Secret,
     },
 };
 use serde_json::{Map, json};
-use time::Duration;
+use time::{Duration, OffsetDateTime};
 
 use super::{
     fixture::{TenantFixture, admit, assert_unauthenticated, bearer},
@@ -353,8 +354,8 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
     let hotel = accounts::add_tenant(fixture.db(), clock, "hotel", None, true)
         .await
         .unwrap();
-    let (key, expiry) = fixture.accounts.create_guest("hotel").await.unwrap();
-    let (other, _) = fixture.accounts.create_guest("hotel").await.unwrap();
+    let (key, expiry) = create_guest(&fixture, "hotel").await.unwrap();
+    let (other, _) = create_guest(&fixture, "hotel").await.unwrap();
     assert_eq!(expiry, clock.now() + Duration::hours(24));
     let sent = with(key.expose(), [("X-OpenWebUI-User-Id", "eve")]);
     let caller = fixture
@@ -372,7 +373,7 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
     clock.advance(Duration::hours(24));
     let sentence = format!("the API key {} has expired", prefix(key.expose()));
     assert_unauthenticated(&fixture.accounts, key.expose(), &sentence).await;
-    fixture.accounts.create_guest("hotel").await.unwrap();
+    create_guest(&fixture, "hotel").await.unwrap();
     let left: i64 = sqlx::query_scalar("select count(*) from api_keys")
         .fetch_one(&mut fixture.database.as_owner().await)
         .await
@@ -390,10 +391,10 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
 async fn a_tenant_without_guests_and_no_tenant_look_alike() {
     let fixture = TenantFixture::new().await;
     for name in ["acme", "nobody"] {
-        let error = fixture.accounts.create_guest(name).await.unwrap_err();
+        let error = create_guest(&fixture, name).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("tenant {name:?} that takes guests not found")
+            format!("tenant {name:?} that takes guests was not found")
         );
     }
 }
@@ -452,4 +453,9 @@ async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
     );
     let error = replica.tenant(fixture.tenant.id).await.unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
+}
+
+async fn create_guest(fixture: &TenantFixture, tenant: &str) -> Result<(Secret, OffsetDateTime)> {
+    let tenant = fixture.accounts.tenant_for_guests(tenant).await?;
+    fixture.accounts.create_guest(tenant).await
 }

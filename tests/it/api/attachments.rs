@@ -1,11 +1,12 @@
 //! Images and text files: how they are kept, who may read them, and what the model sees of them.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
     client::{Answer, Client},
-    model::{call, error, last_user, results, text, tool_names},
+    model::{Request, call, error, last_user, results, text, tool_names},
     world::World,
 };
 
@@ -244,4 +245,51 @@ async fn an_image_in_a_chat_completion_reaches_the_model() {
         second.header("x-conversation-id")
     );
     assert!(world.model.last_request().to_string().contains(PNG_DATA));
+}
+
+#[tokio::test]
+async fn a_large_image_reaches_the_model_over_every_protocol() {
+    let world = World::start().await;
+    world.model.on(|_| Some(text("A cat.")));
+    let ann = world.user("ann", &[]).await;
+    // Larger than other requests may be.
+    let mut image = PNG.to_vec();
+    image.resize(world.config.max_body_bytes + 1000, 0);
+    let data = STANDARD.encode(image);
+    let url = format!("data:image/png;base64,{data}");
+    let said = json!({ "type": "text", "text": "What is it?" });
+    let requests = [
+        (
+            "/v1/chat/completions",
+            json!({ "model": "office", "messages": [{ "role": "user", "content":
+                [said, { "type": "image_url", "image_url": { "url": url } }] }] }),
+        ),
+        (
+            "/v1/responses",
+            json!({ "model": "office", "input": [{ "role": "user", "content":
+                [{ "type": "input_text", "text": "What is it?" }, { "type": "input_image", "image_url": url }] }] }),
+        ),
+        (
+            "/v1/ui/chat",
+            json!({ "id": "c", "agent": "office", "messages": [{ "id": "m", "role": "user", "parts":
+                [said, { "type": "file", "mediaType": "image/png", "url": url }] }] }),
+        ),
+        (
+            "/v1/agui/office",
+            json!({ "threadId": "t", "runId": "r", "messages": [{ "id": "m", "role": "user", "content":
+                [said, { "type": "image", "source": { "type": "data", "mimeType": "image/png", "value": data } }] }] }),
+        ),
+    ];
+    for (path, body) in requests {
+        let asked = world.model.requests().len();
+        let answer = ann.post(path, body).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let shows = |request: &Request| request.body.to_string().contains(&url);
+        assert!(
+            world.model.requests()[asked..].iter().any(shows),
+            "{path}: no image"
+        );
+    }
+    let body = json!({ "agent": "office", "title": "x".repeat(world.config.max_body_bytes) });
+    ann.post("/v1/conversations", body).await.expect(413);
 }

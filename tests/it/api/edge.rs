@@ -334,3 +334,31 @@ async fn an_open_stream_does_not_delay_a_stop() {
         .expect("the stop waits for the stream");
     events.rest().await;
 }
+
+#[tokio::test]
+async fn a_browser_at_an_address_of_the_api_is_shown_a_page() {
+    let world = World::start().await;
+    let browser = world
+        .nobody()
+        .with_header("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+    for (path, status) in [("/v1/me", 401), ("/v1/nothing", 404), ("/v1/models", 401)] {
+        let page = browser.get(path).await;
+        assert_eq!(page.status, status, "{path}: {}", page.text);
+        assert_eq!(page.header("content-type"), "text/html; charset=utf-8");
+        assert!(
+            page.header("content-security-policy")
+                .contains("default-src 'none'")
+        );
+        assert!(
+            page.text.contains("<h1>") && !page.text.contains("\"code\""),
+            "{}",
+            page.text
+        );
+        assert!(!page.header("x-request-id").is_empty());
+    }
+    let program = world.nobody().with_header("accept", "application/json");
+    assert_eq!(
+        program.get("/v1/me").await.json()["code"],
+        "unauthenticated"
+    );
+}

@@ -16,19 +16,19 @@ const CASES: [Case; 12] = [
         |body| body["model"] = json!("gpt-4o"),
         "model",
         "model_not_found",
-        "model \"gpt-4o\" not found",
+        "model \"gpt-4o\" was not found",
     ),
     (
         |body| body["model"] = json!(7),
         "model",
-        "invalid",
-        "expected a string",
+        "wrong_type",
+        "model must be a string",
     ),
     (
         |body| _ = body.as_object_mut().unwrap().remove("model"),
-        "body",
-        "invalid",
-        "missing field `model`",
+        "model",
+        "missing_field",
+        "model is missing",
     ),
     (
         |body| body["messages"] = json!([]),
@@ -39,8 +39,8 @@ const CASES: [Case; 12] = [
     (
         |body| body["messages"] = json!("hi"),
         "messages",
-        "invalid",
-        "expected a sequence",
+        "wrong_type",
+        "must be a list",
     ),
     (
         |body| body["messages"][0]["role"] = json!("robot"),
@@ -81,8 +81,8 @@ const CASES: [Case; 12] = [
     (
         |body| body["stream"] = json!("yes"),
         "stream",
-        "invalid",
-        "expected a boolean",
+        "wrong_type",
+        "must be a boolean",
     ),
 ];
 

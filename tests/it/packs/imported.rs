@@ -234,6 +234,50 @@ fn the_program_checks_imports_and_explains() {
     );
 }
 
+#[test]
+fn check_names_what_is_not_started_or_called_and_import_what_moves() {
+    let workspace = r#"
+mcp_registry:
+  servers:
+    own: { type: local, command: ["./bin/srv", ".", "data.json"] }
+    other: { type: local, command: ["my-mcp-server"] }
+    plain: { type: remote, url: "http://mcp.example.org/mcp" }
+    home: { type: remote, url: "https://10.0.0.1/mcp" }
+    good: { type: remote, url: "https://mcp.example.org/mcp", headers: { Authorization: "Bearer {env:MCP_EMPTY}" } }
+"#;
+    let files = [
+        ("workspace.yaml", workspace),
+        ("bin/srv", "#!/bin/sh\n"),
+        ("data.json", "{}"),
+    ];
+    let root = folder_of(&files);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chatelaine"));
+    let done = command
+        .args(["check", "demo"])
+        .current_dir(root.path())
+        .env("MCP_EMPTY", "")
+        .output()
+        .unwrap();
+    let told = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+    assert!(done.status.success(), "warnings only: {told}");
+    for part in [
+        "the command \"my-mcp-server\" will not be started",
+        "http://mcp.example.org/mcp will not be called",
+        "https://10.0.0.1/mcp will not be called",
+        "no credential behind its scheme",
+    ] {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
+    assert!(
+        !told.contains("https://mcp.example.org/mcp will not"),
+        "{told}"
+    );
+    let env = env(&[("MCP_EMPTY", "")]);
+    let imported = packs::import(&root.path().join("demo"), &env).unwrap();
+    assert_eq!(imported.needs, ["bin/srv", "data.json"]);
+    assert!(imported.names_folder);
+}
+
 /// Text that is hard on YAML.
 fn hard() -> impl Strategy<Value = String> {
     prop_oneof![

@@ -202,12 +202,12 @@ fn bad_schemas() -> Vec<Refusal> {
         (
             schema("k", json!({ "type": "text" })),
             "config_schema.k.type",
-            "unknown variant",
+            "must be one of",
         ),
         (
             schema("k", json!({ "type": "string", "secret": true })),
             "config_schema.k.secret",
-            "unknown field",
+            "is not known here",
         ),
         (
             entry(
@@ -310,14 +310,14 @@ fn bad_defaults() -> Vec<Refusal> {
         (
             json!({ "id": "one", "command": "npx", "args": [] }),
             "command",
-            "unknown field `command`",
+            "command is not known here",
         ),
         (
             json!({ "id": "one", "url": URL, "transport": "stdio" }),
             "transport",
-            "unknown field `transport`",
+            "transport is not known here",
         ),
-        (json!({ "id": "one" }), "body", "missing field `url`"),
+        (json!({ "id": "one" }), "url", "url is missing"),
     ]
 }
 

@@ -156,12 +156,12 @@ async fn a_scope_schema_tells_whoever_starts_runs_what_to_give() {
         (
             json!({ "a": { "type": "text" } }),
             "scope_schema.a.type",
-            "unknown variant",
+            "must be one of",
         ),
         (
             json!({ "a": { "type": "string", "required": true } }),
             "scope_schema.a.required",
-            "unknown field",
+            "is not known here",
         ),
     ] {
         body["scope_schema"] = keys;

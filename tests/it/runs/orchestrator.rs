@@ -191,7 +191,7 @@ async fn what_a_tool_refuses_is_said_in_the_documents_words() {
         (
             "start_agent_session",
             json!({ "agent_name": "nobody", "prompt": "x" }),
-            "agent \"nobody\" not found".to_owned(),
+            "agent \"nobody\" was not found".to_owned(),
         ),
         (
             "start_agent_session",

@@ -233,7 +233,7 @@ async fn a_scope_that_is_too_large_is_refused_without_a_word_of_it() {
         .await;
     assert_eq!(
         refused.expect(400)["detail"],
-        "has more than 100000 characters"
+        "scope has more than 100000 characters"
     );
     assert!(!refused.text.contains(CANARY));
 }

@@ -91,7 +91,7 @@ async fn the_official_client_reads_texts_tools_approvals_and_errors() {
         seen["refused"]
             .as_str()
             .unwrap()
-            .contains("agent \\\"none\\\" not found"),
+            .contains("agent \\\"none\\\" was not found"),
         "{seen}"
     );
     approve(&world).await;

@@ -26,6 +26,11 @@ pub struct Terminal {
 impl Terminal {
     /// Lines in and lines out, as a script sees them.
     pub fn piped(url: &str, person: &Client) -> Self {
+        Self::piped_with(url, person, &[])
+    }
+
+    /// The same, with more on the command line.
+    pub fn piped_with(url: &str, person: &Client, more: &[&str]) -> Self {
         let (stdin, input) = std::io::pipe().unwrap();
         let (output, stdout) = std::io::pipe().unwrap();
         Self::start(
@@ -34,15 +39,20 @@ impl Terminal {
             [stdin.into(), stdout.into()],
             input.into(),
             output.into(),
-            None,
+            (None, more),
         )
     }
 
     /// A pseudo-terminal, where a person would type.
     pub fn real(url: &str, person: &Client) -> Self {
+        Self::real_with(url, person, 160, &[])
+    }
+
+    /// The same, with so many columns and more on the command line.
+    pub fn real_with(url: &str, person: &Client, columns: u16, more: &[&str]) -> Self {
         let size = Winsize {
             ws_row: 50,
-            ws_col: 160,
+            ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -54,7 +64,7 @@ impl Terminal {
             ends,
             pty.master.try_clone().unwrap(),
             pty.master,
-            Some(("\r", "\u{4}")),
+            (Some(("\r", "\u{4}")), more),
         )
     }
 
@@ -64,10 +74,13 @@ impl Terminal {
         [stdin, stdout]: [OwnedFd; 2],
         input: OwnedFd,
         output: OwnedFd,
-        keys: Option<(&'static str, &'static str)>,
+        (keys, more): (Option<(&'static str, &'static str)>, &[&str]),
     ) -> Self {
         let mut command = chatelaine(&["chat", "--agent", "bank", "--url", url]);
         command
+            .args(more)
+            .env("CHATELAINE_CHAT_HISTORY", "/dev/null")
+            .env("TZ", "UTC-1")
             .env("CHATELAINE_TOKEN", person.token())
             .stdin(stdin)
             .stdout(stdout)
@@ -96,6 +109,13 @@ impl Terminal {
             .expect("it has not ended")
             .write_all(text.as_bytes())
             .unwrap();
+    }
+
+    /// What a terminal does at Ctrl-C while no line is being read.
+    pub fn interrupt(&self) {
+        let id = self.process.id().expect("it has not ended");
+        let id = nix::unistd::Pid::from_raw(i32::try_from(id).unwrap());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
     }
 
     pub fn enters(&mut self, line: &str) {
@@ -147,14 +167,25 @@ impl Terminal {
     }
 
     /// Waits until it leaves by itself.
-    pub async fn left(mut self) -> String {
+    pub async fn left(self) -> String {
+        let (shown, is_success) = self.result().await;
+        assert!(is_success, "{shown}");
+        shown
+    }
+
+    /// Nothing more is typed; everything it has shown, and whether it left as it should.
+    pub async fn ends_with(mut self) -> (String, bool) {
+        self.input = None;
+        self.result().await
+    }
+
+    async fn result(mut self) -> (String, bool) {
         let status = tokio::time::timeout(PATIENCE, self.process.wait()).await;
         let status = status
             .unwrap_or_else(|_| panic!("it does not end: {}", self.all()))
             .unwrap();
-        assert!(status.success(), "{status}: {}", self.all());
         // The reader ends with the output.
         let _ = tokio::time::timeout(PATIENCE, self.shown.wait_for(|_| false)).await;
-        self.all()
+        (self.all(), status.success())
     }
 }

@@ -95,7 +95,7 @@ async fn a_pack_that_goes_lets_its_running_answer_end_and_its_conversations_be_r
         failed["error"]
             .as_str()
             .unwrap()
-            .contains("agent \"bank\" not found"),
+            .contains("agent \"bank\" was not found"),
         "{failed}"
     );
     let messages = ann.messages(&id).await;

@@ -11,7 +11,10 @@ use self::input::Input;
 use super::wire::run_id;
 use crate::{
     api::{
-        openai::request::{check_question, is_any, is_text_format, refuse_forced, stops, tokens},
+        openai::{
+            content::images,
+            request::{check_question, is_any, is_text_format, refuse_forced, stops, tokens},
+        },
         problem::Problem,
     },
     app::{
@@ -146,13 +149,20 @@ impl NewResponse {
             agent: self.model.clone(),
             chat: caller.conversation_key.clone(),
             transcript: input.transcript,
-            images: Vec::new(),
+            images: self.images(),
             key,
             place,
             is_resumable: false,
             response: self.is_stored().then(|| settings.clone()),
         };
         Ok(Question { question, settings })
+    }
+
+    /// The images in the last item that a model can be shown.
+    fn images(&self) -> Vec<(String, Vec<u8>)> {
+        let last = self.input.as_array().and_then(|items| items.last());
+        last.map(|item| images(&item["content"]))
+            .unwrap_or_default()
     }
 
     fn settings(&self, previous: Option<RunId>, instructions: &[String]) -> ResponseSettings {

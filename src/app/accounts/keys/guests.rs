@@ -10,6 +10,7 @@ use crate::{
         account::{ChatSettings, KeyKind},
         clock::Clock,
         error::{Error, Result},
+        ids::TenantId,
         principal::{Scope, Scopes},
         secret::Secret,
     },
@@ -26,15 +27,8 @@ const MAX_GUESTS: i64 = 10_000;
 pub(in crate::app::accounts) async fn create_guest(
     db: &Db,
     clock: &Clock,
-    tenant_name: &str,
+    tenant: TenantId,
 ) -> Result<(Secret, OffsetDateTime)> {
-    let closed = || Error::not_found(format!("tenant {tenant_name:?} that takes guests"));
-    let mut tx = db.system().await?;
-    let tenant = store::tenants::by_name(&mut tx, tenant_name)
-        .await?
-        .filter(|tenant| tenant.guests && tenant.suspended_at.is_none());
-    let tenant = tenant.ok_or_else(closed)?.id;
-    drop(tx);
     let now = clock.now();
     let mut tx = db.tenant(tenant).await?;
     if store::api_keys::prune_guests(&mut tx, tenant, now).await? >= MAX_GUESTS {
@@ -55,4 +49,13 @@ pub(in crate::app::accounts) async fn create_guest(
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
     tx.commit().await?;
     Ok((issued.secret, expiry))
+}
+
+/// The tenant of this name, if it takes guests now.
+pub(in crate::app::accounts) async fn tenant_for_guests(db: &Db, name: &str) -> Result<TenantId> {
+    let mut tx = db.system().await?;
+    let tenant = store::tenants::by_name(&mut tx, name).await?;
+    let open = tenant.filter(|tenant| tenant.guests && tenant.suspended_at.is_none());
+    let closed = || Error::not_found(format!("tenant {name:?} that takes guests"));
+    Ok(open.ok_or_else(closed)?.id)
 }

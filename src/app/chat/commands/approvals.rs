@@ -125,12 +125,13 @@ async fn run_command(
         .iter()
         .filter(|vote| vote.decision == Choice::Approve)
         .count();
-    let more = usize::try_from(view.min_approvals)
-        .unwrap_or(usize::MAX)
-        .saturating_sub(given);
     Ok(texts.render(
         Key::ApprovalVoted,
-        &[("code", &code), ("more", &more.to_string())],
+        &[
+            ("code", &code),
+            ("given", &given.to_string()),
+            ("needed", &view.min_approvals.to_string()),
+        ],
     ))
 }
 

@@ -115,7 +115,7 @@ pub async fn send(
 }
 
 fn gone() -> Error {
-    Error::not_found("this link; it was used already or is too old")
+    Error::not_found("this link, which was used already or is too old,")
 }
 
 /// What a link says that leads nowhere: a title, and what to do. Nobody knows whose link it was.

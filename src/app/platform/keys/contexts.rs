@@ -30,6 +30,17 @@ pub fn of_access_token(tenant: TenantId, id: Uuid, version: i64) -> Context {
     of_registry(tenant, "access-token".to_owned(), id, version)
 }
 
+/// The answer of a request that made something. Its row is not sealed anew: it is kept for a day.
+pub fn of_answer(tenant: TenantId, user: &UserId, id: Uuid) -> Context {
+    Context {
+        tenant,
+        user: user.clone(),
+        scope: "request/answer".to_owned(),
+        credential: id,
+        generation: 1,
+    }
+}
+
 fn of_registry(tenant: TenantId, scope: String, credential: Uuid, version: i64) -> Context {
     let user = UserId("registry".into());
     Context {

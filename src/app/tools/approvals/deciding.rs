@@ -68,7 +68,7 @@ pub async fn decide(
         earlier + 1 >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX);
     let (to, action) = outcome_of(verdict.choice, enough);
     let (approval, delivered) = match to {
-        Some(to) => apply_vote(app, &mut tx, id, to, &vote).await?,
+        Some(to) => apply_vote(app, &mut tx, id, to, (&vote, approver.name())).await?,
         None => (get(&mut tx, id, &approval.code).await?, None),
     };
     let (by, reason) = (approver.user(), verdict.reason.as_deref());

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use super::{App, time_of};
+use time::OffsetDateTime;
+
+use super::{App, name_of, time_of};
 use crate::{
     app::{
         accounts,
@@ -21,7 +23,7 @@ use crate::{
         pack::Provider,
         principal::Principal,
         run::RunKind,
-        texts::{self, Key},
+        texts::{self, Key, Texts},
     },
     store::{self, Tx, messages::NewMessage},
 };
@@ -147,7 +149,8 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         .recorded
         .as_ref()
         .map(|recorded| &recorded.by)
-        .or(approval.decided_by.as_ref());
+        .or(approval.decided_by.as_ref())
+        .map(|by| name_of(approval, by));
     let note = approval
         .recorded
         .as_ref()
@@ -157,11 +160,44 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         ("server", approval.server.as_str()),
         ("tool", approval.tool.as_str()),
         ("approvers", &approval.consent.approvers.join(", ")),
-        ("until", &time_of(approval.expires_at)),
+        ("until", &until(app, &texts, approval.expires_at)),
         ("requester", &approval.principal.display_name()),
-        ("by", by.map_or("–", |user| user.as_str())),
+        ("by", by.as_deref().unwrap_or("–")),
         ("reason", approval.reason.as_deref().unwrap_or_default()),
         ("note", note.unwrap_or_default()),
     ];
     texts.render(key, &values).trim_end().to_owned()
+}
+
+/// How many of the approvals that a request needs it has.
+pub(super) fn counted_votes(
+    app: &App,
+    approval: &Approval,
+    reader: &Principal,
+    given: usize,
+) -> String {
+    let pack = app.library.get(&approval.agent);
+    let texts = texts::for_optional_pack(pack.as_deref(), reader);
+    let (given, needed) = (
+        given.to_string(),
+        approval.consent.min_approvals.to_string(),
+    );
+    texts.render(
+        Key::ApprovalVotes,
+        &[("given", &given), ("needed", &needed)],
+    )
+}
+
+/// When a request expires, and how long that is from now.
+fn until(app: &App, texts: &Texts<'_>, at: OffsetDateTime) -> String {
+    let minutes = (at - app.clock.now()).whole_minutes().max(0);
+    let (hours, days) = (minutes / 60, minutes / 60 / 24);
+    let left = match (minutes, hours) {
+        (..60, _) => format!("{minutes} min"),
+        (_, ..48) if minutes % 60 == 0 => format!("{hours} h"),
+        (_, ..48) => format!("{hours} h {} min", minutes % 60),
+        _ => texts.render(Key::TimeDays, &[("days", &days.to_string())]),
+    };
+    let left = texts.render(Key::TimeLeft, &[("left", &left)]);
+    format!("{} ({left})", time_of(at))
 }

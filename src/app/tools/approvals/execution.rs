@@ -127,7 +127,7 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     let (to, reason) = match result.status {
         CallStatus::Succeeded => (State::Succeeded, None),
         CallStatus::OutcomeUnknown => (State::OutcomeUnknown, Some(result.text.as_str())),
-        _ => (State::Failed, None),
+        _ => (State::Failed, first_line(&result.text)),
     };
     let mut tx = app.db.tenant(approval.tenant).await?;
     store::audit::end(&mut tx, approval.audit_id, result.status.as_str()).await?;
@@ -155,6 +155,16 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     publish_outcome(app, &ended, delivered);
     Ok(())
 }
+
+/// The beginning of what a server says about a failure, for those who did not ask and read no result.
+fn first_line(text: &str) -> Option<&str> {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    let end = line.char_indices().nth(MAX_REASON).map(|(at, _)| at);
+    Some(&line[..end.unwrap_or(line.len())])
+}
+
+/// Characters of the reason of a failure.
+const MAX_REASON: usize = 200;
 
 async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> Result<()> {
     let status = if result.status == CallStatus::Succeeded {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     AuditedStep, audit, closed_reason,
     delivery::{self, OutcomeMessage},
-    publish_outcome, refusal, time_of, unknown,
+    name_of, publish_outcome, refusal, time_of, unknown,
 };
 use crate::{
     app::App,
@@ -26,14 +26,14 @@ pub(super) async fn apply_vote(
     tx: &mut Tx,
     id: ApprovalId,
     to: State,
-    vote: &Vote,
+    (vote, name): (&Vote, &str),
 ) -> Result<(Approval, Option<OutcomeMessage>)> {
     let change = Transition {
         from: State::Pending,
         to,
         when: TransitionGuard::Locked,
         reason: vote.reason.as_deref(),
-        by: Some(&vote.by),
+        by: Some((&vote.by, name)),
         window: app.config.approval_window,
     };
     let approval = store::approvals::change(tx, id, &change).await?;
@@ -67,13 +67,14 @@ pub async fn record(
         if recorded.by == *approver.user() && recorded.happened == happened {
             return Ok(approval);
         }
-        let (by, at) = (&recorded.by, time_of(recorded.at));
+        let (by, at) = (name_of(&approval, &recorded.by), time_of(recorded.at));
         return Err(Error::Conflict(format!(
             "{by} recorded what happened to {} at {at}",
             approval.code
         )));
     }
-    let recorded = store::approvals::record(&mut tx, id, happened, note, approver.user()).await?;
+    let by = (approver.user(), approver.name());
+    let recorded = store::approvals::record(&mut tx, id, happened, note, by).await?;
     let recorded = recorded.ok_or_else(|| {
         Error::Conflict(format!(
             "{}; only an unknown outcome can be recorded",

@@ -162,8 +162,17 @@ fn build_view(
     decidable: bool,
 ) -> ApprovalView {
     let own = reader.user == *approval.requester();
+    let mut text = delivery::said(app, &approval, reader);
+    if approval.state == State::Pending && approval.consent.min_approvals > 1 {
+        let given = votes
+            .iter()
+            .filter(|vote| vote.decision == Choice::Approve)
+            .count();
+        text.push(' ');
+        text.push_str(&delivery::counted_votes(app, &approval, reader, given));
+    }
     ApprovalView {
-        text: delivery::said(app, &approval, reader),
+        text,
         link: news::link(app, approval.id),
         id: approval.id,
         code: approval.code,

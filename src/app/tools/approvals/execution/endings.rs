@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Claimed, PAUSE, due, held};
 use crate::{
-    app::tools::approvals::{App, AuditedStep, audit, delivery, publish_outcome},
+    app::tools::approvals::{App, AuditedStep, audit, delivery, name_of, publish_outcome},
     domain::{
         approval::State,
         audit::SYSTEM,
@@ -53,8 +53,9 @@ pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Resul
         None => (State::Cancelled, "approval.cancelled"),
         Some(_) => (State::Revoked, "approval.revoked"),
     };
+    let name = name_of(&approval, &by);
     let change = Transition {
-        by: Some(&by).filter(|_| to == State::Cancelled),
+        by: Some((&by, name.as_str())).filter(|_| to == State::Cancelled),
         reason: Some(approval.withdrawn_reason()),
         ..due(State::Pending, to, TransitionGuard::Locked)
     };

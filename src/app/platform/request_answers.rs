@@ -1,0 +1,129 @@
+//! Requests that make something and may be sent again: a key, a webhook, a tenant. The first request with a key makes
+//! it. Its answer is kept for a day, sealed, because some answers hold a secret; a later request gets the same answer.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::keys::contexts;
+use crate::{
+    app::App,
+    domain::{
+        error::{Error, Result},
+        ids::{TenantId, UserId},
+        request_key::RequestKey,
+        secret::Secret,
+    },
+    store::{self, request_answers::EarlierAnswer},
+};
+
+/// After this time a request that has no answer is not being answered any more.
+const LONGEST_WORK: Duration = Duration::from_secs(60);
+
+/// Whose keys are compared with each other.
+#[derive(Clone, Debug)]
+pub enum RequestOwner {
+    User(TenantId, UserId),
+    Operator,
+}
+
+/// Who answers a request.
+pub enum RequestClaim {
+    /// This request, which is the first one with its key.
+    First(Uuid),
+    /// An earlier one: its answer.
+    Answered(Secret),
+    /// An earlier one is being answered.
+    InProgress,
+    /// An earlier one came, and its answer was not kept.
+    Unknown,
+    /// An earlier one had another method, path or body.
+    Different,
+}
+
+/// Claims the answer of a request, or finds the answer of an earlier one.
+pub async fn claim(app: &App, owner: &RequestOwner, key: &RequestKey) -> Result<RequestClaim> {
+    let (id, earlier) = match owner {
+        RequestOwner::User(tenant, user) => {
+            let mut tx = app.db.tenant(*tenant).await?;
+            let id = store::request_answers::claim(&mut tx, user, key).await?;
+            let earlier = store::request_answers::earlier(&mut tx, user, &key.key).await?;
+            tx.commit().await?;
+            (id, earlier)
+        }
+        RequestOwner::Operator => {
+            let mut tx = app.db.system().await?;
+            let id = store::request_answers::claim_for_operator(&mut tx, key).await?;
+            let earlier = store::request_answers::earlier_of_operator(&mut tx, &key.key).await?;
+            tx.commit().await?;
+            (id, earlier)
+        }
+    };
+    match (id, earlier) {
+        (Some(id), _) => Ok(RequestClaim::First(id)),
+        // The first request has failed in between.
+        (None, None) => Err(Error::Repeated),
+        (None, Some(earlier)) => answered(app, owner, key, earlier).await,
+    }
+}
+
+async fn answered(
+    app: &App,
+    owner: &RequestOwner,
+    key: &RequestKey,
+    earlier: EarlierAnswer,
+) -> Result<RequestClaim> {
+    if earlier.digest != key.digest {
+        return Ok(RequestClaim::Different);
+    }
+    let Some(kept) = earlier.answer else {
+        return Ok(if earlier.age < LONGEST_WORK {
+            RequestClaim::InProgress
+        } else {
+            RequestClaim::Unknown
+        });
+    };
+    let opened = match owner {
+        RequestOwner::User(tenant, user) => {
+            let context = contexts::of_answer(*tenant, user, earlier.id);
+            app.keys.open(*tenant, &context, &kept).await.ok()
+        }
+        RequestOwner::Operator => String::from_utf8(kept).ok().map(Secret::new),
+    };
+    Ok(opened.map_or(RequestClaim::Unknown, RequestClaim::Answered))
+}
+
+/// Keeps the answer of a request. Without keys to seal with there is nothing to keep.
+pub async fn keep(app: &App, owner: &RequestOwner, id: Uuid, answer: &Secret) -> Result<()> {
+    match owner {
+        RequestOwner::User(tenant, user) => {
+            if !app.keys.has_ring() {
+                return Ok(());
+            }
+            let context = contexts::of_answer(*tenant, user, id);
+            let sealed = app.keys.seal(*tenant, &context, answer).await?;
+            let mut tx = app.db.tenant(*tenant).await?;
+            store::request_answers::keep(&mut tx, id, &sealed).await?;
+            tx.commit().await
+        }
+        RequestOwner::Operator => {
+            let mut tx = app.db.system().await?;
+            let answer = answer.expose().as_bytes();
+            store::request_answers::keep_for_operator(&mut tx, id, answer).await?;
+            tx.commit().await
+        }
+    }
+}
+
+/// Forgets a request that made nothing, so that it may be sent again.
+pub async fn forget(app: &App, owner: &RequestOwner, id: Uuid) -> Result<()> {
+    let mut tx = match owner {
+        RequestOwner::User(tenant, _) => app.db.tenant(*tenant).await?,
+        RequestOwner::Operator => app.db.system().await?,
+    };
+    match owner {
+        RequestOwner::User(..) => store::request_answers::forget(&mut tx, id).await?,
+        RequestOwner::Operator => store::request_answers::forget_for_operator(&mut tx, id).await?,
+    }
+    tx.commit().await
+}

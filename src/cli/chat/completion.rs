@@ -1,0 +1,105 @@
+//! What Tab completes: commands, and the servers and codes that commands take.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The commands of this client.
+const OWN: [&str; 6] = [
+    "/conversations",
+    "/details",
+    "/history",
+    "/new",
+    "/quit",
+    "/help",
+];
+/// The commands of every agent.
+const COMMANDS: [&str; 15] = [
+    "/approvals",
+    "/approve",
+    "/authenticate",
+    "/call",
+    "/cancel",
+    "/connect",
+    "/connections",
+    "/decline",
+    "/disconnect",
+    "/help",
+    "/logout",
+    "/menu",
+    "/prompts",
+    "/reject",
+    "/tools",
+];
+
+/// Words that may stand on a line, shared with the thread that reads the line.
+#[derive(Clone, Default)]
+pub struct Words(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    skills: Vec<String>,
+    servers: Vec<String>,
+    codes: Vec<String>,
+}
+
+impl Words {
+    pub fn set_skills(&self, skills: Vec<String>) {
+        self.lock().skills = skills;
+    }
+
+    pub fn set_servers(&self, servers: Vec<String>) {
+        self.lock().servers = servers;
+    }
+
+    pub fn set_codes(&self, codes: Vec<String>) {
+        self.lock().codes = codes;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the word before the cursor begins, and what it may become.
+    pub fn complete(&self, line: &str) -> (usize, Vec<String>) {
+        let start = line.rfind(' ').map_or(0, |at| at + 1);
+        let (before, word) = line.split_at(start);
+        let known = self.lock();
+        let mut fitting: Vec<String> = match before.trim() {
+            "" if word.starts_with('/') => {
+                let skills = known.skills.iter().map(|id| format!("/{id}"));
+                let commands = OWN.iter().chain(&COMMANDS).map(|name| (*name).to_owned());
+                commands.chain(skills).collect()
+            }
+            "/connect" | "/disconnect" | "/call" | "/tools" => known.servers.clone(),
+            "/approve" | "/reject" | "/cancel" | "/approvals" => known.codes.clone(),
+            _ => Vec::new(),
+        };
+        let typed = word.to_lowercase();
+        fitting.retain(|candidate| candidate.to_lowercase().starts_with(&typed));
+        fitting.sort_unstable();
+        fitting.dedup();
+        // The next word may follow at once.
+        for candidate in &mut fitting {
+            candidate.push(' ');
+        }
+        (start, fitting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_servers_and_codes_are_completed_where_they_belong() {
+        let words = Words::default();
+        words.set_servers(vec!["bank".to_owned(), "notes".to_owned()]);
+        words.set_codes(vec!["V8RZ".to_owned()]);
+        words.set_skills(vec!["rate".to_owned()]);
+        let complete = |line: &str| words.complete(line).1.concat();
+        assert_eq!(complete("/approv"), "/approvals /approve ");
+        assert_eq!(complete("/ra"), "/rate ");
+        assert_eq!(words.complete("/connect n"), (9, vec!["notes ".to_owned()]));
+        assert_eq!(complete("/approve v8"), "V8RZ ");
+        assert_eq!(complete("what is /"), "");
+    }
+}

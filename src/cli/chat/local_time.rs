@@ -1,0 +1,57 @@
+//! Times as the clock on the wall shows them. The server writes them in UTC.
+
+use jiff::{Timestamp, tz::TimeZone};
+
+/// A time of the API, such as `2026-11-23T08:05:00Z`, as `23 Nov 09:05`; what is none stays as it is.
+pub fn of(time: &str) -> String {
+    in_zone(time, &TimeZone::system()).unwrap_or_else(|| time.to_owned())
+}
+
+/// The text with every time in it made local.
+pub fn in_text(text: &str) -> String {
+    let zone = TimeZone::system();
+    let words = text.split_inclusive(|c: char| c.is_whitespace());
+    words
+        .map(|word| {
+            let end = word.trim_end_matches(|c: char| c.is_whitespace() || ",.;:)".contains(c));
+            let start = end.trim_start_matches('(');
+            match in_zone(start, &zone) {
+                Some(local) => word.replacen(start, &local, 1),
+                None => word.to_owned(),
+            }
+        })
+        .collect()
+}
+
+fn in_zone(time: &str, zone: &TimeZone) -> Option<String> {
+    // Shorter ones are days.
+    if time.len() < 17 || !time.contains('T') {
+        return None;
+    }
+    let time: Timestamp = time.parse().ok()?;
+    Some(
+        time.to_zoned(zone.clone())
+            .strftime("%-d %b %H:%M")
+            .to_string(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_local_and_other_words_stay() {
+        let zone = TimeZone::fixed(jiff::tz::offset(1));
+        assert_eq!(
+            in_zone("2026-11-23T08:05:00Z", &zone).as_deref(),
+            Some("23 Nov 09:05")
+        );
+        assert_eq!(in_zone("2026-11-23", &zone), None);
+        assert_eq!(
+            in_text("You approved\n  it. 2026-01-31"),
+            "You approved\n  it. 2026-01-31"
+        );
+        assert!(!in_text("at (2026-11-23T08:05:00Z), then").contains('Z'));
+    }
+}

@@ -1,0 +1,43 @@
+//! What moves while an answer is waited for: a sign, the seconds, and the tool that is being called.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+const PACE: Duration = Duration::from_millis(120);
+
+#[derive(Default)]
+pub struct Spinner {
+    since: Option<Instant>,
+    turns: usize,
+    is_shown: bool,
+}
+
+impl Spinner {
+    /// A new answer is waited for.
+    pub fn restart(&mut self) {
+        (self.since, self.turns) = (Some(Instant::now()), 0);
+    }
+
+    /// Waits for the next frame.
+    pub fn tick() -> impl Future<Output = ()> {
+        tokio::time::sleep(PACE)
+    }
+
+    pub fn frame(&mut self, call: Option<&str>) -> String {
+        self.is_shown = true;
+        self.turns += 1;
+        let seconds = self.since.map_or(0, |since| since.elapsed().as_secs());
+        let sign = FRAMES[self.turns % FRAMES.len()];
+        match call {
+            Some(call) => format!("{sign} {call} · {seconds} s · Ctrl-C stops"),
+            None => format!("{sign} {seconds} s · Ctrl-C stops"),
+        }
+    }
+
+    /// Whether a frame stands on the line, which is to be erased now.
+    pub fn hide(&mut self) -> bool {
+        std::mem::take(&mut self.is_shown)
+    }
+}
