@@ -28,6 +28,7 @@ mod guests;
 mod layers;
 mod limits;
 mod mcp;
+mod oauth;
 mod openai;
 mod operations;
 mod problem;
@@ -146,6 +147,9 @@ fn v1() -> OpenApiRouter<ApiState> {
         .routes(routes!(mcp::access::metadata))
         .routes(routes!(connections::test))
         .routes(routes!(connect::form, connect::send))
+        .routes(routes!(oauth::begin))
+        .routes(routes!(oauth::callback))
+        .routes(routes!(oauth::client_metadata))
         .routes(routes!(conversations::list, conversations::create))
         .routes(routes!(
             conversations::get,

@@ -29,7 +29,7 @@ use self::{
         retention, webhooks,
     },
     runs::{ending, run_slots, scheduler, sign_outs},
-    servers::{connections, credentials, orchestrator, registry},
+    servers::{connections, credentials, oauth, orchestrator, registry},
     tools::{client_tools, elicitations, toolset},
 };
 use crate::{
@@ -77,6 +77,7 @@ pub struct App {
     pub shutdown: CancellationToken,
     pub(crate) db: Db,
     pub(crate) live: Live,
+    pub(crate) egress: Egress,
     pub(crate) mcp: Mcp,
     pub(crate) models: Models,
     pub(crate) audit: audit::AuditQueue,
@@ -118,8 +119,7 @@ impl App {
             keys::Keys::new(db.clone(), config.ring.clone()),
             TaskTracker::new(),
         );
-        let tokens =
-            registry::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
+        let tokens = oauth::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
         let options = Options {
             stdio_commands: config.stdio_commands.clone(),
             tokens: Some(tokens),
@@ -152,7 +152,8 @@ impl App {
             shutdown: CancellationToken::new(),
             live: Live::default(),
             models: Models::new(egress.operator_client()),
-            mcp: Mcp::new(egress, options),
+            mcp: Mcp::new(egress.clone(), options),
+            egress,
             audit,
             hints,
             approved,

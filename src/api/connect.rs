@@ -97,16 +97,21 @@ fn refuse(headers: &HeaderMap, error: Error) -> Result<Response, Problem> {
     if !matches!(error, Error::NotFound(_)) || !web::accepts(headers, header::ACCEPT, "text/html") {
         return Err(error.into());
     }
-    let wanted = headers.get(header::ACCEPT_LANGUAGE);
-    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
-    let language = texts::LANGUAGES.iter().find(|tag| wanted.starts_with(*tag));
-    let language = language.copied().unwrap_or("en");
+    let language = language_of(headers);
     let (title, text) = page::gone_texts(language);
     let page = document(language, &title, &html! { p { (text) } });
     Ok(answer(StatusCode::NOT_FOUND, page))
 }
 
-fn answer(status: StatusCode, page: Markup) -> Response {
+/// The language that a browser asks for first, of those that there are.
+pub(super) fn language_of(headers: &HeaderMap) -> &'static str {
+    let wanted = headers.get(header::ACCEPT_LANGUAGE);
+    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let language = texts::LANGUAGES.iter().find(|tag| wanted.starts_with(*tag));
+    language.copied().unwrap_or("en")
+}
+
+pub(super) fn answer(status: StatusCode, page: Markup) -> Response {
     let mut response = Response::new(Body::from(page.into_string()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -118,7 +123,7 @@ fn answer(status: StatusCode, page: Markup) -> Response {
     response
 }
 
-fn document(language: &str, title: &str, body: &Markup) -> Markup {
+pub(super) fn document(language: &str, title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang=(language) {

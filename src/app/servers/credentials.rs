@@ -22,11 +22,11 @@ use moka::future::Cache;
 
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{TestOutcome, put, put_checked, remove, remove_all, remove_by_id, test},
+    change::{TestOutcome, put, put_checked, put_sign_in, remove, remove_all, remove_by_id, test},
     news::{changed_elsewhere, close_all, close_tenant, find_news},
     view::{FieldView, ServerConnection, get, list, views},
 };
-use super::connections;
+use super::{connections, oauth};
 use crate::app::{
     App,
     platform::keys::{OpenError, mark_credential},
@@ -37,11 +37,12 @@ use crate::{
         credential::{CredentialMeta, CredentialRef, CredentialState},
         error::{Error, Result},
         ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
+        oauth::{Authorization, OAuthConfig, from_sealable},
         owner::{CatalogOwner, ConnectionOwner},
         pack::Pack,
         personal::{self, Values},
         principal::Principal,
-        server::{AccessMode, CatalogScope, ServerSpec},
+        server::{AccessMode, CatalogScope, ServerAuth, ServerSpec, UserSignIn},
         tool::Catalog,
     },
     mcp::Key,
@@ -85,7 +86,14 @@ struct DecryptedCredential {
     /// The pack's server that it was made from.
     base: Arc<ServerSpec>,
     spec: Arc<ServerSpec>,
-    values: Values,
+    content: Content,
+}
+
+/// What a credential holds. The tokens of a sign-in change without it and are looked up when they are needed.
+#[derive(Clone)]
+enum Content {
+    Values(Values),
+    SignIn(CredentialRef),
 }
 
 /// How to reach a personal server for one user.
@@ -263,13 +271,13 @@ async fn decrypt(
             return Ok(Some(known));
         }
         // The pack has changed since.
-        let Ok(effective) = personal::effective(spec, &known.values) else {
+        let Ok(effective) = known.content.effective(spec) else {
             return Ok(None);
         };
         let decrypted = Arc::new(DecryptedCredential {
             base: spec.clone(),
             spec: Arc::new(effective),
-            values: known.values.clone(),
+            content: known.content.clone(),
         });
         app.credentials
             .decrypted
@@ -280,17 +288,15 @@ async fn decrypt(
     let credential = credential(principal, agent, &spec.id, held);
     let load = async {
         let text = app.keys.open_credential(&credential).await?;
-        let values = Values::from_sealable(&text).map_err(Error::internal)?;
-        let effective = personal::effective(spec, &values).map_err(|unfit| {
-            Error::Conflict(format!(
-                "what was entered for {} does not fit it any more: {}",
-                spec.id, unfit.fault
-            ))
-        })?;
+        let content = match from_sealable::<Authorization>(&text) {
+            Ok(_) => Content::SignIn(credential.clone()),
+            Err(_) => Content::Values(Values::from_sealable(&text).map_err(Error::internal)?),
+        };
+        let effective = content.effective(spec)?;
         Ok::<_, OpenError>(Arc::new(DecryptedCredential {
             base: spec.clone(),
             spec: Arc::new(effective),
-            values,
+            content,
         }))
     };
     match app
@@ -308,6 +314,49 @@ async fn decrypt(
             OpenError::Failed(error) => Err(copy_of(error)),
         },
     }
+}
+
+impl Content {
+    /// The server as it is reached with this content.
+    fn effective(&self, spec: &ServerSpec) -> Result<ServerSpec> {
+        match self {
+            Self::Values(values) => personal::effective(spec, values).map_err(|unfit| {
+                Error::Conflict(format!(
+                    "what was entered for {} does not fit it any more: {}",
+                    spec.id, unfit.fault
+                ))
+            }),
+            Self::SignIn(credential) => {
+                let secret = |oauth: &OAuthConfig| oauth.client_secret.clone();
+                Ok(ServerSpec {
+                    auth: Some(ServerAuth::User(UserSignIn {
+                        credential: credential.clone(),
+                        client_secret: spec.oauth.as_ref().and_then(secret),
+                    })),
+                    ..spec.clone()
+                })
+            }
+        }
+    }
+}
+
+/// Asks the user of a connection for more scopes, at their next sign-in. `false` when that would change nothing, or the
+/// connection was not made with a sign-in.
+pub async fn want_scopes(
+    app: &App,
+    principal: &Principal,
+    connection: &Key,
+    scope: &str,
+) -> Result<bool> {
+    let credentials = of_user(app, principal, &connection.agent).await?;
+    let held = credentials
+        .active(&connection.server)
+        .filter(|held| connection.owner == owner(held.id, held.generation));
+    let Some(held) = held else {
+        return Ok(false);
+    };
+    let credential = credential(principal, &connection.agent, &connection.server, held);
+    oauth::step_up(app, &credential, scope).await
 }
 
 /// Marks a credential that the server has rejected for good: its tools leave the toolbox.

@@ -17,8 +17,12 @@ use crate::domain::{
     error::{Error, Reason},
     header,
     ids::ServerId,
+    oauth::ClientProof,
     secret::Secret,
-    server::{AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerSpec},
+    server::{
+        AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
+        TokenIssuer,
+    },
     template::{OnMissing, Reference, Resolved, Source, address::AddressError},
 };
 
@@ -244,7 +248,7 @@ pub fn resolve(
         .filter(|key| key.sensitive)
         .map(|key| key.value.clone());
     let entered = entered
-        .chain(auth.iter().map(|auth| auth.client_secret.clone()))
+        .chain(auth.iter().map(|auth| auth.secret().clone()))
         .collect();
     let run_config = per_run.then(|| digest_of(&endpoint, auth.as_ref()));
     let spec = ServerSpec {
@@ -258,7 +262,8 @@ pub fn resolve(
         user_config: Vec::new(),
         catalog: CatalogScope::Shared,
         entered,
-        auth,
+        auth: auth.map(ServerAuth::Client),
+        oauth: None,
         run_config,
         of_tenant: sources.rules.is_tenants(),
         load_tools: true,
@@ -404,12 +409,13 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
         }
     };
     Ok(Some(ClientCredentials {
-        token_url: auth
+        issued_by: auth
             .token_url
             .address(|it| sources.get(it))
+            .map(TokenIssuer::Endpoint)
             .map_err(|error| format!("token_url {error}"))?,
         client_id: text(&auth.client_id)?,
-        client_secret: text(&auth.client_secret)?,
+        proof: ClientProof::Secret(text(&auth.client_secret)?),
         scope: auth.scope.clone(),
         of_tenant: sources.rules.is_tenants(),
     }))
@@ -431,14 +437,8 @@ fn digest_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> [u8; 16] 
         }
     }
     if let Some(auth) = auth {
-        [
-            auth.token_url.as_str(),
-            auth.client_id.expose(),
-            auth.client_secret.expose(),
-        ]
-        .into_iter()
-        .for_each(&mut part);
-        part(auth.scope.as_deref().unwrap_or_default());
+        auth.identity().into_iter().for_each(&mut part);
+        part(auth.secret().expose());
     }
     let mut short = [0; 16];
     short.copy_from_slice(&digest.finalize()[..16]);
