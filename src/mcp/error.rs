@@ -306,7 +306,7 @@ impl From<McpError> for CallError {
 
 fn sign_in(challenge: Option<&Challenge>) -> &'static str {
     if challenge.is_some_and(|challenge| challenge.resource_metadata.is_some()) {
-        "the server wants a sign-in (OAuth), and no credential is configured; put a token into a header of it"
+        "the server wants a sign-in (OAuth), and none is configured; write `auth` into the pack"
     } else {
         "the server wants a credential, and none is configured (HTTP 401)"
     }

@@ -76,7 +76,8 @@ async fn link(client: &Client, chat: &str) -> String {
 /// Goes where the link leads and agrees: the path at the service to which the browser is sent back.
 async fn sign_in(world: &World, link: &str) -> String {
     let jar = reqwest::redirect::Policy::none();
-    let browser = reqwest::Client::builder().redirect(jar).build().unwrap();
+    let builder = reqwest::Client::builder().no_proxy().redirect(jar);
+    let browser = builder.build().unwrap();
     let (mut url, mut cookies) = (Url::parse(link).unwrap(), Vec::<(String, String)>::new());
     for _ in 0..16 {
         if let Some(path) = url.as_str().strip_prefix(&world.url) {
@@ -126,6 +127,14 @@ async fn call(world: &World, client: &Client, chat: &str, tool: &str) -> Value {
     let parts = messages.iter().flat_map(|message| message["parts"].as_array().unwrap());
     let result = parts.filter(|part| part["type"] == "tool_result").next_back();
     result.unwrap_or_else(|| panic!("no result: {messages:?}")).clone()
+}
+
+impl Answer {
+    /// A page with this status that says this.
+    fn expect_page(&self, status: u16, said: &str) {
+        assert_eq!(self.status, status, "{}", self.text);
+        assert!(self.text.contains(said), "{said:?} is not in {}", self.text);
+    }
 }
 
 async fn connection(client: &Client) -> Value {
