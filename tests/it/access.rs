@@ -269,7 +269,12 @@ fn table() -> Vec<Row> {
             [401, 403, 404, 404, 404, 403, 404],
         ),
         (get(), "/oauth/callback", none, [404; 7]),
-        (get(), "/.well-known/oauth-client/chatelaine.json", none, [200; 7]),
+        (
+            get(),
+            "/.well-known/oauth-client/chatelaine.json",
+            none,
+            [200; 7],
+        ),
         (get(), "/connect/{token}", none, [404; 7]),
         (post(), "/connect/{token}", none, [404; 7]),
         (

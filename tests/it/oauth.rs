@@ -70,7 +70,8 @@ fn texts(parts: &[Value]) -> String {
 async fn link(client: &Client, chat: &str) -> String {
     let asked = say(client, chat, "/connect notes").await;
     let url = asked[0]["url"].as_str();
-    url.unwrap_or_else(|| panic!("no link: {asked:?}")).to_owned()
+    url.unwrap_or_else(|| panic!("no link: {asked:?}"))
+        .to_owned()
 }
 
 /// Goes where the link leads and agrees: the path at the service to which the browser is sent back.
@@ -83,7 +84,10 @@ async fn sign_in(world: &World, link: &str) -> String {
         if let Some(path) = url.as_str().strip_prefix(&world.url) {
             return path.to_owned();
         }
-        let pairs: Vec<_> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let pairs: Vec<_> = cookies
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         let request = browser.get(url.clone()).header("cookie", pairs.join("; "));
         let answer = request.send().await.unwrap();
         for cookie in answer.headers().get_all("set-cookie") {
@@ -124,9 +128,15 @@ async fn call(world: &World, client: &Client, chat: &str, tool: &str) -> Value {
         .reply(text("So it is."));
     client.say_and_wait(chat, "go").await;
     let messages = client.messages(chat).await;
-    let parts = messages.iter().flat_map(|message| message["parts"].as_array().unwrap());
-    let result = parts.filter(|part| part["type"] == "tool_result").next_back();
-    result.unwrap_or_else(|| panic!("no result: {messages:?}")).clone()
+    let parts = messages
+        .iter()
+        .flat_map(|message| message["parts"].as_array().unwrap());
+    let result = parts
+        .filter(|part| part["type"] == "tool_result")
+        .next_back();
+    result
+        .unwrap_or_else(|| panic!("no result: {messages:?}"))
+        .clone()
 }
 
 impl Answer {

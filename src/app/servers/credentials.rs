@@ -9,7 +9,9 @@
 
 mod catalogs;
 mod change;
+mod content;
 mod news;
+mod trial;
 mod view;
 
 use std::{
@@ -20,29 +22,26 @@ use std::{
 
 use moka::future::Cache;
 
+use self::content::{DecryptedCredential, decrypt};
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{TestOutcome, put, put_checked, put_sign_in, remove, remove_all, remove_by_id, test},
+    change::{put, put_checked, put_sign_in, remove, remove_all, remove_by_id, test},
     news::{changed_elsewhere, close_all, close_tenant, find_news},
+    trial::TestOutcome,
     view::{FieldView, ServerConnection, get, list, views},
 };
 use super::{connections, oauth};
-use crate::app::{
-    App,
-    platform::keys::{OpenError, mark_credential},
-};
+use crate::app::{App, platform::keys::mark_credential};
 use crate::{
     domain::{
         connection::ConnectionTestError,
         credential::{CredentialMeta, CredentialRef, CredentialState},
         error::{Error, Result},
         ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
-        oauth::{Authorization, OAuthConfig, from_sealable},
         owner::{CatalogOwner, ConnectionOwner},
         pack::Pack,
-        personal::{self, Values},
         principal::Principal,
-        server::{AccessMode, CatalogScope, ServerAuth, ServerSpec, UserSignIn},
+        server::{AccessMode, CatalogScope, ServerSpec},
         tool::Catalog,
     },
     mcp::Key,
@@ -80,21 +79,6 @@ pub struct Credentials {
 /// A user's credentials at one agent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UserCredentials(Vec<CredentialMeta>);
-
-/// A decrypted credential: the server as it is for its user.
-struct DecryptedCredential {
-    /// The pack's server that it was made from.
-    base: Arc<ServerSpec>,
-    spec: Arc<ServerSpec>,
-    content: Content,
-}
-
-/// What a credential holds. The tokens of a sign-in change without it and are looked up when they are needed.
-#[derive(Clone)]
-enum Content {
-    Values(Values),
-    SignIn(CredentialRef),
-}
 
 /// How to reach a personal server for one user.
 pub struct ResolvedConnection {
@@ -255,89 +239,6 @@ pub async fn connection(
         key: key(&credential(principal, agent, &spec.id, held)),
         spec: decrypted.spec.clone(),
     }))
-}
-
-/// Decrypts a credential once for as long as it is used; `None` when it cannot be.
-async fn decrypt(
-    app: &App,
-    principal: &Principal,
-    agent: &AgentId,
-    held: &CredentialMeta,
-    spec: &Arc<ServerSpec>,
-) -> Result<Option<Arc<DecryptedCredential>>> {
-    let generation = (held.id, held.generation);
-    if let Some(known) = app.credentials.decrypted.get(&generation).await {
-        if Arc::ptr_eq(&known.base, spec) || known.base == *spec {
-            return Ok(Some(known));
-        }
-        // The pack has changed since.
-        let Ok(effective) = known.content.effective(spec) else {
-            return Ok(None);
-        };
-        let decrypted = Arc::new(DecryptedCredential {
-            base: spec.clone(),
-            spec: Arc::new(effective),
-            content: known.content.clone(),
-        });
-        app.credentials
-            .decrypted
-            .insert(generation, decrypted.clone())
-            .await;
-        return Ok(Some(decrypted));
-    }
-    let credential = credential(principal, agent, &spec.id, held);
-    let load = async {
-        let text = app.keys.open_credential(&credential).await?;
-        let content = match from_sealable::<Authorization>(&text) {
-            Ok(_) => Content::SignIn(credential.clone()),
-            Err(_) => Content::Values(Values::from_sealable(&text).map_err(Error::internal)?),
-        };
-        let effective = content.effective(spec)?;
-        Ok::<_, OpenError>(Arc::new(DecryptedCredential {
-            base: spec.clone(),
-            spec: Arc::new(effective),
-            content,
-        }))
-    };
-    match app
-        .credentials
-        .decrypted
-        .try_get_with(generation, load)
-        .await
-    {
-        Ok(decrypted) => Ok(Some(decrypted)),
-        Err(error) => match &*error {
-            OpenError::Unopenable(_) => {
-                forget_marked(app, &credential).await;
-                Ok(None)
-            }
-            OpenError::Failed(error) => Err(copy_of(error)),
-        },
-    }
-}
-
-impl Content {
-    /// The server as it is reached with this content.
-    fn effective(&self, spec: &ServerSpec) -> Result<ServerSpec> {
-        match self {
-            Self::Values(values) => personal::effective(spec, values).map_err(|unfit| {
-                Error::Conflict(format!(
-                    "what was entered for {} does not fit it any more: {}",
-                    spec.id, unfit.fault
-                ))
-            }),
-            Self::SignIn(credential) => {
-                let secret = |oauth: &OAuthConfig| oauth.client_secret.clone();
-                Ok(ServerSpec {
-                    auth: Some(ServerAuth::User(UserSignIn {
-                        credential: credential.clone(),
-                        client_secret: spec.oauth.as_ref().and_then(secret),
-                    })),
-                    ..spec.clone()
-                })
-            }
-        }
-    }
 }
 
 /// Asks the user of a connection for more scopes, at their next sign-in. `false` when that would change nothing, or the

@@ -18,7 +18,11 @@ async fn a_user_signs_in_and_the_tools_are_in_the_next_answer() {
     assert_eq!(connection(&ben).await["state"], "not_configured");
     let theirs = ben.open("desk").await;
     connect(&world, &ben, &theirs).await;
-    assert_eq!(guarded.seen(|seen| seen.registrations), 1, "one client for all");
+    assert_eq!(
+        guarded.seen(|seen| seen.registrations),
+        1,
+        "one client for all"
+    );
 }
 
 #[tokio::test]
@@ -65,12 +69,19 @@ async fn somebody_else_who_follows_the_link_connects_nothing() {
     let page = world.nobody().get(&sign_in(&world, &link).await).await;
     let shown_to_the_other = code(&page);
     assert_eq!(connection(&mallory).await["state"], "not_configured");
-    let guess = if shown_to_the_other == "123456" { "654321" } else { "123456" };
+    let guess = if shown_to_the_other == "123456" {
+        "654321"
+    } else {
+        "123456"
+    };
     for _ in 0..5 {
         say(&mallory, &chat, guess).await;
     }
     let late = texts(&say(&mallory, &chat, "/cancel").await);
-    assert!(late.contains("nothing to cancel"), "the flow is over: {late}");
+    assert!(
+        late.contains("nothing to cancel"),
+        "the flow is over: {late}"
+    );
     assert_eq!(connection(&mallory).await["state"], "not_configured");
 }
 
@@ -82,16 +93,31 @@ async fn a_sign_in_works_once_and_is_over_when_it_is_declined_or_too_old() {
     let chat = ann.open("desk").await;
     let first = link(&ann, &chat).await;
     let back = sign_in(&world, &first).await;
-    world.nobody().get(&back).await.expect_page(200, "type this code");
-    world.nobody().get(&back).await.expect_page(404, "over already");
+    world
+        .nobody()
+        .get(&back)
+        .await
+        .expect_page(200, "type this code");
+    world
+        .nobody()
+        .get(&back)
+        .await
+        .expect_page(404, "over already");
     let strange = "/oauth/callback?state=made-up&code=stolen";
-    world.nobody().get(strange).await.expect_page(404, "leads nowhere");
+    world
+        .nobody()
+        .get(strange)
+        .await
+        .expect_page(404, "leads nowhere");
 
     guarded.turn(|knobs| knobs.wrong = Wrong::Declines);
     let back = sign_in(&world, &link(&ann, &chat).await).await;
     world.nobody().get(&back).await.expect_page(200, "declined");
     let said = ann.messages(&chat).await;
-    let last = said.last().unwrap()["parts"][0]["text"].as_str().unwrap().to_owned();
+    let last = said.last().unwrap()["parts"][0]["text"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(last.contains("the sign-in was declined"), "{last}");
 
     guarded.turn(|knobs| knobs.wrong = Wrong::Nothing);
@@ -100,7 +126,11 @@ async fn a_sign_in_works_once_and_is_over_when_it_is_declined_or_too_old() {
     let age = "update oauth_sign_ins set expires_at = now() - interval '1 second'";
     sqlx::query(age).execute(&mut db).await.unwrap();
     world.nobody().get(&back).await.expect_page(404, "too old");
-    assert_eq!(guarded.seen(|seen| seen.codes.len()), 1, "only the first was redeemed");
+    assert_eq!(
+        guarded.seen(|seen| seen.codes.len()),
+        1,
+        "only the first was redeemed"
+    );
 }
 
 #[tokio::test]
@@ -111,7 +141,10 @@ async fn whoever_signs_in_elsewhere_may_go_on_talking() {
     let chat = ann.open("desk").await;
     let link = link(&ann, &chat).await;
     world.model.reply(text("Hello, ann."));
-    assert_eq!(texts(&say(&ann, &chat, "hello, call 555").await), "Hello, ann.");
+    assert_eq!(
+        texts(&say(&ann, &chat, "hello, call 555").await),
+        "Hello, ann."
+    );
     let page = world.nobody().get(&sign_in(&world, &link).await).await;
     let said = texts(&say(&ann, &chat, &code(&page)).await);
     assert!(said.starts_with("✅"), "{said}");
@@ -136,10 +169,18 @@ async fn a_tool_that_needs_more_says_so_and_the_user_allows_it() {
         said.contains("the call was not made") && said.contains("/connect notes"),
         "{said}"
     );
-    assert_eq!(connection(&ann).await["state"], "configured", "the rest goes on");
+    assert_eq!(
+        connection(&ann).await["state"],
+        "configured",
+        "the rest goes on"
+    );
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
     let scopes = guarded.seen(|seen| seen.scopes.clone());
-    assert_eq!(scopes, ["notes:read", "notes:read notes:write"], "the union");
+    assert_eq!(
+        scopes,
+        ["notes:read", "notes:read notes:write"],
+        "the union"
+    );
     assert_eq!(call(&world, &ann, &chat, "write").await["text"], "done");
     // A server that has no end of wishes is refused at the first that was granted.
     guarded.turn(|knobs| knobs.write_scope = "notes:read".to_owned());
@@ -153,12 +194,23 @@ async fn nothing_secret_is_in_a_row_or_a_message() {
     guarded.end_access_tokens();
     assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
     let back = sign_in(&world, &link(&ann, &chat).await).await;
-    world.nobody().get(&back).await.expect_page(200, "type this code");
+    world
+        .nobody()
+        .get(&back)
+        .await
+        .expect_page(200, "type this code");
     let secrets = guarded.seen(|seen| seen.secrets.clone());
-    assert!(secrets.len() >= 6, "codes, verifiers, access and refresh tokens");
+    assert!(
+        secrets.len() >= 6,
+        "codes, verifiers, access and refresh tokens"
+    );
     let stored = everything_stored(&world.db).await;
     assert!(stored.contains("oauth_sign_ins: [\""), "the rows were read");
-    for secret in secrets.iter().map(String::as_str).chain(["client-secret-canary"]) {
+    for secret in secrets
+        .iter()
+        .map(String::as_str)
+        .chain(["client-secret-canary"])
+    {
         for written in [secret, &hex::encode(secret)] {
             assert!(!stored.contains(written), "{secret} lies there in clear");
         }

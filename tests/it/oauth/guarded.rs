@@ -173,7 +173,8 @@ impl Inner {
             until: Instant::now() + life,
         };
         self.tokens.insert(access.clone(), token);
-        self.refresh.insert(refresh.clone(), Some(scopes.to_owned()));
+        self.refresh
+            .insert(refresh.clone(), Some(scopes.to_owned()));
         self.seen.secrets.extend([access.clone(), refresh.clone()]);
         json!({ "access_token": access, "token_type": "Bearer", "expires_in": self.knobs.life,
                 "refresh_token": refresh, "scope": scopes })
@@ -186,8 +187,10 @@ async fn protected(State(guarded): State<Guarded>) -> Json<Value> {
         Wrong::Resource => "https://elsewhere.example.org/mcp",
         _ => guarded.url.as_str(),
     };
-    Json(json!({ "resource": resource, "authorization_servers": [guarded.issuer],
-                 "scopes_supported": ["notes:read"] }))
+    Json(
+        json!({ "resource": resource, "authorization_servers": [guarded.issuer],
+                 "scopes_supported": ["notes:read"] }),
+    )
 }
 
 async fn metadata(State(guarded): State<Guarded>) -> Response {
@@ -261,7 +264,10 @@ async fn authorize(State(guarded): State<Guarded>, Query(asked): Query<Fields>) 
 
 async fn token(State(guarded): State<Guarded>, Form(asked): Form<Fields>) -> Response {
     let mut inner = guarded.inner();
-    inner.seen.asked.push(format!("token {}", asked["grant_type"]));
+    inner
+        .seen
+        .asked
+        .push(format!("token {}", asked["grant_type"]));
     if inner.knobs.away {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
@@ -306,10 +312,15 @@ async fn revoke(State(guarded): State<Guarded>, Form(asked): Form<Fields>) -> St
 async fn call(State(guarded): State<Guarded>, headers: HeaderMap, body: String) -> Response {
     let mut inner = guarded.inner();
     let given = headers.get(header::AUTHORIZATION);
-    let given = given.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let given = given
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default();
     let now = Instant::now();
-    let ended = inner.tokens.get(given).is_some_and(|token| token.until <= now);
+    let ended = inner
+        .tokens
+        .get(given)
+        .is_some_and(|token| token.until <= now);
     inner.seen.late += usize::from(ended);
     let scopes = inner.tokens.get(given).filter(|token| token.until > now);
     let Some(scopes) = scopes.map(|token| token.scopes.clone()) else {
@@ -318,7 +329,10 @@ async fn call(State(guarded): State<Guarded>, headers: HeaderMap, body: String) 
             _ => guarded.url.origin().ascii_serialization(),
         };
         let metadata = format!("{origin}/.well-known/oauth-protected-resource/mcp");
-        return challenge(StatusCode::UNAUTHORIZED, &format!("resource_metadata=\"{metadata}\""));
+        return challenge(
+            StatusCode::UNAUTHORIZED,
+            &format!("resource_metadata=\"{metadata}\""),
+        );
     };
     let message: Value = serde_json::from_str(&body).unwrap();
     let result = match message["method"].as_str().unwrap_or_default() {

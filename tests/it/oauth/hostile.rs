@@ -28,7 +28,10 @@ async fn whoever_lies_before_the_sign_in_gets_no_user() {
     ] {
         let (guarded, _world, ann, chat) = wrong(kind).await;
         let parts = say(&ann, &chat, "/connect notes").await;
-        assert!(parts.iter().all(|part| part["type"] == "notice"), "{kind:?}: {parts:?}");
+        assert!(
+            parts.iter().all(|part| part["type"] == "notice"),
+            "{kind:?}: {parts:?}"
+        );
         let said = texts(&parts);
         assert!(said.starts_with("⚠️"), "{kind:?}: {said}");
         let asked = guarded.seen(|seen| seen.asked.clone());
@@ -43,7 +46,10 @@ async fn whoever_lies_before_the_sign_in_gets_no_user() {
 async fn metadata_at_another_origin_is_not_asked_for() {
     let (guarded, world, ann, chat) = wrong(Wrong::ForeignMetadata).await;
     let link = link(&ann, &chat).await;
-    assert!(link.starts_with(&guarded.issuer), "that of the server's own origin holds");
+    assert!(
+        link.starts_with(&guarded.issuer),
+        "that of the server's own origin holds"
+    );
     sign_in(&world, &link).await;
 }
 
@@ -52,7 +58,11 @@ async fn a_code_is_not_redeemed_when_its_issuer_is_not_certain() {
     for kind in [Wrong::AnswerIssuer, Wrong::NoAnswerIssuer] {
         let (guarded, world, ann, chat) = wrong(kind).await;
         let back = sign_in(&world, &link(&ann, &chat).await).await;
-        world.nobody().get(&back).await.expect_page(200, "not connected");
+        world
+            .nobody()
+            .get(&back)
+            .await
+            .expect_page(200, "not connected");
         assert_eq!(guarded.seen(|seen| seen.codes.len()), 0, "{kind:?}");
         assert_eq!(connection(&ann).await["state"], "not_configured");
     }
@@ -62,7 +72,11 @@ async fn a_code_is_not_redeemed_when_its_issuer_is_not_certain() {
 async fn a_code_is_sent_to_no_private_address() {
     let (guarded, world, ann, chat) = wrong(Wrong::PrivateTokenEndpoint).await;
     let back = sign_in(&world, &link(&ann, &chat).await).await;
-    world.nobody().get(&back).await.expect_page(200, "not connected");
+    world
+        .nobody()
+        .get(&back)
+        .await
+        .expect_page(200, "not connected");
     assert_eq!(guarded.seen(|seen| seen.codes.len()), 0);
 }
 
@@ -76,7 +90,11 @@ async fn a_code_of_one_sign_in_is_of_no_use_in_another() {
         rest.split('&').next().unwrap().to_owned()
     };
     let mixed = second.replace(&code(&second), &code(&first));
-    world.nobody().get(&mixed).await.expect_page(200, "not connected");
+    world
+        .nobody()
+        .get(&mixed)
+        .await
+        .expect_page(200, "not connected");
     assert_eq!(guarded.seen(|seen| seen.codes.len()), 1, "PKCE refused it");
     assert_eq!(connection(&ann).await["state"], "not_configured");
 }

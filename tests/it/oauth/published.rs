@@ -4,9 +4,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use super::{call, connect, say, world};
-use crate::support::{
-    servers::{folder, start, venv}
-};
+use crate::support::servers::{folder, start, venv};
 
 #[tokio::test]
 async fn npm_oidc_provider_with_rotating_refresh_tokens() {
@@ -30,7 +28,9 @@ async fn npm_oidc_provider_with_rotating_refresh_tokens() {
 }
 
 async fn count(port: u16) -> Value {
-    let answer = reqwest::get(format!("http://127.0.0.1:{port}/count")).await.unwrap();
+    let answer = reqwest::get(format!("http://127.0.0.1:{port}/count"))
+        .await
+        .unwrap();
     answer.json().await.unwrap()
 }
 

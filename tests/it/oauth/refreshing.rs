@@ -79,7 +79,10 @@ async fn two_replicas_and_many_users_refresh_once_for_each_life_of_a_token() {
                 let mut made = 0;
                 while std::time::Instant::now() < until {
                     let tested = client
-                        .post("/v1/agents/desk/connections/notes/test", serde_json::json!({}))
+                        .post(
+                            "/v1/agents/desk/connections/notes/test",
+                            serde_json::json!({}),
+                        )
                         .await;
                     assert_eq!(tested.expect(200)["ok"], true);
                     made += 1;
@@ -89,10 +92,13 @@ async fn two_replicas_and_many_users_refresh_once_for_each_life_of_a_token() {
         }
     }
     let made: usize = busy.join_all().await.into_iter().sum();
-    let (refreshes, replays, late) =
-        guarded.seen(|seen| (seen.refreshes, seen.replays, seen.late));
+    let (refreshes, replays, late) = guarded.seen(|seen| (seen.refreshes, seen.replays, seen.late));
     assert!(made > USERS * 8, "they were busy: {made}");
-    assert_eq!((replays, late), (0, 0), "no refresh token came twice, no token came late");
+    assert_eq!(
+        (replays, late),
+        (0, 0),
+        "no refresh token came twice, no token came late"
+    );
     // A life of 5 s is used for at least 3.2 s, so that there are at most six in this time.
     assert!((USERS * 3..=USERS * 6).contains(&refreshes), "{refreshes}");
     for user in &users {

@@ -3,9 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Serialize;
-
-use super::{catalogs, changed, credential, decrypt, key, of_user, reject, whose};
+use super::{
+    TestOutcome, catalogs, changed, content::decrypt, credential, key, of_user, reject,
+    trial::ConnectionTrial, whose,
+};
 use crate::{
     app::{
         App,
@@ -26,59 +27,11 @@ use crate::{
         secret::Secret,
         server::{AccessMode, CatalogScope, Endpoint, ServerSpec},
     },
-    mcp::{Discovery, Key, McpError, McpErrorKind},
     store::{self, credentials::Removed},
 };
 
 /// The header that carries an access token.
 const AUTHORIZATION: &str = "Authorization";
-
-/// How a test went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TestOutcome {
-    pub ok: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<ConnectionTestError>,
-    /// For people.
-    pub message: &'static str,
-}
-
-impl TestOutcome {
-    fn ok() -> Self {
-        Self {
-            ok: true,
-            reason: None,
-            message: "connected",
-        }
-    }
-
-    fn failed(reason: ConnectionTestError) -> Self {
-        Self {
-            ok: false,
-            reason: Some(reason),
-            message: reason.sentence(),
-        }
-    }
-}
-
-impl From<&McpError> for ConnectionTestError {
-    fn from(error: &McpError) -> Self {
-        match error.kind {
-            McpErrorKind::Unauthorized
-            | McpErrorKind::Forbidden
-            | McpErrorKind::ScopeRequired
-            | McpErrorKind::SignInRequired => Self::Unauthorized,
-            McpErrorKind::Unreachable | McpErrorKind::Closed | McpErrorKind::RateLimited => {
-                Self::Unreachable
-            }
-            McpErrorKind::TimedOut => Self::Timeout,
-            McpErrorKind::Misconfigured => Self::BadTemplate,
-            McpErrorKind::Protocol | McpErrorKind::Redirected | McpErrorKind::WebPage => {
-                Self::NotMcp
-            }
-        }
-    }
-}
 
 /// Tests what a user entered and, when it works, puts it in force in place of what they had.
 pub async fn put(
@@ -407,34 +360,4 @@ async fn personal_server(
 
 fn unfit(unfit: &InvalidField) -> Error {
     Error::invalid(format!("fields.{}", unfit.field), unfit.fault.to_string())
-}
-
-/// A connection made to see whether something works. The poll for outdated connections leaves it alone meanwhile.
-struct ConnectionTrial<'a> {
-    app: &'a App,
-    key: Key,
-}
-
-impl<'a> ConnectionTrial<'a> {
-    fn begin(app: &'a App, key: Key) -> Self {
-        app.credentials.trials().insert(key.clone());
-        Self { app, key }
-    }
-
-    async fn run(&self, spec: &Arc<ServerSpec>, list: bool) -> Result<Option<Discovery>, McpError> {
-        if list {
-            return self.app.mcp.discover(&self.key, spec).await.map(Some);
-        }
-        self.app.mcp.connect(&self.key, spec).await.map(|_| None)
-    }
-
-    async fn give_up(&self) {
-        self.app.mcp.close(&self.key).await;
-    }
-}
-
-impl Drop for ConnectionTrial<'_> {
-    fn drop(&mut self) {
-        self.app.credentials.trials().remove(&self.key);
-    }
 }
