@@ -6,7 +6,7 @@
 FROM node:22-bookworm-slim AS web
 WORKDIR /src/web
 COPY web .
-RUN --mount=type=cache,target=/root/.npm ./build.sh
+RUN --mount=type=cache,target=/var/cache/npm npm_config_cache=/var/cache/npm ./build.sh
 
 FROM rust:1.95-bookworm AS build
 WORKDIR /src

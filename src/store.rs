@@ -73,8 +73,6 @@ use crate::domain::{
 const STATEMENT_MS: u32 = 10_000;
 /// How long a statement may wait for a lock.
 const LOCK_MS: u32 = 5_000;
-/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
-const UNWRITABLE: Duration = Duration::from_secs(30);
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
@@ -105,19 +103,31 @@ impl Db {
         url: &Secret,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        let pool = connecting::open(url, connections, wait).await?;
+        let health = Arc::<limits::Health>::default();
+        let pool = connecting::open(url, connections, wait, &health).await?;
         migrations::apply(&pool).await?;
         Ok(Self {
             pool,
             begun: Arc::default(),
-            health: Arc::default(),
+            health,
         })
     }
 
     /// A transaction of one tenant, opened in one round trip.
     pub async fn tenant(&self, tenant: TenantId) -> Result<Tx> {
+        self.begin_tenant(tenant, "").await
+    }
+
+    /// The same, for what may be lost: its commit does not wait for the disk. A crash of Postgres loses at most what was
+    /// committed within the last second, and no crash of the program does.
+    pub async fn tenant_unflushed(&self, tenant: TenantId) -> Result<Tx> {
+        self.begin_tenant(tenant, "; set local synchronous_commit = off")
+            .await
+    }
+
+    async fn begin_tenant(&self, tenant: TenantId, more: &str) -> Result<Tx> {
         let sql = format!(
-            "begin; {}; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'",
+            "begin; {}; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'{more}",
             limits()
         );
         self.begun.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +164,7 @@ impl Db {
             let mut connection = self.pool.acquire().await?;
             connecting::is_writable(&mut connection).await
         });
-        asked.await.unwrap_or(false) && !self.health.has_failed_within(UNWRITABLE)
+        asked.await.unwrap_or(false) && !self.health.is_unwritable()
     }
 
     pub async fn close(&self) {

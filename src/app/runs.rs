@@ -142,7 +142,7 @@ async fn end(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()
 }
 
 async fn cancelled(tx: &mut Tx, tenant: TenantId, run: &Run) -> Result<Event> {
-    let (event, _) = store::messages::append_run_event(
+    store::messages::append_run_event(
         tx,
         tenant,
         run.conversation_id,
@@ -150,8 +150,7 @@ async fn cancelled(tx: &mut Tx, tenant: TenantId, run: &Run) -> Result<Event> {
         RunStatus::Cancelled,
         None,
     )
-    .await?;
-    Ok(event)
+    .await
 }
 
 /// Notifies the listeners, or the worker of the run. Call it after the commit.

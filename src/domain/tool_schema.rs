@@ -24,6 +24,9 @@ const MAX_PATTERNS: usize = 100;
 const MAX_PATTERN_BYTES: usize = 64 * 1024 * 1024;
 /// The same of one pattern.
 const MAX_ONE_PATTERN_BYTES: usize = 8 * 1024 * 1024;
+/// Schemas in a schema without references, and bytes and values of the arguments, whose check takes microseconds.
+const MAX_QUICK_SCHEMAS: usize = 64;
+const MAX_QUICK_BYTES: usize = 4096;
 /// Problems that are named, and characters of each. A validator quotes what it was given.
 const MAX_PROBLEMS: usize = 5;
 const MAX_REASON: usize = 300;
@@ -33,6 +36,7 @@ const MAX_REASON: usize = 300;
 pub struct ToolSchema {
     schema: Value,
     validator: jsonschema::Validator,
+    is_small: bool,
 }
 
 impl ToolSchema {
@@ -46,7 +50,8 @@ impl ToolSchema {
         if !takes_objects(&schema) {
             return Err("it is not a schema of an object".to_owned());
         }
-        let patterns = Graph::new(&schema)?.check_limits()?;
+        let graph = Graph::new(&schema)?;
+        let (patterns, is_small) = (graph.check_limits()?, graph.is_small());
         // This engine runs in linear time; it has neither look-around nor back-references.
         let patterns = PatternOptions::regex()
             .size_limit((MAX_PATTERN_BYTES / patterns.max(1)).min(MAX_ONE_PATTERN_BYTES));
@@ -55,13 +60,21 @@ impl ToolSchema {
             .with_pattern_options(patterns)
             .build(&schema)
             .map_err(|error| why_unusable(&error))?;
-        Ok(Self { schema, validator })
+        Ok(Self {
+            schema,
+            validator,
+            is_small,
+        })
+    }
+
+    /// Whether a check of these arguments takes so little time and stack that it needs no thread of its own.
+    pub fn is_quick(&self, arguments: &Value) -> bool {
+        self.is_small && size_within(arguments, MAX_QUICK_BYTES).is_some()
     }
 
     /// Why the arguments do not fit, at most five reasons.
     pub fn check(&self, arguments: &Value) -> Result<(), String> {
-        let graph = Graph::new(&self.schema)?;
-        if !cost::is_bounded(&graph, arguments) {
+        if !self.is_quick(arguments) && !cost::is_bounded(&Graph::new(&self.schema)?, arguments) {
             return Err(
                 "they take too long to check against the tool's schema; send fewer or simpler ones"
                     .to_owned(),
@@ -81,6 +94,21 @@ impl ToolSchema {
         } else {
             Err(problems.join("; "))
         }
+    }
+}
+
+/// What is left of `bytes` after a value, which takes one and those of its strings; `None` when that is not enough.
+fn size_within(value: &Value, bytes: usize) -> Option<usize> {
+    let left = bytes.checked_sub(1)?;
+    match value {
+        Value::String(text) => left.checked_sub(text.len()),
+        Value::Array(items) => items
+            .iter()
+            .try_fold(left, |left, item| size_within(item, left)),
+        Value::Object(members) => members.iter().try_fold(left, |left, (name, member)| {
+            size_within(member, left.checked_sub(name.len())?)
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Some(left),
     }
 }
 

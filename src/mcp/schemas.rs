@@ -1,5 +1,6 @@
 //! Compiles and applies the schemas of tools on a few threads of their own, with a stack of a known size. So
-//! a server's schema neither blocks a worker of the runtime nor overflows its stack.
+//! a server's schema neither blocks a worker of the runtime nor overflows its stack. Small arguments of a small schema
+//! need no thread.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -21,7 +22,11 @@ pub async fn compile(tool: Arc<Tool>) -> Result<Arc<ToolSchema>, String> {
 }
 
 /// Why arguments do not fit a schema, at most five reasons.
-pub async fn check(schema: Arc<ToolSchema>, arguments: Value) -> Result<(), String> {
+pub async fn check(schema: Arc<ToolSchema>, arguments: &Value) -> Result<(), String> {
+    if schema.is_quick(arguments) {
+        return schema.check(arguments);
+    }
+    let arguments = arguments.clone();
     run(move || schema.check(&arguments)).await?
 }
 

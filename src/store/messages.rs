@@ -164,7 +164,7 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Re
         .message(conversation)
 }
 
-/// Adds the event that a run changed its state. Also the turn that waits in the conversation, if one does.
+/// Adds the event that a run changed its state outside its worker.
 pub async fn append_run_event(
     tx: &mut Tx,
     tenant: TenantId,
@@ -172,8 +172,8 @@ pub async fn append_run_event(
     run: RunId,
     status: RunStatus,
     error: Option<&str>,
-) -> Result<(Event, Option<RunId>)> {
-    let row = sqlx::query!(
+) -> Result<Event> {
+    let seq = sqlx::query_scalar!(
         r#"with counted as (
              update conversations set last_event = last_event + 1, updated_at = now()
              where tenant_id = $1 and id = $2 returning last_event
@@ -181,10 +181,7 @@ pub async fn append_run_event(
              insert into events (tenant_id, id, conversation_id, seq, kind, run_id, run_status, run_error)
              select $1, $3, $2, last_event, 'run', $4, $5, $6 from counted
            )
-           select last_event as "seq!",
-                  (select id from runs
-                   where tenant_id = $1 and conversation_id = $2 and status = 'queued' and kind = 'turn') as next
-           from counted"#,
+           select last_event as "seq!" from counted"#,
         tenant.0,
         conversation.0,
         Uuid::now_v7(),
@@ -194,15 +191,12 @@ pub async fn append_run_event(
     )
     .fetch_one(tx.conn())
     .await?;
-    let event = Event {
-        seq: row.seq,
-        kind: EventKind::Run {
-            run_id: run,
-            status,
-            error: error.map(str::to_owned),
-        },
+    let kind = EventKind::Run {
+        run_id: run,
+        status,
+        error: error.map(str::to_owned),
     };
-    Ok((event, row.next.map(RunId)))
+    Ok(Event { seq, kind })
 }
 
 /// At most `limit` messages after a number, whichever branch they are on; the oldest first.

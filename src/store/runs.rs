@@ -3,6 +3,7 @@
 //! first, as a delete does, so that two writers never wait for each other.
 
 mod claiming;
+mod finishing;
 pub mod listing;
 mod open;
 
@@ -14,6 +15,7 @@ use uuid::Uuid;
 pub use self::claiming::{
     Claimable, FullShares, assert_held, claim, claimable, heartbeat, release, waiting,
 };
+pub use self::finishing::{RunResult, finish};
 pub use self::open::{open, open_of_key, open_of_user};
 use super::{Tx, messages};
 use crate::domain::{
@@ -285,47 +287,6 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
     .fetch_optional(tx.conn())
     .await?;
     held.map(drop).ok_or_else(|| lost(run))
-}
-
-/// Ends a run, with what its last step used; whether it belongs to a tree of runs. `Conflict` when the lease was lost.
-pub async fn finish(
-    tx: &mut Tx,
-    run: &ClaimedRun,
-    status: RunStatus,
-    error: Option<&str>,
-    usage: Option<Usage>,
-) -> Result<bool> {
-    let (steps, used) = (i32::from(usage.is_some()), usage.unwrap_or_default());
-    sqlx::query_scalar!(
-        r#"with conversation as (
-             select 1 from conversations where tenant_id = $1 and id = $4 for no key update
-           ), ended as (
-             update runs
-             set status = $5, error = $6, finished_at = now(), lease_owner = null, lease_until = null,
-                 token_hashes = '{}', steps = steps + $7, input_tokens = input_tokens + $8,
-                 output_tokens = output_tokens + $9, usage_estimated = usage_estimated or $10
-             from conversation where tenant_id = $1 and id = $2 and fence = $3 and status = 'running'
-             returning user_id, agent, root_run is not null as in_tree
-           ), used as (
-             insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens)
-             select $1, $11, (now() at time zone 'utc')::date, user_id, agent, $8, $9 from ended where $7 > 0
-           )
-           select in_tree as "in_tree!" from ended"#,
-        tx.tenant()?.0,
-        run.id.0,
-        run.fence,
-        run.conversation.0,
-        status.as_str(),
-        error,
-        steps,
-        used.input_tokens,
-        used.output_tokens,
-        used.estimated,
-        Uuid::now_v7(),
-    )
-    .fetch_optional(tx.conn())
-    .await?
-    .ok_or_else(|| lost(run))
 }
 
 /// A run of this user; another user's is not found.

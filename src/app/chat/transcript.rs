@@ -85,8 +85,11 @@ pub async fn resume(
     let (mut tx, mut conversation, mut told) =
         locate(app, principal, &pack, question, &transcript).await?;
     let mut answer = None;
-    if store::conversations::awaits_answer(&mut tx, conversation.id).await? {
-        // Matching an answer takes transactions of its own. The conversation is not a new one, which awaits nothing.
+    // A prompt is an event: a conversation without events awaits nothing.
+    if conversation.last_event > 0
+        && store::conversations::awaits_answer(&mut tx, conversation.id).await?
+    {
+        // Matching an answer takes transactions of its own.
         drop(tx);
         let matching = AnswerCandidate {
             principal,
@@ -228,7 +231,9 @@ pub async fn record_answer(
     question: &ClientQuestion,
     told: DeliveredEvents,
 ) -> Result<Run> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
+    // A crash of Postgres within a second may forget what the client was told. The client's next message then begins a
+    // conversation that takes the transcript over, as after an edit.
+    let mut tx = app.db.tenant_unflushed(principal.tenant).await?;
     let key = question.place.key_of_answer(question, run);
     let only_if_last = told.is_late.then_some(told.last);
     store::conversations::set_external_key(&mut tx, conversation, &key, told.event, only_if_last)

@@ -120,7 +120,7 @@ impl NamedTool {
                 "the server's schema of this tool cannot be used, so nothing was sent: {reason}"
             )
         })?;
-        schemas::check(schema.clone(), arguments.clone()).await
+        schemas::check(schema.clone(), arguments).await
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ptr};
 
 use serde_json::{Map, Value};
 
-use super::{MAX_CHAIN, MAX_EXPANSION, MAX_PATTERNS, MAX_SUBSCHEMAS};
+use super::{MAX_CHAIN, MAX_EXPANSION, MAX_PATTERNS, MAX_QUICK_SCHEMAS, MAX_SUBSCHEMAS};
 
 /// The part of the value that an inner schema is applied to, relative to the value of the outer schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,9 @@ pub(super) struct Graph<'a> {
     /// The address that the document gives itself.
     id: &'a str,
     anchors: HashMap<&'a str, &'a Value>,
+    /// The number of schemas in it, itself included.
+    schemas: usize,
+    has_references: bool,
 }
 
 /// Keywords whose value is a schema, or a list or a map of schemas.
@@ -69,11 +72,13 @@ impl<'a> Graph<'a> {
             root,
             id: id.trim_end_matches('#'),
             anchors: HashMap::new(),
+            schemas: 0,
+            has_references: false,
         };
-        let (mut waiting, mut seen, mut patterns) = (vec![root], 0, 0);
+        let (mut waiting, mut patterns) = (vec![root], 0);
         while let Some(schema) = waiting.pop() {
-            seen += 1;
-            if seen > MAX_SUBSCHEMAS {
+            graph.schemas += 1;
+            if graph.schemas > MAX_SUBSCHEMAS {
                 return Err(too_many());
             }
             let Value::Object(members) = schema else {
@@ -83,6 +88,7 @@ impl<'a> Graph<'a> {
                 return Err("a part of it has a `$id` of its own".to_owned());
             }
             patterns += patterns_of(members);
+            graph.has_references |= REFERENCES.iter().any(|name| members.contains_key(*name));
             for name in ["$anchor", "$dynamicAnchor"] {
                 if let Some(anchor) = members.get(name).and_then(Value::as_str) {
                     graph.anchors.entry(anchor).or_insert(schema);
@@ -98,6 +104,11 @@ impl<'a> Graph<'a> {
 
     pub(super) fn root(&self) -> &'a Value {
         self.root
+    }
+
+    /// Whether no value is looked at by more than a few schemas.
+    pub(super) fn is_small(&self) -> bool {
+        self.schemas <= MAX_QUICK_SCHEMAS && !self.has_references
     }
 
     /// The schemas that are applied from a schema.

@@ -113,6 +113,17 @@ async fn what_was_heard_whole_is_not_heard_again_in_pieces() {
         }
     }
     assert_eq!(heard, ["message", "message", "run"]);
+    // What is new is heard as it is said. The answer is held after its first word, before its rows are written.
+    let gate = Gate::new();
+    world.model.reply(text("Six euros.").gate(2, &gate));
+    ann.say(&id, "And now?").await;
+    while heard.last() != Some(&"delta") {
+        heard.push(name(slow.next().await.unwrap().unwrap()));
+    }
+    gate.open();
+    // Its server takes part as soon as it is discovered.
+    heard.retain(|name| *name != "server_started");
+    assert_eq!(heard[3..], ["message", "delta"]);
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use crate::{
         error::Result,
         event::Event,
         message::{Part, Role},
-        run::{RunStatus, Usage},
+        run::{ClaimedRun, RunStatus, Usage},
     },
     llm::{Reply, Stop},
-    store,
+    store::{self, messages::NewMessage, runs::RunResult},
 };
 
 /// How a run ends. All of it is written at once, so that a run taken up again never says its last words twice.
@@ -81,6 +81,18 @@ impl Ending {
     }
 }
 
+impl LastMessage {
+    fn row(&self, run: &ClaimedRun) -> NewMessage<'_> {
+        NewMessage {
+            run: Some(run.id),
+            run_ordinal: run.ordinal,
+            role: self.role,
+            parts: &self.parts,
+            for_model: self.for_model,
+        }
+    }
+}
+
 impl RunWorker {
     /// The end as rows: the last words, why it failed, the status.
     pub(super) async fn end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
@@ -99,29 +111,20 @@ impl RunWorker {
                 for_model: false,
             });
         }
-        let (error, mut events) = (error.as_deref(), Vec::new());
-        let mut tx = self.app.db.tenant(run.tenant).await?;
-        let in_tree = store::runs::finish(&mut tx, run, status, error, usage).await?;
-        for LastMessage {
-            role,
-            parts,
-            for_model,
-        } in &last
-        {
-            events.push(self.write(&mut tx, *role, parts, *for_model).await?);
-        }
-        let (ended, next) = store::messages::append_run_event(
-            &mut tx,
-            run.tenant,
-            run.conversation,
-            run.id,
+        let result = RunResult {
             status,
-            error,
-        )
-        .await?;
-        events.push(ended);
+            error: error.as_deref(),
+            usage,
+            last: last.iter().map(|said| said.row(run)).collect(),
+        };
+        let mut tx = self.app.db.tenant(run.tenant).await?;
+        let finished = store::runs::finish(&mut tx, run, &result).await?;
         tx.commit().await?;
-        Ok((RunEnd { next, in_tree }, events))
+        let end = RunEnd {
+            next: finished.next,
+            in_tree: finished.in_tree,
+        };
+        Ok((end, finished.events))
     }
 }
 
