@@ -34,7 +34,9 @@ pub async fn open(
     let end = Instant::now() + wait;
     let mut first = true;
     loop {
-        let opened = pool(connections, health.clone()).connect_with(options.clone()).await;
+        let opened = pool(connections, health.clone())
+            .connect_with(options.clone())
+            .await;
         match opened {
             Err(error) if is_away(&error) && Instant::now() < end => {
                 if std::mem::take(&mut first) {

@@ -94,7 +94,9 @@ async fn sign_in(world: &World, link: &str) -> String {
             let pair = cookie.to_str().unwrap().split(';').next().unwrap();
             let (name, value) = pair.split_once('=').unwrap();
             cookies.retain(|(known, _)| known != name);
-            cookies.push((name.to_owned(), value.to_owned()));
+            if !value.is_empty() {
+                cookies.push((name.to_owned(), value.to_owned()));
+            }
         }
         let Some(location) = answer.headers().get("location") else {
             panic!("{url} leads nowhere: {}", answer.text().await.unwrap());

@@ -182,10 +182,14 @@ async fn a_tool_that_needs_more_says_so_and_the_user_allows_it() {
         "the union"
     );
     assert_eq!(call(&world, &ann, &chat, "write").await["text"], "done");
-    // A server that has no end of wishes is refused at the first that was granted.
-    guarded.turn(|knobs| knobs.write_scope = "notes:read".to_owned());
-    guarded.end_access_tokens();
-    assert_eq!(call(&world, &ann, &chat, "write").await["text"], "done");
+    // What was allowed already is not asked for again.
+    guarded.turn(|knobs| knobs.write_scope = "notes:read notes:write".to_owned());
+    let result = call(&world, &ann, &chat, "write").await;
+    let said = result["text"].as_str().unwrap();
+    assert!(
+        said.contains("for lack of permissions") && !said.contains("/connect"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

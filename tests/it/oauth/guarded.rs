@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::{
-    Form, Json, Router,
+    Json, Router,
     extract::{Query, State},
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
@@ -71,8 +71,6 @@ pub struct Seen {
     /// Codes that were sent to the token endpoint.
     pub codes: Vec<String>,
     pub calls: usize,
-    /// Calls with a token that had ended.
-    pub late: usize,
     pub secrets: Vec<String>,
 }
 
@@ -247,22 +245,21 @@ async fn authorize(State(guarded): State<Guarded>, Query(asked): Query<Fields>) 
         .insert(code.clone(), (asked["code_challenge"].clone(), scopes));
     let mut back = Url::parse(&asked["redirect_uri"]).unwrap();
     back.query_pairs_mut().append_pair("state", &asked["state"]);
+    let mut say = |name: &str, value: &str| drop(back.query_pairs_mut().append_pair(name, value));
     match inner.knobs.wrong {
-        Wrong::Declines => back.query_pairs_mut().append_pair("error", "access_denied"),
-        _ => back.query_pairs_mut().append_pair("code", &code),
-    };
+        Wrong::Declines => say("error", "access_denied"),
+        _ => say("code", &code),
+    }
     match inner.knobs.wrong {
         Wrong::NoAnswerIssuer => {}
-        Wrong::AnswerIssuer => {
-            back.query_pairs_mut()
-                .append_pair("iss", "https://elsewhere.example.org");
-        }
-        _ => drop(back.query_pairs_mut().append_pair("iss", &guarded.issuer)),
+        Wrong::AnswerIssuer => say("iss", "https://elsewhere.example.org"),
+        _ => say("iss", &guarded.issuer),
     }
     Redirect::to(back.as_str())
 }
 
-async fn token(State(guarded): State<Guarded>, Form(asked): Form<Fields>) -> Response {
+async fn token(State(guarded): State<Guarded>, body: String) -> Response {
+    let asked = fields(&body);
     let mut inner = guarded.inner();
     inner
         .seen
@@ -301,7 +298,14 @@ async fn token(State(guarded): State<Guarded>, Form(asked): Form<Fields>) -> Res
     Json(inner.issue(&scopes)).into_response()
 }
 
-async fn revoke(State(guarded): State<Guarded>, Form(asked): Form<Fields>) -> StatusCode {
+fn fields(form: &str) -> Fields {
+    url::form_urlencoded::parse(form.as_bytes())
+        .into_owned()
+        .collect()
+}
+
+async fn revoke(State(guarded): State<Guarded>, body: String) -> StatusCode {
+    let asked = fields(&body);
     let mut inner = guarded.inner();
     inner.refresh.remove(&asked["token"]);
     inner.seen.revoked.push(asked["token"].clone());
@@ -317,11 +321,6 @@ async fn call(State(guarded): State<Guarded>, headers: HeaderMap, body: String) 
         .unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default();
     let now = Instant::now();
-    let ended = inner
-        .tokens
-        .get(given)
-        .is_some_and(|token| token.until <= now);
-    inner.seen.late += usize::from(ended);
     let scopes = inner.tokens.get(given).filter(|token| token.until > now);
     let Some(scopes) = scopes.map(|token| token.scopes.clone()) else {
         let origin = match inner.knobs.wrong {

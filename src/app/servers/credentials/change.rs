@@ -82,6 +82,7 @@ pub async fn put_sign_in(
     let mut effective = ServerSpec::clone(spec);
     if let Endpoint::Remote { headers, .. } = &mut effective.endpoint {
         let bearer = format!("Bearer {}", tokens.access_token.expose());
+        headers.retain(|(name, _)| !name.eq_ignore_ascii_case(AUTHORIZATION));
         headers.push((AUTHORIZATION.to_owned(), Secret::new(bearer)));
         effective.entered = vec![tokens.access_token.clone()];
     }

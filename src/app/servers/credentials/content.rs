@@ -19,7 +19,7 @@ use crate::{
 /// A decrypted credential: the server as it is for its user.
 pub(super) struct DecryptedCredential {
     /// The pack's server that it was made from.
-    base: Arc<ServerSpec>,
+    pub(super) base: Arc<ServerSpec>,
     pub(super) spec: Arc<ServerSpec>,
     content: Content,
 }
