@@ -60,11 +60,7 @@ pub(super) async fn begin(
     let link = axum::Json(SignInLink {
         url: begun.url.into(),
     });
-    let headers = [
-        (header::SET_COOKIE, cookie),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    Ok((headers, link).into_response())
+    Ok(([(header::SET_COOKIE, cookie)], link).into_response())
 }
 
 /// Where the browser of a user comes back to after a sign-in at a server. The page says how it went.
@@ -101,15 +97,7 @@ pub(super) async fn callback(
         p { (page.text) }
         @if let Some(code) = &page.code { output { (code) } }
     };
-    let mut response = answer(status, document(&page.language, &page.title, &body));
-    // The address holds the code of the authorization server.
-    let headers = response.headers_mut();
-    headers.insert(
-        header::REFERRER_POLICY,
-        HeaderValue::from_static("no-referrer"),
-    );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(answer(status, document(&page.language, &page.title, &body)))
 }
 
 /// This service as an OAuth client: the document whose address is its `client_id`.

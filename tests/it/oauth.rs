@@ -69,7 +69,7 @@ fn texts(parts: &[Value]) -> String {
 /// The link of `/connect notes`.
 async fn link(client: &Client, chat: &str) -> String {
     let asked = say(client, chat, "/connect notes").await;
-    let url = asked[0]["url"].as_str();
+    let url = asked.iter().find_map(|part| part["url"].as_str());
     url.unwrap_or_else(|| panic!("no link: {asked:?}"))
         .to_owned()
 }

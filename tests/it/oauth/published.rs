@@ -11,7 +11,7 @@ async fn npm_oidc_provider_with_rotating_refresh_tokens() {
     let mut command = Command::new("node");
     command.arg(folder().join("oidc.mjs")).arg("4");
     let server = start(command).await;
-    let auth = "auth: { type: oauth, scopes: [\"notes:read\", offline_access] }";
+    let auth = "auth: { type: oauth, scopes: [openid, \"notes:read\", offline_access] }";
     let world = world(&server.url, auth, |_| {}).await;
     let ann = world.user("ann", &[]).await;
     let chat = ann.open("desk").await;

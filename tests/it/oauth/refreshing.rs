@@ -62,7 +62,9 @@ async fn two_replicas_and_many_users_refresh_once_for_each_life_of_a_token() {
     const USERS: usize = 8;
     let guarded = Guarded::start().await;
     guarded.turn(|knobs| knobs.life = 5);
-    let world = world(&guarded.url, "auth: oauth", |_| {}).await;
+    let often =
+        |setup: &mut crate::support::world::Setup| setup.config.requests_per_minute = 100_000;
+    let world = world(&guarded.url, "auth: oauth", often).await;
     let other = world.replica().await;
     let mut users = Vec::new();
     for number in 0..USERS {
