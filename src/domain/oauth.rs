@@ -136,6 +136,7 @@ mod exposed {
 
         use super::Secret;
 
+        #[expect(clippy::ref_option, reason = "serde gives it so")]
         pub fn serialize<S: Serializer>(secret: &Option<Secret>, to: S) -> Result<S::Ok, S::Error> {
             secret.as_ref().map(Secret::expose).serialize(to)
         }

@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use http::header;
 use url::Url;
 
 use super::Context;
@@ -82,7 +81,7 @@ impl SignIns {
             ..Limits::default()
         };
         let answer = self.egress.send(request).await?;
-        let location = answer.headers.get(header::LOCATION);
+        let location = answer.headers.get("location");
         let location = location.context("the authorization server sends nobody back")?;
         let mut params = CallbackParams::default();
         for (name, value) in Url::parse(location.to_str()?)?.query_pairs() {

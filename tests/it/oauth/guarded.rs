@@ -13,6 +13,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
+use chatelaine::domain::clock;
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use url::Url;
@@ -168,7 +169,7 @@ impl Inner {
         let life = Duration::from_secs(self.knobs.life);
         let token = Token {
             scopes: scopes.to_owned(),
-            until: Instant::now() + life,
+            until: clock::instant() + life,
         };
         self.tokens.insert(access.clone(), token);
         self.refresh
@@ -320,7 +321,7 @@ async fn call(State(guarded): State<Guarded>, headers: HeaderMap, body: String) 
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default();
-    let now = Instant::now();
+    let now = clock::instant();
     let scopes = inner.tokens.get(given).filter(|token| token.until > now);
     let Some(scopes) = scopes.map(|token| token.scopes.clone()) else {
         let origin = match inner.knobs.wrong {

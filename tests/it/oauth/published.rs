@@ -28,9 +28,12 @@ async fn npm_oidc_provider_with_rotating_refresh_tokens() {
 }
 
 async fn count(port: u16) -> Value {
-    let answer = reqwest::get(format!("http://127.0.0.1:{port}/count"))
-        .await
-        .unwrap();
+    let builder = reqwest::Client::builder().no_proxy();
+    let asked = builder
+        .build()
+        .unwrap()
+        .get(format!("http://127.0.0.1:{port}/count"));
+    let answer = asked.send().await.unwrap();
     answer.json().await.unwrap()
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use chatelaine::domain::clock;
+
 use super::{call, connect, connected, connection, guarded::Guarded, world};
 
 #[tokio::test]
@@ -73,13 +75,13 @@ async fn two_replicas_and_many_users_refresh_once_for_each_life_of_a_token() {
         assert!(connect(&world, &user, &chat).await.starts_with("✅"));
         users.push(user);
     }
-    let until = std::time::Instant::now() + Duration::from_secs(17);
+    let until = clock::instant() + Duration::from_secs(17);
     let mut busy = tokio::task::JoinSet::new();
     for user in &users {
         for client in [user.at(&world.url), user.at(&other.url)] {
             busy.spawn(async move {
                 let mut made = 0;
-                while std::time::Instant::now() < until {
+                while clock::instant() < until {
                     let tested = client
                         .post(
                             "/v1/agents/desk/connections/notes/test",
