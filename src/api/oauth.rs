@@ -18,13 +18,14 @@ use super::{
     connect::{answer, document, language_of},
     extract::{Anonymous, Caller, Path},
     problem::Problem,
+    web,
 };
 use crate::{
     app::{
         self, App,
         chat::flows::sign_in::{self, Callback, SignInStatus},
     },
-    domain::secret::Secret,
+    domain::{error::Error, secret::Secret},
 };
 
 /// The path of the callback, to which alone the browser brings back what it was given.
@@ -89,6 +90,9 @@ pub(super) async fn callback(
         }
     }
     let page = sign_in::come_back(&app, callback, |id| cookie(&headers, &cookie_name(id))).await?;
+    if page.status == SignInStatus::Gone && !web::accepts(&headers, header::ACCEPT, "text/html") {
+        return Err(Error::not_found("this sign-in; it was used already or is too old").into());
+    }
     let status = match page.status {
         SignInStatus::Good | SignInStatus::Failed => StatusCode::OK,
         SignInStatus::Gone => StatusCode::NOT_FOUND,

@@ -122,6 +122,15 @@ async fn connect(world: &World, client: &Client, chat: &str) -> String {
     texts(&say(client, chat, &code(&page)).await)
 }
 
+/// Opens a page as a browser does.
+async fn open(world: &World, path: &str) -> Answer {
+    let browser = world.nobody().request(http::Method::GET, path);
+    world
+        .nobody()
+        .send(browser.header("accept", "text/html"))
+        .await
+}
+
 /// The result of a call of a tool of the server.
 async fn call(world: &World, client: &Client, chat: &str, tool: &str) -> Value {
     world

@@ -54,17 +54,17 @@ impl SignIns {
         let found = oauth::discover(&self.egress, &self.server, challenge).await?;
         let server = &found.authorization_server;
         let registered = locked(&self.registered).get(&server.issuer).cloned();
+        let before = locked(&self.scopes).clone();
+        let scopes = found.scopes_to_request(&[], &before);
         let choice = ClientChoice {
             config: &self.config,
             redirect_uri: REDIRECT_URI,
             document: Some(&self.document),
             registered,
+            scopes: &scopes,
         };
         let client = oauth::choose_client(&self.egress, server, choice).await?;
-        let issuer = server.issuer.clone();
-        locked(&self.registered).insert(issuer, client.clone());
-        let before = locked(&self.scopes).clone();
-        let scopes = found.scopes_to_request(&[], &before);
+        locked(&self.registered).insert(server.issuer.clone(), client.clone());
         locked(&self.scopes).clone_from(&scopes);
         let started = oauth::start(&self.egress, &found, client, REDIRECT_URI, scopes)?;
         let answer = self.visit(started.url, started.state.expose()).await?;

@@ -9,7 +9,7 @@ use url::{Host, Url};
 use super::{AuthorizationServer, OAuthError, limits, parse, refusal, send};
 use crate::{
     domain::{
-        oauth::{ClientAuthMethod, ClientProof, OAuthClient, OAuthConfig},
+        oauth::{ClientAuthMethod, ClientProof, OAuthClient, OAuthConfig, add_scopes},
         secret::Secret,
     },
     egress::{Egress, Request},
@@ -32,6 +32,8 @@ pub struct ClientChoice<'a> {
     pub document: Option<&'a Url>,
     /// The client that was registered at this issuer before.
     pub registered: Option<OAuthClient>,
+    /// What a client that is registered now will ask for.
+    pub scopes: &'a [String],
 }
 
 #[derive(Deserialize)]
@@ -57,7 +59,7 @@ pub async fn choose_client(
     }
     match choice.registered {
         Some(registered) => Ok(registered),
-        None => register(egress, server, choice.redirect_uri).await,
+        None => register(egress, server, &choice).await,
     }
 }
 
@@ -113,7 +115,7 @@ fn is_loopback(uri: &str) -> bool {
 async fn register(
     egress: &Egress,
     server: &AuthorizationServer,
-    redirect_uri: &str,
+    choice: &ClientChoice<'_>,
 ) -> Result<OAuthClient, OAuthError> {
     let Some(endpoint) = &server.registration_endpoint else {
         return Err(OAuthError::unusable(
@@ -124,8 +126,14 @@ async fn register(
     let method = server
         .auth_method(&[basic, post, ClientAuthMethod::None])
         .unwrap_or(basic);
-    let metadata = client_metadata(None, redirect_uri, method).to_string();
-    let mut request = Request::post(endpoint.clone(), metadata)
+    let mut metadata = client_metadata(None, choice.redirect_uri, method);
+    // Some let a client ask only for what it was registered with.
+    let mut scopes = choice.scopes.to_vec();
+    add_scopes(&mut scopes, server.scopes.iter().map(String::as_str));
+    if !scopes.is_empty() {
+        metadata["scope"] = scopes.join(" ").into();
+    }
+    let mut request = Request::post(endpoint.clone(), metadata.to_string())
         .header("accept", "application/json")
         .header("content-type", "application/json");
     request.limits = limits();

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{
     call, code, connect, connected, connection,
     guarded::{Guarded, Wrong},
-    link, say, sign_in, texts, world,
+    link, open, say, sign_in, texts, world,
 };
 use crate::{personal::canary::everything_stored, support::model::text};
 
@@ -93,26 +93,16 @@ async fn a_sign_in_works_once_and_is_over_when_it_is_declined_or_too_old() {
     let chat = ann.open("desk").await;
     let first = link(&ann, &chat).await;
     let back = sign_in(&world, &first).await;
-    world
-        .nobody()
-        .get(&back)
-        .await
-        .expect_page(200, "type this code");
-    world
-        .nobody()
-        .get(&back)
-        .await
-        .expect_page(404, "over already");
+    open(&world, &back).await.expect_page(200, "type this code");
+    open(&world, &back).await.expect_page(404, "over already");
     let strange = "/oauth/callback?state=made-up&code=stolen";
-    world
-        .nobody()
-        .get(strange)
+    open(&world, strange)
         .await
         .expect_page(404, "leads nowhere");
 
     guarded.turn(|knobs| knobs.wrong = Wrong::Declines);
     let back = sign_in(&world, &link(&ann, &chat).await).await;
-    world.nobody().get(&back).await.expect_page(200, "declined");
+    open(&world, &back).await.expect_page(200, "declined");
     let said = ann.messages(&chat).await;
     let last = said.last().unwrap()["parts"][0]["text"]
         .as_str()
@@ -125,7 +115,7 @@ async fn a_sign_in_works_once_and_is_over_when_it_is_declined_or_too_old() {
     let mut db = world.db.as_tenant(world.tenant.id).await;
     let age = "update oauth_sign_ins set expires_at = now() - interval '1 second'";
     sqlx::query(age).execute(&mut db).await.unwrap();
-    world.nobody().get(&back).await.expect_page(404, "too old");
+    open(&world, &back).await.expect_page(404, "too old");
     assert_eq!(
         guarded.seen(|seen| seen.codes.len()),
         1,
@@ -198,11 +188,7 @@ async fn nothing_secret_is_in_a_row_or_a_message() {
     guarded.end_access_tokens();
     assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
     let back = sign_in(&world, &link(&ann, &chat).await).await;
-    world
-        .nobody()
-        .get(&back)
-        .await
-        .expect_page(200, "type this code");
+    open(&world, &back).await.expect_page(200, "type this code");
     let secrets = guarded.seen(|seen| seen.secrets.clone());
     assert!(
         secrets.len() >= 6,

@@ -246,7 +246,9 @@ async fn authorize(State(guarded): State<Guarded>, Query(asked): Query<Fields>) 
         .insert(code.clone(), (asked["code_challenge"].clone(), scopes));
     let mut back = Url::parse(&asked["redirect_uri"]).unwrap();
     back.query_pairs_mut().append_pair("state", &asked["state"]);
-    let mut say = |name: &str, value: &str| drop(back.query_pairs_mut().append_pair(name, value));
+    let mut say = |name: &str, value: &str| {
+        back.query_pairs_mut().append_pair(name, value);
+    };
     match inner.knobs.wrong {
         Wrong::Declines => say("error", "access_denied"),
         _ => say("code", &code),

@@ -3,7 +3,7 @@
 use super::{
     connection,
     guarded::{Guarded, Wrong},
-    link, say, sign_in, texts, world,
+    link, open, say, sign_in, texts, world,
 };
 use crate::support::{client::Client, world::World};
 
@@ -58,11 +58,7 @@ async fn a_code_is_not_redeemed_when_its_issuer_is_not_certain() {
     for kind in [Wrong::AnswerIssuer, Wrong::NoAnswerIssuer] {
         let (guarded, world, ann, chat) = wrong(kind).await;
         let back = sign_in(&world, &link(&ann, &chat).await).await;
-        world
-            .nobody()
-            .get(&back)
-            .await
-            .expect_page(200, "not connected");
+        open(&world, &back).await.expect_page(200, "not connected");
         assert_eq!(guarded.seen(|seen| seen.codes.len()), 0, "{kind:?}");
         assert_eq!(connection(&ann).await["state"], "not_configured");
     }
@@ -72,11 +68,7 @@ async fn a_code_is_not_redeemed_when_its_issuer_is_not_certain() {
 async fn a_code_is_sent_to_no_private_address() {
     let (guarded, world, ann, chat) = wrong(Wrong::PrivateTokenEndpoint).await;
     let back = sign_in(&world, &link(&ann, &chat).await).await;
-    world
-        .nobody()
-        .get(&back)
-        .await
-        .expect_page(200, "not connected");
+    open(&world, &back).await.expect_page(200, "not connected");
     assert_eq!(guarded.seen(|seen| seen.codes.len()), 0);
 }
 
@@ -90,11 +82,7 @@ async fn a_code_of_one_sign_in_is_of_no_use_in_another() {
         rest.split('&').next().unwrap().to_owned()
     };
     let mixed = second.replace(&code(&second), &code(&first));
-    world
-        .nobody()
-        .get(&mixed)
-        .await
-        .expect_page(200, "not connected");
+    open(&world, &mixed).await.expect_page(200, "not connected");
     assert_eq!(guarded.seen(|seen| seen.codes.len()), 1, "PKCE refused it");
     assert_eq!(connection(&ann).await["state"], "not_configured");
 }

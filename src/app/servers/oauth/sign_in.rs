@@ -105,9 +105,10 @@ pub async fn begin(
     let challenge = challenge_of(app, principal, pack, spec).await?;
     let found = oauth::discover(&app.egress, address, &challenge).await?;
     let config = spec.oauth.clone().unwrap_or_default();
-    let client = client(app, principal.tenant, &config, &found.authorization_server).await?;
     let before = scopes_so_far(app, principal, pack, &spec.id).await?;
     let scopes = found.scopes_to_request(&config.scopes, &before);
+    let server = &found.authorization_server;
+    let client = client(app, principal.tenant, &config, server, &scopes).await?;
     let started = oauth::start(&app.egress, &found, client, &redirect_uri(app), scopes)?;
     let id = Uuid::now_v7();
     let browser = Secret::new(hex::encode(rand::random::<[u8; 32]>()));
@@ -173,6 +174,7 @@ async fn client(
     tenant: TenantId,
     config: &OAuthConfig,
     server: &oauth::AuthorizationServer,
+    scopes: &[String],
 ) -> Result<OAuthClient, BeginError> {
     let redirect_uri = redirect_uri(app);
     let registered = registered(app, tenant, &server.issuer, &redirect_uri).await?;
@@ -183,6 +185,7 @@ async fn client(
         redirect_uri: &redirect_uri,
         document: document.as_ref(),
         registered,
+        scopes,
     };
     let client = oauth::choose_client(&app.egress, server, choice).await?;
     let is_document = client.id.starts_with("https://");
@@ -304,7 +307,7 @@ pub async fn redeem(
     let redeemed = oauth::redeem(&app.egress, pending, params).await;
     if let Err(error) = &redeemed {
         tracing::warn!(server = %taken.sign_in.server, issuer = pending.service.issuer, %error, "a sign-in brought no tokens");
-        if error.is_refusal("invalid_client") {
+        if error.is_refusal("invalid_client") || error.is_refusal("invalid_scope") {
             forget_client(app, taken.principal.tenant, &pending.service.issuer).await;
         }
     }
@@ -312,7 +315,7 @@ pub async fn redeem(
     Ok(redeemed?.into_authorization(service, scopes, None))
 }
 
-/// An issuer that knows the client no more registers another one the next time.
+/// An issuer that knows the client no more, or not with these scopes, registers another one the next time.
 async fn forget_client(app: &App, tenant: TenantId, issuer: &str) {
     let forgotten = async {
         let mut tx = app.db.tenant(tenant).await?;
