@@ -16,6 +16,7 @@ mod listeners; // people who wait for an answer
 mod mcp_endpoint; // a tool call by a client of the protocol
 mod personal; // users with credentials of their own
 mod product; // the program as it is shipped, in a process of its own
+mod protocols; // a turn without tools, through each protocol of frontends
 mod rates; // a server with one tool
 mod start; // from nothing to ready
 mod table; // what is printed
@@ -36,7 +37,7 @@ mod support {
 use std::process::Command;
 
 /// The groups, in the order of the table.
-const GROUPS: [&str; 9] = [
+const GROUPS: [&str; 10] = [
     "toolbox",
     "personal",
     "keys",
@@ -44,6 +45,7 @@ const GROUPS: [&str; 9] = [
     "calls",
     "mcp_endpoint",
     "turns",
+    "protocols",
     "listeners",
     "approvals",
 ];
@@ -88,6 +90,7 @@ fn measure(group: &str) {
             "calls" => calls::measure().await,
             "mcp_endpoint" => mcp_endpoint::measure().await,
             "turns" => turns::measure().await,
+            "protocols" => protocols::measure().await,
             "listeners" => listeners::measure().await,
             "approvals" => approvals::measure().await,
             other => unreachable!("{other} is not among the groups"),

@@ -14,6 +14,7 @@ use chatelaine::{
 };
 use futures_util::future::join_all;
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::{
     product::{Deployment, Product, pack},
@@ -37,7 +38,15 @@ const MEASURED: Duration = Duration::from_secs(8);
 const TURNS: usize = 4;
 
 pub async fn measure() {
-    // On a disk, which /tmp need not be.
+    let (_folder, private) = on_disk().await;
+    compare(private.url(), "safe on disk").await;
+    private.stop().await.unwrap();
+    compare(&TestDb::new().await.url, "without fsync").await;
+}
+
+/// A Postgres of its own whose commits are safe on a disk, and its folder, which goes with the first value.
+pub async fn on_disk() -> (TempDir, PrivatePostgres) {
+    // /tmp need not be on a disk.
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     // Root's server runs as another user, who must pass through.
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
@@ -47,9 +56,7 @@ pub async fn measure() {
     )
     .await
     .unwrap();
-    compare(private.url(), "safe on disk").await;
-    private.stop().await.unwrap();
-    compare(&TestDb::new().await.url, "without fsync").await;
+    (folder, private)
 }
 
 async fn compare(database: &Secret, durability: &str) {

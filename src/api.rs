@@ -199,6 +199,8 @@ fn administration() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::usage::list))
+        .routes(routes!(admin::usage::list_days))
+        .routes(routes!(admin::tenants::own))
         .routes(routes!(admin::webhooks::list, admin::webhooks::create))
         .routes(routes!(admin::webhooks::remove))
         .routes(routes!(admin::webhooks::test))

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
+use serde::{Deserialize, Serialize, Serializer};
+use time::{Date, OffsetDateTime};
 
 use super::{
     config::Daily,
@@ -21,6 +21,25 @@ pub struct Line {
     pub tool_calls: i64,
     pub input_tokens: i64,
     pub output_tokens: i64,
+}
+
+/// What a tenant has used on one day.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DayLine {
+    /// In UTC.
+    #[serde(serialize_with = "write_day")]
+    pub day: Date,
+    /// Turns: messages that the model was asked about.
+    pub runs: i64,
+    /// Calls of tools, those that were refused included.
+    pub tool_calls: i64,
+    pub input_tokens: i64,
+    pub output_tokens: i64,
+}
+
+/// Such as `2026-01-31`.
+fn write_day<S: Serializer>(day: &Date, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(day)
 }
 
 /// Of one day.

@@ -9,7 +9,7 @@ use crate::domain::{
     error::Result,
     ids::{AgentId, TenantId, UserId},
     run::Usage,
-    usage::{Line, Used},
+    usage::{DayLine, Line, Used},
 };
 
 /// Locks the tenant's row until the end of the transaction, so that no two admissions count the same place within a
@@ -157,6 +157,37 @@ pub async fn list(
         since,
         until,
         limit,
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows)
+}
+
+/// By day, from `since` on and before `until`, oldest first. Days on which nothing was used are among them.
+pub async fn by_day(tx: &mut Tx, since: Date, until: Date) -> Result<Vec<DayLine>> {
+    let rows = sqlx::query_as!(
+        DayLine,
+        r#"with used as (
+             select day, runs, input_tokens, output_tokens, 0::bigint as tool_calls
+             from usage where tenant_id = $3 and day >= $1 and day < $2
+             union all
+             select day, runs, input_tokens, output_tokens, 0
+             from usage_additions where tenant_id = $3 and day >= $1 and day < $2
+             union all
+             select (at at time zone 'utc')::date, 0, 0, 0, count(*)
+             from audit
+             where tenant_id = $3 and action = 'tool.call' and agent is not null
+               and at >= $1::date::timestamp at time zone 'utc' and at < $2::date::timestamp at time zone 'utc'
+             group by 1
+             union all
+             select day::date, 0, 0, 0, 0 from generate_series($1::date, $2::date - 1, interval '1 day') day
+           )
+           select day as "day!", sum(runs)::bigint as "runs!", sum(tool_calls)::bigint as "tool_calls!",
+                  sum(input_tokens)::bigint as "input_tokens!", sum(output_tokens)::bigint as "output_tokens!"
+           from used group by day order by day"#,
+        since,
+        until,
         tx.tenant()?.0,
     )
     .fetch_all(tx.conn())

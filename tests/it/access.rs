@@ -425,6 +425,18 @@ fn table() -> Vec<Row> {
         ),
         (
             get(),
+            "/v1/admin/usage/days",
+            none,
+            [401, 403, 403, 403, 403, 400, 403],
+        ), // it needs two days
+        (
+            get(),
+            "/v1/admin/tenant",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
             "/v1/admin/audit",
             none,
             [401, 403, 403, 403, 403, 200, 403],

@@ -20,6 +20,7 @@ const PAGES = [
   ['admin/servers/+', 'Add a key'],
   ['admin/agents', 'takes no servers from the registry'],
   ['admin/usage', 'The days as a table'],
+  ['admin/limits', 'Used today'],
   ['admin/audit', 'tool.call'],
   ['admin/keys', 'Make a key'],
   ['admin/webhooks', 'Nothing here.'],

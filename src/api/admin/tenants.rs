@@ -12,7 +12,7 @@ use super::{
         extract::{Json, Located, Path, Query, created, readable},
         problem::Problem,
     },
-    Operator, default_limit, page,
+    Admin, Operator, default_limit, page,
 };
 use crate::app::{
     self, App,
@@ -80,6 +80,17 @@ pub(in crate::api) async fn get(
 ) -> Result<axum::Json<TenantView>, Problem> {
     Ok(axum::Json(
         app::runs::tenant_admin::get(&app, &operator, &name).await?,
+    ))
+}
+
+/// My organisation, for its admins: the limits and retention in force, and what was used today.
+#[utoipa::path(get, path = "/v1/admin/tenant", tag = "usage", responses((status = 200, body = TenantView)))]
+pub(in crate::api) async fn own(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+) -> Result<axum::Json<TenantView>, Problem> {
+    Ok(axum::Json(
+        app::runs::tenant_admin::own(&app, &admin).await?,
     ))
 }
 

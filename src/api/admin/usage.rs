@@ -12,8 +12,11 @@ use super::{
 };
 use crate::{
     app::{self, App},
-    domain::usage::Line,
+    domain::usage::{DayLine, Line},
 };
+
+/// Days that are read at once.
+const MAX_DAYS: i64 = 366;
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -38,10 +41,8 @@ pub(in crate::api) struct UsagePage {
     items: Vec<Line>,
 }
 
-fn day(field: &str, text: Option<&str>) -> Result<Option<Date>, Problem> {
-    let parse = |text| Date::parse(text, &Iso8601::DATE);
-    text.map(parse)
-        .transpose()
+fn day(field: &str, text: &str) -> Result<Date, Problem> {
+    Date::parse(text, &Iso8601::DATE)
         .map_err(|_| Problem::invalid(field, "is not a day; write one such as 2026-01-31"))
 }
 
@@ -53,11 +54,41 @@ pub(in crate::api) async fn list(
     Admin(admin): Admin,
     Query(which): Query<UsageQuery>,
 ) -> Result<axum::Json<UsagePage>, Problem> {
-    let (since, until) = (
-        day("since", which.since.as_deref())?,
-        day("until", which.until.as_deref())?,
-    );
+    let since = which.since.map(|text| day("since", &text)).transpose()?;
+    let until = which.until.map(|text| day("until", &text)).transpose()?;
     let items =
         app::accounts::usage::list(&app, &admin, since, until, page(which.limit, 1000)?).await?;
     Ok(axum::Json(UsagePage { items }))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct DaysQuery {
+    /// The first day (UTC), as `2026-01-31`.
+    since: String,
+    /// The day after the last one (UTC); at most 366 days later.
+    until: String,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct UsageDays {
+    items: Vec<DayLine>,
+}
+
+/// Runs, tokens and tool calls of all users by day, the oldest day first.
+#[utoipa::path(get, path = "/v1/admin/usage/days", tag = "usage", params(DaysQuery),
+    responses((status = 200, body = UsageDays)))]
+pub(in crate::api) async fn list_days(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Query(which): Query<DaysQuery>,
+) -> Result<axum::Json<UsageDays>, Problem> {
+    let (since, until) = (day("since", &which.since)?, day("until", &which.until)?);
+    if until <= since || (until - since).whole_days() > MAX_DAYS {
+        let why = format!("must be 1 to {MAX_DAYS} days after `since`");
+        return Err(Problem::invalid("until", why));
+    }
+    let items = app::accounts::usage::list_days(&app, &admin, since, until).await?;
+    Ok(axum::Json(UsageDays { items }))
 }

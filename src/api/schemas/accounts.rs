@@ -1,6 +1,6 @@
 //! Schemas of tenants, their users, keys, usage and webhooks, and of readiness.
 
-use time::OffsetDateTime;
+use time::{Date, OffsetDateTime};
 
 use super::schemas;
 use crate::{
@@ -271,6 +271,20 @@ schemas! {
     struct Line for usage::Line {
         user: String,
         agent: String,
+        /// Turns: messages that the model was asked about.
+        runs: i64,
+        /// Calls of tools, those that were refused included.
+        tool_calls: i64,
+        input_tokens: i64,
+        output_tokens: i64,
+    }
+
+    /// What a tenant has used on one day.
+    #[schema(as = UsageDay)]
+    struct DayLine for usage::DayLine {
+        /// In UTC, such as `2026-01-31`.
+        #[schema(value_type = String, format = Date)]
+        day: Date,
         /// Turns: messages that the model was asked about.
         runs: i64,
         /// Calls of tools, those that were refused included.

@@ -12,7 +12,7 @@ use crate::{
         error::{Error, Result},
         ids::{TenantId, UserId},
         principal::{Admin, Principal},
-        usage::{Line, Used},
+        usage::{DayLine, Line, Used},
     },
     store::{self, Tx},
 };
@@ -117,4 +117,10 @@ pub async fn list(
 ) -> Result<Vec<Line>> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
     store::usage::list(&mut tx, since, until, limit).await
+}
+
+/// What was used in a tenant on each day from one on and before another one.
+pub async fn list_days(app: &App, admin: &Admin, since: Date, until: Date) -> Result<Vec<DayLine>> {
+    let mut tx = app.db.tenant(admin.tenant()).await?;
+    store::usage::by_day(&mut tx, since, until).await
 }

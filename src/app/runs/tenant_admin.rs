@@ -20,7 +20,7 @@ use crate::{
         retention::{Days, Retention},
         usage::{Limits, Used},
     },
-    store::hints::Hint,
+    store::{self, hints::Hint},
 };
 
 pub use crate::app::accounts::{NewTenant, TenantChange};
@@ -128,6 +128,20 @@ pub async fn list(
 
 pub async fn get(app: &App, _: &Operator, name: &str) -> Result<TenantView> {
     let tenant = accounts::find_tenant(&app.db, name).await?;
+    view_with_usage(app, tenant).await
+}
+
+/// The tenant of an admin.
+pub async fn own(app: &App, admin: &Admin) -> Result<TenantView> {
+    let mut tx = app.db.tenant(admin.tenant()).await?;
+    let tenant = store::tenants::get(&mut tx, admin.tenant())
+        .await?
+        .ok_or_else(|| Error::not_found("tenant"))?;
+    drop(tx);
+    view_with_usage(app, tenant).await
+}
+
+async fn view_with_usage(app: &App, tenant: Tenant) -> Result<TenantView> {
     let used_today = Some(usage::of_tenant_today(app, tenant.id).await?);
     Ok(TenantView {
         used_today,

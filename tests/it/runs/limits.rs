@@ -210,3 +210,27 @@ async fn what_was_used_is_listed_by_user_and_agent_and_outlives_conversations() 
         .await
         .expect(400);
 }
+
+#[tokio::test]
+async fn an_admin_reads_the_usage_of_each_day_and_the_limits_in_force() {
+    let world = world_with(|setup| setup.config.tokens_per_tenant_per_day = Some(500)).await;
+    let (ann, admin) = (world.user("ann", &[]).await, world.admin().await);
+    run(&ann, "worker", "x").await;
+    let today = world.app().clock.now().date();
+    let (before, after) = (today.previous_day().unwrap(), today.next_day().unwrap());
+    let days = |since: time::Date, until: time::Date| {
+        let path = format!("/v1/admin/usage/days?since={since}&until={until}");
+        let admin = admin.clone();
+        async move { admin.get(&path).await }
+    };
+    let day = |day: time::Date, runs: i64, read: i64, written: i64| json!({ "day": day.to_string(), "runs": runs, "tool_calls": 0, "input_tokens": read, "output_tokens": written });
+    assert_eq!(
+        days(before, after).await.expect(200)["items"],
+        json!([day(before, 0, 0, 0), day(today, 1, 11, 7)])
+    );
+    assert_eq!(days(today, today).await.expect(400)["field"], "until");
+    let mine = admin.get("/v1/admin/tenant").await.expect(200);
+    assert_eq!(mine["in_force"], json!({ "tokens_per_tenant": 500 }));
+    assert_eq!(mine["used_today"], json!({ "runs": 1, "tokens": 18 }));
+    ann.get("/v1/admin/tenant").await.expect(403);
+}

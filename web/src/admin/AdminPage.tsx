@@ -1,5 +1,5 @@
 /** For the admins of a tenant: who may do what, what there is, and what happened. */
-import { Activity, BarChart3, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
+import { Activity, BarChart3, Gauge, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
 import { lazy, Suspense } from 'react';
 import { Loading } from '../parts/parts';
 import { href } from '../router';
@@ -10,6 +10,7 @@ import { AuditPage } from './AuditPage';
 import { AgentsPage } from './agents/AgentsPage';
 import { HealthPage } from './HealthPage';
 import { KeysPage } from './KeysPage';
+import { LimitsPage } from './LimitsPage';
 import { RegistryPage } from './registry/RegistryPage';
 import { UsersPage } from './users/UsersPage';
 import { WebhooksPage } from './WebhooksPage';
@@ -23,6 +24,7 @@ const PARTS = {
   servers: { Icon: Server, Page: RegistryPage },
   agents: { Icon: Activity, Page: AgentsPage },
   usage: { Icon: BarChart3, Page: UsagePage },
+  limits: { Icon: Gauge, Page: LimitsPage },
   audit: { Icon: ScrollText, Page: AuditPage },
   keys: { Icon: KeyRound, Page: KeysPage },
   webhooks: { Icon: Webhook, Page: WebhooksPage },

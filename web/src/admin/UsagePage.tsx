@@ -88,28 +88,21 @@ function Numbers({ label, head, lines }: { label: string; head: string; lines: U
 const DAY = 86_400_000;
 const dayOf = (at: number) => new Date(at).toISOString().slice(0, 10);
 
-/** The API adds up a period, so each day is a request of its own. */
 async function loadUsage(count: number): Promise<{ days: Used[]; users: Used[] }> {
   const now = Date.now();
-  const starts = Array.from({ length: count }, (_, at) => now - (count - 1 - at) * DAY);
-  const lines = (since: number, until: number) =>
-    read(api.GET('/v1/admin/usage', { params: { query: { since: dayOf(since), until: dayOf(until), limit: 1000 } } }));
-  const [days, all] = await Promise.all([
-    Promise.all(starts.map(async (start) => {
-      const { items } = await lines(start, start + DAY);
-      return items.map(usedOf).reduce(sum, { name: dayOf(start), tokens: 0, runs: 0, calls: 0 });
-    })),
-    lines(starts[0] ?? now, now + DAY),
+  const query = { since: dayOf(now - (count - 1) * DAY), until: dayOf(now + DAY) };
+  const [days, users] = await Promise.all([
+    read(api.GET('/v1/admin/usage/days', { params: { query } })),
+    read(api.GET('/v1/admin/usage', { params: { query: { ...query, limit: 1000 } } })),
   ]);
-  return { days, users: all.items.map(usedOf) };
+  return {
+    days: days.items.map((line) => usedOf(line.day, line)),
+    users: users.items.map((line) => usedOf(`${line.user} · ${line.agent}`, line)),
+  };
 }
 
-type Line = { user: string; agent: string; runs: number; tool_calls: number; input_tokens: number; output_tokens: number };
+type Line = { runs: number; tool_calls: number; input_tokens: number; output_tokens: number };
 
-const usedOf = (line: Line): Used => ({
-  name: `${line.user} · ${line.agent}`, tokens: line.input_tokens + line.output_tokens, runs: line.runs, calls: line.tool_calls,
-});
-
-const sum = (total: Used, one: Used): Used => ({
-  name: total.name, tokens: total.tokens + one.tokens, runs: total.runs + one.runs, calls: total.calls + one.calls,
+const usedOf = (name: string, line: Line): Used => ({
+  name, tokens: line.input_tokens + line.output_tokens, runs: line.runs, calls: line.tool_calls,
 });

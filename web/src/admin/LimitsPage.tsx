@@ -1,0 +1,43 @@
+import { api, read } from '../api/client';
+import { Failure, Loading } from '../parts/parts';
+import { useLoad } from '../parts/useLoad';
+import { useTexts } from '../texts/texts';
+import { Table } from './Table';
+
+const KINDS = ['conversations', 'guest_conversations', 'runs', 'approval_arguments', 'audit'] as const;
+
+/** What this organisation may use in a day, what it has used, and how long its things are kept. The operator sets both. */
+export function LimitsPage() {
+  const { say, language } = useTexts();
+  const tenant = useLoad('tenant', () => read(api.GET('/v1/admin/tenant')));
+  if (tenant.error) return <Failure error={tenant.error} retry={tenant.reload} />;
+  if (!tenant.data) return <Loading />;
+  const { in_force: limits, used_today: used, retention_in_force: days } = tenant.data;
+  const number = (value: number | null | undefined) => value?.toLocaleString(language) ?? say('limits.none');
+  return (
+    <>
+      <Table label={say('limits.day')} heads={[say('limits.day'), say('limits.tenant'), say('limits.used'), say('limits.user')]}>
+        <tr>
+          <th scope="row">{say('usage.runs')}</th>
+          <td className="number">{number(limits.runs_per_tenant)}</td>
+          <td className="number">{number(used?.runs ?? 0)}</td>
+          <td className="number">{number(limits.runs_per_user)}</td>
+        </tr>
+        <tr>
+          <th scope="row">{say('usage.tokens')}</th>
+          <td className="number">{number(limits.tokens_per_tenant)}</td>
+          <td className="number">{number(used?.tokens ?? 0)}</td>
+          <td className="number">{number(limits.tokens_per_user)}</td>
+        </tr>
+      </Table>
+      <Table label={say('limits.kept')} heads={[say('limits.kept'), say('limits.for')]}>
+        {KINDS.map((kind) => (
+          <tr key={kind}>
+            <th scope="row">{say(`limits.${kind}`)}</th>
+            <td>{days[kind] == null ? say('limits.ever') : say('usage.days', { count: days[kind] })}</td>
+          </tr>
+        ))}
+      </Table>
+    </>
+  );
+}
