@@ -40,13 +40,14 @@ pub(super) fn signed_form(
 ) -> Result<Request, OAuthError> {
     let mut form = form_urlencoded::Serializer::new(String::new());
     form.extend_pairs(fields);
+    // Some servers look a client up by the form even when it authenticates with a header.
+    form.append_pair("client_id", &client.id);
     let mut basic = None;
     match (&client.proof, client.method) {
         (Some(ClientProof::Secret(secret)), ClientAuthMethod::ClientSecretBasic) => {
             basic = Some(basic_header(&client.id, secret));
         }
         (Some(ClientProof::Secret(secret)), _) => {
-            form.append_pair("client_id", &client.id);
             form.append_pair("client_secret", secret.expose());
         }
         (Some(ClientProof::Key { pem, algorithm }), _) => {
@@ -57,9 +58,7 @@ pub(super) fn signed_form(
             );
             form.append_pair("client_assertion", assertion.expose());
         }
-        (None, _) => {
-            form.append_pair("client_id", &client.id);
-        }
+        (None, _) => {}
     }
     let mut request = Request::post(endpoint.clone(), form.finish())
         .header("accept", "application/json")
