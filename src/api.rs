@@ -29,6 +29,7 @@ mod guests;
 mod layers;
 mod limits;
 mod mcp;
+mod oauth;
 mod once;
 mod openai;
 mod operations;
@@ -162,6 +163,9 @@ fn agents() -> OpenApiRouter<ApiState> {
         .routes(routes!(mcp::access::metadata))
         .routes(routes!(connections::test))
         .routes(routes!(connect::form, connect::send))
+        .routes(routes!(oauth::begin))
+        .routes(routes!(oauth::callback))
+        .routes(routes!(oauth::client_metadata))
 }
 
 fn conversations() -> OpenApiRouter<ApiState> {

@@ -29,7 +29,7 @@ use self::{
         retention, webhooks,
     },
     runs::{ending, run_slots, scheduler, sign_outs},
-    servers::{connections, credentials, orchestrator, registry},
+    servers::{connections, credentials, oauth, orchestrator, registry},
     tools::{client_tools, elicitations, toolset},
 };
 use crate::{
@@ -77,6 +77,7 @@ pub struct App {
     pub shutdown: CancellationToken,
     pub(crate) db: Db,
     pub(crate) live: Live,
+    pub(crate) egress: Egress,
     pub(crate) mcp: Mcp,
     pub(crate) models: Models,
     pub(crate) audit: audit::AuditQueue,
@@ -131,8 +132,7 @@ impl App {
         keys::replica_keys::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
         let keys = keys::Keys::new(db.clone(), config.ring.clone());
         let tasks = TaskTracker::new();
-        let tokens =
-            registry::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
+        let tokens = oauth::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
         let (approved, approved_inbox) = mpsc::unbounded_channel();
@@ -164,7 +164,8 @@ impl App {
             shutdown: CancellationToken::new(),
             live: Live::default(),
             models: Models::new(egress.operator_client()),
-            mcp: Mcp::new(egress, mcp_options(&config, tokens)),
+            mcp: Mcp::new(egress.clone(), mcp_options(&config, tokens)),
+            egress,
             audit,
             hints,
             approved,

@@ -24,6 +24,7 @@ pub mod ids;
 pub mod menu;
 pub mod message;
 pub mod names;
+pub mod oauth;
 pub mod orchestrator;
 pub mod owner;
 pub mod pack;

@@ -19,6 +19,7 @@ mod interceptor;
 mod known;
 mod listing;
 mod live_questions;
+pub mod oauth;
 mod outcome;
 mod params;
 mod places;

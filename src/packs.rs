@@ -13,6 +13,7 @@
 
 mod access;
 mod aos;
+mod auth;
 mod dialect;
 mod endpoint;
 mod env_file;

@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use super::{
     body::read_body,
     extract::{Anonymous, Path},
-    page::{answer, document},
+    page::{answer, document, language_of},
     problem::Problem,
     web,
 };
@@ -22,7 +22,7 @@ use crate::{
         App,
         chat::flows::page::{self as one_time, Form, FormField, SubmitOutcome},
     },
-    domain::{error::Error, secret::Secret, server::FieldKind, texts},
+    domain::{error::Error, secret::Secret, server::FieldKind},
 };
 
 /// Bytes of a form.
@@ -82,10 +82,7 @@ fn refuse(headers: &HeaderMap, error: Error) -> Result<Response, Problem> {
     if !matches!(error, Error::NotFound(_)) || !web::accepts(headers, header::ACCEPT, "text/html") {
         return Err(error.into());
     }
-    let wanted = headers.get(header::ACCEPT_LANGUAGE);
-    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
-    let language = texts::LANGUAGES.iter().find(|tag| wanted.starts_with(*tag));
-    let language = language.copied().unwrap_or("en");
+    let language = language_of(headers);
     let (title, text) = one_time::gone_texts(language);
     let page = document(language, &title, &html! { p { (text) } });
     Ok(answer(StatusCode::NOT_FOUND, page))

@@ -4,11 +4,12 @@ use std::sync::LazyLock;
 
 use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::problem::Problem;
+use crate::domain::texts;
 
 /// A policy that allows the page's own style and its own form, and nothing else.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
@@ -60,4 +61,12 @@ pub(super) fn document(language: &str, title: &str, body: &Markup) -> Markup {
             body { main { p.brand { "Chatelaine" } h1 { (title) } (body) } }
         }
     }
+}
+
+/// The language that a browser asks for first, of those that there are.
+pub(super) fn language_of(headers: &HeaderMap) -> &'static str {
+    let wanted = headers.get(header::ACCEPT_LANGUAGE);
+    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let language = texts::LANGUAGES.iter().find(|tag| wanted.starts_with(*tag));
+    language.copied().unwrap_or("en")
 }

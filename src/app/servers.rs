@@ -4,6 +4,7 @@ pub mod agent_servers;
 pub mod agents;
 pub mod connections;
 pub mod credentials;
+pub mod oauth;
 pub mod orchestrator;
 pub mod registry;
 pub mod run_values;

@@ -1,8 +1,11 @@
 //! `chatelaine conformance <url>`: what the official conformance suite runs as the client under test. It goes through
 //! the same connections as everything else: discovers the tools, and calls each of them.
 //!
-//! The suite gives the arguments of calls in an environment variable. Elicitations are accepted: the answer
-//! is the server's default, or else the first value that fits.
+//! The suite gives the arguments of calls, and who the client is, in an environment variable. Elicitations are accepted:
+//! the answer is the server's default, or else the first value that fits. A server that wants a sign-in gets one, as
+//! often as [`SIGN_INS`].
+
+mod sign_in;
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -14,21 +17,32 @@ use serde_json::{
 use tokio::sync::mpsc;
 use url::Url;
 
+use self::sign_in::SignIns;
 use crate::{
     domain::{
         config::Environment,
         elicitation::{self, Answer, Dismissal, InputRequired, Kind, Step},
         ids::{AgentId, ServerId, TenantId},
+        oauth::ClientProof,
         owner::ConnectionOwner,
-        server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
+        secret::Secret,
+        server::{
+            AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
+            Timeouts, TokenIssuer,
+        },
         tool::{Tool, ToolOutcome},
     },
     egress::Egress,
-    mcp::{CallError, CallOptions, Key, LiveQuestion, Mcp, Options},
+    mcp::{
+        CallError, CallOptions, Discovery, Key, LiveQuestion, Mcp, McpError, McpErrorKind, Options,
+        oauth::Challenge,
+    },
 };
 
 /// Times that a server may ask in the course of one call.
 const ROUNDS: usize = 8;
+/// Times that it signs in; a server that wants more never has enough.
+const SIGN_INS: usize = 3;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -38,10 +52,13 @@ pub struct Args {
 
 /// What a scenario may want besides.
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Context {
-    #[serde(default)]
+    #[serde(default, rename = "toolCalls")]
     tool_calls: Vec<RequestedCall>,
+    client_id: Option<String>,
+    client_secret: Option<String>,
+    private_key_pem: Option<String>,
+    signing_algorithm: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -56,53 +73,167 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
         .map(serde_json::from_str::<Context>);
     let context = context.transpose()?.unwrap_or_default();
     let host = args.url.host_str().unwrap_or_default().to_owned();
-    let mcp = Mcp::new(
-        Egress::new(&[host]).map_err(anyhow::Error::msg)?,
-        Options::default(),
-    );
-    let spec = Arc::new(spec(args.url.clone()));
-    let key = Key {
-        tenant: TenantId::new(),
-        agent: AgentId::parse("conformance").map_err(anyhow::Error::msg)?,
-        server: spec.id.clone(),
-        owner: ConnectionOwner::Shared,
+    let egress = Egress::new(&[host]).map_err(anyhow::Error::msg)?;
+    let mut spec = spec(args.url.clone());
+    // The extension of client credentials has the only scenarios of this name.
+    if env
+        .get("MCP_CONFORMANCE_SCENARIO")
+        .is_some_and(|name| name.contains("client-credentials"))
+    {
+        spec.auth = own_credentials(&args.url, &context);
+    }
+    let mut client = SuiteClient {
+        mcp: Mcp::new(egress.clone(), Options::default()),
+        key: Key {
+            tenant: TenantId::new(),
+            agent: AgentId::parse("conformance").map_err(anyhow::Error::msg)?,
+            server: spec.id.clone(),
+            owner: ConnectionOwner::Shared,
+        },
+        spec: Arc::new(spec),
+        sign_ins: SignIns::new(egress, args.url.clone(), &context),
+        left: SIGN_INS,
     };
-    let found = mcp.discover(&key, &spec).await?;
+    let found = client.discover().await?;
     super::print_line(&format!(
         "{} tools in revision {}",
         found.tools.len(),
         found.protocol
     ));
-    let wanted = match context.tool_calls {
-        calls if calls.is_empty() => found
-            .tools
-            .iter()
-            .map(|tool| (tool.name.clone(), sample_value(tool, &found.tools)))
-            .collect(),
-        calls => calls
-            .into_iter()
-            .map(|call| (call.name, call.arguments))
-            .collect::<Vec<_>>(),
-    };
-    let mut good = true;
-    for (tool, arguments) in wanted
-        .into_iter()
-        .filter(|(tool, _)| found.tools.iter().any(|known| known.name == *tool))
-    {
-        let called = call(&mcp, &key, &spec, &tool, &to_raw_value(&arguments)?).await;
-        // A server may refuse what was made up.
-        good &= matches!(called, Ok(_) | Err(CallError::Refused { .. }));
-        super::print_line(&match called {
-            Ok(outcome) => format!("{tool}: {}", outcome.text),
-            Err(error) => format!("{tool}: failed: {error}"),
-        });
-    }
-    mcp.shutdown().await;
+    let good = client.call_all(&found.tools, context.tool_calls).await?;
+    client.mcp.shutdown().await;
     Ok(if good {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The program's own credentials for the server, as the suite gives them.
+fn own_credentials(server: &Url, context: &Context) -> Option<ServerAuth> {
+    let proof = match (&context.client_secret, &context.private_key_pem) {
+        (Some(secret), _) => ClientProof::Secret(Secret::new(secret)),
+        (None, Some(pem)) => ClientProof::Key {
+            pem: Secret::new(pem),
+            algorithm: context.signing_algorithm.clone()?,
+        },
+        (None, None) => return None,
+    };
+    Some(ServerAuth::Client(ClientCredentials {
+        issued_by: TokenIssuer::OfServer(server.clone()),
+        client_id: Secret::new(context.client_id.clone()?),
+        proof,
+        scope: None,
+        of_tenant: false,
+    }))
+}
+
+/// The client under test.
+struct SuiteClient {
+    mcp: Mcp,
+    key: Key,
+    spec: Arc<ServerSpec>,
+    sign_ins: SignIns,
+    /// Sign-ins that are left.
+    left: usize,
+}
+
+impl SuiteClient {
+    async fn discover(&mut self) -> anyhow::Result<Discovery> {
+        loop {
+            let error = match self.mcp.discover(&self.key, &self.spec).await {
+                Ok(found) => return Ok(found),
+                Err(error) => error,
+            };
+            if !self.sign_in_after(&error).await? {
+                return Err(error.into());
+            }
+        }
+    }
+
+    /// Calls what the suite names, or each tool once. Whether all went well.
+    async fn call_all(
+        &mut self,
+        tools: &[Arc<Tool>],
+        requested: Vec<RequestedCall>,
+    ) -> anyhow::Result<bool> {
+        let wanted = match requested {
+            calls if calls.is_empty() => tools
+                .iter()
+                .map(|tool| (tool.name.clone(), sample_value(tool, tools)))
+                .collect(),
+            calls => calls
+                .into_iter()
+                .map(|call| (call.name, call.arguments))
+                .collect::<Vec<_>>(),
+        };
+        let mut good = true;
+        for (tool, arguments) in wanted
+            .into_iter()
+            .filter(|(tool, _)| tools.iter().any(|known| known.name == *tool))
+        {
+            let called = self.call(&tool, &to_raw_value(&arguments)?).await?;
+            // A server may refuse what was made up.
+            good &= matches!(called, Ok(_) | Err(CallError::Refused { .. }));
+            super::print_line(&match called {
+                Ok(outcome) => format!("{tool}: {}", outcome.text),
+                Err(error) => format!("{tool}: failed: {error}"),
+            });
+        }
+        Ok(good)
+    }
+
+    /// A call, made again after a sign-in as often as the server wants one.
+    async fn call(
+        &mut self,
+        tool: &str,
+        arguments: &RawValue,
+    ) -> anyhow::Result<Result<ToolOutcome, CallError>> {
+        loop {
+            let called = call(&self.mcp, &self.key, &self.spec, tool, arguments).await;
+            let wanted = match &called {
+                Err(CallError::Unauthorized) => None,
+                Err(CallError::ScopeRequired(scope)) => Some(scope.clone()),
+                _ => return Ok(called),
+            };
+            let challenge = Challenge {
+                scope: wanted,
+                ..Challenge::default()
+            };
+            if !self.sign_in(&challenge).await? {
+                return Ok(called);
+            }
+        }
+    }
+
+    /// Signs in if that is what the error is about; whether it did.
+    async fn sign_in_after(&mut self, error: &McpError) -> anyhow::Result<bool> {
+        let wants = matches!(
+            error.kind,
+            McpErrorKind::SignInRequired | McpErrorKind::Unauthorized | McpErrorKind::ScopeRequired
+        );
+        if !wants || matches!(self.spec.auth, Some(ServerAuth::Client(_))) {
+            return Ok(false);
+        }
+        let challenge = error.challenge.as_deref().cloned().unwrap_or_default();
+        self.sign_in(&challenge).await
+    }
+
+    async fn sign_in(&mut self, challenge: &Challenge) -> anyhow::Result<bool> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        self.left -= 1;
+        let authorization = self.sign_ins.sign_in(challenge).await?;
+        let mut spec = ServerSpec::clone(&self.spec);
+        if let Endpoint::Remote { headers, .. } = &mut spec.endpoint {
+            let bearer = format!("Bearer {}", authorization.access_token.expose());
+            *headers = vec![("Authorization".to_owned(), Secret::new(bearer))];
+        }
+        self.mcp.close(&self.key).await;
+        self.spec = Arc::new(spec);
+        Ok(true)
+    }
 }
 
 /// A call, made again with an answer as often as the server asks something first.
@@ -191,6 +322,7 @@ fn spec(url: Url) -> ServerSpec {
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
         auth: None,
+        oauth: None,
         run_config: None,
         of_tenant: false,
         load_tools: true,

@@ -3,6 +3,7 @@
 //! the operator enters; they are not kept. Needs no database.
 
 mod entry;
+mod sign_in;
 
 use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -39,8 +40,9 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     };
     let library = PackStore::load(&folder, env, config.mcp_servers.as_ref())?;
     let packs = library.snapshot();
+    let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
     let mcp = Mcp::new(
-        Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?,
+        egress.clone(),
         Options {
             stdio_commands: config.stdio_commands.clone(),
             ..Options::default()
@@ -57,7 +59,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
             {
                 tried += 1;
                 reached &= match spec.access_mode {
-                    AccessMode::AdminControlled => try_shared(&mcp, pack, spec).await,
+                    AccessMode::AdminControlled => try_shared(&mcp, &egress, pack, spec).await,
                     AccessMode::UserControlled if args.server.is_none() => {
                         let command =
                             format!("`chatelaine smoke {} {}`", args.pack.display(), spec.id);
@@ -68,7 +70,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
                         ));
                         true
                     }
-                    AccessMode::UserControlled => try_personal(&mcp, pack, spec).await?,
+                    AccessMode::UserControlled => try_personal(&mcp, &egress, pack, spec).await?,
                 };
             }
         }
@@ -88,7 +90,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
 }
 
 /// Says how a shared server is; `false` when it cannot be reached.
-async fn try_shared(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
+async fn try_shared(mcp: &Mcp, egress: &Egress, pack: &Pack, spec: &ServerSpec) -> bool {
     let found = discover(mcp, pack, spec).await;
     if let Err(error) = &found {
         super::print_line(&format!(
@@ -96,12 +98,29 @@ async fn try_shared(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
             pack.id(),
             spec.id
         ));
+        if let Some(sign_in) = sign_in::describe(egress, spec, error).await {
+            super::print_line(&sign_in);
+        }
     }
     found.is_ok()
 }
 
-/// The same for a personal server, with what is entered now.
-async fn try_personal(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> anyhow::Result<bool> {
+/// The same for a personal server, with what is entered now. Of one where users sign in it says how.
+async fn try_personal(
+    mcp: &Mcp,
+    egress: &Egress,
+    pack: &Pack,
+    spec: &ServerSpec,
+) -> anyhow::Result<bool> {
+    if spec.takes_sign_in()
+        && let Err(error) = discover(mcp, pack, spec).await
+        && let Some(sign_in) = sign_in::describe(egress, spec, &error).await
+    {
+        super::print_line(&format!("{} {}: reachable\n{sign_in}", pack.id(), spec.id));
+        if spec.user_config.is_empty() {
+            return Ok(true);
+        }
+    }
     let values = entry::ask(pack, spec).await?;
     let failed = |trouble: ConnectionTestError, why: &str| {
         super::print_line(&format!(

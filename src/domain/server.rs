@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{
+    credential::CredentialRef,
     ids::ServerId,
+    oauth::{ClientProof, OAuthConfig},
     policy::{ToolAccess, ToolPattern},
     secret::Secret,
     tool::Tool,
@@ -38,7 +40,9 @@ pub struct ServerSpec {
     /// removed from every text of the server; see [`super::scrub`].
     pub entered: Vec<Secret>,
     /// The program gets tokens for it.
-    pub auth: Option<ClientCredentials>,
+    pub auth: Option<ServerAuth>,
+    /// Its users may sign in at it.
+    pub oauth: Option<OAuthConfig>,
     /// For a shared server whose address or headers hold values of a run: a digest of what is sent to the
     /// server.
     pub run_config: Option<[u8; 16]>,
@@ -52,18 +56,69 @@ pub struct ServerSpec {
     pub terminate_on_close: bool,
 }
 
+/// Whose access tokens the program sends to a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerAuth {
+    /// Its own, by client credentials.
+    Client(ClientCredentials),
+    /// Those of the user who signed in, in a spec that was made for this user's connection.
+    User(UserSignIn),
+}
+
+/// The sign-in of a user, kept as a credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserSignIn {
+    pub credential: CredentialRef,
+    /// What the pack says today of the client that it names.
+    pub client_secret: Option<Secret>,
+}
+
 /// How tokens are got by OAuth 2.0 client credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCredentials {
-    pub token_url: Url,
+    pub issued_by: TokenIssuer,
     pub client_id: Secret,
-    pub client_secret: Secret,
+    pub proof: ClientProof,
     pub scope: Option<String>,
     /// A tenant wrote the address.
     pub of_tenant: bool,
 }
 
+impl ClientCredentials {
+    /// What tells these credentials from others, without what only the client knows.
+    pub fn identity(&self) -> [&str; 3] {
+        let (TokenIssuer::Endpoint(url) | TokenIssuer::OfServer(url)) = &self.issued_by;
+        let scope = self.scope.as_deref().unwrap_or_default();
+        [url.as_str(), self.client_id.expose(), scope]
+    }
+
+    /// What only the client knows.
+    pub fn secret(&self) -> &Secret {
+        match &self.proof {
+            ClientProof::Secret(secret) => secret,
+            ClientProof::Key { pem, .. } => pem,
+        }
+    }
+}
+
+/// Where tokens are got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenIssuer {
+    /// At this endpoint.
+    Endpoint(Url),
+    /// At the authorization server that the server at this address names in its metadata.
+    OfServer(Url),
+}
+
 impl ServerSpec {
+    /// Whether its users may sign in at it, be it instead of entering something or because there is nothing to enter.
+    pub fn takes_sign_in(&self) -> bool {
+        let is_remote = matches!(self.endpoint, Endpoint::Remote { .. });
+        self.access_mode == AccessMode::UserControlled
+            && is_remote
+            && (self.oauth.is_some() || self.user_config.is_empty())
+    }
+
     /// The address, of a server that has one.
     pub fn url(&self) -> Option<&Url> {
         match &self.endpoint {

@@ -25,10 +25,11 @@ use super::{
     http::{self, Client, LegacySse},
     interceptor::{Interceptor, locked},
     known::{Known, TransportKind},
+    oauth,
     session::{Handler, Session},
     sse,
     stdio::{Child, Launch, Watchdog},
-    tokens::{self, Bearer, NoToken, Tokens},
+    tokens::{Bearer, NoToken, NoTokenKind, Tokens},
     websocket::WebSocket,
 };
 use crate::{
@@ -45,8 +46,8 @@ const BESIDE_CALLS: usize = 16;
 const RESUME: Duration = Duration::from_secs(2);
 const RESUME_LONGEST: Duration = Duration::from_secs(60);
 
-/// How much longer than its endpoint may take a token may take to come.
-const AFTER_TOKEN: Duration = Duration::from_secs(2);
+/// How long a token may take to come: somewhat longer than its endpoint may.
+const FOR_TOKEN: Duration = oauth::PATIENCE.saturating_add(Duration::from_secs(2));
 
 /// What is to be connected to, and with what.
 pub(super) struct Target {
@@ -205,16 +206,19 @@ impl Target {
     ) -> Result<Session, Failure> {
         let interceptor = Arc::new(Interceptor::new(self.scrubber.clone()));
         let (tokens, tenant) = (&self.tokens, self.key.tenant);
-        let bearer = self.spec.auth.clone().map(|credentials| Bearer {
+        let bearer = self.spec.auth.clone().map(|auth| Bearer {
             tokens: tokens.clone(),
             tenant,
-            credentials,
+            auth,
         });
         if let Some(bearer) = &bearer {
             // Before the clock starts: a token endpoint that is slow says nothing of the server.
-            let token = timeout(tokens::PATIENCE + AFTER_TOKEN, bearer.token(None)).await;
+            let token = timeout(FOR_TOKEN, bearer.token(None)).await;
             token.map_err(|_| {
-                NoToken::new(false, "the token endpoint has not answered in time")
+                NoToken::new(
+                    NoTokenKind::Later,
+                    "the token endpoint has not answered in time",
+                )
             })??;
         }
         let client = Client::new(

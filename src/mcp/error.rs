@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::oauth::Challenge;
 use crate::domain::{connection::DownCause, scrub::Scrubber};
 
 /// Why there is no connection to a server, or no list of its tools.
@@ -15,6 +16,8 @@ pub struct McpError {
     pub message: String,
     /// Set while the server is left alone after a failure: when it is tried again.
     pub retry_in: Option<Duration>,
+    /// What the server says about signing in to it.
+    pub challenge: Option<Box<Challenge>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub enum McpErrorKind {
     Unauthorized,
     /// A definite 403: the credential is known and not enough.
     Forbidden,
+    /// A 403 that names scopes which the access token lacks.
+    ScopeRequired,
     /// A 401 to a request that carried no credential.
     SignInRequired,
     /// 429.
@@ -54,6 +59,9 @@ pub enum CallError {
     /// A definite 403.
     #[error("the server refuses this with the credential it was given (HTTP 403)")]
     Forbidden,
+    /// A 403 that names the scopes which the access token lacks. Nothing was done.
+    #[error("the server wants permissions that were not given yet ({0:?})")]
+    ScopeRequired(String),
     /// The server answered that it will not do it. `code` is its JSON-RPC code.
     #[error("{message}")]
     Refused {
@@ -78,11 +86,11 @@ pub(super) enum Failure {
     /// The server does not know the session, so it did nothing with the request.
     SessionUnknown,
     Unauthorized,
-    /// 401, and no credential was sent. `oauth`: the server names where one is got.
-    SignInRequired {
-        oauth: bool,
-    },
+    /// 401, and no credential was sent.
+    SignInRequired(Option<Box<Challenge>>),
     Forbidden,
+    /// 403, and the access token lacks these scopes.
+    ScopeRequired(String),
     /// A redirect that is not followed.
     Redirected(String),
     /// Sent, and answered with a page for a browser.
@@ -120,6 +128,7 @@ impl McpError {
             kind,
             message: message.into(),
             retry_in: None,
+            challenge: None,
         }
     }
 
@@ -139,7 +148,9 @@ impl McpError {
 impl From<McpErrorKind> for DownCause {
     fn from(kind: McpErrorKind) -> Self {
         match kind {
-            McpErrorKind::Unauthorized | McpErrorKind::Forbidden => Self::CredentialRefused,
+            McpErrorKind::Unauthorized | McpErrorKind::Forbidden | McpErrorKind::ScopeRequired => {
+                Self::CredentialRefused
+            }
             McpErrorKind::SignInRequired => Self::SignInRequired,
             McpErrorKind::RateLimited => Self::RateLimited,
             McpErrorKind::Redirected => Self::Redirected,
@@ -163,11 +174,12 @@ impl Failure {
             | Self::Misconfigured(text)
             | Self::Redirected(text)
             | Self::WebPage(text)
+            | Self::ScopeRequired(text)
             | Self::Status { message: text, .. }
             | Self::Lost(text) => scrubber.clean(text),
             Self::SessionUnknown
             | Self::Unauthorized
-            | Self::SignInRequired { .. }
+            | Self::SignInRequired(_)
             | Self::Forbidden
             | Self::Busy { .. } => {}
         }
@@ -183,9 +195,10 @@ impl Failure {
             }
             Self::Unauthorized => CallError::Unauthorized,
             Self::Forbidden => CallError::Forbidden,
-            Self::SignInRequired { oauth } => CallError::Refused {
+            Self::ScopeRequired(scope) => CallError::ScopeRequired(scope),
+            Self::SignInRequired(challenge) => CallError::Refused {
                 code: None,
-                message: sign_in(oauth).to_owned(),
+                message: sign_in(challenge.as_deref()).to_owned(),
                 retry_after: None,
             },
             Self::Busy {
@@ -220,8 +233,8 @@ impl Failure {
     /// The failure as connecting or listing reports it.
     pub(super) fn of_server(self) -> McpError {
         use McpErrorKind::{
-            Forbidden, Misconfigured, Protocol, RateLimited, Redirected, SignInRequired, TimedOut,
-            Unauthorized, Unreachable, WebPage,
+            Forbidden, Misconfigured, Protocol, RateLimited, Redirected, ScopeRequired,
+            SignInRequired, TimedOut, Unauthorized, Unreachable, WebPage,
         };
         match self {
             Self::NotSent(reason)
@@ -249,7 +262,17 @@ impl Failure {
                     ..error
                 }
             }
-            Self::SignInRequired { oauth } => McpError::new(SignInRequired, sign_in(oauth)),
+            Self::SignInRequired(challenge) => McpError {
+                challenge: challenge.clone(),
+                ..McpError::new(SignInRequired, sign_in(challenge.as_deref()))
+            },
+            Self::ScopeRequired(scope) => McpError {
+                challenge: Some(Box::new(Challenge {
+                    scope: Some(scope.clone()),
+                    ..Challenge::default()
+                })),
+                ..McpError::new(ScopeRequired, CallError::ScopeRequired(scope).to_string())
+            },
             Self::Redirected(message)
             | Self::Status {
                 status: 300..400,
@@ -272,14 +295,18 @@ impl From<McpError> for CallError {
         match error.kind {
             McpErrorKind::Unauthorized => Self::Unauthorized,
             McpErrorKind::Forbidden => Self::Forbidden,
+            McpErrorKind::ScopeRequired => {
+                let scope = error.challenge.and_then(|challenge| challenge.scope);
+                Self::ScopeRequired(scope.unwrap_or_default())
+            }
             _ => Self::NotSent(error.to_string()),
         }
     }
 }
 
-fn sign_in(oauth: bool) -> &'static str {
-    if oauth {
-        "the server wants a sign-in (OAuth), and no credential is configured; put a token into a header of it"
+fn sign_in(challenge: Option<&Challenge>) -> &'static str {
+    if challenge.is_some_and(|challenge| challenge.resource_metadata.is_some()) {
+        "the server wants a sign-in (OAuth), and none is configured; write `auth` into the pack"
     } else {
         "the server wants a credential, and none is configured (HTTP 401)"
     }

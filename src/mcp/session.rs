@@ -222,8 +222,9 @@ impl Session {
                     | Failure::Status { status: ..500, .. }
                     | Failure::Busy { .. }
                     | Failure::Unauthorized
-                    | Failure::SignInRequired { .. }
-                    | Failure::Forbidden,
+                    | Failure::SignInRequired(_)
+                    | Failure::Forbidden
+                    | Failure::ScopeRequired(_),
                 ),
             ) => {
                 self.unresponsive.store(false, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Access tokens by OAuth 2.0 client credentials (RFC 6749, section 4.4), for servers that the program itself
-//! signs in to.
+//! Access tokens for servers: the program's own, by client credentials (RFC 6749, section 4.4), and those of users who
+//! signed in.
 //!
 //! A token is asked for by one caller at a time, used by all connections with the same credentials until shortly
 //! before it ends, and replaced once when a server refuses it. Where tokens are from is for whoever makes the
@@ -12,22 +12,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use serde::Deserialize;
+use http::HeaderValue;
 use sha2::{Digest, Sha256};
-use url::form_urlencoded;
 
-use super::{error::Failure, interceptor::locked};
+use super::{
+    error::Failure,
+    interceptor::locked,
+    oauth::{self, OAuthError, OAuthErrorKind},
+};
 use crate::{
-    domain::{clock, ids::TenantId, scrub::Scrubber, secret::Secret, server::ClientCredentials},
-    egress::{Egress, Limits, Request},
+    domain::{
+        clock,
+        ids::TenantId,
+        scrub::Scrubber,
+        secret::Secret,
+        server::{ClientCredentials, ServerAuth},
+    },
+    egress::Egress,
 };
 
-/// How long a token endpoint may take, and what it may say.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-const MAX_ANSWER: usize = 64 * 1024;
 /// The life of a token whose endpoint does not give one.
 const DEFAULT_LIFE: Duration = Duration::from_secs(300);
 /// It is replaced so long before its end, or when a quarter of its life is left.
@@ -36,6 +40,8 @@ const MARGIN: Duration = Duration::from_secs(30);
 const LONGEST_LIFE: Duration = Duration::from_secs(86_400);
 /// Different credentials that are remembered.
 const REMEMBERED: usize = 4096;
+/// A token that a server refuses so soon after it came is not replaced by yet another one.
+const FRESH: Duration = Duration::from_secs(2);
 
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Token>>>>;
 
@@ -49,7 +55,7 @@ pub struct TokenSource(
 #[derive(Clone)]
 pub struct TokenRequest {
     pub tenant: TenantId,
-    pub credentials: ClientCredentials,
+    pub auth: ServerAuth,
     /// The version of the one before, when its server has refused it.
     pub refused: Option<i64>,
 }
@@ -67,9 +73,18 @@ pub struct TokenGrant {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no access token for the server: {why}")]
 pub struct NoToken {
-    /// It will be the same the next time.
-    pub for_good: bool,
+    pub kind: NoTokenKind,
     pub why: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTokenKind {
+    /// It may be there the next time.
+    Later,
+    /// It will be the same until a setting changes.
+    Misconfigured,
+    /// The authorization of the user has ended; only the user can give another one.
+    Refused,
 }
 
 /// The tokens of this process.
@@ -83,6 +98,7 @@ pub(super) struct Token {
     pub(super) header: HeaderValue,
     /// Takes the token out of what a server says.
     pub(super) scrubber: Arc<Scrubber>,
+    got_at: Instant,
     good_until: Instant,
     version: i64,
 }
@@ -92,21 +108,7 @@ pub(super) struct Token {
 pub(super) struct Bearer {
     pub(super) tokens: Arc<Tokens>,
     pub(super) tenant: TenantId,
-    pub(super) credentials: ClientCredentials,
-}
-
-/// What a token endpoint says.
-#[derive(Deserialize)]
-struct TokenResponse {
-    access_token: String,
-    token_type: String,
-    #[serde(default)]
-    expires_in: Option<serde_json::Value>,
-}
-
-#[derive(Deserialize)]
-struct TokenErrorResponse {
-    error: String,
+    pub(super) auth: ServerAuth,
 }
 
 impl TokenSource {
@@ -127,20 +129,31 @@ impl fmt::Debug for TokenSource {
 }
 
 impl NoToken {
-    pub fn new(for_good: bool, why: impl Into<String>) -> Self {
+    pub fn new(kind: NoTokenKind, why: impl Into<String>) -> Self {
         Self {
-            for_good,
+            kind,
             why: why.into(),
         }
     }
 }
 
+impl From<OAuthError> for NoToken {
+    /// For the program's own token: whatever is refused stays refused until somebody changes a setting.
+    fn from(error: OAuthError) -> Self {
+        let kind = match error.kind {
+            OAuthErrorKind::Away => NoTokenKind::Later,
+            _ => NoTokenKind::Misconfigured,
+        };
+        Self::new(kind, error.why)
+    }
+}
+
 impl From<NoToken> for Failure {
     fn from(none: NoToken) -> Self {
-        if none.for_good {
-            Self::Misconfigured(none.to_string())
-        } else {
-            Self::NotSent(none.to_string())
+        match none.kind {
+            NoTokenKind::Later => Self::NotSent(none.to_string()),
+            NoTokenKind::Misconfigured => Self::Misconfigured(none.to_string()),
+            NoTokenKind::Refused => Self::Unauthorized,
         }
     }
 }
@@ -148,7 +161,7 @@ impl From<NoToken> for Failure {
 impl Bearer {
     /// A token that is good for a while. One that was `refused` is not given again.
     pub(super) async fn token(&self, refused: Option<&Arc<Token>>) -> Result<Arc<Token>, Failure> {
-        let slot = self.tokens.slot(self.tenant, &self.credentials);
+        let slot = self.tokens.slot(self.tenant, &self.auth);
         let mut known = slot.lock().await;
         if let Some(token) = &*known {
             let same = refused.is_some_and(|refused| Arc::ptr_eq(refused, token));
@@ -157,11 +170,11 @@ impl Bearer {
             }
         }
         *known = None;
-        let (tenant, credentials) = (self.tenant, self.credentials.clone());
+        let (tenant, auth) = (self.tenant, self.auth.clone());
         let refused = refused.map(|refused| refused.version);
         let granted = (self.tokens.source.0)(TokenRequest {
             tenant,
-            credentials,
+            auth,
             refused,
         })
         .await?;
@@ -169,15 +182,26 @@ impl Bearer {
         *known = Some(token.clone());
         Ok(token)
     }
+
+    /// Whether the tokens are those of a user who signed in.
+    pub(super) fn is_of_user(&self) -> bool {
+        matches!(self.auth, ServerAuth::User(_))
+    }
 }
 
 impl Token {
+    /// Whether it came only just now: a server that refuses it wants something else than a newer one.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.got_at.elapsed() < FRESH
+    }
+
     fn new(granted: &TokenGrant) -> Result<Self, NoToken> {
         let header = header_of(&granted.token)?;
         let scrubber = Arc::new(Scrubber::new([&granted.token]));
         Ok(Self {
             header,
             scrubber,
+            got_at: clock::instant(),
             good_until: clock::instant() + granted.life,
             version: granted.version,
         })
@@ -188,7 +212,7 @@ fn header_of(token: &Secret) -> Result<HeaderValue, NoToken> {
     let mut header =
         HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| {
             NoToken::new(
-                true,
+                NoTokenKind::Misconfigured,
                 "the token endpoint gave a token that no header can carry",
             )
         })?;
@@ -202,7 +226,15 @@ impl Tokens {
         let alone = || {
             TokenSource::new(move |wanted| {
                 let egress = egress.clone();
-                Box::pin(async move { fetch(&egress, &wanted.credentials).await })
+                Box::pin(async move {
+                    match &wanted.auth {
+                        ServerAuth::Client(credentials) => fetch(&egress, credentials).await,
+                        ServerAuth::User(_) => Err(NoToken::new(
+                            NoTokenKind::Misconfigured,
+                            "nobody keeps the tokens of users here",
+                        )),
+                    }
+                })
             })
         };
         Self {
@@ -211,18 +243,22 @@ impl Tokens {
         }
     }
 
-    fn slot(&self, tenant: TenantId, of: &ClientCredentials) -> Slot {
+    fn slot(&self, tenant: TenantId, auth: &ServerAuth) -> Slot {
         let mut digest = Sha256::new();
-        let (tenant, scope) = (tenant.to_string(), of.scope.as_deref().unwrap_or_default());
-        for part in [
-            &tenant,
-            of.token_url.as_str(),
-            of.client_id.expose(),
-            of.client_secret.expose(),
-            scope,
-        ] {
+        let mut part = |part: &[u8]| {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
+        };
+        part(tenant.0.as_bytes());
+        match auth {
+            ServerAuth::Client(of) => {
+                of.identity().iter().for_each(|it| part(it.as_bytes()));
+                part(of.secret().expose().as_bytes());
+            }
+            ServerAuth::User(of) => {
+                part(of.credential.id.0.as_bytes());
+                part(&of.credential.generation.to_be_bytes());
+            }
         }
         let mut slots = locked(&self.slots);
         if slots.len() >= REMEMBERED {
@@ -232,115 +268,25 @@ impl Tokens {
     }
 }
 
-/// Asks a token endpoint for a token.
+/// Gets a token for the program itself.
 pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<TokenGrant, NoToken> {
-    let asked_at = clock::instant();
-    let answer = if of.of_tenant {
-        egress.for_tenants().send(request(of)).await
+    let egress = if of.of_tenant {
+        &egress.for_tenants()
     } else {
-        egress.send(request(of)).await
+        egress
     };
-    let answer = answer.map_err(|error| NoToken::new(error.is_rejected(), error.to_string()))?;
-    let status = answer.status;
-    let body = answer
-        .bytes()
-        .await
-        .map_err(|error| NoToken::new(false, error.to_string()))?;
-    if !status.is_success() {
-        return Err(refusal(status, &body));
-    }
-    let answered: TokenResponse = serde_json::from_slice(&body).map_err(|_| {
-        NoToken::new(
-            false,
-            "the token endpoint answered with something else than a token",
-        )
-    })?;
-    if !answered.token_type.eq_ignore_ascii_case("bearer") {
-        return Err(NoToken::new(
-            true,
-            "the token endpoint gives other tokens than bearer tokens",
-        ));
-    }
-    if answered.access_token.trim().is_empty() {
-        return Err(NoToken::new(
-            false,
-            "the token endpoint answered with an empty token",
-        ));
-    }
-    let token = Secret::new(answered.access_token);
-    header_of(&token)?;
-    let life = answered
-        .expires_in
-        .as_ref()
-        .and_then(seconds)
-        .unwrap_or(DEFAULT_LIFE)
-        .min(LONGEST_LIFE);
-    let life = life
-        .saturating_sub(MARGIN.min(life / 4))
-        .saturating_sub(asked_at.elapsed());
+    let asked_at = clock::instant();
+    let service = oauth::service_for(egress, of).await?;
+    let granted = oauth::client_credentials(egress, &service, of.scope.as_deref()).await?;
+    let life = granted.life().unwrap_or(DEFAULT_LIFE).min(LONGEST_LIFE);
     Ok(TokenGrant {
-        token,
-        life,
+        token: granted.access_token,
+        life: usable_life(life).saturating_sub(asked_at.elapsed()),
         version: 0,
     })
 }
 
-fn request(of: &ClientCredentials) -> Request {
-    let encoded = |secret: &Secret| {
-        form_urlencoded::byte_serialize(secret.expose().as_bytes()).collect::<String>()
-    };
-    let pair = format!("{}:{}", encoded(&of.client_id), encoded(&of.client_secret));
-    let mut basic = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(pair)))
-        .expect("Base64 is ASCII");
-    basic.set_sensitive(true);
-    let mut form = form_urlencoded::Serializer::new(String::new());
-    form.append_pair("grant_type", "client_credentials");
-    if let Some(scope) = &of.scope {
-        form.append_pair("scope", scope);
-    }
-    let mut headers = HeaderMap::new();
-    headers.insert(header::AUTHORIZATION, basic);
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/x-www-form-urlencoded"),
-    );
-    let limits = Limits {
-        deadline: Some(PATIENCE),
-        max_body: MAX_ANSWER,
-        ..Limits::default()
-    };
-    Request {
-        method: Method::POST,
-        url: of.token_url.clone(),
-        headers,
-        body: form.finish().into(),
-        limits,
-    }
-}
-
-/// Some endpoints send the number as text.
-fn seconds(value: &serde_json::Value) -> Option<Duration> {
-    let number = value
-        .as_f64()
-        .or_else(|| value.as_str()?.trim().parse().ok())?;
-    Duration::try_from_secs_f64(number).ok()
-}
-
-/// The code of an error is a word of the protocol; whatever else an endpoint says is not repeated.
-fn refusal(status: StatusCode, body: &[u8]) -> NoToken {
-    let word = |code: &String| {
-        code.len() <= 64 && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
-    };
-    let code = serde_json::from_slice::<TokenErrorResponse>(body)
-        .ok()
-        .map(|refused| refused.error)
-        .filter(word);
-    let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
-    let why = format!(
-        "the token endpoint answered with HTTP {}{code}",
-        status.as_u16()
-    );
-    let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-    NoToken::new(status.is_client_error() && !later, why)
+/// For how long a token is used that is good for `life`.
+pub fn usable_life(life: Duration) -> Duration {
+    life.saturating_sub(MARGIN.min(life / 4))
 }

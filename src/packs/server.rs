@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    access,
+    access, auth,
     endpoint::{self, Transport},
     field::Field,
     object::Object,
@@ -84,6 +84,7 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
             field.one_of(&ACCESS_MODES)
         });
     let endpoint = endpoint::read(&mut object, transport, pack);
+    let auth = auth::read(&mut object, access_mode, transport, endpoint.as_ref());
     let user_config = user_config(&mut object, access_mode, transport, pack);
     let (tools, tool_access) = tool_rules(&mut object, pack);
     let tool_access = match &endpoint {
@@ -124,7 +125,8 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         user_config,
         catalog,
         entered: Vec::new(),
-        auth: None,
+        auth: auth.auth,
+        oauth: auth.oauth,
         run_config: None,
         of_tenant: false,
         load_tools,
@@ -176,6 +178,8 @@ fn user_config(
         (Some(AccessMode::AdminControlled), Some(field)) => {
             field.error("`userConfig` is for personal servers", "remove it, or write `accessMode: user-controlled`");
         }
+        // Its users sign in at the server.
+        (Some(AccessMode::UserControlled), None) if matches!(transport, Some(Transport::Remote(_))) => {}
         (Some(AccessMode::UserControlled), None) if object.is_absent("userConfig") => object.missing(
             "userConfig",
             "a personal server says what its users enter: `userConfig: { fields: [{ name: token, type: secret, headerTemplate: \"Bearer {value}\" }] }`",

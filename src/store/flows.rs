@@ -158,12 +158,12 @@ pub async fn proceed(tx: &mut Tx, flow: &Flow, life: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Stores the values of the page. The link is used up, and the user must name the code in the conversation.
+/// Stores the values of the page, or the sign-in that was offered beside a field. The link is used up, and the user must name the code in the conversation.
 /// `false` when the link was used before.
 pub async fn accept_page(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
         "update flows set step = 'confirm', entered = $2, code_hash = $3, link_hash = null
-         where tenant_id = $4 and id = $1 and step = 'page' and expires_at > now()",
+         where tenant_id = $4 and id = $1 and step in ('page', 'field') and expires_at > now()",
         id,
         entered,
         code_hash,

@@ -262,6 +262,19 @@ fn table() -> Vec<Row> {
             || json!({}),
             [401, 403, 404, 404, 404, 403, 404],
         ),
+        (
+            post(),
+            "/v1/agents/{agent}/connections/{server}/sign-in",
+            || json!({}),
+            [401, 403, 404, 404, 404, 403, 404],
+        ),
+        (get(), "/oauth/callback", none, [404; 7]),
+        (
+            get(),
+            "/.well-known/oauth-client/chatelaine.json",
+            none,
+            [200; 7],
+        ),
         (get(), "/connect/{token}", none, [404; 7]),
         (post(), "/connect/{token}", none, [404; 7]),
         (

@@ -27,6 +27,7 @@ mod mcp_stdio; // servers as children
 mod mcp_transports; // servers over SSE and WebSocket
 mod menu; // what is offered besides talking, and signing out
 mod names; // what the model calls a tool
+mod oauth; // users who sign in at servers
 mod openai; // an unchanged OpenAI client
 mod packs; // good and broken packs
 mod personal; // every user's own token

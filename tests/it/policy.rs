@@ -46,6 +46,7 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
         auth: None,
+        oauth: None,
         run_config: None,
         of_tenant: false,
         load_tools: true,

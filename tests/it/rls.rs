@@ -69,6 +69,16 @@ const ROWS: &[(&str, &str)] = &[
          values ($1, $1, 'bank', 'notes', $2, 1, 'active', '\\x01000100000001')",
     ),
     (
+        "oauth_clients",
+        "insert into oauth_clients (tenant_id, id, issuer, redirect_uri, sealed)
+         values ($1, $1, $2, 'https://chat.example.org/oauth/callback', '\\x00')",
+    ),
+    (
+        "oauth_sign_ins",
+        "insert into oauth_sign_ins (tenant_id, id, state_hash, user_id, agent, server, sealed, expires_at)
+         values ($1, $1, convert_to($2, 'utf8'), 'ann', 'bank', 'notes', '\\x00', now())",
+    ),
+    (
         "approvals",
         "insert into approvals (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256, sealed,
                                 credential, requester, principal, call_id, follow_up, approvers, min_approvals,
@@ -189,6 +199,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("keks", "*"),
     ("key_holders", "*"),
     ("mcp_servers", "tenant_id id version"),
+    ("oauth_sign_ins", "tenant_id id state_hash expires_at"),
     ("operator_audit", "*"),
     ("operator_request_answers", "*"),
     (

@@ -154,6 +154,8 @@ schemas! {
         connection: ConnectionView,
         /// What to enter; empty for a shared server. Values never come back.
         fields: Vec<FieldView>,
+        /// The user can sign in at the server, instead of entering something or because there is nothing to enter.
+        sign_in: bool,
     }
 
     /// One thing that a user enters.

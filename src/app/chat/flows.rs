@@ -9,6 +9,7 @@
 mod answers;
 mod context;
 pub mod page;
+pub mod sign_in;
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,13 +21,13 @@ use crate::{
     app::{
         App,
         platform::keys::contexts::{self, FlowValue},
-        servers::credentials,
+        servers::{credentials, oauth},
     },
     domain::{
         command,
         error::{Error, Result},
         flow::{Flow, Step},
-        ids::{AgentId, ConversationId, RunId},
+        ids::{AgentId, ConversationId, RunId, TenantId},
         message::{Part, Role},
         pack::Pack,
         principal::Principal,
@@ -76,6 +77,7 @@ impl FlowAnswer {
 
 /// Deletes the flows that ended an hour ago, with what was entered in them: no answer comes by mistake any more.
 pub async fn purge_ended(app: &Arc<App>) -> Result<()> {
+    oauth::purge_old(app).await?;
     let mut tx = app.db.system().await?;
     let tenants = store::flows::tenants_with_old(&mut tx, LATE).await?;
     drop(tx);
@@ -146,6 +148,8 @@ pub(super) async fn match_answer(
             }))
         }
         _ if over => Ok(None),
+        // Whoever signs in elsewhere may go on talking here meanwhile.
+        Step::Page | Step::Confirm if !flow.secret && !may_be_code(text) => Ok(None),
         // A text that names no server is a message and no answer to the list.
         Step::Pick if answers::match_server(pack, text).is_none() => Ok(None),
         _ => seal_answer(app, principal, flow, text).await.map(Some),
@@ -231,10 +235,28 @@ pub async fn link(
     pack: &Arc<Pack>,
     server: &str,
 ) -> Result<Option<String>> {
-    let spec = answers::match_server(pack, server).filter(|spec| !spec.user_config.is_empty());
+    let spec = answers::match_server(pack, server)
+        .filter(|spec| !spec.user_config.is_empty() || spec.takes_sign_in());
     let Some(spec) = spec.filter(|_| principal.authenticated) else {
         return Ok(None);
     };
+    let conversation = conversation_of_links(app, principal, pack).await?;
+    let context = FlowContext::in_conversation(app, principal, pack.clone(), conversation);
+    let parts = context.ask_for(spec).await?;
+    let link = parts.iter().find_map(|part| match part {
+        Part::Prompt(prompt) => prompt.url.clone(),
+        _ => None,
+    });
+    say(app, principal.tenant, conversation, &parts).await?;
+    Ok(link)
+}
+
+/// The conversation in which codes of links are named that a client without a conversation got.
+async fn conversation_of_links(
+    app: &Arc<App>,
+    principal: &Principal,
+    pack: &Arc<Pack>,
+) -> Result<ConversationId> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let user = &principal.user;
     let known = store::conversations::by_external_key(&mut tx, user, pack.id(), LINKS).await?;
@@ -243,25 +265,28 @@ pub async fn link(
         None => conversations::open(&mut tx, principal, pack, LINKS_TITLE, Some(LINKS)).await?,
     };
     tx.commit().await?;
-    let context = FlowContext::in_conversation(app, principal, pack.clone(), conversation.id);
-    let parts = context.ask_for(spec).await?;
-    let link = parts.iter().find_map(|part| match part {
-        Part::Prompt(prompt) => prompt.url.clone(),
-        _ => None,
-    });
-    let mut tx = app.db.tenant(principal.tenant).await?;
+    Ok(conversation.id)
+}
+
+/// Puts a message of the program into a conversation.
+async fn say(
+    app: &App,
+    tenant: TenantId,
+    conversation: ConversationId,
+    parts: &[Part],
+) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
     let message = NewMessage {
         run: None,
         run_ordinal: 0,
         role: Role::System,
-        parts: &parts,
+        parts,
         for_model: false,
     };
-    let (_, event) =
-        store::messages::append(&mut tx, principal.tenant, conversation.id, message).await?;
+    let (_, event) = store::messages::append(&mut tx, tenant, conversation, message).await?;
     tx.commit().await?;
-    app.announce(principal.tenant, conversation.id, event);
-    Ok(link)
+    app.announce(tenant, conversation, event);
+    Ok(())
 }
 
 /// `/disconnect SERVER`.
@@ -323,6 +348,12 @@ fn context_of(principal: &Principal, flow: &Flow, which: FlowValue) -> Context {
 
 fn hash(text: &str) -> Vec<u8> {
     Sha256::digest(text).to_vec()
+}
+
+/// Whether the text is six digits, with any separators, and nothing else.
+fn may_be_code(text: &str) -> bool {
+    let digits = text.chars().filter(char::is_ascii_digit).count();
+    digits == 6 && !text.chars().any(char::is_alphabetic)
 }
 
 /// Whether the text is the flow's code: six digits, with any separators.

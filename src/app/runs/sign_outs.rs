@@ -61,6 +61,7 @@ async fn stop(
     let open: Vec<RunId> = open.into_iter().filter(|run| Some(*run) != but).collect();
     // No session is notified: the session that would continue belongs to the same user.
     store::trees::stop(&mut tx, &open).await?;
+    store::oauth_sign_ins::end(&mut tx, user, None).await?;
     tx.commit().await?;
     settle(app, tenant, withdrawn);
     for run in open {

@@ -9,7 +9,9 @@
 
 mod catalogs;
 mod change;
+mod content;
 mod news;
+mod trial;
 mod view;
 
 use std::{
@@ -20,17 +22,16 @@ use std::{
 
 use moka::future::Cache;
 
+use self::content::{DecryptedCredential, decrypt};
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{TestOutcome, put, put_checked, remove, remove_all, remove_by_id, test},
+    change::{put, put_checked, put_sign_in, remove, remove_all, remove_by_id, test},
     news::{changed_elsewhere, close_all, close_tenant, find_news},
+    trial::TestOutcome,
     view::{FieldView, ServerConnection, get, list, views},
 };
-use super::connections;
-use crate::app::{
-    App,
-    platform::keys::{OpenError, mark_credential},
-};
+use super::{connections, oauth};
+use crate::app::{App, platform::keys::mark_credential};
 use crate::{
     domain::{
         connection::ConnectionTestError,
@@ -39,7 +40,6 @@ use crate::{
         ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
         owner::{CatalogOwner, ConnectionOwner},
         pack::Pack,
-        personal::{self, Values},
         principal::Principal,
         server::{AccessMode, CatalogScope, ServerSpec},
         tool::Catalog,
@@ -79,14 +79,6 @@ pub struct Credentials {
 /// A user's credentials at one agent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UserCredentials(Vec<CredentialMeta>);
-
-/// A decrypted credential: the server as it is for its user.
-struct DecryptedCredential {
-    /// The pack's server that it was made from.
-    base: Arc<ServerSpec>,
-    spec: Arc<ServerSpec>,
-    values: Values,
-}
 
 /// How to reach a personal server for one user.
 pub struct ResolvedConnection {
@@ -249,65 +241,23 @@ pub async fn connection(
     }))
 }
 
-/// Decrypts a credential once for as long as it is used; `None` when it cannot be.
-async fn decrypt(
+/// Asks the user of a connection for more scopes, at their next sign-in. `false` when that would change nothing, or the
+/// connection was not made with a sign-in.
+pub async fn want_scopes(
     app: &App,
     principal: &Principal,
-    agent: &AgentId,
-    held: &CredentialMeta,
-    spec: &Arc<ServerSpec>,
-) -> Result<Option<Arc<DecryptedCredential>>> {
-    let generation = (held.id, held.generation);
-    if let Some(known) = app.credentials.decrypted.get(&generation).await {
-        if Arc::ptr_eq(&known.base, spec) || known.base == *spec {
-            return Ok(Some(known));
-        }
-        // The pack has changed since.
-        let Ok(effective) = personal::effective(spec, &known.values) else {
-            return Ok(None);
-        };
-        let decrypted = Arc::new(DecryptedCredential {
-            base: spec.clone(),
-            spec: Arc::new(effective),
-            values: known.values.clone(),
-        });
-        app.credentials
-            .decrypted
-            .insert(generation, decrypted.clone())
-            .await;
-        return Ok(Some(decrypted));
-    }
-    let credential = credential(principal, agent, &spec.id, held);
-    let load = async {
-        let text = app.keys.open_credential(&credential).await?;
-        let values = Values::from_sealable(&text).map_err(Error::internal)?;
-        let effective = personal::effective(spec, &values).map_err(|unfit| {
-            Error::Conflict(format!(
-                "what was entered for {} does not fit it any more: {}",
-                spec.id, unfit.fault
-            ))
-        })?;
-        Ok::<_, OpenError>(Arc::new(DecryptedCredential {
-            base: spec.clone(),
-            spec: Arc::new(effective),
-            values,
-        }))
+    connection: &Key,
+    scope: &str,
+) -> Result<bool> {
+    let credentials = of_user(app, principal, &connection.agent).await?;
+    let held = credentials
+        .active(&connection.server)
+        .filter(|held| connection.owner == owner(held.id, held.generation));
+    let Some(held) = held else {
+        return Ok(false);
     };
-    match app
-        .credentials
-        .decrypted
-        .try_get_with(generation, load)
-        .await
-    {
-        Ok(decrypted) => Ok(Some(decrypted)),
-        Err(error) => match &*error {
-            OpenError::Unopenable(_) => {
-                forget_marked(app, &credential).await;
-                Ok(None)
-            }
-            OpenError::Failed(error) => Err(copy_of(error)),
-        },
-    }
+    let credential = credential(principal, &connection.agent, &connection.server, held);
+    oauth::step_up(app, &credential, scope).await
 }
 
 /// Marks a credential that the server has rejected for good: its tools leave the toolbox.

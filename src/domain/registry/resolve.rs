@@ -24,8 +24,12 @@ use super::{
 use crate::domain::{
     header,
     ids::ServerId,
+    oauth::ClientProof,
     secret::Secret,
-    server::{AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerSpec},
+    server::{
+        AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
+        TokenIssuer,
+    },
     template::{OnMissing, Reference, address::AddressError},
 };
 
@@ -134,7 +138,7 @@ fn entered_values(config: &[ResolvedKey], auth: Option<&ClientCredentials>) -> V
         .filter(|key| key.sensitive)
         .map(|key| key.value.clone());
     sensitive
-        .chain(auth.map(|auth| auth.client_secret.clone()))
+        .chain(auth.map(|auth| auth.secret().clone()))
         .collect()
 }
 
@@ -155,7 +159,8 @@ fn spec_of(
         user_config: Vec::new(),
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
-        auth,
+        auth: auth.map(ServerAuth::Client),
+        oauth: None,
         run_config: None,
         of_tenant: false,
         load_tools: true,
@@ -210,12 +215,13 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
     let host = written.and_then(|auth| host_of(&auth.token_url));
     let sources = sources.to(host.as_deref());
     Ok(Some(ClientCredentials {
-        token_url: auth
+        issued_by: auth
             .token_url
             .address(|it| sources.get(it))
+            .map(TokenIssuer::Endpoint)
             .map_err(|error| format!("token_url {error}"))?,
         client_id: text_of(&auth.client_id, sources)?,
-        client_secret: text_of(&auth.client_secret, sources)?,
+        proof: ClientProof::Secret(text_of(&auth.client_secret, sources)?),
         scope: auth.scope.clone(),
         of_tenant: sources.rules.is_tenants(),
     }))
@@ -255,14 +261,8 @@ fn digest_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> [u8; 16] 
         }
     }
     if let Some(auth) = auth {
-        [
-            auth.token_url.as_str(),
-            auth.client_id.expose(),
-            auth.client_secret.expose(),
-        ]
-        .into_iter()
-        .for_each(&mut part);
-        part(auth.scope.as_deref().unwrap_or_default());
+        auth.identity().into_iter().for_each(&mut part);
+        part(auth.secret().expose());
     }
     let mut short = [0; 16];
     short.copy_from_slice(&digest.finalize()[..16]);

@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     egress::{Handshake, Limits, Request, Response, Socket},
-    mcp::{error::Failure, tokens::Token},
+    mcp::{
+        error::Failure,
+        tokens::{Bearer, Token},
+    },
 };
 
 impl Client {
@@ -36,14 +39,24 @@ impl Client {
             return send(request).await;
         };
         let answer = send(request.clone()).await?;
+        if answer.status != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
+        }
+        let is_of_user = self.shared.bearer.as_ref().is_some_and(Bearer::is_of_user);
         // What follows no redirect is to be sent once at most, whatever the answer.
-        if answer.status != StatusCode::UNAUTHORIZED || request.limits.redirects == 0 {
+        let is_once = request.limits.redirects == 0;
+        if is_once && (!is_of_user || token.is_fresh()) {
             return Ok(answer);
         }
-        if self.sign(&mut request, Some(&token)).await.is_err() {
-            return Ok(answer);
+        match self.sign(&mut request, Some(&token)).await {
+            Ok(_) if is_once => Err(Failure::NotSent(
+                "the access token had ended before its time; the server did nothing".to_owned(),
+            )),
+            Ok(_) => send(request).await,
+            // An authorization server that is away refuses nothing: the user's sign-in stays.
+            Err(failure @ Failure::NotSent(_)) if is_of_user => Err(failure),
+            Err(_) => Ok(answer),
         }
-        send(request).await
     }
 
     /// Puts an access token on a request, where the server wants one: another one than the `refused`.

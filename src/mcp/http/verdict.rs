@@ -20,6 +20,7 @@ use crate::{
     mcp::{
         error::Failure,
         interceptor::{AnswerBody, Interceptor},
+        oauth::Challenge,
     },
 };
 
@@ -60,12 +61,16 @@ impl Refusal {
         let retry_after = retry_after(&self.headers);
         match self.status {
             StatusCode::UNAUTHORIZED if !self.signed => {
-                return Failure::SignInRequired {
-                    oauth: names_metadata(&self.headers),
-                };
+                return Failure::SignInRequired(Challenge::of(&self.headers).map(Box::new));
             }
             StatusCode::UNAUTHORIZED => return Failure::Unauthorized,
-            StatusCode::FORBIDDEN => return Failure::Forbidden,
+            StatusCode::FORBIDDEN => {
+                let challenge = Challenge::of(&self.headers);
+                let missing = challenge.as_ref().and_then(Challenge::missing_scope);
+                return missing.map_or(Failure::Forbidden, |scope| {
+                    Failure::ScopeRequired(scope.to_owned())
+                });
+            }
             StatusCode::TOO_MANY_REQUESTS => {
                 return Failure::Busy {
                     status: 429,
@@ -203,18 +208,6 @@ pub(super) fn broken(error: &EgressError) -> Failure {
     } else {
         Failure::Lost(error.to_string())
     }
-}
-
-/// Whether a challenge names the metadata of a protected resource (RFC 9728), as servers that use OAuth do.
-fn names_metadata(headers: &HeaderMap) -> bool {
-    let challenges = headers.get_all(header::WWW_AUTHENTICATE).iter();
-    challenges
-        .filter_map(|challenge| challenge.to_str().ok())
-        .flat_map(|challenge| challenge.split([',', ' ']))
-        .any(|parameter| {
-            let name = parameter.split('=').next().unwrap_or_default();
-            name.trim().eq_ignore_ascii_case("resource_metadata")
-        })
 }
 
 /// `Retry-After` in seconds, at most an hour; a date is taken as a minute.

@@ -42,7 +42,9 @@ pub async fn put(
         ),
         Some(seen) => sqlx::query!(
             "update credentials
-             set generation = $6, state = 'active', reason = null, sealed = $7, updated_at = now(), verified_at = now()
+             set generation = $6, state = 'active', reason = null, sealed = $7, updated_at = now(), verified_at = now(),
+                 issuer = null, scopes = null, wanted_scopes = null, refresh_at = null, tokens_end_at = null,
+                 lease_until = null
              where tenant_id = $1 and id = $2 and agent = $3 and server = $4 and user_id = $5 and generation = $8",
             tenant,
             id,
@@ -117,19 +119,27 @@ pub async fn take_unnotified(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Res
     Ok(servers.fetch_all(tx.conn()).await?)
 }
 
+/// A credential that was removed.
+pub struct Removed {
+    pub credential: CredentialRef,
+    /// Of a sign-in: its tokens, sealed, so that they can be revoked.
+    pub tokens: Option<Vec<u8>>,
+}
+
 /// Removes what a user has: all of it, or what is for one server of an agent. What was removed comes back, so that
 /// connections made with it can be closed.
 pub async fn delete(
     tx: &mut Tx,
     user: &UserId,
     only: Option<(&AgentId, &ServerId)>,
-) -> Result<Vec<CredentialRef>> {
+) -> Result<Vec<Removed>> {
     let tenant = tx.tenant()?;
     let rows = sqlx::query!(
         r#"delete from credentials
            where tenant_id = $4 and user_id = $1
              and ($2::text is null or agent = $2) and ($3::text is null or server = $3)
-           returning agent as "agent: AgentId", server as "server: ServerId", id as "id: CredentialId", generation"#,
+           returning agent as "agent: AgentId", server as "server: ServerId", id as "id: CredentialId", generation,
+                     case when issuer is not null then sealed end as tokens"#,
         user.as_str(),
         only.map(|(agent, _)| agent.as_str()),
         only.map(|(_, server)| server.as_str()),
@@ -137,13 +147,16 @@ pub async fn delete(
     )
     .fetch_all(tx.conn())
     .await?;
-    let removed = rows.into_iter().map(|row| CredentialRef {
-        tenant,
-        user: user.clone(),
-        agent: row.agent,
-        server: row.server,
-        id: row.id,
-        generation: row.generation.cast_unsigned(),
+    let removed = rows.into_iter().map(|row| Removed {
+        credential: CredentialRef {
+            tenant,
+            user: user.clone(),
+            agent: row.agent,
+            server: row.server,
+            id: row.id,
+            generation: row.generation.cast_unsigned(),
+        },
+        tokens: row.tokens,
     });
     Ok(removed.collect())
 }

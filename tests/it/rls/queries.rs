@@ -72,6 +72,14 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds flows to purge",
     ),
     (
+        "select tenant_id, id from oauth_sign_ins where state_hash = $1",
+        "finds the tenant of whoever comes back from a sign-in by its state",
+    ),
+    (
+        "select distinct tenant_id from oauth_sign_ins where expires_at <",
+        "finds sign-ins to purge",
+    ),
+    (
         "select distinct tenant_id from elicitations where expires_at < now()",
         "finds questions to expire",
     ),

@@ -81,6 +81,7 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
         auth: None,
+        oauth: None,
         run_config: None,
         of_tenant: false,
         load_tools: true,

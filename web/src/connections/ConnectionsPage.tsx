@@ -135,9 +135,25 @@ function EnterCredential({ path, onEnd }: { path: { agent: string; server: strin
   if (server.error) return <Failure error={server.error} retry={server.reload} />;
   if (!server.data) return <Loading />;
   const fields = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ''));
+  const signIn = () => {
+    // Opened before anything is waited for: browsers block what opens later.
+    const tab = window.open('about:blank', '_blank');
+    void run(async () => {
+      const { url } = await read(api.POST('/v1/agents/{agent}/connections/{server}/sign-in', { params: { path } }));
+      if (tab) tab.location.href = url;
+      else window.location.assign(url);
+    }).then((done) => { if (done) onEnd(true); else tab?.close(); });
+  };
+  const hasFields = server.data.fields.length > 0;
   const save = () => run(() => read(api.PUT('/v1/agents/{agent}/connections/{server}', { params: { path }, body: { fields } })));
   return (
     <form onSubmit={(event) => { event.preventDefault(); void save().then((done) => done && onEnd(true)); }}>
+      {server.data.sign_in && (
+        <div className="buttons">
+          <button type="button" className="primary" disabled={isBusy} onClick={signIn}>{say('connection.signIn', { server: path.server })}</button>
+        </div>
+      )}
+      {server.data.sign_in && hasFields && <p className="muted">{say('connection.orEnter')}</p>}
       {server.data.fields.map((field, at) => (
         <EntryField
           key={field.name} autoFocus={at === 0} value={values[field.name] ?? ''}
@@ -145,10 +161,10 @@ function EnterCredential({ path, onEnd }: { path: { agent: string; server: strin
           onChange={(value) => setValues((old) => ({ ...old, [field.name]: value }))}
         />
       ))}
-      <p className="muted">{say('connection.sealed')}</p>
+      {hasFields && <p className="muted">{say('connection.sealed')}</p>}
       <Failure error={error} />
       <div className="buttons">
-        <button type="submit" className="primary" disabled={isBusy}>{say(isBusy ? 'connection.testing' : 'save')}</button>
+        {hasFields && <button type="submit" className={server.data.sign_in ? '' : 'primary'} disabled={isBusy}>{say(isBusy ? 'connection.testing' : 'save')}</button>}
         <button type="button" className="quiet" onClick={() => onEnd(false)}>{say('cancel')}</button>
       </div>
     </form>

@@ -1,6 +1,6 @@
 //! What an answer to a flow means ("2", "yes", "GitHub" or "-"), and the step that it leads to.
 
-use super::{FlowContext, FlowValue, LIFE, TRIES, context_of, is_secret};
+use super::{FlowContext, FlowValue, LIFE, TRIES, context::Entered, context_of, is_secret};
 use crate::{
     app::platform::keys::OpenError,
     domain::{
@@ -9,6 +9,7 @@ use crate::{
         error::{Error, Result},
         flow::{Flow, Step},
         message::{Choice, Part},
+        oauth::from_sealable,
         pack::Pack,
         personal::{self, FieldError, Values},
         secret::Secret,
@@ -157,7 +158,7 @@ impl FlowContext<'_> {
             }
         }
         let Some(next) = spec.user_config.get(at + 1) else {
-            return self.finish(spec, &values).await;
+            return self.finish(spec, &Entered::Values(values)).await;
         };
         let context = context_of(self.principal, &flow, FlowValue::Entered);
         flow.entered = Some(
@@ -174,8 +175,8 @@ impl FlowContext<'_> {
     /// Handles a text that was typed while the page was open: its code, or a value that must not be used.
     async fn code_named(&self, mut flow: Flow, spec: &ServerSpec) -> Result<Vec<Part>> {
         if flow.answer.as_deref() == Some(&[1]) {
-            return match self.entered(&flow).await? {
-                Some(values) => self.finish(spec, &values).await,
+            return match self.entered_on_page(&flow).await? {
+                Some(entered) => self.finish(spec, &entered).await,
                 None => self.ask_for(spec).await,
             };
         }
@@ -216,6 +217,19 @@ impl FlowContext<'_> {
             .map(|text| Values::from_sealable(&text))
             .transpose()
             .map_err(Error::internal)
+    }
+
+    /// What the page was sent with, or the sign-in that brought the user back; `None` when it cannot be opened.
+    async fn entered_on_page(&self, flow: &Flow) -> Result<Option<Entered>> {
+        let sealed = flow.entered.as_deref();
+        let Some(text) = self.opened(flow, sealed, FlowValue::Entered).await? else {
+            return Ok(None);
+        };
+        if let Ok(tokens) = from_sealable(&text) {
+            return Ok(Some(Entered::SignIn(tokens)));
+        }
+        let values = Values::from_sealable(&text).map_err(Error::internal)?;
+        Ok(Some(Entered::Values(values)))
     }
 
     async fn opened(

@@ -19,6 +19,7 @@ use crate::{
         flow::{Flow, Step},
         ids::{ConversationId, ServerId},
         message::{Choice, Part, Prompt},
+        oauth::Authorization,
         pack::Pack,
         personal::Values,
         principal::Principal,
@@ -29,12 +30,18 @@ use crate::{
     store,
 };
 
+/// What a flow was about to get from its user.
+pub(super) enum Entered {
+    Values(Values),
+    SignIn(Authorization),
+}
+
 /// A user in a conversation with an agent.
 pub(super) struct FlowContext<'a> {
     pub(super) app: &'a Arc<App>,
     pub(super) principal: &'a Principal,
     pub(super) pack: Arc<Pack>,
-    conversation: ConversationId,
+    pub(super) conversation: ConversationId,
 }
 
 impl<'a> FlowContext<'a> {
@@ -62,7 +69,7 @@ impl<'a> FlowContext<'a> {
         }
     }
 
-    fn texts(&self) -> Texts<'_> {
+    pub(super) fn texts(&self) -> Texts<'_> {
         texts::of(&self.pack, self.principal)
     }
 
@@ -129,13 +136,14 @@ impl<'a> FlowContext<'a> {
         Ok(list)
     }
 
-    async fn start(
+    /// Begins a flow at a step: its id.
+    pub(super) async fn start(
         &self,
         step: Step,
         server: Option<&ServerId>,
         secret: bool,
         link: Option<&str>,
-    ) -> Result<()> {
+    ) -> Result<Uuid> {
         let flow = Flow {
             id: Uuid::now_v7(),
             conversation: self.conversation,
@@ -155,7 +163,8 @@ impl<'a> FlowContext<'a> {
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let link = link.map(hash);
         store::flows::begin(&mut tx, self.principal.tenant, &flow, link.as_deref(), LIFE).await?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(flow.id)
     }
 
     pub(super) async fn end(&self) -> Result<bool> {
@@ -165,14 +174,29 @@ impl<'a> FlowContext<'a> {
         Ok(ended)
     }
 
-    /// The first question for a server: its first field, or the link to the page.
+    /// The first question for a server: where to sign in, or what to enter, or both.
     pub(super) async fn ask_for(&self, spec: &ServerSpec) -> Result<Vec<Part>> {
+        if !spec.takes_sign_in() {
+            return Ok(self.ask_for_fields(spec).await?.1);
+        }
+        if spec.user_config.is_empty() {
+            let flow = self.start(Step::Page, Some(&spec.id), false, None).await?;
+            return Ok(vec![self.ask_to_sign_in(spec, flow).await?]);
+        }
+        let (flow, mut parts) = self.ask_for_fields(spec).await?;
+        parts.insert(0, self.ask_to_sign_in(spec, flow).await?);
+        Ok(parts)
+    }
+
+    /// Asks for the first field, or on our page for all: the flow, and what the user reads.
+    async fn ask_for_fields(&self, spec: &ServerSpec) -> Result<(Uuid, Vec<Part>)> {
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let of_client = store::flows::is_of_client(&mut tx, self.conversation).await?;
         drop(tx);
         if of_client {
             let token = page::token();
-            self.start(Step::Page, Some(&spec.id), true, Some(&token))
+            let flow = self
+                .start(Step::Page, Some(&spec.id), true, Some(&token))
                 .await?;
             let prompt = Prompt {
                 text: self
@@ -185,12 +209,13 @@ impl<'a> FlowContext<'a> {
                 options: Vec::new(),
                 asking: None,
             };
-            return Ok(vec![Part::Prompt(prompt)]);
+            return Ok((flow, vec![Part::Prompt(prompt)]));
         }
         let first = &spec.user_config[0];
-        self.start(Step::Field(0), Some(&spec.id), is_secret(first), None)
+        let flow = self
+            .start(Step::Field(0), Some(&spec.id), is_secret(first), None)
             .await?;
-        Ok(vec![self.prompt(spec, first)])
+        Ok((flow, vec![self.prompt(spec, first)]))
     }
 
     /// The question for one field.
@@ -235,14 +260,26 @@ impl<'a> FlowContext<'a> {
     }
 
     /// Tests what was entered and says how it went. The flow is over.
-    pub(super) async fn finish(&self, spec: &ServerSpec, values: &Values) -> Result<Vec<Part>> {
+    pub(super) async fn finish(&self, spec: &ServerSpec, entered: &Entered) -> Result<Vec<Part>> {
         let held = credentials::of_user(self.app, self.principal, self.pack.id())
             .await?
             .of(&spec.id)
             .is_some();
         let spec = Arc::new(spec.clone());
-        let tested =
-            credentials::put_checked(self.app, self.principal, &self.pack, &spec, values).await;
+        let Self {
+            app,
+            principal,
+            pack,
+            ..
+        } = self;
+        let tested = match entered {
+            Entered::Values(values) => {
+                credentials::put_checked(app, principal, pack, &spec, values).await
+            }
+            Entered::SignIn(tokens) => {
+                credentials::put_sign_in(app, principal, pack, &spec, tokens.clone()).await
+            }
+        };
         self.end().await?;
         let server = ("server", spec.id.as_str());
         Ok(vec![match tested?.reason {

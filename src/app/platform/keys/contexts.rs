@@ -41,6 +41,23 @@ pub fn of_answer(tenant: TenantId, user: &UserId, id: Uuid) -> Context {
     }
 }
 
+/// The program as a client of an authorization server. Its row is not sealed anew: one that cannot be opened is
+/// registered again.
+pub fn of_oauth_client(tenant: TenantId, id: Uuid) -> Context {
+    of_registry(tenant, "oauth-client".to_owned(), id, 1)
+}
+
+/// A user who was sent to sign in. The row lives for minutes and is not sealed anew.
+pub fn of_sign_in(tenant: TenantId, user: &UserId, id: Uuid) -> Context {
+    Context {
+        tenant,
+        user: user.clone(),
+        scope: "oauth/sign-in/pending".to_owned(),
+        credential: id,
+        generation: 1,
+    }
+}
+
 fn of_registry(tenant: TenantId, scope: String, credential: Uuid, version: i64) -> Context {
     let user = UserId("registry".into());
     Context {

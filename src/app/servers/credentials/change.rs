@@ -3,72 +3,35 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Serialize;
-
-use super::{catalogs, changed, credential, decrypt, key, of_user, reject, whose};
+use super::{
+    TestOutcome, catalogs, changed, content::decrypt, credential, key, of_user, reject,
+    trial::ConnectionTrial, whose,
+};
 use crate::{
-    app::{App, accounts::users, platform::keys, servers::agents},
+    app::{
+        App,
+        accounts::users,
+        platform::keys,
+        servers::{agents, oauth},
+    },
     domain::{
         audit::Fact,
         connection::ConnectionTestError,
         credential::{CredentialRef, CredentialState},
         error::{Error, Result, Thing},
         ids::{CredentialId, TenantId, UserId},
+        oauth::{Authorization, to_sealable},
         pack::Pack,
         personal::{self, FieldError, InvalidField, Values},
         principal::{Admin, Principal},
         secret::Secret,
-        server::{AccessMode, CatalogScope, ServerSpec},
+        server::{AccessMode, CatalogScope, Endpoint, ServerSpec},
     },
-    mcp::{Discovery, Key, McpError, McpErrorKind},
-    store,
+    store::{self, credentials::Removed},
 };
 
-/// How a test went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TestOutcome {
-    pub ok: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<ConnectionTestError>,
-    /// For people.
-    pub message: &'static str,
-}
-
-impl TestOutcome {
-    fn ok() -> Self {
-        Self {
-            ok: true,
-            reason: None,
-            message: "connected",
-        }
-    }
-
-    fn failed(reason: ConnectionTestError) -> Self {
-        Self {
-            ok: false,
-            reason: Some(reason),
-            message: reason.sentence(),
-        }
-    }
-}
-
-impl From<&McpError> for ConnectionTestError {
-    fn from(error: &McpError) -> Self {
-        match error.kind {
-            McpErrorKind::Unauthorized | McpErrorKind::Forbidden | McpErrorKind::SignInRequired => {
-                Self::Unauthorized
-            }
-            McpErrorKind::Unreachable | McpErrorKind::Closed | McpErrorKind::RateLimited => {
-                Self::Unreachable
-            }
-            McpErrorKind::TimedOut => Self::Timeout,
-            McpErrorKind::Misconfigured => Self::BadTemplate,
-            McpErrorKind::Protocol | McpErrorKind::Redirected | McpErrorKind::WebPage => {
-                Self::NotMcp
-            }
-        }
-    }
-}
+/// The header that carries an access token.
+const AUTHORIZATION: &str = "Authorization";
 
 /// Tests what a user entered and, when it works, puts it in force in place of what they had.
 pub async fn put(
@@ -92,13 +55,63 @@ pub async fn put_checked(
     values: &Values,
 ) -> Result<TestOutcome> {
     let effective = match personal::effective(spec, values) {
-        Ok(effective) => Arc::new(effective),
+        Ok(effective) => effective,
         Err(InvalidField {
             fault: FieldError::NotForHeaders,
             ..
         }) => return Ok(TestOutcome::failed(ConnectionTestError::BadTemplate)),
         Err(error) => return Err(unfit(&error)),
     };
+    let new = NewCredential {
+        effective: Arc::new(effective),
+        text: values.to_sealable(),
+        tokens: None,
+    };
+    replace(app, principal, pack, spec, new).await
+}
+
+/// Puts a sign-in in force in place of what the user had. Only a definite no of the server keeps it from that: the
+/// authorization server has vouched for it.
+pub async fn put_sign_in(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    spec: &Arc<ServerSpec>,
+    tokens: Authorization,
+) -> Result<TestOutcome> {
+    let mut effective = ServerSpec::clone(spec);
+    if let Endpoint::Remote { headers, .. } = &mut effective.endpoint {
+        let bearer = format!("Bearer {}", tokens.access_token.expose());
+        headers.retain(|(name, _)| !name.eq_ignore_ascii_case(AUTHORIZATION));
+        headers.push((AUTHORIZATION.to_owned(), Secret::new(bearer)));
+        effective.entered = vec![tokens.access_token.clone()];
+    }
+    let new = NewCredential {
+        effective: Arc::new(effective),
+        text: to_sealable(&tokens),
+        tokens: Some(tokens),
+    };
+    replace(app, principal, pack, spec, new).await
+}
+
+/// What is to be put in force.
+struct NewCredential {
+    /// The server as it is tried.
+    effective: Arc<ServerSpec>,
+    /// To be sealed.
+    text: Secret,
+    /// Of a sign-in.
+    tokens: Option<Authorization>,
+}
+
+/// Tests a new credential and puts it in force in place of the one before.
+async fn replace(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    spec: &Arc<ServerSpec>,
+    new: NewCredential,
+) -> Result<TestOutcome> {
     let one_at_a_time = (whose(principal, pack.id()), spec.id.clone());
     let turn = app
         .credentials
@@ -106,6 +119,45 @@ pub async fn put_checked(
         .get_with(one_at_a_time, async { Arc::default() })
         .await;
     let _turn = turn.lock().await;
+    let (credential, replaces) = next_generation(app, principal, pack, spec).await?;
+    let trial = ConnectionTrial::begin(app, key(&credential));
+    let must_list = must_list(app, principal, pack, spec).await?;
+    let discovery = match trial.run(&new.effective, must_list).await {
+        Ok(discovery) => discovery,
+        Err(error) if new.tokens.is_some() && !error.is_credential() => None,
+        Err(error) => {
+            trial.give_up().await;
+            tracing::info!(server = %spec.id, reason = ConnectionTestError::from(&error).code(), "what a user entered does not work");
+            return Ok(TestOutcome::failed(ConnectionTestError::from(&error)));
+        }
+    };
+    let kept = store_credential(app, &credential, &new, replaces).await;
+    if kept.is_err() || new.tokens.is_some() {
+        // The connection of a sign-in gets its tokens from the row.
+        trial.give_up().await;
+    }
+    kept?;
+    changed(app, principal.tenant, pack.id(), &principal.user).await;
+    if let Some(generation) = replaces {
+        let old = CredentialRef {
+            generation,
+            ..credential
+        };
+        app.mcp.close(&key(&old)).await;
+    }
+    if let Some(discovery) = discovery {
+        catalogs::learn(app, &trial.key, spec, &discovery).await?;
+    }
+    Ok(TestOutcome::ok())
+}
+
+/// The credential to come, and the generation that it replaces.
+async fn next_generation(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    spec: &ServerSpec,
+) -> Result<(CredentialRef, Option<u64>)> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let old = store::credentials::of_user(&mut tx, pack.id(), &principal.user).await?;
     drop(tx);
@@ -121,36 +173,7 @@ pub async fn put_checked(
         id,
         generation,
     };
-    let trial = ConnectionTrial::begin(app, key(&credential));
-    let discovery = match trial
-        .run(&effective, must_list(app, principal, pack, spec).await?)
-        .await
-    {
-        Ok(discovery) => discovery,
-        Err(error) => {
-            trial.give_up().await;
-            tracing::info!(server = %spec.id, reason = ConnectionTestError::from(&error).code(), "what a user entered does not work");
-            return Ok(TestOutcome::failed(ConnectionTestError::from(&error)));
-        }
-    };
-    let replaces = old.map(|old| old.generation);
-    let kept = store_credential(app, &credential, values, replaces).await;
-    if let Err(error) = kept {
-        trial.give_up().await;
-        return Err(error);
-    }
-    changed(app, principal.tenant, pack.id(), &principal.user).await;
-    if let Some(generation) = replaces {
-        let old = CredentialRef {
-            generation,
-            ..credential
-        };
-        app.mcp.close(&key(&old)).await;
-    }
-    if let Some(discovery) = discovery {
-        catalogs::learn(app, &trial.key, spec, &discovery).await?;
-    }
-    Ok(TestOutcome::ok())
+    Ok((credential, old.map(|old| old.generation)))
 }
 
 /// Whether the tools must be listed: not when a shared catalog is there already. Then the handshake alone
@@ -165,17 +188,21 @@ async fn must_list(
     Ok(spec.catalog != CatalogScope::Shared || known.iter().all(Option::is_none))
 }
 
-/// Seals what was entered and puts it in force in place of the generation that was seen.
+/// Seals a new credential and puts it in force in place of the generation that was seen.
 async fn store_credential(
     app: &App,
     credential: &CredentialRef,
-    values: &Values,
+    new: &NewCredential,
     replaces: Option<u64>,
 ) -> Result<()> {
     let (tenant, context) = (credential.tenant, keys::context(credential));
-    let sealed = keys::seal(app, tenant, &context, &values.to_sealable()).await?;
+    let sealed = keys::seal(app, tenant, &context, &new.text).await?;
     let mut tx = app.db.tenant(tenant).await?;
     store::credentials::put(&mut tx, credential, &sealed, replaces).await?;
+    if let Some(tokens) = &new.tokens {
+        let refresh_at = oauth::tokens::refresh_at(tokens);
+        store::authorizations::describe(&mut tx, credential, tokens, refresh_at).await?;
+    }
     let detail = format!("generation {}", credential.generation);
     let action = if replaces.is_some() {
         "credential.replaced"
@@ -248,10 +275,12 @@ pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str)
     let (pack, spec) = personal_server(app, principal, agent, server).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let only = Some((pack.id(), &spec.id));
+    store::oauth_sign_ins::end(&mut tx, &principal.user, only).await?;
     let removed = store::credentials::delete(&mut tx, &principal.user, only).await?;
+    let is_any = !removed.is_empty();
     let fact = Fact::new(principal.user.as_str(), "credential.removed");
-    finish_removal(app, tx, &removed, &fact).await?;
-    Ok(!removed.is_empty())
+    finish_removal(app, tx, removed, &fact).await?;
+    Ok(is_any)
 }
 
 /// Removes what a user who has been seen entered for personal servers; how many that were.
@@ -263,22 +292,24 @@ pub async fn remove_by_id(app: &App, admin: &Admin, user: &str) -> Result<usize>
 /// Removes all that a user entered and closes the connections made with it; for how many servers. `by` says so.
 pub async fn remove_all(app: &App, tenant: TenantId, user: &UserId, by: &UserId) -> Result<usize> {
     let mut tx = app.db.tenant(tenant).await?;
+    store::oauth_sign_ins::end(&mut tx, user, None).await?;
     let removed = store::credentials::delete(&mut tx, user, None).await?;
+    let count = removed.len();
     let detail = format!("of {user}");
     let fact = Fact::new(by.as_str(), "credential.removed").detail(&detail);
-    finish_removal(app, tx, &removed, &fact).await?;
-    Ok(removed.len())
+    finish_removal(app, tx, removed, &fact).await?;
+    Ok(count)
 }
 
-/// What goes with credentials that were deleted: a line of the audit trail each, what was seen with them, and the
-/// connections made with them, here and on the other replicas.
+/// What goes with credentials that were deleted: a line of the audit trail each, what was seen with them, the
+/// connections made with them, here and on the other replicas, and their tokens where they came from.
 async fn finish_removal(
     app: &App,
     mut tx: store::Tx,
-    removed: &[CredentialRef],
+    removed: Vec<Removed>,
     fact: &Fact<'_>,
 ) -> Result<()> {
-    for credential in removed {
+    for Removed { credential, .. } in &removed {
         let CredentialRef {
             tenant,
             agent,
@@ -291,11 +322,14 @@ async fn finish_removal(
         store::audit::record(&mut tx, *tenant, &fact).await?;
     }
     tx.commit().await?;
-    for credential in removed {
+    for Removed { credential, tokens } in removed {
         let generation = (credential.id, credential.generation);
         changed(app, credential.tenant, &credential.agent, &credential.user).await;
         app.credentials.decrypted.invalidate(&generation).await;
-        app.mcp.close(&key(credential)).await;
+        app.mcp.close(&key(&credential)).await;
+        if let Some(tokens) = tokens {
+            oauth::revoke_in_background(app, credential, tokens);
+        }
     }
     Ok(())
 }
@@ -327,34 +361,4 @@ async fn personal_server(
 
 fn unfit(unfit: &InvalidField) -> Error {
     Error::invalid(format!("fields.{}", unfit.field), unfit.fault.to_string())
-}
-
-/// A connection made to see whether something works. The poll for outdated connections leaves it alone meanwhile.
-struct ConnectionTrial<'a> {
-    app: &'a App,
-    key: Key,
-}
-
-impl<'a> ConnectionTrial<'a> {
-    fn begin(app: &'a App, key: Key) -> Self {
-        app.credentials.trials().insert(key.clone());
-        Self { app, key }
-    }
-
-    async fn run(&self, spec: &Arc<ServerSpec>, list: bool) -> Result<Option<Discovery>, McpError> {
-        if list {
-            return self.app.mcp.discover(&self.key, spec).await.map(Some);
-        }
-        self.app.mcp.connect(&self.key, spec).await.map(|_| None)
-    }
-
-    async fn give_up(&self) {
-        self.app.mcp.close(&self.key).await;
-    }
-}
-
-impl Drop for ConnectionTrial<'_> {
-    fn drop(&mut self) {
-        self.app.credentials.trials().remove(&self.key);
-    }
 }

@@ -138,6 +138,8 @@ pub struct ServerConnection {
     pub connection: ConnectionView,
     /// What to enter; empty for a shared server. Values never come back.
     pub fields: Vec<FieldView>,
+    /// The user can sign in at the server, instead of entering something or because there is nothing to enter.
+    pub sign_in: bool,
 }
 
 /// One thing that a user enters.
@@ -189,5 +191,6 @@ pub async fn get(
     Ok(ServerConnection {
         connection,
         fields: fields.collect(),
+        sign_in: spec.takes_sign_in(),
     })
 }

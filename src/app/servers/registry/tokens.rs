@@ -5,11 +5,10 @@
 //! followed by another. A replica that cannot share, because there is no key ring or the database does not answer in
 //! time, asks for a token of its own: that costs one request, and calls that need no database go on without it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio_util::task::TaskTracker;
 
 use crate::{
     app::platform::keys::{Keys, contexts},
@@ -20,7 +19,7 @@ use crate::{
         server::ClientCredentials,
     },
     egress::Egress,
-    mcp::tokens::{NoToken, TokenGrant, TokenRequest, TokenSource, fetch},
+    mcp::tokens::{NoToken, TokenGrant, fetch},
     store::{
         self, Db,
         access_tokens::{StoredToken, TokenClaim},
@@ -35,7 +34,8 @@ const DATABASE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
-struct TokenStore {
+/// The program's own tokens.
+pub struct TokenStore {
     db: Db,
     keys: Keys,
     egress: Egress,
@@ -57,22 +57,20 @@ enum TokenLookup {
     BeingFetched,
 }
 
-/// Where this process's connections get their tokens.
-pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSource {
-    let store = Arc::new(TokenStore { db, keys, egress });
-    TokenSource::new(move |wanted| {
-        let store = store.clone();
-        // In a task of its own: whoever wants it may give up at any moment, and all would wait for the lease to end.
-        let task = tasks.spawn(async move { store.token(&wanted).await });
-        Box::pin(async move {
-            task.await
-                .unwrap_or_else(|_| Err(NoToken::new(false, "asking for it broke off")))
-        })
-    })
+/// A token of the program's own that is wanted.
+pub struct ClientTokenRequest {
+    pub tenant: TenantId,
+    pub credentials: ClientCredentials,
+    /// The version of the one before, when its server has refused it.
+    pub refused: Option<i64>,
 }
 
 impl TokenStore {
-    async fn token(&self, wanted: &TokenRequest) -> Result<TokenGrant, NoToken> {
+    pub fn new(db: Db, keys: Keys, egress: Egress) -> Self {
+        Self { db, keys, egress }
+    }
+
+    pub async fn token(&self, wanted: &ClientTokenRequest) -> Result<TokenGrant, NoToken> {
         if !self.keys.has_ring() {
             return fetch(&self.egress, &wanted.credentials).await;
         }
@@ -91,7 +89,7 @@ impl TokenStore {
     }
 
     /// A token that is there, or the right to get one; waits for whoever is about to.
-    async fn shared(&self, wanted: &TokenRequest) -> Result<TokenLookup> {
+    async fn shared(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
             let looked = tokio::time::timeout(DATABASE, self.look(wanted)).await;
@@ -106,7 +104,7 @@ impl TokenStore {
         }
     }
 
-    async fn look(&self, wanted: &TokenRequest) -> Result<TokenLookup> {
+    async fn look(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
         let request = request(&wanted.credentials);
         let mut tx = self.db.tenant(wanted.tenant).await?;
         let stored = store::access_tokens::get(&mut tx, &request).await?;
@@ -137,7 +135,11 @@ impl TokenStore {
     }
 
     /// What was sealed; `None` when it cannot be opened any more, or was got with another secret.
-    async fn opened(&self, wanted: &TokenRequest, stored: &StoredToken) -> Result<Option<Secret>> {
+    async fn opened(
+        &self,
+        wanted: &ClientTokenRequest,
+        stored: &StoredToken,
+    ) -> Result<Option<Secret>> {
         let context = contexts::of_access_token(wanted.tenant, stored.id, stored.version);
         let text = match self
             .keys
@@ -155,7 +157,11 @@ impl TokenStore {
     }
 
     /// Gets a token under a claim and leaves it to all.
-    async fn got(&self, wanted: &TokenRequest, claim: &TokenClaim) -> Result<TokenGrant, NoToken> {
+    async fn got(
+        &self,
+        wanted: &ClientTokenRequest,
+        claim: &TokenClaim,
+    ) -> Result<TokenGrant, NoToken> {
         let granted = fetch(&self.egress, &wanted.credentials).await;
         let left = match &granted {
             Ok(granted) => tokio::time::timeout(DATABASE, self.keep(wanted, claim, granted)).await,
@@ -177,7 +183,7 @@ impl TokenStore {
 
     async fn keep(
         &self,
-        wanted: &TokenRequest,
+        wanted: &ClientTokenRequest,
         claim: &TokenClaim,
         granted: &TokenGrant,
     ) -> Result<bool> {
@@ -205,11 +211,7 @@ impl TokenStore {
 /// A digest of the token endpoint, the client and the requested scope. The secret is not in it.
 fn request(of: &ClientCredentials) -> [u8; 32] {
     let mut digest = Sha256::new();
-    for part in [
-        of.token_url.as_str(),
-        of.client_id.expose(),
-        of.scope.as_deref().unwrap_or_default(),
-    ] {
+    for part in of.identity() {
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
@@ -217,5 +219,5 @@ fn request(of: &ClientCredentials) -> [u8; 32] {
 }
 
 fn secret_sha256(of: &ClientCredentials) -> String {
-    hex::encode(Sha256::digest(of.client_secret.expose()))
+    hex::encode(Sha256::digest(of.secret().expose()))
 }

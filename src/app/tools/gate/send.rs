@@ -166,12 +166,40 @@ impl<'a> Permit<'a> {
         }
     }
 
+    /// A server that wants more scopes: the user is asked for them at the next sign-in, or is refused for good when they
+    /// were given already.
+    async fn after_scopes<T>(&self, answer: Result<T, CallError>) -> Result<T, CallError> {
+        let (Err(CallError::ScopeRequired(scope)), Destination::Server(connection)) =
+            (&answer, &self.destination)
+        else {
+            return answer;
+        };
+        let (CallContext { app, principal, .. }, scope) = (self.caller, scope.clone());
+        let asked = if self.server.access_mode == AccessMode::UserControlled {
+            credentials::want_scopes(app, principal, &connection.key, &scope).await
+        } else {
+            Ok(false)
+        };
+        match asked {
+            Ok(true) => answer,
+            Ok(false) => Err(CallError::Refused {
+                code: None,
+                message: format!("the server refuses this for lack of permissions ({scope:?})"),
+                retry_after: None,
+            }),
+            Err(error) => {
+                tracing::warn!(%error, server = %self.server.id, "the scopes that a server wants could not be kept");
+                answer
+            }
+        }
+    }
+
     /// Sends, and marks a credential that the server refused.
     async fn send<T>(
         &self,
         request: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        let answer = request.await;
+        let answer = self.after_scopes(request.await).await;
         if let Err(CallError::Unauthorized | CallError::Forbidden) = &answer
             && self.server.access_mode == AccessMode::UserControlled
             && let Destination::Server(connection) = &self.destination

@@ -48,8 +48,8 @@ impl MissingToolList {
 fn remedy_of(cause: DownCause) -> &'static str {
     match cause {
         DownCause::SignInRequired => {
-            "the server wants a credential; put a token into a header of it, or make it `user-controlled` with a \
-             `userConfig`"
+            "the server wants a credential; put a token into a header of it, sign in with \
+             `oauth_client_credentials`, or make it `user-controlled` so that users sign in"
         }
         DownCause::CredentialRefused => {
             "the server refuses the credential in the pack; correct it, `chatelaine smoke` says whether that helped"

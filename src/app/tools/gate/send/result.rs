@@ -53,6 +53,13 @@ fn without_answer(call_id: &str, server: &ServerSpec, error: &CallError) -> Tool
                 not_available(server.id.as_str())
             ),
         ),
+        CallError::ScopeRequired(_) => {
+            let server = &server.id;
+            let how = format!("the user can allow them with /connect {server}");
+            let text =
+                format!("failed, the call was not made: {error}; {how}, then it can be made again");
+            (CallStatus::Failed, text)
+        }
         CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
             (CallStatus::Failed, format!("failed: {error}"))
         }

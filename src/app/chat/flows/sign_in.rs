@@ -1,0 +1,321 @@
+//! `/connect` where the user signs in at the server itself: a link, and the way back.
+//!
+//! Whoever comes back is not yet known to be the user who was sent: the link may have been passed on to somebody else,
+//! whose account the user would get. The browser that asked for the sign-in over the API proves to be the same one by
+//! what it was given there. Anybody else reads a code on the page, which the user names in the conversation.
+
+use std::sync::Arc;
+
+use url::Url;
+use uuid::Uuid;
+
+use super::{
+    FlowValue,
+    context::{Entered, FlowContext},
+    context_of, hash, say,
+};
+use crate::{
+    app::{
+        App,
+        platform::keys,
+        servers::{
+            agents,
+            oauth::{self, BeginError, Place, Stale, TakenSignIn},
+        },
+    },
+    domain::{
+        error::{Error, Result, Thing},
+        flow::{Flow, Step},
+        ids::ConversationId,
+        message::{Part, Prompt},
+        oauth::{Authorization, to_sealable},
+        pack::Pack,
+        principal::Principal,
+        secret::Secret,
+        server::{FieldKind, ServerSpec},
+        texts::{self, Key},
+    },
+    mcp::oauth::{CallbackParams, OAuthError, OAuthErrorKind},
+    store,
+};
+
+/// What a user who came back reads.
+pub struct SignInPage {
+    pub language: String,
+    pub title: String,
+    pub text: String,
+    /// To be named in the conversation.
+    pub code: Option<String>,
+    pub status: SignInStatus,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignInStatus {
+    Good,
+    /// The sign-in brought nothing.
+    Failed,
+    /// There is no such sign-in any more.
+    Gone,
+}
+
+/// A sign-in that a program began for its user.
+pub struct SignInLink {
+    /// Where the user's browser goes.
+    pub url: Url,
+    pub id: Uuid,
+    /// What this browser brings back.
+    pub browser: Secret,
+}
+
+impl FlowContext<'_> {
+    /// The link to the server's own sign-in, or why there is none.
+    pub(super) async fn ask_to_sign_in(&self, spec: &ServerSpec, flow: Uuid) -> Result<Part> {
+        let place = Place {
+            conversation: Some(self.conversation),
+            flow: Some(flow),
+        };
+        let server = [("server", spec.id.as_str())];
+        let begun = oauth::begin(self.app, self.principal, &self.pack, spec, place).await;
+        let key = match begun {
+            Ok(begun) => {
+                let text = self.texts().render(Key::McpSignInOpenLink, &server);
+                return Ok(Part::Prompt(Prompt {
+                    text,
+                    field: String::new(),
+                    kind: FieldKind::Url,
+                    secret: false,
+                    url: Some(begun.url.into()),
+                    options: Vec::new(),
+                    asking: None,
+                }));
+            }
+            Err(BeginError::Failed(error)) => return Err(error),
+            Err(BeginError::NotWanted) => Key::McpSignInNotWanted,
+            Err(BeginError::Away(why)) => {
+                tracing::warn!(server = %spec.id, why, "nobody can sign in at a server");
+                Key::McpSignInAway
+            }
+            Err(BeginError::Unusable(why)) => {
+                tracing::warn!(server = %spec.id, why, "nobody can sign in at a server");
+                Key::McpSignInUnusable
+            }
+        };
+        if spec.user_config.is_empty() {
+            self.end().await?;
+        }
+        Ok(self.notice("sign_in_unavailable", key, &server))
+    }
+}
+
+/// Begins a sign-in for a program, whose user's browser comes back to the page that says how it went.
+pub async fn begin(
+    app: &Arc<App>,
+    principal: &Principal,
+    agent: &str,
+    server: &str,
+) -> Result<SignInLink> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let spec = pack
+        .server(server)
+        .ok_or_else(|| Error::NotFound(Thing::Server(server.to_owned())))?;
+    if !spec.takes_sign_in() {
+        return Err(Error::Conflict(format!(
+            "nobody signs in at server {server}"
+        )));
+    }
+    if !principal.authenticated {
+        return Err(Error::Forbidden(
+            "a credential of one's own is for signed-in users; sign in and try again".to_owned(),
+        ));
+    }
+    let conversation = super::conversation_of_links(app, principal, &pack).await?;
+    let context = FlowContext::in_conversation(app, principal, pack.clone(), conversation);
+    let flow = context
+        .start(Step::Page, Some(&spec.id), false, None)
+        .await?;
+    let place = Place {
+        conversation: Some(conversation),
+        flow: Some(flow),
+    };
+    let begun = oauth::begin(app, principal, &pack, spec, place).await?;
+    Ok(SignInLink {
+        url: begun.url,
+        id: begun.id,
+        browser: begun.browser,
+    })
+}
+
+/// What came back with a browser.
+pub struct Callback {
+    pub state: Secret,
+    pub code: Option<Secret>,
+    pub issuer: Option<String>,
+    pub error: Option<String>,
+    /// The language that the browser asks for.
+    pub language: &'static str,
+}
+
+/// Takes a user in who comes back. `browser`: what the browser was given for the sign-in with an id.
+pub async fn come_back(
+    app: &Arc<App>,
+    callback: Callback,
+    browser: impl Fn(Uuid) -> Option<Secret>,
+) -> Result<SignInPage> {
+    let taken = match oauth::take(app, &callback.state).await? {
+        Ok(taken) => taken,
+        Err(stale) => return Ok(stale_page(callback.language, stale)),
+    };
+    let (principal, agent) = (&taken.principal, taken.sign_in.agent.as_str());
+    let pack = agents::pack(app, principal, agent).await?;
+    let Some(spec) = pack.server(taken.sign_in.server.as_str()) else {
+        return Ok(stale_page(callback.language, Stale::Expired));
+    };
+    let returning = Returning {
+        app,
+        taken: &taken,
+        pack: &pack,
+        spec,
+    };
+    let params = CallbackParams {
+        code: callback.code,
+        issuer: callback.issuer,
+        error: callback.error,
+    };
+    match oauth::redeem(app, &taken, &params).await {
+        Err(error) => returning.failed(&error).await,
+        Ok(tokens) if taken.is_of_browser(browser(taken.sign_in.id).as_ref()) => {
+            returning.connect(tokens).await
+        }
+        Ok(tokens) => returning.ask_for_code(tokens).await,
+    }
+}
+
+fn stale_page(language: &str, stale: Stale) -> SignInPage {
+    let texts = texts::in_language(language);
+    let text = match stale {
+        Stale::Used => Key::McpSignInPageUsed,
+        Stale::Expired | Stale::Unknown => Key::McpConfigPageGone,
+    };
+    SignInPage {
+        language: language.to_owned(),
+        title: texts.render(Key::McpConfigPageGoneTitle, &[]),
+        text: texts.render(text, &[]),
+        code: None,
+        status: SignInStatus::Gone,
+    }
+}
+
+/// A user who came back, and where to.
+struct Returning<'a> {
+    app: &'a Arc<App>,
+    taken: &'a TakenSignIn,
+    pack: &'a Arc<Pack>,
+    spec: &'a ServerSpec,
+}
+
+impl Returning<'_> {
+    fn page(&self, title: Key, text: Key, status: SignInStatus) -> SignInPage {
+        let texts = texts::of(self.pack, &self.taken.principal);
+        let server = [("server", self.spec.id.as_str())];
+        let locale = self.taken.principal.locale.clone();
+        SignInPage {
+            language: locale.unwrap_or_else(|| self.pack.metadata.default_language.clone()),
+            title: texts.render(title, &server),
+            text: texts.render(text, &server),
+            code: None,
+            status,
+        }
+    }
+
+    fn conversation(&self) -> Option<ConversationId> {
+        self.taken.sign_in.conversation
+    }
+
+    /// Says in the conversation what became of the sign-in.
+    async fn say(&self, parts: &[Part]) -> Result<()> {
+        match self.conversation() {
+            Some(conversation) => {
+                say(self.app, self.taken.principal.tenant, conversation, parts).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn failed(&self, error: &OAuthError) -> Result<SignInPage> {
+        let key = match &error.kind {
+            OAuthErrorKind::Refused(code) if code == "access_denied" => Key::McpSignInDeclined,
+            OAuthErrorKind::Away => Key::McpSignInAway,
+            _ => Key::McpSignInFailed,
+        };
+        let texts = texts::of(self.pack, &self.taken.principal);
+        let text = texts.render(key, &[("server", self.spec.id.as_str())]);
+        if let Some(flow) = self.flow().await? {
+            let mut tx = self.app.db.tenant(self.taken.principal.tenant).await?;
+            store::flows::end(&mut tx, flow.conversation).await?;
+            tx.commit().await?;
+        }
+        let code = "connection_failed".to_owned();
+        self.say(&[Part::Notice { code, text }]).await?;
+        Ok(self.page(Key::McpSignInPageFailedTitle, key, SignInStatus::Failed))
+    }
+
+    /// The flow that waits for this sign-in.
+    async fn flow(&self) -> Result<Option<Flow>> {
+        let Some(id) = self.taken.sign_in.flow else {
+            return Ok(None);
+        };
+        let mut tx = self.app.db.tenant(self.taken.principal.tenant).await?;
+        store::flows::by_id(&mut tx, id).await
+    }
+
+    /// The browser is the user's own: the tokens are in force at once.
+    async fn connect(&self, tokens: Authorization) -> Result<SignInPage> {
+        let Some(conversation) = self.conversation() else {
+            return Err(Error::internal(anyhow::anyhow!(
+                "a sign-in without a place"
+            )));
+        };
+        let principal = &self.taken.principal;
+        let context =
+            FlowContext::in_conversation(self.app, principal, self.pack.clone(), conversation);
+        let parts = context.finish(self.spec, &Entered::SignIn(tokens)).await?;
+        self.say(&parts).await?;
+        let is_saved =
+            |part: &Part| matches!(part, Part::Notice { code, .. } if code == "connection_saved");
+        if parts.iter().any(is_saved) {
+            let (title, text) = (Key::McpSignInPageDoneTitle, Key::McpSignInPageDone);
+            return Ok(self.page(title, text, SignInStatus::Good));
+        }
+        let (title, text) = (Key::McpSignInPageFailedTitle, Key::McpSignInFailed);
+        Ok(self.page(title, text, SignInStatus::Failed))
+    }
+
+    /// Keeps the tokens until the user names the code of the page in the conversation.
+    async fn ask_for_code(&self, tokens: Authorization) -> Result<SignInPage> {
+        let principal = &self.taken.principal;
+        let Some(flow) = self.flow().await? else {
+            oauth::revoke_unused(self.app, tokens);
+            return Ok(stale_page(self.language(), Stale::Expired));
+        };
+        let context = context_of(principal, &flow, FlowValue::Entered);
+        let text = to_sealable(&tokens);
+        let sealed = keys::seal(self.app, principal.tenant, &context, &text).await?;
+        let code = format!("{:06}", rand::random_range(0..1_000_000));
+        let mut tx = self.app.db.tenant(principal.tenant).await?;
+        if !store::flows::accept_page(&mut tx, flow.id, &sealed, &hash(&code)).await? {
+            oauth::revoke_unused(self.app, tokens);
+            return Ok(stale_page(self.language(), Stale::Expired));
+        }
+        tx.commit().await?;
+        let (title, text) = (Key::McpConfigPageTitle, Key::McpConfigPageCode);
+        Ok(SignInPage {
+            code: Some(code),
+            ..self.page(title, text, SignInStatus::Good)
+        })
+    }
+
+    fn language(&self) -> &str {
+        let locale = self.taken.principal.locale.as_deref();
+        locale.unwrap_or(&self.pack.metadata.default_language)
+    }
+}

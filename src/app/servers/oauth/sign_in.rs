@@ -1,0 +1,384 @@
+//! A sign-in from its beginning to its tokens. What is known in between is a row, so any replica takes the user in who
+//! comes back.
+
+use std::{sync::Arc, time::Duration};
+
+use sha2::{Digest, Sha256};
+use url::Url;
+use uuid::Uuid;
+
+use crate::{
+    app::{
+        App,
+        platform::keys::{self, contexts},
+        servers::credentials,
+    },
+    domain::{
+        credential::CredentialRef,
+        error::{Error, Result},
+        ids::{ConversationId, CredentialId, ServerId, TenantId},
+        oauth::{
+            Authorization, ClientAuthMethod, OAuthClient, OAuthConfig, PendingSignIn, add_scopes,
+            from_sealable, scopes_of, to_sealable,
+        },
+        owner::ConnectionOwner,
+        pack::Pack,
+        principal::Principal,
+        secret::Secret,
+        server::ServerSpec,
+    },
+    mcp::{
+        Key, McpErrorKind,
+        oauth::{self, CallbackParams, Challenge, ClientChoice, OAuthError, OAuthErrorKind},
+    },
+    store::{self, oauth_sign_ins::SignIn},
+};
+
+/// How long a user may take.
+const LIFE: Duration = Duration::from_secs(600);
+/// How long it is remembered that a sign-in was used or is too old.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+/// The path of the document that describes the program as a client.
+const DOCUMENT: &str = "/.well-known/oauth-client/chatelaine.json";
+
+/// Where a sign-in began.
+#[derive(Clone, Copy, Default)]
+pub struct Place {
+    pub conversation: Option<ConversationId>,
+    pub flow: Option<Uuid>,
+}
+
+/// A sign-in that has begun.
+pub struct BegunSignIn {
+    /// Where the user signs in.
+    pub url: Url,
+    /// By which the sign-in is known to the browser that asked for it.
+    pub id: Uuid,
+    /// What only this browser is given.
+    pub browser: Secret,
+}
+
+/// Why a sign-in cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// The server lets everybody in, or wants something else than a sign-in.
+    #[error("the server does not ask for a sign-in")]
+    NotWanted,
+    #[error("{0}")]
+    Away(String),
+    #[error("{0}")]
+    Unusable(String),
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl From<OAuthError> for BeginError {
+    fn from(error: OAuthError) -> Self {
+        match error.kind {
+            OAuthErrorKind::Away => Self::Away(error.why),
+            _ => Self::Unusable(error.why),
+        }
+    }
+}
+
+impl From<BeginError> for Error {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::Failed(error) => error,
+            BeginError::Away(why) => Self::Unavailable(why),
+            other => Self::Conflict(other.to_string()),
+        }
+    }
+}
+
+/// Sends a user to the sign-in of a server.
+pub async fn begin(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    spec: &ServerSpec,
+    place: Place,
+) -> Result<BegunSignIn, BeginError> {
+    let Some(address) = spec.url() else {
+        return Err(BeginError::NotWanted);
+    };
+    let challenge = challenge_of(app, principal, pack, spec).await?;
+    let found = oauth::discover(&app.egress, address, &challenge).await?;
+    let config = spec.oauth.clone().unwrap_or_default();
+    let before = scopes_so_far(app, principal, pack, &spec.id).await?;
+    let scopes = found.scopes_to_request(&config.scopes, &before);
+    let server = &found.authorization_server;
+    let client = client(app, principal.tenant, &config, server, &scopes).await?;
+    let started = oauth::start(&app.egress, &found, client, &redirect_uri(app), scopes)?;
+    let id = Uuid::now_v7();
+    let browser = Secret::new(hex::encode(rand::random::<[u8; 32]>()));
+    let context = contexts::of_sign_in(principal.tenant, &principal.user, id);
+    let sealed = to_sealable(&started.pending);
+    let sign_in = SignIn {
+        id,
+        user: principal.user.clone(),
+        locale: principal.locale.clone(),
+        agent: pack.id().clone(),
+        server: spec.id.clone(),
+        conversation: place.conversation,
+        flow: place.flow,
+        browser_hash: hash(&browser),
+        sealed: keys::seal(app, principal.tenant, &context, &sealed).await?,
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::oauth_sign_ins::begin(&mut tx, &sign_in, &hash(&started.state), LIFE).await?;
+    tx.commit().await?;
+    Ok(BegunSignIn {
+        url: started.url,
+        id,
+        browser,
+    })
+}
+
+/// What the server says to somebody without a credential.
+async fn challenge_of(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    spec: &ServerSpec,
+) -> Result<Challenge, BeginError> {
+    let key = Key {
+        tenant: principal.tenant,
+        agent: pack.id().clone(),
+        server: spec.id.clone(),
+        owner: ConnectionOwner::Credential {
+            id: CredentialId::new(),
+            generation: 0,
+        },
+    };
+    let asked = app.mcp.discover(&key, &Arc::new(spec.clone())).await;
+    app.mcp.close(&key).await;
+    let Err(error) = asked else {
+        return Err(BeginError::NotWanted);
+    };
+    match error.kind {
+        McpErrorKind::Unreachable | McpErrorKind::TimedOut | McpErrorKind::RateLimited => {
+            Err(BeginError::Away(error.to_string()))
+        }
+        // What else a server may say to somebody whom it does not know.
+        _ => Ok(error
+            .challenge
+            .map(|challenge| *challenge)
+            .unwrap_or_default()),
+    }
+}
+
+/// As whom the program comes. A client that was registered now is kept for the next user.
+async fn client(
+    app: &App,
+    tenant: TenantId,
+    config: &OAuthConfig,
+    server: &oauth::AuthorizationServer,
+    scopes: &[String],
+) -> Result<OAuthClient, BeginError> {
+    let redirect_uri = redirect_uri(app);
+    let registered = registered(app, tenant, &server.issuer, &redirect_uri).await?;
+    let document = document_url(app);
+    let is_known = registered.is_some();
+    let choice = ClientChoice {
+        config,
+        redirect_uri: &redirect_uri,
+        document: document.as_ref(),
+        registered,
+        scopes,
+    };
+    let client = oauth::choose_client(&app.egress, server, choice).await?;
+    let is_document = client.id.starts_with("https://");
+    if !is_known && !client.is_of_pack && !is_document {
+        let id = Uuid::now_v7();
+        let context = contexts::of_oauth_client(tenant, id);
+        let sealed = keys::seal(app, tenant, &context, &to_sealable(&client)).await?;
+        let mut tx = app.db.tenant(tenant).await?;
+        let issuer = &server.issuer;
+        store::oauth_clients::put(&mut tx, id, issuer, &redirect_uri, &sealed).await?;
+        tx.commit().await?;
+    }
+    Ok(client)
+}
+
+/// The client that was registered before; `None` also when it cannot be opened any more.
+async fn registered(
+    app: &App,
+    tenant: TenantId,
+    issuer: &str,
+    redirect_uri: &str,
+) -> Result<Option<OAuthClient>> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let stored = store::oauth_clients::get(&mut tx, issuer, redirect_uri).await?;
+    drop(tx);
+    let Some((id, sealed)) = stored else {
+        return Ok(None);
+    };
+    let context = contexts::of_oauth_client(tenant, id);
+    match keys::open(app, tenant, &context, &sealed).await {
+        Ok(text) => Ok(from_sealable(&text).ok()),
+        Err(keys::OpenError::Unopenable(_)) => Ok(None),
+        Err(keys::OpenError::Failed(error)) => Err(error),
+    }
+}
+
+/// What the user allowed so far, and what the server asked for since.
+async fn scopes_so_far(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    server: &ServerId,
+) -> Result<Vec<String>> {
+    let credentials = credentials::of_user(app, principal, pack.id()).await?;
+    let Some(held) = credentials.of(server) else {
+        return Ok(Vec::new());
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let so_far = store::authorizations::scopes(&mut tx, held.id).await?;
+    // Otherwise it is a new beginning, at which the user may allow less than before.
+    let Some(so_far) = so_far.filter(|so_far| !so_far.wanted.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let mut scopes = so_far.granted;
+    add_scopes(&mut scopes, so_far.wanted.iter().map(String::as_str));
+    Ok(scopes)
+}
+
+/// A user who came back, and the sign-in that this was.
+pub struct TakenSignIn {
+    pub principal: Principal,
+    pub sign_in: SignIn,
+    pending: PendingSignIn,
+}
+
+/// Why nobody can come back with a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stale {
+    Unknown,
+    Used,
+    Expired,
+}
+
+/// Uses up the sign-in that a state belongs to. The inner error says why there is none.
+pub async fn take(app: &App, state: &Secret) -> Result<Result<TakenSignIn, Stale>> {
+    let mut tx = app.db.system().await?;
+    let found = store::oauth_sign_ins::by_state(&mut tx, &hash(state)).await?;
+    drop(tx);
+    let Some((tenant, id)) = found else {
+        return Ok(Err(Stale::Unknown));
+    };
+    let mut tx = app.db.tenant(tenant).await?;
+    let Some(sign_in) = store::oauth_sign_ins::take(&mut tx, id).await? else {
+        let is_used = store::oauth_sign_ins::is_used(&mut tx, id).await?;
+        return Ok(Err(if is_used { Stale::Used } else { Stale::Expired }));
+    };
+    tx.commit().await?;
+    let context = contexts::of_sign_in(tenant, &sign_in.user, id);
+    let text = keys::open(app, tenant, &context, &sign_in.sealed).await?;
+    let principal = Principal {
+        tenant,
+        user: sign_in.user.clone(),
+        claims: Arc::default(),
+        locale: sign_in.locale.clone(),
+        authenticated: true,
+        key: None,
+    };
+    Ok(Ok(TakenSignIn {
+        principal,
+        sign_in,
+        pending: from_sealable(&text).map_err(Error::internal)?,
+    }))
+}
+
+impl TakenSignIn {
+    /// Whether the browser is the one that asked for the sign-in.
+    pub fn is_of_browser(&self, given: Option<&Secret>) -> bool {
+        given.is_some_and(|given| hash(given) == self.sign_in.browser_hash)
+    }
+}
+
+/// Exchanges what came back for tokens.
+pub async fn redeem(
+    app: &App,
+    taken: &TakenSignIn,
+    params: &CallbackParams,
+) -> Result<Authorization, OAuthError> {
+    let pending = &taken.pending;
+    let redeemed = oauth::redeem(&app.egress, pending, params).await;
+    if let Err(error) = &redeemed {
+        tracing::warn!(server = %taken.sign_in.server, issuer = pending.service.issuer, %error, "a sign-in brought no tokens");
+        if error.is_refusal("invalid_client") || error.is_refusal("invalid_scope") {
+            forget_client(app, taken.principal.tenant, &pending.service.issuer).await;
+        }
+    }
+    let (service, scopes) = (pending.service.clone(), pending.scopes.clone());
+    Ok(redeemed?.into_authorization(service, scopes, None))
+}
+
+/// An issuer that knows the client no more, or not with these scopes, registers another one the next time.
+async fn forget_client(app: &App, tenant: TenantId, issuer: &str) {
+    let forgotten = async {
+        let mut tx = app.db.tenant(tenant).await?;
+        store::oauth_clients::forget(&mut tx, issuer).await?;
+        tx.commit().await
+    };
+    if let Err(error) = forgotten.await {
+        tracing::warn!(%error, issuer, "a client that is known no more cannot be forgotten");
+    }
+}
+
+/// Keeps the scopes that a server asks for. `false` when the user has allowed them already: then another sign-in would
+/// change nothing.
+pub async fn step_up(app: &App, credential: &CredentialRef, scope: &str) -> Result<bool> {
+    let mut tx = app.db.tenant(credential.tenant).await?;
+    let Some(so_far) = store::authorizations::scopes(&mut tx, credential.id).await? else {
+        return Ok(false);
+    };
+    let asked = scopes_of(scope);
+    if asked.iter().all(|scope| so_far.granted.contains(scope)) {
+        return Ok(false);
+    }
+    let mut wanted = so_far.wanted;
+    add_scopes(&mut wanted, asked.iter().map(String::as_str));
+    store::authorizations::want_scopes(&mut tx, credential.id, &wanted).await?;
+    tx.commit().await?;
+    Ok(true)
+}
+
+/// Forgets the sign-ins that ended an hour ago.
+pub async fn purge_old(app: &Arc<App>) -> Result<()> {
+    let mut tx = app.db.system().await?;
+    let tenants = store::oauth_sign_ins::tenants_with_old(&mut tx, REMEMBERED).await?;
+    drop(tx);
+    for tenant in tenants {
+        let mut tx = app.db.tenant(tenant).await?;
+        store::oauth_sign_ins::forget_old(&mut tx, REMEMBERED).await?;
+        tx.commit().await?;
+    }
+    Ok(())
+}
+
+/// The document that describes the program as a client.
+pub fn client_document(app: &App) -> serde_json::Value {
+    let id = Url::parse(&format!("{}{DOCUMENT}", base(app))).ok();
+    oauth::client_metadata(id.as_ref(), &redirect_uri(app), ClientAuthMethod::None)
+}
+
+/// Where authorization servers read the document; only one that is not on this machine alone can be read.
+fn document_url(app: &App) -> Option<Url> {
+    let url = Url::parse(&format!("{}{DOCUMENT}", base(app))).ok()?;
+    (url.scheme() == "https").then_some(url)
+}
+
+/// Where users come back to.
+fn redirect_uri(app: &App) -> String {
+    format!("{}/oauth/callback", base(app))
+}
+
+fn base(app: &App) -> &str {
+    app.config.public_url.trim_end_matches('/')
+}
+
+fn hash(secret: &Secret) -> Vec<u8> {
+    Sha256::digest(secret.expose()).to_vec()
+}

@@ -1,0 +1,315 @@
+//! Access tokens for all replicas. Those of users are refreshed before they end, by one replica for all: it has a lease
+//! on the credential while it asks, and the others take what it got.
+//!
+//! Invariant: a user loses a sign-in only by a definite no of its authorization server. One that is away, or answers
+//! with an error of its own, leaves everything as it is: tokens that are still good are used until their end.
+
+use std::{sync::Arc, time::Duration};
+
+use time::OffsetDateTime;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    app::{
+        platform::keys::{self, Keys, OpenError},
+        servers::registry::tokens::{ClientTokenRequest, TokenStore},
+    },
+    domain::{
+        clock::Clock,
+        credential::CredentialRef,
+        error::{Error, Result},
+        oauth::{Authorization, ClientProof, from_sealable, to_sealable},
+        server::{ServerAuth, UserSignIn},
+    },
+    egress::Egress,
+    mcp::{
+        oauth::{self, OAuthError, OAuthErrorKind},
+        tokens::{NoToken, NoTokenKind, TokenGrant, TokenRequest, TokenSource, usable_life},
+    },
+    store::{
+        self, Db,
+        authorizations::{RefreshClaim, StoredTokens},
+    },
+};
+
+/// More than a token endpoint may take.
+const LEASE: Duration = Duration::from_secs(15);
+/// How long a process waits for the tokens that another replica fetches, and how often it looks.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(50);
+/// Tokens whose end nobody knows are looked at again after this time.
+const UNKNOWN_LIFE: Duration = Duration::from_secs(300);
+/// Tokens that could not be refreshed are used for so long before the next try.
+const RETRY: Duration = Duration::from_secs(5);
+/// The tokens of users who signed in at the same time are not refreshed at the same time: up to this part of their life
+/// earlier.
+const JITTER: f64 = 0.1;
+
+struct UserTokens {
+    db: Db,
+    keys: Keys,
+    egress: Egress,
+}
+
+enum Lookup {
+    Tokens(TokenGrant),
+    /// This process may refresh them.
+    MayRefresh(Box<Authorization>, RefreshClaim),
+    /// Another replica is refreshing them.
+    BeingRefreshed,
+    /// The credential was replaced, removed or marked.
+    Gone,
+}
+
+/// Where this process's connections get their tokens.
+pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSource {
+    let own = Arc::new(TokenStore::new(db.clone(), keys.clone(), egress.clone()));
+    let users = Arc::new(UserTokens { db, keys, egress });
+    TokenSource::new(move |wanted| {
+        let (own, users) = (own.clone(), users.clone());
+        // In a task of its own: whoever wants it may give up at any moment, and all would wait for the lease to end.
+        let task = tasks.spawn(async move { get(&own, &users, wanted).await });
+        Box::pin(async move {
+            task.await.unwrap_or_else(|_| {
+                Err(NoToken::new(NoTokenKind::Later, "asking for it broke off"))
+            })
+        })
+    })
+}
+
+async fn get(
+    own: &TokenStore,
+    users: &UserTokens,
+    wanted: TokenRequest,
+) -> Result<TokenGrant, NoToken> {
+    let TokenRequest {
+        tenant,
+        auth,
+        refused,
+    } = wanted;
+    match auth {
+        ServerAuth::Client(credentials) => {
+            own.token(&ClientTokenRequest {
+                tenant,
+                credentials,
+                refused,
+            })
+            .await
+        }
+        ServerAuth::User(sign_in) => users.token(&sign_in, refused).await,
+    }
+}
+
+/// When tokens that were just got are to be refreshed; `None` when nobody knows when they end.
+pub fn refresh_at(tokens: &Authorization) -> Option<OffsetDateTime> {
+    let now = Clock::System.now();
+    let life: Duration = (tokens.expires_at? - now).try_into().unwrap_or_default();
+    let early = life.mul_f64(JITTER * rand::random::<f64>());
+    Some(now + usable_life(life).saturating_sub(early))
+}
+
+impl UserTokens {
+    async fn token(
+        &self,
+        sign_in: &UserSignIn,
+        refused: Option<i64>,
+    ) -> Result<TokenGrant, NoToken> {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let later = |error: Error| NoToken::new(NoTokenKind::Later, error.to_string());
+            match self
+                .look(&sign_in.credential, refused)
+                .await
+                .map_err(later)?
+            {
+                Lookup::Tokens(granted) => return Ok(granted),
+                Lookup::MayRefresh(tokens, claim) => {
+                    return self.refresh(sign_in, *tokens, claim, refused).await;
+                }
+                Lookup::Gone => {
+                    let why = "the sign-in has ended";
+                    return Err(NoToken::new(NoTokenKind::Refused, why));
+                }
+                Lookup::BeingRefreshed if tokio::time::Instant::now() < until => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                Lookup::BeingRefreshed => {
+                    let why = "no replica refreshed it in time";
+                    return Err(NoToken::new(NoTokenKind::Later, why));
+                }
+            }
+        }
+    }
+
+    async fn look(&self, credential: &CredentialRef, refused: Option<i64>) -> Result<Lookup> {
+        let mut tx = self.db.tenant(credential.tenant).await?;
+        let stored = store::authorizations::get(&mut tx, credential).await?;
+        drop(tx);
+        let Some(stored) = stored else {
+            return Ok(Lookup::Gone);
+        };
+        let Some(tokens) = self.open(credential, &stored).await? else {
+            return Ok(Lookup::Gone);
+        };
+        let is_refused = refused == Some(stored.version);
+        let is_good = stored.refresh_in.is_none_or(|left| !left.is_zero());
+        if is_good && !is_refused {
+            return Ok(Lookup::Tokens(grant(&tokens, &stored)));
+        }
+        if stored.is_claimed {
+            // They are still good for as long as another replica takes.
+            return Ok(match left(&tokens).filter(|_| !is_refused) {
+                Some(life) if !life.is_zero() => Lookup::Tokens(TokenGrant {
+                    token: tokens.access_token,
+                    life: life.min(LOOK),
+                    version: stored.version,
+                }),
+                _ => Lookup::BeingRefreshed,
+            });
+        }
+        let mut tx = self.db.tenant(credential.tenant).await?;
+        let claimed =
+            store::authorizations::claim(&mut tx, credential, stored.version, LEASE).await?;
+        tx.commit().await?;
+        Ok(claimed.map_or(Lookup::BeingRefreshed, |claim| {
+            Lookup::MayRefresh(Box::new(tokens), claim)
+        }))
+    }
+
+    /// What was sealed; `None` when it cannot be opened any more.
+    async fn open(
+        &self,
+        credential: &CredentialRef,
+        stored: &StoredTokens,
+    ) -> Result<Option<Authorization>> {
+        let context = keys::context(credential);
+        match self
+            .keys
+            .open(credential.tenant, &context, &stored.sealed)
+            .await
+        {
+            Ok(text) => from_sealable(&text).map(Some).map_err(Error::internal),
+            Err(OpenError::Unopenable(_)) => Ok(None),
+            Err(OpenError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Refreshes tokens under a claim and leaves the new ones to all.
+    async fn refresh(
+        &self,
+        sign_in: &UserSignIn,
+        mut tokens: Authorization,
+        claim: RefreshClaim,
+        refused: Option<i64>,
+    ) -> Result<TokenGrant, NoToken> {
+        if tokens.service.client.is_of_pack {
+            // The operator may have changed it since.
+            let secret = sign_in.client_secret.clone();
+            tokens.service.client.proof = secret.map(ClientProof::Secret);
+        }
+        match oauth::refresh(&self.egress, &tokens).await {
+            Ok(set) => {
+                metrics::counter!("chatelaine_oauth_refreshes_total", "outcome" => "refreshed")
+                    .increment(1);
+                let refresh_token = tokens.refresh_token.take();
+                let tokens = set.into_authorization(tokens.service, tokens.scopes, refresh_token);
+                self.keep(&sign_in.credential, claim, tokens).await
+            }
+            Err(error) => {
+                let release = self.release(&sign_in.credential, &claim);
+                if let Err(error) = release.await {
+                    tracing::debug!(%error, "the right to refresh tokens ends by itself");
+                }
+                without_refresh(&tokens, &claim, refused, error)
+            }
+        }
+    }
+
+    async fn keep(
+        &self,
+        credential: &CredentialRef,
+        claim: RefreshClaim,
+        tokens: Authorization,
+    ) -> Result<TokenGrant, NoToken> {
+        let refresh_at = refresh_at(&tokens);
+        let kept = async {
+            let context = keys::context(credential);
+            let text = to_sealable(&tokens);
+            let sealed = self.keys.seal(credential.tenant, &context, &text).await?;
+            let mut tx = self.db.tenant(credential.tenant).await?;
+            let times = (&tokens, refresh_at);
+            let kept =
+                store::authorizations::put(&mut tx, credential, &claim, &sealed, times).await?;
+            tx.commit().await?;
+            Ok::<_, Error>(kept)
+        };
+        match kept.await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!("tokens were replaced while they were being refreshed"),
+            Err(error) => {
+                tracing::error!(%error, "tokens that were refreshed cannot be kept; their user may have to sign in again");
+            }
+        }
+        let refresh_in = refresh_at.map(|at| (at - Clock::System.now()).try_into());
+        Ok(TokenGrant {
+            token: tokens.access_token,
+            life: refresh_in.map_or(UNKNOWN_LIFE, Result::unwrap_or_default),
+            version: claim.version + 1,
+        })
+    }
+
+    async fn release(&self, credential: &CredentialRef, claim: &RefreshClaim) -> Result<()> {
+        let mut tx = self.db.tenant(credential.tenant).await?;
+        store::authorizations::release(&mut tx, credential, claim).await?;
+        tx.commit().await
+    }
+}
+
+fn grant(tokens: &Authorization, stored: &StoredTokens) -> TokenGrant {
+    TokenGrant {
+        token: tokens.access_token.clone(),
+        life: stored.refresh_in.unwrap_or(UNKNOWN_LIFE),
+        version: stored.version,
+    }
+}
+
+/// For how long an access token is still good; `None` when nobody knows.
+fn left(tokens: &Authorization) -> Option<Duration> {
+    Some(
+        (tokens.expires_at? - Clock::System.now())
+            .try_into()
+            .unwrap_or_default(),
+    )
+}
+
+/// What follows when tokens could not be refreshed: those that are there are used while they are good.
+fn without_refresh(
+    tokens: &Authorization,
+    claim: &RefreshClaim,
+    refused: Option<i64>,
+    error: OAuthError,
+) -> Result<TokenGrant, NoToken> {
+    let is_ended = error.is_refusal("invalid_grant");
+    let outcome = if is_ended { "refused" } else { "failed" };
+    metrics::counter!("chatelaine_oauth_refreshes_total", "outcome" => outcome).increment(1);
+    tracing::warn!(issuer = tokens.service.issuer, %error, "tokens of a user cannot be refreshed");
+    let life = left(tokens).unwrap_or_default();
+    if !is_ended && refused != Some(claim.version) && !life.is_zero() {
+        return Ok(TokenGrant {
+            token: tokens.access_token.clone(),
+            life: life.min(RETRY),
+            version: claim.version,
+        });
+    }
+    let kind = match error.kind {
+        _ if is_ended => NoTokenKind::Refused,
+        // The client is known no more: only another sign-in makes another one.
+        OAuthErrorKind::Refused(code)
+            if code == "invalid_client" && !tokens.service.client.is_of_pack =>
+        {
+            NoTokenKind::Refused
+        }
+        _ => NoTokenKind::Later,
+    };
+    Err(NoToken::new(kind, error.why))
+}

@@ -1,0 +1,109 @@
+//! `WWW-Authenticate` (RFC 9110, section 11.6.1) as far as a bearer challenge needs it: where the metadata of the
+//! protected resource is (RFC 9728), and which scopes a request wants (RFC 6750).
+
+use http::{HeaderMap, header};
+use url::Url;
+
+/// What a server said with a 401 or a 403.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Challenge {
+    pub resource_metadata: Option<Url>,
+    pub scope: Option<String>,
+    /// `insufficient_scope`, `invalid_token`.
+    pub error: Option<String>,
+}
+
+impl Challenge {
+    /// The bearer challenge of an answer, if it has one.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let values = headers.get_all(header::WWW_AUTHENTICATE).iter();
+        values
+            .filter_map(|value| value.to_str().ok())
+            .find_map(Self::parse)
+    }
+
+    fn parse(value: &str) -> Option<Self> {
+        let mut found: Option<Self> = None;
+        let mut is_bearer = false;
+        let mut rest = value;
+        while let Some((name, after)) = token(rest) {
+            let Some(text) = after.trim_start().strip_prefix('=') else {
+                is_bearer = name.eq_ignore_ascii_case("bearer");
+                if is_bearer {
+                    found.get_or_insert_default();
+                }
+                rest = after;
+                continue;
+            };
+            let (parameter, after) = parameter_value(text.trim_start());
+            if let Some(challenge) = found.as_mut().filter(|_| is_bearer) {
+                challenge.set(name, parameter);
+            }
+            rest = after;
+        }
+        found
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        match name.to_ascii_lowercase().as_str() {
+            "resource_metadata" => self.resource_metadata = Url::parse(&value).ok(),
+            "scope" if !value.trim().is_empty() => self.scope = Some(value),
+            "error" => self.error = Some(value),
+            _ => {}
+        }
+    }
+
+    /// The scopes that a request lacks, when that is why it was refused.
+    pub(in crate::mcp) fn missing_scope(&self) -> Option<&str> {
+        let is_scope = self.error.as_deref() == Some("insufficient_scope");
+        self.scope.as_deref().filter(|_| is_scope)
+    }
+}
+
+/// The next word, and what follows it. Commas and blanks stand between words.
+fn token(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start_matches([' ', '\t', ',', '=']);
+    let end = text.find([' ', '\t', ',', '=']).unwrap_or(text.len());
+    (end > 0).then(|| text.split_at(end))
+}
+
+/// A value in quotes or without, and what follows it.
+fn parameter_value(text: &str) -> (String, &str) {
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find([' ', '\t', ',']).unwrap_or(text.len());
+        return (text[..end].to_owned(), &text[end..]);
+    };
+    let mut value = String::new();
+    let mut chars = quoted.char_indices();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '"' => return (value, &quoted[at + 1..]),
+            '\\' => value.extend(chars.next().map(|(_, escaped)| escaped)),
+            char => value.push(char),
+        }
+    }
+    (value, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bearer_challenge_is_found_among_others() {
+        let challenge = Challenge::parse(
+            r#"Basic realm="a, b", Bearer realm="x\"y", error="insufficient_scope" , scope="a b",resource_metadata=https://mcp.example/m"#,
+        );
+        let challenge = challenge.expect("there is one");
+        assert_eq!(challenge.missing_scope(), Some("a b"));
+        let metadata = challenge.resource_metadata.expect("it is named");
+        assert_eq!(metadata.as_str(), "https://mcp.example/m");
+    }
+
+    #[test]
+    fn what_belongs_to_another_scheme_is_not_the_bearers() {
+        let challenge = Challenge::parse(r#"Bearer, DPoP scope="a", error="insufficient_scope""#);
+        assert_eq!(challenge, Some(Challenge::default()));
+        assert_eq!(Challenge::parse(r#"Basic scope="a""#), None);
+    }
+}

@@ -1,0 +1,310 @@
+//! Discovery: from a server to the metadata of its protected resource (RFC 9728), and from there to its authorization
+//! server (RFC 8414, or OpenID Connect Discovery).
+
+use http::StatusCode;
+use serde::Deserialize;
+use url::Url;
+
+use super::{Challenge, OAuthError, OAuthErrorKind, limits, parse, send};
+use crate::{
+    domain::oauth::{ClientAuthMethod, add_scopes, scopes_of},
+    egress::{Egress, Request},
+};
+
+/// Authorization servers of one resource that are tried, one after the other.
+const MAX_ISSUERS: usize = 4;
+
+/// A server, and the authorization server at which its users sign in.
+#[derive(Clone, Debug)]
+pub struct ProtectedServer {
+    /// The resource indicator (RFC 8707), exactly as published.
+    pub resource: String,
+    pub authorization_server: AuthorizationServer,
+    /// What the server asks for: those of its challenge, or else all that it supports.
+    pub scopes: Vec<String>,
+}
+
+/// What an authorization server says of itself.
+#[derive(Clone, Debug)]
+pub struct AuthorizationServer {
+    pub issuer: String,
+    pub authorization_endpoint: Option<Url>,
+    pub token_endpoint: Url,
+    pub registration_endpoint: Option<Url>,
+    pub revocation_endpoint: Option<Url>,
+    pub scopes: Vec<String>,
+    /// Empty: it does not say.
+    pub auth_methods: Vec<String>,
+    /// A client's id may be the address of its metadata.
+    pub takes_metadata_documents: bool,
+    /// Every answer to a sign-in names its issuer (RFC 9207).
+    pub names_issuer: bool,
+}
+
+#[derive(Deserialize)]
+struct ResourceMetadata {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+    #[serde(default)]
+    scopes_supported: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct ServerMetadata {
+    issuer: String,
+    authorization_endpoint: Option<Url>,
+    token_endpoint: Url,
+    registration_endpoint: Option<Url>,
+    revocation_endpoint: Option<Url>,
+    #[serde(default)]
+    scopes_supported: Option<Vec<String>>,
+    #[serde(default)]
+    code_challenge_methods_supported: Option<Vec<String>>,
+    #[serde(default)]
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    #[serde(default)]
+    client_id_metadata_document_supported: Option<bool>,
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: Option<bool>,
+}
+
+/// Finds where the users of a server sign in. `challenge` is what the server said without a token.
+pub async fn discover(
+    egress: &Egress,
+    server: &Url,
+    challenge: &Challenge,
+) -> Result<ProtectedServer, OAuthError> {
+    let Some(published) = resource_metadata(egress, server, challenge).await? else {
+        return older(egress, server, challenge).await;
+    };
+    if !covers(&published.resource, server) {
+        return Err(OAuthError::untrusted(
+            "the server's metadata is of another resource than the server",
+        ));
+    }
+    let mut failure =
+        OAuthError::unusable("the server's metadata names no authorization server to sign in at");
+    for issuer in published.authorization_servers.iter().take(MAX_ISSUERS) {
+        match authorization_server(egress, issuer).await {
+            Ok(Some(authorization_server)) => {
+                let supported = published.scopes_supported.unwrap_or_default();
+                return Ok(ProtectedServer {
+                    resource: published.resource,
+                    authorization_server,
+                    scopes: scopes(challenge, &supported),
+                });
+            }
+            Ok(None) => {
+                failure = OAuthError::unusable("the authorization server publishes no metadata");
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+/// Those that the server asks for right now, or else all that it supports.
+fn scopes(challenge: &Challenge, supported: &[String]) -> Vec<String> {
+    let mut scopes = scopes_of(challenge.scope.as_deref().unwrap_or_default());
+    if scopes.is_empty() {
+        add_scopes(&mut scopes, supported.iter().map(String::as_str));
+    }
+    scopes
+}
+
+/// The metadata of a protected resource: where the challenge says, if that is the server's own origin, or at one of the
+/// two well-known places.
+async fn resource_metadata(
+    egress: &Egress,
+    server: &Url,
+    challenge: &Challenge,
+) -> Result<Option<ResourceMetadata>, OAuthError> {
+    let named = challenge.resource_metadata.clone();
+    let named = named.filter(|url| url.origin() == server.origin());
+    let path = server.path().trim_end_matches('/');
+    let mut places: Vec<Url> = named.into_iter().collect();
+    for path in [path, ""] {
+        let place = at(
+            server,
+            &format!("/.well-known/oauth-protected-resource{path}"),
+        );
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    for place in places {
+        if let Some(found) = get(egress, place, "the metadata of the server").await? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a resource is the server, or something above it at the same origin.
+fn covers(resource: &str, server: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else {
+        return false;
+    };
+    let above = resource.path().trim_end_matches('/');
+    let below = server.path().strip_prefix(above);
+    resource.origin() == server.origin()
+        && resource.fragment().is_none()
+        && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
+/// The metadata of an issuer; `None` when it has none at any of the places.
+async fn authorization_server(
+    egress: &Egress,
+    issuer: &str,
+) -> Result<Option<AuthorizationServer>, OAuthError> {
+    let Ok(url) = Url::parse(issuer) else {
+        return Err(OAuthError::untrusted("the issuer is not an address"));
+    };
+    let path = url.path().trim_end_matches('/');
+    let mut places = vec![
+        format!("/.well-known/oauth-authorization-server{path}"),
+        format!("/.well-known/openid-configuration{path}"),
+    ];
+    if !path.is_empty() {
+        places.push(format!("{path}/.well-known/openid-configuration"));
+    }
+    for place in places {
+        let what = "the metadata of the authorization server";
+        let found: Option<ServerMetadata> = get(egress, at(&url, &place), what).await?;
+        if let Some(found) = found {
+            return found.check(issuer).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Revision 2025-03-26: the server is its own authorization server, with or without metadata.
+async fn older(
+    egress: &Egress,
+    server: &Url,
+    challenge: &Challenge,
+) -> Result<ProtectedServer, OAuthError> {
+    let issuer = server.origin().ascii_serialization();
+    let place = at(server, "/.well-known/oauth-authorization-server");
+    let what = "the metadata of the authorization server";
+    let authorization_server = match get::<ServerMetadata>(egress, place, what).await? {
+        Some(found) => found.check(&issuer)?,
+        None if challenge.resource_metadata.is_some() => {
+            return Err(OAuthError::unusable(
+                "the server names metadata that it does not have",
+            ));
+        }
+        None => AuthorizationServer {
+            authorization_endpoint: Some(at(server, "/authorize")),
+            token_endpoint: at(server, "/token"),
+            registration_endpoint: Some(at(server, "/register")),
+            revocation_endpoint: None,
+            scopes: Vec::new(),
+            auth_methods: Vec::new(),
+            takes_metadata_documents: false,
+            names_issuer: false,
+            issuer,
+        },
+    };
+    let mut resource = server.clone();
+    resource.set_fragment(None);
+    resource.set_query(None);
+    Ok(ProtectedServer {
+        resource: resource.into(),
+        authorization_server,
+        scopes: scopes(challenge, &[]),
+    })
+}
+
+/// Another path at the same origin.
+fn at(origin: &Url, path: &str) -> Url {
+    let mut url = origin.clone();
+    url.set_path(path);
+    url.set_query(None);
+    url.set_fragment(None);
+    url
+}
+
+/// A document, `None` when it is not there.
+async fn get<T: serde::de::DeserializeOwned>(
+    egress: &Egress,
+    url: Url,
+    what: &str,
+) -> Result<Option<T>, OAuthError> {
+    let mut request = Request::get(url).header("accept", "application/json");
+    request.limits = limits();
+    let (status, body) = send(egress, request).await?;
+    match status {
+        StatusCode::OK => parse(&body, what).map(Some),
+        status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+            let why = format!("{what}: HTTP {}", status.as_u16());
+            Err(OAuthError::new(OAuthErrorKind::Away, why))
+        }
+        _ => Ok(None),
+    }
+}
+
+impl ServerMetadata {
+    /// The metadata, if it is the issuer's own and the issuer can protect a code.
+    fn check(self, issuer: &str) -> Result<AuthorizationServer, OAuthError> {
+        if self.issuer != issuer {
+            return Err(OAuthError::untrusted(
+                "the metadata of the authorization server names another issuer",
+            ));
+        }
+        let methods = self.code_challenge_methods_supported.unwrap_or_default();
+        let authorization_endpoint = self
+            .authorization_endpoint
+            .filter(|_| methods.iter().any(|method| method == "S256"));
+        Ok(AuthorizationServer {
+            issuer: self.issuer,
+            authorization_endpoint,
+            token_endpoint: self.token_endpoint,
+            registration_endpoint: self.registration_endpoint,
+            revocation_endpoint: self.revocation_endpoint,
+            scopes: self.scopes_supported.unwrap_or_default(),
+            auth_methods: self
+                .token_endpoint_auth_methods_supported
+                .unwrap_or_default(),
+            takes_metadata_documents: self.client_id_metadata_document_supported == Some(true),
+            names_issuer: self.authorization_response_iss_parameter_supported == Some(true),
+        })
+    }
+}
+
+impl AuthorizationServer {
+    /// The first of these methods that the token endpoint takes. One that says nothing takes a secret in a header
+    /// (RFC 8414, section 2).
+    pub(super) fn auth_method(&self, of: &[ClientAuthMethod]) -> Option<ClientAuthMethod> {
+        let takes = |method: &&ClientAuthMethod| {
+            self.auth_methods.is_empty()
+                || self.auth_methods.iter().any(|name| name == method.as_str())
+        };
+        of.iter().find(takes).copied()
+    }
+}
+
+impl ProtectedServer {
+    /// What to ask for: what the pack says, or else what the server asks for; with that a refresh token where the
+    /// authorization server gives one only if asked.
+    pub fn scopes_to_request(&self, of_pack: &[String], wanted: &[String]) -> Vec<String> {
+        let mut scopes = Vec::new();
+        let first = if of_pack.is_empty() {
+            &self.scopes
+        } else {
+            of_pack
+        };
+        add_scopes(&mut scopes, first.iter().chain(wanted).map(String::as_str));
+        let offline = "offline_access";
+        if self
+            .authorization_server
+            .scopes
+            .iter()
+            .any(|scope| scope == offline)
+        {
+            add_scopes(&mut scopes, [offline]);
+        }
+        scopes
+    }
+}
