@@ -158,13 +158,13 @@ async fn earlier_conversations_are_listed_and_continued() {
     terminal.shows("2. ").await;
     terminal.shows("Taxes").await;
     terminal.shows("you › ").await;
-    terminal.enters("/conversations 2");
-    terminal.shows("Tell me about Taxes.").await;
-    terminal.shows("you › ").await;
     terminal.enters("/conversations 7");
     terminal
         .shows("there is no conversation of that number")
         .await;
+    terminal.enters("/conversations 2");
+    terminal.shows("Tell me about Taxes.").await;
+    terminal.shows("you › ").await;
     terminal.ends().await;
     // By the clock of the terminal, which is an hour ahead of UTC.
     let page = ann.get("/v1/conversations?limit=1").await.expect(200);

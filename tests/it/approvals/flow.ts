@@ -42,16 +42,20 @@ async function* events(conversation: string): AsyncGenerator<Schemas["Conversati
   if (answer.body === null) throw new Error("no stream");
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop() ?? "";
-    for (const block of blocks) {
-      const field = (name: string) => block.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
-      const [event, data] = [field("event"), field("data")];
-      if (event && data) yield { event, data: JSON.parse(data) } as Schemas["ConversationEvent"];
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop() ?? "";
+      for (const block of blocks) {
+        const field = (name: string) => block.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
+        const [event, data] = [field("event"), field("data")];
+        if (event && data) yield { event, data: JSON.parse(data) } as Schemas["ConversationEvent"];
+      }
     }
+  } finally {
+    await reader.cancel();
   }
 }
 
@@ -89,6 +93,7 @@ async function main() {
       outcome = notes.find((note) => note.state === "succeeded")?.text ?? "";
     }
   }
+  await stream.return(undefined);
   const refused = await ask<unknown>(ann, "GET", "/v1/conversations?limit=0").catch((error: Refused) => error.problem);
   const exported = await fetch(`${url}/v1/conversations/${conversation.id}/export`, {
     headers: { authorization: `Bearer ${ann}` },
