@@ -83,7 +83,8 @@ struct Round {
 
 impl Round {
     fn per_second(&self) -> f64 {
-        self.whole.len() as f64 / self.took.as_secs_f64()
+        let turns = u32::try_from(self.whole.len()).expect("thousands of turns");
+        f64::from(turns) / self.took.as_secs_f64()
     }
 }
 
