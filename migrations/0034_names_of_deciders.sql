@@ -1,2 +1,2 @@
--- What to call whoever brought a request into its state, or recorded its outcome; null for those before this release.
+-- What to call whoever brought a request into its state; null for those before this release.
 alter table approvals add column by_name text;

@@ -66,7 +66,7 @@ pub struct Approval {
     pub reason: Option<String>,
     /// Who brought it into this state, when a person did.
     pub decided_by: Option<UserId>,
-    /// What to call them, or whoever recorded the outcome.
+    /// What to call them.
     pub by_name: Option<String>,
     pub decided_at: Option<OffsetDateTime>,
     pub created_at: OffsetDateTime,

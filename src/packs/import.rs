@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    dialect::{self, Dialect, NATIVE_FILES, servers_of},
+    dialect::{self, Dialect, Documents, NATIVE_FILES, servers_of},
     field::Field,
     folder::{self, PackReadResult, PackTree},
     native,
@@ -80,17 +80,7 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         files,
         comments,
     } = tree.expect("a pack without problems has a tree");
-    let shown = documents.files.iter().map(|file| {
-        file.strip_prefix(&documents.folder)
-            .unwrap_or(file)
-            .display()
-            .to_string()
-    });
-    let head = format!(
-        "# Imported from {} ({}).\n",
-        shown.collect::<Vec<_>>().join(", "),
-        documents.dialect.name()
-    );
+    let head = heading(&documents);
     let annotator = CommentAnnotator::new(&root, comments);
     let body = write(&root, &annotator);
     let text = head + &annotator.remaining_comments(&files, &documents.folder) + "\n" + &body;
@@ -99,11 +89,7 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         .iter()
         .flat_map(|server| files_of(server, &documents.folder))
         .collect();
-    let names_folder = servers.iter().any(|server| {
-        let arguments = server.get("args").map(Node::items).unwrap_or_default();
-        let mut arguments = arguments.iter().filter_map(Node::scalar_text);
-        arguments.any(|text| matches!(text, "." | "./"))
-    });
+    let names_folder = servers.iter().any(|server| names_its_folder(server));
     let original = folder::read(path, env, None, UnsetPolicy::Refused)
         .packs
         .pop()
@@ -134,6 +120,28 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         report,
         compared: original.is_some(),
     })
+}
+
+/// The first line of the pack: what it was made from.
+fn heading(documents: &Documents) -> String {
+    let shown = documents.files.iter().map(|file| {
+        file.strip_prefix(&documents.folder)
+            .unwrap_or(file)
+            .display()
+            .to_string()
+    });
+    format!(
+        "# Imported from {} ({}).\n",
+        shown.collect::<Vec<_>>().join(", "),
+        documents.dialect.name()
+    )
+}
+
+/// Whether the folder of the pack is among the arguments of a server's command.
+fn names_its_folder(server: &Node) -> bool {
+    let arguments = server.get("args").map(Node::items).unwrap_or_default();
+    let mut arguments = arguments.iter().filter_map(Node::scalar_text);
+    arguments.any(|text| matches!(text, "." | "./"))
 }
 
 /// What a server finds in the folder of its pack: its file of variables, its program, and arguments that are there. A

@@ -65,7 +65,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     .execute(tx.conn())
     .await?;
     sqlx::query!(
-        "update approvals set by_name = null where tenant_id = $1 and (decided_by = $2 or recorded_by = $2)",
+        "update approvals set by_name = null where tenant_id = $1 and decided_by = $2",
         tenant,
         user.as_str(),
     )

@@ -154,9 +154,9 @@ fn closed_reason(approval: &Approval) -> String {
 /// What to call whoever brought a request into its state; the id of those whose name is not kept.
 fn name_of(approval: &Approval, by: &UserId) -> String {
     match &approval.by_name {
-        Some(name) => name.clone(),
-        None if by == approval.requester() => approval.principal.display_name(),
-        None => by.to_string(),
+        Some(name) if approval.decided_by.as_ref() == Some(by) => name.clone(),
+        _ if by == approval.requester() => approval.principal.display_name(),
+        _ => by.to_string(),
     }
 }
 

@@ -82,12 +82,12 @@ pub async fn record(
     id: ApprovalId,
     happened: bool,
     note: Option<&str>,
-    (by, name): (&UserId, &str),
+    by: &UserId,
 ) -> Result<Option<Approval>> {
     let row = rows!(
         "update approvals a
          set recorded_happened = $2, recorded_note = $3, recorded_by = $4, recorded_at = statement_timestamp(),
-             by_name = $6, changed_at = statement_timestamp()
+             changed_at = statement_timestamp()
          where a.tenant_id = $5 and id = $1 and state = 'outcome_unknown' and recorded_at is null returning",
         "",
         id.0,
@@ -95,7 +95,6 @@ pub async fn record(
         note,
         by.as_str(),
         tx.tenant()?.0,
-        name,
     )
     .fetch_optional(tx.conn())
     .await?;

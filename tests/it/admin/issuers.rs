@@ -136,7 +136,7 @@ async fn what_cannot_vouch_for_anybody_is_refused_by_its_field() {
     let pem = Provider::new("k1").public_pem();
     let with = |algorithm: &str, field: &str, value: &str| json!({ "issuer": ISSUER, "audience": AUDIENCE, "algorithm": algorithm, field: value });
     let cases = [
-        (json!({}), "body"),
+        (json!({}), "issuer"),
         (
             json!({ "issuer": ISSUER, "audience": AUDIENCE }),
             "jwks_url",

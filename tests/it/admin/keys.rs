@@ -107,7 +107,7 @@ async fn what_cannot_be_a_key_is_refused_by_its_field() {
     let admin = world.admin().await;
     let frontend = |settings: Value| json!({ "name": "one", "frontend": settings });
     let cases = [
-        (json!({}), "body"),
+        (json!({}), "name"),
         (json!({ "name": "No" }), "name"),
         (json!({ "name": "one", "scopes": [] }), "scopes"),
         (json!({ "name": "one", "scopes": ["root"] }), "scopes"),

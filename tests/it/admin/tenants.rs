@@ -185,7 +185,7 @@ async fn what_cannot_be_is_refused_by_its_field() {
     let world = world().await;
     let operator = operator(&world);
     let cases: Vec<(Value, u16, &str)> = vec![
-        (json!({}), 400, "body"),
+        (json!({}), 400, "name"),
         (json!({ "name": "" }), 400, "name"),
         (json!({ "name": "Acme" }), 400, "name"),
         (json!({ "name": "-acme" }), 400, "name"),

@@ -193,7 +193,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// Posts that make nothing, or whose protocol says what makes two of them one.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 15] = [
     "/a2a",
     "/a2a/{agent}",
     "/connect/{token}",
@@ -201,6 +201,7 @@ const OTHERS: [&str; 14] = [
     "/runs/{id}/cancel",
     "/v1/admin/users/{user}/sign-out",
     "/v1/admin/webhooks/{id}/test",
+    "/v1/agents/{agent}/connections/{server}/sign-in",
     "/v1/agents/{agent}/connections/{server}/test",
     "/v1/approvals/{id}/cancel",
     "/v1/approvals/{id}/decision",

@@ -121,8 +121,8 @@ async fn a_run_without_a_required_value_is_the_documents_400_and_nothing_is_crea
     assert_eq!(
         (&unfit["error"], &unfit["detail"]),
         (
-            &json!("scope: must be an object"),
-            &json!("must be an object")
+            &json!("scope must be an object"),
+            &json!("scope must be an object")
         )
     );
     let elsewhere = ann.get("/v1/conversations?limit=0").await.expect(400);

@@ -122,10 +122,10 @@ async fn what_cannot_be_run_is_refused_with_a_sentence_and_creates_nothing() {
             params(json!({ "topik": "x" })),
             "Unknown value: params.topik. The agent takes: count, more, topic, urgent",
         ),
-        (params(json!([])), "must be an object"),
+        (params(json!([])), "params must be an object"),
         (
             json!({ "agent_name": "worker", "prompt": "x", "scope": "canary" }),
-            "must be an object",
+            "scope must be an object",
         ),
         (
             json!({ "agent_name": "worker", "prompt": "x", "mode": "later" }),
@@ -141,13 +141,13 @@ async fn what_cannot_be_run_is_refused_with_a_sentence_and_creates_nothing() {
         ),
         (
             json!({ "agent_name": "worker", "prompt": "x", "session_id": "s" }),
-            "is for `\"type\": \"resume_session\"`; leave it out to start a new session",
+            "session_id is for `\"type\": \"resume_session\"`; leave it out to start a new session",
         ),
         (
             json!({ "agent_name": "worker" }),
-            "is empty; say what the agent is to do",
+            "prompt is empty; say what the agent is to do",
         ),
-        (json!({ "prompt": "x" }), "is missing"),
+        (json!({ "prompt": "x" }), "agent_name is missing"),
         (
             json!({ "agent_name": "worker", "prompt": "x".repeat(100_001) }),
             "Parameters too large: 100003 characters (max 100000)",

@@ -240,7 +240,7 @@ const CASES: [Case; 6] = [
     (|body| body["threadId"] = json!(" "), "threadId"),
     (
         |body| _ = body.as_object_mut().unwrap().remove("runId"),
-        "body",
+        "runId",
     ),
     (|body| body["messages"] = json!([]), "messages"),
     (

@@ -226,7 +226,7 @@ impl FlowContext<'_> {
             return Ok(None);
         };
         if let Ok(tokens) = from_sealable(&text) {
-            return Ok(Some(Entered::SignIn(tokens)));
+            return Ok(Some(Entered::SignIn(Box::new(tokens))));
         }
         let values = Values::from_sealable(&text).map_err(Error::internal)?;
         Ok(Some(Entered::Values(values)))

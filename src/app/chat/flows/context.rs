@@ -33,7 +33,7 @@ use crate::{
 /// What a flow was about to get from its user.
 pub(super) enum Entered {
     Values(Values),
-    SignIn(Authorization),
+    SignIn(Box<Authorization>),
 }
 
 /// A user in a conversation with an agent.
@@ -277,7 +277,7 @@ impl<'a> FlowContext<'a> {
                 credentials::put_checked(app, principal, pack, &spec, values).await
             }
             Entered::SignIn(tokens) => {
-                credentials::put_sign_in(app, principal, pack, &spec, tokens.clone()).await
+                credentials::put_sign_in(app, principal, pack, &spec, tokens.as_ref().clone()).await
             }
         };
         self.end().await?;

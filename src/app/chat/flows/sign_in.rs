@@ -278,7 +278,9 @@ impl Returning<'_> {
         let principal = &self.taken.principal;
         let context =
             FlowContext::in_conversation(self.app, principal, self.pack.clone(), conversation);
-        let parts = context.finish(self.spec, &Entered::SignIn(tokens)).await?;
+        let parts = context
+            .finish(self.spec, &Entered::SignIn(Box::new(tokens)))
+            .await?;
         self.say(&parts).await?;
         let is_saved =
             |part: &Part| matches!(part, Part::Notice { code, .. } if code == "connection_saved");

@@ -73,8 +73,7 @@ pub async fn record(
             approval.code
         )));
     }
-    let by = (approver.user(), approver.name());
-    let recorded = store::approvals::record(&mut tx, id, happened, note, by).await?;
+    let recorded = store::approvals::record(&mut tx, id, happened, note, approver.user()).await?;
     let recorded = recorded.ok_or_else(|| {
         Error::Conflict(format!(
             "{}; only an unknown outcome can be recorded",
