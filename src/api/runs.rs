@@ -104,10 +104,8 @@ impl NewRun {
             }
         };
         if mode == Mode::AsyncCallback && parent.is_none() {
-            return Err(Problem::invalid(
-                "mode",
-                "async_callback mode requires X-Agent-Session-Id header",
-            ));
+            let why = "async_callback mode requires X-Agent-Session-Id header".to_owned();
+            return Err(Problem::invalid("mode", Reason::Sentence(why)));
         }
         let wanted = RunSpec {
             target,

@@ -89,7 +89,7 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         .iter()
         .flat_map(|server| files_of(server, &documents.folder))
         .collect();
-    let names_folder = servers.iter().any(|server| names_its_folder(server));
+    let names_folder = servers.iter().any(names_its_folder);
     let original = folder::read(path, env, None, UnsetPolicy::Refused)
         .packs
         .pop()

@@ -139,12 +139,10 @@ async fn call(world: &World, client: &Client, chat: &str, tool: &str) -> Value {
         .reply(text("So it is."));
     client.say_and_wait(chat, "go").await;
     let messages = client.messages(chat).await;
-    let parts = messages
+    let mut parts = messages
         .iter()
         .flat_map(|message| message["parts"].as_array().unwrap());
-    let result = parts
-        .filter(|part| part["type"] == "tool_result")
-        .next_back();
+    let result = parts.rfind(|part| part["type"] == "tool_result");
     result
         .unwrap_or_else(|| panic!("no result: {messages:?}"))
         .clone()

@@ -172,7 +172,8 @@ async fn a_replica_without_a_free_place_is_not_ready_until_one_is_free() {
         );
         let ready = nobody.get("/readyz").await;
         full = ready.json();
-        ready.status == 503
+        // Before its first discovery it is not ready either.
+        full["started"] == true && ready.status == 503
     })
     .await;
     assert_eq!(
@@ -251,8 +252,13 @@ async fn a_key_that_is_unknown_is_not_looked_up_again() {
     let stranger = world.nobody().with_header("authorization", &key);
     stranger.get("/v1/me").await.expect(401);
     let before = world.app().transactions();
-    stranger.get("/v1/me").await.expect(401);
-    assert_eq!(world.app().transactions(), before);
+    for _ in 0..20 {
+        let status = stranger.get("/v1/me").await.status;
+        assert!([401, 429].contains(&status), "{status}");
+    }
+    // The program's own work begins a few.
+    let begun = world.app().transactions() - before;
+    assert!(begun < 10, "{begun} transactions");
 }
 
 fn unsigned(issuer: &str) -> String {
