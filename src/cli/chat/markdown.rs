@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     fn plain(text: &str) -> String {
-        let rendered = render(text, &Style::of_width(31));
+        let rendered = render(text, &Style::of_width(32));
         let mut plain = String::new();
         let mut pieces = rendered.split("\u{1b}[");
         plain.push_str(pieces.next().unwrap_or_default());
