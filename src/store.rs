@@ -74,6 +74,8 @@ use crate::domain::{
 const STATEMENT_MS: u32 = 10_000;
 /// How long a statement may wait for a lock.
 const LOCK_MS: u32 = 5_000;
+/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
+const UNWRITABLE: Duration = Duration::from_secs(30);
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
@@ -104,13 +106,12 @@ impl Db {
         url: &Secret,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        let health = Arc::<limits::Health>::default();
-        let pool = connecting::open(url, connections, wait, &health).await?;
+        let pool = connecting::open(url, connections, wait).await?;
         migrations::apply(&pool).await?;
         Ok(Self {
             pool,
             begun: Arc::default(),
-            health,
+            health: Arc::default(),
         })
     }
 
@@ -165,7 +166,7 @@ impl Db {
             let mut connection = self.pool.acquire().await?;
             connecting::is_writable(&mut connection).await
         });
-        asked.await.unwrap_or(false) && !self.health.is_unwritable()
+        asked.await.unwrap_or(false) && !self.health.has_failed_within(UNWRITABLE)
     }
 
     pub async fn close(&self) {

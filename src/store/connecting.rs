@@ -1,8 +1,7 @@
 //! Opening connections, and looking after those of the pool: one that has gone silent, or that cannot be written any
-//! more since its server became a standby, is closed and not used again. Whether a connection can be written is asked
-//! only after a write has failed: asking each time would be a round trip per transaction.
+//! more since its server became a standby, is closed and not used again.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use sqlx::{
     Connection, PgConnection, PgPool, Row,
@@ -10,7 +9,7 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::limits::{Health, is_away};
+use super::limits::is_away;
 use crate::domain::secret::Secret;
 
 /// A connection that was idle for no longer than this is taken without asking whether it still works.
@@ -23,20 +22,13 @@ const ACQUIRE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Opens the pool. Waits for as long as `wait` while the database is not there; another error is not waited out.
-pub async fn open(
-    url: &Secret,
-    connections: u32,
-    wait: Duration,
-    health: &Arc<Health>,
-) -> anyhow::Result<PgPool> {
+pub async fn open(url: &Secret, connections: u32, wait: Duration) -> anyhow::Result<PgPool> {
     let options: PgConnectOptions = url.expose().parse()?;
     let options = options.application_name("chatelaine");
     let end = Instant::now() + wait;
     let mut first = true;
     loop {
-        let opened = pool(connections, health.clone())
-            .connect_with(options.clone())
-            .await;
+        let opened = pool(connections).connect_with(options.clone()).await;
         match opened {
             Err(error) if is_away(&error) && Instant::now() < end => {
                 if std::mem::take(&mut first) {
@@ -49,7 +41,7 @@ pub async fn open(
     }
 }
 
-fn pool(connections: u32, health: Arc<Health>) -> PgPoolOptions {
+fn pool(connections: u32) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(ACQUIRE)
@@ -63,19 +55,10 @@ fn pool(connections: u32, health: Arc<Health>) -> PgPoolOptions {
                 Ok(true)
             })
         })
-        // The pool itself asks a connection that comes back, and would wait for ever for one that has gone silent.
-        .after_release(move |connection, _| {
-            let is_suspect = health.is_unwritable();
-            Box::pin(async move {
-                if is_suspect {
-                    return probe(is_writable(connection)).await;
-                }
-                probe(connection.ping()).await.map(|()| true)
-            })
-        })
+        .after_release(|connection, _| Box::pin(probe(is_writable(connection))))
 }
 
-/// Whether what is written with a connection is kept.
+/// Whether what is written with a connection is kept. Also ends a transaction that was given up.
 pub async fn is_writable(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let row = sqlx::raw_sql("show transaction_read_only")
         .fetch_one(connection)

@@ -18,8 +18,6 @@ use crate::domain::{clock, error::Error};
 
 /// How long an answer of Postgres may take before the connection counts as lost.
 const SILENCE: Duration = Duration::from_secs(12);
-/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
-const UNWRITABLE: Duration = Duration::from_secs(30);
 /// When a request that the database could not serve may be made again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
@@ -38,12 +36,12 @@ impl Health {
         }
     }
 
-    pub fn is_unwritable(&self) -> bool {
+    pub fn has_failed_within(&self, time: Duration) -> bool {
         let failed = self
             .0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        failed.is_some_and(|at| at.elapsed() < UNWRITABLE)
+        failed.is_some_and(|at| at.elapsed() < time)
     }
 }
 
