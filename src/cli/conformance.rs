@@ -3,7 +3,7 @@
 //!
 //! The suite gives the arguments of calls, and who the client is, in an environment variable. Elicitations are accepted:
 //! the answer is the server's default, or else the first value that fits. A server that wants a sign-in gets one, as
-//! often as [`SIGN_INS`].
+//! often as `SIGN_INS`.
 
 mod sign_in;
 

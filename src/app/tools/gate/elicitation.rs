@@ -1,5 +1,5 @@
 //! A call whose server may ask its user something first. What may be asked becomes a question of the user
-//! ([`elicitations`]); what must not be asked is declined at once, which is an answer like any other. The server has
+//! (`elicitations`); what must not be asked is declined at once, which is an answer like any other. The server has
 //! answered before each repetition of a call, so that none of them repeats a call of unknown outcome.
 //!
 //! Invariant: when a call is over, however it ended, so are the questions that were asked while it was open.
