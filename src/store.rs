@@ -149,10 +149,11 @@ impl Db {
 
     /// Safe SQL: the only thing ever formatted into it is a UUID. In a task of its own: whoever asks may give up at
     /// any moment, and a `begin` that is given up half-way would leave its connection in a transaction that nobody
-    /// knows of, with the `now()` of that moment for whoever gets it next.
+    /// knows of, with the `now()` of that moment for whoever gets it next. A `begin` that is not answered in time is given
+    /// up all the same; the pool closes its connection.
     async fn begin(&self, sql: String, tenant: Option<TenantId>) -> Result<Tx> {
         let pool = self.pool.clone();
-        let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await });
+        let begun = tokio::spawn(async move { in_time(pool.begin_with(AssertSqlSafe(sql))).await });
         Ok(Tx {
             inner: begun.await.map_err(Error::internal)??,
             tenant,

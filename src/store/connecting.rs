@@ -55,10 +55,19 @@ fn pool(connections: u32) -> PgPoolOptions {
                 Ok(true)
             })
         })
-        .after_release(|connection, _| Box::pin(probe(is_writable(connection))))
+        .after_release(|connection, _| Box::pin(probe(is_reusable(connection))))
 }
 
-/// Whether what is written with a connection is kept. Also ends a transaction that was given up.
+/// Whether a connection that comes back can be used again: what is written with it is kept, and it is in no transaction
+/// that was given up while it began. Outside of one, `now()` is the time of the statement.
+async fn is_reusable(connection: &mut PgConnection) -> sqlx::Result<bool> {
+    let asked =
+        "select current_setting('transaction_read_only') = 'off' and now() = statement_timestamp()";
+    let row = sqlx::raw_sql(asked).fetch_one(connection).await?;
+    row.try_get(0)
+}
+
+/// Whether what is written with a connection is kept.
 pub async fn is_writable(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let row = sqlx::raw_sql("show transaction_read_only")
         .fetch_one(connection)

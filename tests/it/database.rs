@@ -149,6 +149,28 @@ async fn a_connection_that_went_silent_is_noticed_and_replaced() {
     eventually(async || there.get("/v1/conversations").await.status == 200).await;
 }
 
+#[tokio::test]
+async fn a_transaction_that_a_silent_connection_does_not_begin_gives_its_place_back() {
+    let world = World::start().await;
+    let proxy = Proxy::start(&world.db.url).await;
+    let db = Db::connect(&proxy.url, 1).await.unwrap();
+    let tenant = world.tenant.id;
+    db.tenant(tenant).await.unwrap().commit().await.unwrap();
+    // The connection has come back to the pool, which will not ask it again for a second.
+    let came_back = "select exists(select from pg_stat_activity
+        where state = 'idle' and query like 'select current_setting(''transaction_read_only'')%')";
+    eventually(async || {
+        let mut owner = world.db.as_owner().await;
+        let asked = sqlx::query_scalar(came_back).fetch_one(&mut owner);
+        asked.await.unwrap()
+    })
+    .await;
+    proxy.silent.send_replace(true);
+    db.tenant(tenant).await.err().expect("nobody answers");
+    proxy.silent.send_replace(false);
+    eventually(async || db.tenant(tenant).await.is_ok()).await;
+}
+
 /// What stands between a replica and its database. Connections that were open when it went silent stay silent.
 struct Proxy {
     url: Secret,

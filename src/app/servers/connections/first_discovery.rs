@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{SharedServer, State, shared_key, shared_servers};
+use super::{SharedServer, State, shared_key, supervision::shared_servers};
 use crate::{
     app::{App, servers::registry},
     domain::{ids::TenantId, pack::Pack, server::ServerSpec},

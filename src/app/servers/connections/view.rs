@@ -1,0 +1,116 @@
+//! How the servers of an agent are, as its users and its admins see them.
+
+use serde::Serialize;
+
+use super::Connections;
+use crate::domain::{
+    connection::DownCause,
+    ids::TenantId,
+    pack::Pack,
+    server::{AccessMode, ServerSpec},
+};
+
+/// The state of a server, as users see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    Connecting,
+    /// Connected at least once and not known to be down. `protocol`: the revision, such as `2026-07-28`.
+    Ready {
+        protocol: String,
+    },
+    /// Could not be reached; tried again by itself. Known tools stay listed.
+    Down {
+        cause: DownCause,
+        reason: String,
+    },
+    /// Personal, and the user has not entered a credential.
+    NotConfigured,
+    /// Personal, and the user's credential is in force.
+    Configured,
+    /// Personal, and what the user entered is no longer good. `reason`: `rejected` by the server, or
+    /// `quarantined` because it cannot be opened.
+    NeedsAttention {
+        reason: String,
+    },
+}
+
+/// Whose credential a server is reached with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConnectionKind {
+    Shared,
+    Personal,
+}
+
+impl ConnectionKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Personal => "personal",
+        }
+    }
+}
+
+/// One server of an agent, for `GET …/connections`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConnectionView {
+    pub server: String,
+    /// `shared` or `personal`.
+    pub kind: ConnectionKind,
+    #[serde(flatten)]
+    pub state: State,
+    /// Tools that the caller may use; all of them for whoever runs the agent.
+    pub tools: usize,
+    /// What discovery left out, and why; only for whoever runs the agent.
+    pub dropped: Vec<String>,
+    /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
+    pub missing: Vec<String>,
+    /// Names in the pack's rules for this server that fit none of its tools, each as a sentence; only for whoever runs
+    /// the agent.
+    pub unmatched: Vec<String>,
+}
+
+impl ConnectionView {
+    /// Keeps what a user of the agent may see: how many tools they may use, and whether a shared server is
+    /// down. The exact reason is replaced by a general sentence.
+    pub fn redact_for_user(&mut self, usable: usize) {
+        self.tools = usable;
+        self.dropped.clear();
+        self.missing.clear();
+        self.unmatched.clear();
+        if let (State::Down { cause, reason }, ConnectionKind::Shared) =
+            (&mut self.state, self.kind)
+        {
+            cause.sentence().clone_into(reason);
+        }
+    }
+}
+
+impl Connections {
+    /// How a server of a pack is for this tenant.
+    pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
+        let servers = self.servers();
+        let known = servers.get(&(tenant, pack.id().clone(), server.id.clone()));
+        let (kind, unknown) = match server.access_mode {
+            AccessMode::AdminControlled => (ConnectionKind::Shared, State::Connecting),
+            AccessMode::UserControlled => (ConnectionKind::Personal, State::NotConfigured),
+        };
+        let catalog = known.and_then(|known| known.catalog.as_ref());
+        ConnectionView {
+            server: server.id.to_string(),
+            kind,
+            state: known.map_or(unknown, |known| known.state.clone()),
+            tools: catalog.map_or(0, |catalog| catalog.tools.len()),
+            dropped: catalog
+                .map(|catalog| catalog.dropped.clone())
+                .unwrap_or_default(),
+            missing: catalog
+                .map(|catalog| server.missing(&catalog.tools))
+                .unwrap_or_default(),
+            unmatched: catalog
+                .map(|catalog| server.unmatched_names(&catalog.tool_names()))
+                .unwrap_or_default(),
+        }
+    }
+}

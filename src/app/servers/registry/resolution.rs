@@ -1,0 +1,204 @@
+//! Packs with the servers that their references take from the registry, for a tenant or for one run.
+
+use std::sync::Arc;
+
+use super::snapshot::{RegistrySnapshot, snapshot};
+use crate::{
+    app::App,
+    domain::{
+        error::{Error, Result},
+        ids::TenantId,
+        pack::Pack,
+        registry::{
+            Entry, Rules, ServerRef,
+            merge::{depends_on_run, merge},
+            resolve::{self, ReferenceValues, ResolveError, ResolvedServer, Sources},
+        },
+    },
+};
+
+/// A pack with the servers that it takes from one state of the registry.
+pub(super) struct ResolvedPack {
+    base: Arc<Pack>,
+    stamp: String,
+    pack: Arc<Pack>,
+}
+
+/// Why a run's servers were not resolved.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolutionError {
+    /// The caller can mend it: nothing was begun.
+    #[error(transparent)]
+    Config(#[from] ResolveError),
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl From<ResolutionError> for Error {
+    fn from(error: ResolutionError) -> Self {
+        match error {
+            ResolutionError::Config(error) => error.into(),
+            ResolutionError::Failed(error) => error,
+        }
+    }
+}
+
+/// What a pack's reference refers to, and whose it is. What lies beside the pack goes first.
+pub(in crate::app) fn entry_of<'a>(
+    app: &'a App,
+    snapshot: &'a RegistrySnapshot,
+    pack: &'a Pack,
+    reference: &ServerRef,
+) -> Option<(&'a Arc<Entry>, Rules<'a>)> {
+    let own = pack
+        .entries
+        .iter()
+        .find(|entry| entry.id == reference.entry);
+    match own {
+        Some(entry) => Some((entry, Rules::Operator)),
+        None => Some((
+            snapshot.entries.get(&reference.entry)?,
+            Rules::of_tenant(&app.registry.grants),
+        )),
+    }
+}
+
+/// The pack as it is for a tenant outside of runs: with the servers of its references that are the same for every
+/// run. One that cannot be resolved is left out, and said so in the log and by `servers::list`.
+pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<Arc<Pack>> {
+    if pack.references.is_empty() {
+        return Ok(pack.clone());
+    }
+    let snapshot = snapshot(app, tenant).await?;
+    let place = (tenant, pack.id().clone());
+    let known = app.registry.packs.get(&place).await;
+    if let Some(known) =
+        known.filter(|known| Arc::ptr_eq(&known.base, pack) && known.stamp == snapshot.stamp)
+    {
+        return Ok(known.pack.clone());
+    }
+    let mut servers = Vec::new();
+    for reference in &pack.references {
+        match resolve_one(
+            app,
+            &snapshot,
+            pack,
+            reference,
+            &ReferenceValues::default(),
+            true,
+        ) {
+            Ok(Some(resolved)) => servers.push(resolved),
+            Ok(None) => {}
+            Err(reason) => {
+                tracing::warn!(%tenant, agent = %pack.id(), %reason, "a server of the registry is left out");
+            }
+        }
+    }
+    let served = with_servers(pack, &servers);
+    let new = ResolvedPack {
+        base: pack.clone(),
+        stamp: snapshot.stamp.clone(),
+        pack: served.clone(),
+    };
+    app.registry.packs.insert(place, Arc::new(new)).await;
+    Ok(served)
+}
+
+/// Every reference of a pack with the values of a run, in the pack's order. One that cannot be resolved is an
+/// error that says what is missing, and nothing should be begun.
+pub async fn resolve(
+    app: &App,
+    tenant: TenantId,
+    pack: &Pack,
+    values: &ReferenceValues,
+) -> Result<Vec<ResolvedServer>, ResolutionError> {
+    if pack.references.is_empty() {
+        return Ok(Vec::new());
+    }
+    let snapshot = snapshot(app, tenant).await?;
+    let mut resolved = Vec::with_capacity(pack.references.len());
+    for reference in &pack.references {
+        resolved.extend(resolve_one(app, &snapshot, pack, reference, values, false)?);
+    }
+    Ok(resolved)
+}
+
+/// The pack as it is in a run with these values: with every server that it takes from the registry. Toolbox and
+/// gate need nothing else; connections are shared by runs that reach a server in the same way, and by no others.
+pub async fn pack_for_run(
+    app: &App,
+    tenant: TenantId,
+    pack: &Arc<Pack>,
+    values: &ReferenceValues,
+) -> Result<Arc<Pack>, ResolutionError> {
+    Ok(with_servers(
+        pack,
+        &resolve(app, tenant, pack, values).await?,
+    ))
+}
+
+/// The pack with these in the place of all servers of its references.
+fn with_servers(pack: &Arc<Pack>, resolved: &[ResolvedServer]) -> Arc<Pack> {
+    let mut served = Pack::clone(pack);
+    served.servers.retain(|server| {
+        !served
+            .references
+            .iter()
+            .any(|reference| reference.alias == server.id)
+    });
+    served.servers.extend(
+        resolved
+            .iter()
+            .map(|resolved| resolved.spec.as_ref().clone()),
+    );
+    Arc::new(served)
+}
+
+/// Resolves one reference. `Ok(None)`: the server differs for each run, and there is no run (`outside`).
+fn resolve_one(
+    app: &App,
+    snapshot: &RegistrySnapshot,
+    pack: &Pack,
+    reference: &ServerRef,
+    values: &ReferenceValues,
+    outside: bool,
+) -> Result<Option<ResolvedServer>, ResolveError> {
+    let Some((entry, rules)) = entry_of(app, snapshot, pack, reference) else {
+        let (alias, entry) = (reference.alias.clone(), reference.entry.clone());
+        return Err(ResolveError::UnknownEntry { alias, entry });
+    };
+    if outside && merge(entry, reference).is_ok_and(|merged| depends_on_run(entry, &merged)) {
+        return Ok(None);
+    }
+    let sources = Sources {
+        env: &app.registry.env,
+        rules,
+        secrets: &snapshot.secrets,
+        run: values,
+    };
+    resolve::resolve(entry, reference, sources).map(Some)
+}
+
+/// Why a reference cannot be resolved, for people; `None` when it can, as far as can be told outside of runs.
+pub(in crate::app) fn resolution_problem(
+    app: &App,
+    snapshot: &RegistrySnapshot,
+    pack: &Pack,
+    reference: &ServerRef,
+) -> Option<String> {
+    let none = ReferenceValues::default();
+    let resolution_problem = match resolve_one(app, snapshot, pack, reference, &none, true) {
+        Ok(Some(_)) => None,
+        Ok(None) => entry_of(app, snapshot, pack, reference).and_then(|(entry, rules)| {
+            let sources = Sources {
+                env: &app.registry.env,
+                rules,
+                secrets: &snapshot.secrets,
+                run: &none,
+            };
+            resolve::find_missing(entry, reference, sources)
+        }),
+        Err(error) => Some(error),
+    };
+    resolution_problem.map(|error| error.to_string())
+}
