@@ -16,7 +16,7 @@ use super::{
     rates::{self, TOOL},
     support::{
         client::{Client, Events},
-        world::{PATIENCE, World},
+        world::{TIME_LIMIT, World},
     },
     table::{Amount::Time, Target::AtMost, Times, row},
 };
@@ -147,7 +147,7 @@ async fn decide(deployment: &Deployment, product: &Product) {
 
 /// Everything that waits for a chief, as soon as all of it does.
 async fn waiting(chief: &Client) -> Vec<Value> {
-    let deadline = clock::instant() + PATIENCE * 10;
+    let deadline = clock::instant() + TIME_LIMIT * 10;
     loop {
         let (mut found, mut before) = (Vec::new(), String::new());
         loop {

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::support::{
     client::{Client, Events},
-    world::PATIENCE,
+    world::TIME_LIMIT,
 };
 
 /// May use the bank.
@@ -198,7 +198,7 @@ impl Product {
     /// What `/readyz` says, as soon as it says what is wanted.
     pub async fn until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         let url = format!("{}/readyz", self.url);
-        let deadline = clock::instant() + PATIENCE;
+        let deadline = clock::instant() + TIME_LIMIT;
         loop {
             if let Ok(answer) = self.http.get(&url).send().await
                 && let Ok(readiness) = answer.json::<Value>().await
@@ -208,7 +208,7 @@ impl Product {
             }
             assert!(
                 clock::instant() < deadline,
-                "the program is not ready after {PATIENCE:?}"
+                "the program is not ready after {TIME_LIMIT:?}"
             );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }

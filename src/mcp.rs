@@ -56,7 +56,7 @@ use self::{
 };
 pub use self::{
     error::{CallError, McpError, McpErrorKind},
-    live_questions::{LiveQuestion, PATIENCE as LIVE_PATIENCE},
+    live_questions::{LiveQuestion, TIME_LIMIT as LIVE_TIME_LIMIT},
     outcome::text_outcome,
 };
 use crate::{
@@ -277,12 +277,12 @@ impl Mcp {
             user: options.user,
             in_flight: Mutex::default(),
         };
-        let patience = spec.timeouts.request;
+        let time_limit = spec.timeouts.request;
         tokio::select! {
             biased;
             () = options.cancel.cancelled() => Err(call.cancelled()),
             sent = call.send(&self.pool, key, spec) => sent,
-            () = call.elapse(patience) => Err(call.timeout_error(patience)),
+            () = call.elapse(time_limit) => Err(call.timeout_error(time_limit)),
         }
     }
 
@@ -319,13 +319,13 @@ impl Mcp {
 
 /// Lists the tools over a session and remembers what later calls need of it.
 async fn list(using: &InUse, session: &Arc<Session>) -> Result<Listed, Failure> {
-    let patience = using.slot.target.spec.timeouts.request;
-    let listed = timeout(patience, listing::list(session)).await;
+    let time_limit = using.slot.target.spec.timeouts.request;
+    let listed = timeout(time_limit, listing::list(session)).await;
     let mut listed = listed.unwrap_or_else(|_| {
         session.mark_unresponsive();
         Err(Failure::Silent(format!(
             "the server did not list its tools within {} s",
-            patience.as_secs_f32()
+            time_limit.as_secs_f32()
         )))
     })?;
     using

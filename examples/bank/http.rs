@@ -1,4 +1,4 @@
-//! The bank's door: `/mcp` for clients of both eras, `/ledger` for whoever wants to know what was executed.
+//! HTTP for the bank: `/mcp` for clients of both eras, `/ledger` for whoever wants to know what was executed.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -31,16 +31,16 @@ pub struct Note {
 
 /// One holder's notes, oldest first.
 #[derive(Clone, Default, Serialize, Deserialize)]
-struct Shelf {
+struct HolderNotes {
     last_number: u64,
     notes: Vec<Note>,
 }
 
-type Shelves = BTreeMap<String, Shelf>;
+type NotesByHolder = BTreeMap<String, HolderNotes>;
 
 pub struct Book {
     file: Option<PathBuf>,
-    shelves: Mutex<Shelves>,
+    by_holder: Mutex<NotesByHolder>,
 }
 
 impl Book {
@@ -53,18 +53,18 @@ impl Book {
             }
             Some(Err(_)) | None => "{}".to_owned(),
         };
-        let shelves = serde_json::from_str(&text).context("the file of notes")?;
+        let by_holder = serde_json::from_str(&text).context("the file of notes")?;
         Ok(Self {
             file,
-            shelves: Mutex::new(shelves),
+            by_holder: Mutex::new(by_holder),
         })
     }
 
     /// The holder's notes, oldest first.
     pub fn of(&self, holder: &str) -> Vec<Note> {
-        self.shelves()
+        self.by_holder()
             .get(holder)
-            .map(|shelf| shelf.notes.clone())
+            .map(|own| own.notes.clone())
             .unwrap_or_default()
     }
 
@@ -73,29 +73,29 @@ impl Book {
         if text.is_empty() || text.chars().count() > LONGEST {
             return Err(format!("a note has 1 to {LONGEST} characters"));
         }
-        self.change(holder, |shelf| {
-            if shelf.notes.len() >= MOST {
+        self.change(holder, |own| {
+            if own.notes.len() >= MOST {
                 return Err(format!("there are {MOST} notes already; delete one first"));
             }
-            shelf.last_number += 1;
+            own.last_number += 1;
             let at = Clock::System
                 .now()
                 .format(&Rfc3339)
                 .map_err(|error| error.to_string())?;
             let note = Note {
-                number: shelf.last_number,
+                number: own.last_number,
                 at,
                 text: text.to_owned(),
             };
-            shelf.notes.push(note.clone());
+            own.notes.push(note.clone());
             Ok(note)
         })
     }
 
     pub fn delete(&self, holder: &str, number: u64) -> Result<Note, String> {
-        self.change(holder, |shelf| {
-            let at = shelf.notes.iter().position(|note| note.number == number);
-            at.map(|at| shelf.notes.remove(at))
+        self.change(holder, |own| {
+            let at = own.notes.iter().position(|note| note.number == number);
+            at.map(|at| own.notes.remove(at))
                 .ok_or_else(|| format!("there is no note {number}"))
         })
     }
@@ -103,28 +103,30 @@ impl Book {
     fn change<T>(
         &self,
         holder: &str,
-        change: impl FnOnce(&mut Shelf) -> Result<T, String>,
+        change: impl FnOnce(&mut HolderNotes) -> Result<T, String>,
     ) -> Result<T, String> {
-        let mut shelves = self.shelves();
-        let mut changed = shelves.clone();
+        let mut by_holder = self.by_holder();
+        let mut changed = by_holder.clone();
         let done = change(changed.entry(holder.to_owned()).or_default())?;
         self.save(&changed)
             .map_err(|error| format!("the notes cannot be kept: {error}"))?;
-        *shelves = changed;
+        *by_holder = changed;
         Ok(done)
     }
 
     /// All of it or nothing.
-    fn save(&self, shelves: &Shelves) -> anyhow::Result<()> {
+    fn save(&self, by_holder: &NotesByHolder) -> anyhow::Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
         };
         let draft = file.with_extension("new");
-        fs::write(&draft, serde_json::to_vec_pretty(shelves)?)?;
+        fs::write(&draft, serde_json::to_vec_pretty(by_holder)?)?;
         Ok(fs::rename(draft, file)?)
     }
 
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_holder(&self) -> MutexGuard<'_, NotesByHolder> {
+        self.by_holder
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

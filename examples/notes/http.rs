@@ -1,4 +1,4 @@
-//! The door of the notes: `/mcp` for clients of both eras, with a server for each request that knows its holder.
+//! HTTP for the notes: `/mcp` for clients of both eras, with a server for each request that knows its holder.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +39,7 @@ pub enum Scope {
 }
 
 #[derive(Clone)]
-struct Door {
+struct HttpState {
     book: Arc<Book>,
     tokens: PathBuf,
     config: StreamableHttpServerConfig,
@@ -53,7 +53,7 @@ pub fn router(book: Arc<Book>, tokens: PathBuf, hosts: &[String]) -> Router {
         .with_json_response(true);
     let hosts: Vec<String> = config.allowed_hosts.iter().chain(hosts).cloned().collect();
     let config = config.with_allowed_hosts(hosts);
-    Router::new().route("/mcp", any(mcp)).with_state(Door {
+    Router::new().route("/mcp", any(mcp)).with_state(HttpState {
         book,
         tokens,
         config,
@@ -67,12 +67,12 @@ pub fn holders(tokens: &Path) -> anyhow::Result<BTreeMap<String, Holder>> {
     serde_json::from_str(&fs::read_to_string(tokens).with_context(told)?).with_context(told)
 }
 
-async fn mcp(State(door): State<Door>, request: Request) -> Response {
-    match door.holder(request.headers()) {
+async fn mcp(State(state): State<HttpState>, request: Request) -> Response {
+    match state.holder(request.headers()) {
         Ok(Some(holder)) => {
-            let notes = Notes::new(door.book, &holder);
+            let notes = Notes::new(state.book, &holder);
             let service =
-                StreamableHttpService::new(move || Ok(notes.clone()), door.sessions, door.config);
+                StreamableHttpService::new(move || Ok(notes.clone()), state.sessions, state.config);
             service.handle(request).await.map(Body::new)
         }
         Ok(None) => {
@@ -88,7 +88,7 @@ async fn mcp(State(door): State<Door>, request: Request) -> Response {
     }
 }
 
-impl Door {
+impl HttpState {
     /// Who comes with these headers.
     fn holder(&self, headers: &HeaderMap) -> anyhow::Result<Option<Holder>> {
         let given = headers

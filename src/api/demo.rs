@@ -45,7 +45,7 @@ impl Default for Demo {
 /// Their tokens by name.
 #[utoipa::path(get, path = "/v1/demo/people", tag = "demo", responses((status = 200, body = BTreeMap<String, String>)))]
 pub(super) async fn people(
-    State(door): State<ApiState>,
+    State(state): State<ApiState>,
     _: Anonymous,
     headers: HeaderMap,
 ) -> Result<axum::Json<BTreeMap<String, String>>, Problem> {
@@ -53,7 +53,7 @@ pub(super) async fn people(
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
         .unwrap_or_default();
-    let demo = door.demo.as_deref();
+    let demo = state.demo.as_deref();
     let known = demo.filter(|demo| bool::from(sent.as_bytes().ct_eq(demo.key.expose().as_bytes())));
     let tokens = known.and_then(|demo| demo.tokens.get()).ok_or_else(|| {
         let detail = "open the link that `chatelaine demo` printed at its last start";

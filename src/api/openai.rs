@@ -76,7 +76,7 @@ pub(super) async fn model(
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = ChatRequest,
     responses((status = 200, body = Completion)))]
 pub(super) async fn chat(
-    State(door): State<ApiState>,
+    State(state): State<ApiState>,
     caller: Caller,
     Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
@@ -84,9 +84,9 @@ pub(super) async fn chat(
 ) -> Result<Response, Problem> {
     request.check_tools(caller.0.is_frontend)?;
     let transcript = request.transcript()?;
-    let open = door.limits.open_stream(caller.principal())?;
+    let open = state.limits.open_stream(caller.principal())?;
     if side::is_side_request(&headers, &transcript) {
-        return answer_side_request(&door, &caller, &request, &transcript, (permit, open)).await;
+        return answer_side_request(&state, &caller, &request, &transcript, (permit, open)).await;
     }
     let question = ClientQuestion {
         agent: request.model.clone(),
@@ -104,7 +104,7 @@ pub(super) async fn chat(
         on_disconnect: OnDisconnect::of(&caller.0),
         open,
     };
-    let turn = Turn::begin(&door.app, caller.principal(), question, options).await;
+    let turn = Turn::begin(&state.app, caller.principal(), question, options).await;
     let turn = turn.map_err(|problem| no_model(problem, &request.model))?;
     permit.release();
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
@@ -140,13 +140,13 @@ pub(super) fn add_headers(
 }
 
 async fn answer_side_request(
-    door: &ApiState,
+    state: &ApiState,
     caller: &Caller,
     request: &ChatRequest,
     transcript: &Transcript,
     (permit, open): (RequestPermit, limits::Stream),
 ) -> Result<Response, Problem> {
-    let (app, model) = (&door.app, request.model.as_str());
+    let (app, model) = (&state.app, request.model.as_str());
     let principal = caller.principal();
     let max_tokens = request.max_tokens();
     let pieces = completions::complete(app, principal, model, transcript, max_tokens).await;

@@ -188,7 +188,7 @@ fn stop_leftover(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::R
             }
         });
     }
-    tracing::info!("stopping a private Postgres that lost its keeper");
+    tracing::info!("stopping a private Postgres whose starter has ended");
     let mut command = server_folder.command(binaries.program("pg_ctl"));
     command
         .args(["stop", "--wait", "--mode=fast", "--silent", "-D"])
@@ -248,10 +248,10 @@ fn server(
     let users = server_folder.users()?;
     let map: String = users
         .iter()
-        .flat_map(|user| [ROLE, SUPERUSER].map(|role| format!("household \"{user}\" {role}\n")))
+        .flat_map(|user| [ROLE, SUPERUSER].map(|role| format!("owner \"{user}\" {role}\n")))
         .collect();
     let ident = server_folder.write("pg_ident.conf", &map)?;
-    let hba = server_folder.write("pg_hba.conf", "local all all peer map=household\n")?;
+    let hba = server_folder.write("pg_hba.conf", "local all all peer map=owner\n")?;
     let socket = socket.display().to_string().replace('"', "\"\"");
     let mut settings = vec![
         "listen_addresses=".to_owned(),

@@ -109,10 +109,10 @@ impl Call<'_> {
         ClientRequest::CallToolRequest(CallToolRequest::new(params))
     }
 
-    pub(super) async fn elapse(&self, patience: Duration) {
+    pub(super) async fn elapse(&self, time_limit: Duration) {
         match &self.asking {
-            Some(asking) => asking.elapse(patience).await,
-            None => sleep(patience).await,
+            Some(asking) => asking.elapse(time_limit).await,
+            None => sleep(time_limit).await,
         }
     }
 
@@ -127,15 +127,15 @@ impl Call<'_> {
 
     /// The time is up. A server that had the call and said nothing is asked for an answer to a ping before the
     /// next one.
-    pub(super) fn timeout_error(&self, patience: Duration) -> CallError {
+    pub(super) fn timeout_error(&self, time_limit: Duration) -> CallError {
         match &*locked(&self.in_flight) {
             Some((session, pending)) if pending.was_sent() => {
                 session.mark_unresponsive();
-                CallError::TimedOut(patience)
+                CallError::TimedOut(time_limit)
             }
             _ => CallError::NotSent(format!(
                 "the server could not be reached within {} s",
-                patience.as_secs_f32()
+                time_limit.as_secs_f32()
             )),
         }
     }

@@ -47,7 +47,7 @@ const RESUME: Duration = Duration::from_secs(2);
 const RESUME_LONGEST: Duration = Duration::from_secs(60);
 
 /// How long a token may take to come: somewhat longer than its endpoint may.
-const FOR_TOKEN: Duration = oauth::PATIENCE.saturating_add(Duration::from_secs(2));
+const FOR_TOKEN: Duration = oauth::TIME_LIMIT.saturating_add(Duration::from_secs(2));
 
 /// What is to be connected to, and with what.
 pub(super) struct Target {
@@ -229,7 +229,7 @@ impl Target {
             interceptor.clone(),
             bearer,
         );
-        let patience = self.spec.timeouts.connect;
+        let time_limit = self.spec.timeouts.connect;
         let handshake = async {
             let handler = self.handler(&interceptor);
             match transport_kind {
@@ -251,11 +251,11 @@ impl Target {
             }
             .map_err(|error| client.take_failure().unwrap_or_else(|| failure_of(error)))
         };
-        match timeout(patience, handshake).await {
+        match timeout(time_limit, handshake).await {
             Ok(service) => Session::of(service?, interceptor),
             Err(_) => Err(Failure::Silent(format!(
                 "the server did not shake hands within {} ms",
-                patience.as_millis()
+                time_limit.as_millis()
             ))),
         }
     }

@@ -336,7 +336,7 @@ impl StreamableHttpClient for Client {
         let limits = Limits {
             deadline: Some(CONTROL),
             max_body: MAX_REFUSAL,
-            ..self.patience()
+            ..self.wait_limits()
         };
         let url = self.shared.url.clone();
         let request = Request {

@@ -19,7 +19,7 @@ use crate::domain::{
 /// Questions that the user of one call is asked.
 const MAX_QUESTIONS: usize = 5;
 /// How long a call waits for its user, all questions together.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// A question whose server waits for the answer. Dropping it cancels it. When the other end is gone, the answer is not
 /// wanted any more.
@@ -48,7 +48,7 @@ impl LiveQuestions {
     pub(super) fn new(questions: UnboundedSender<LiveQuestion>) -> Self {
         let budget = Mutex::new(Budget {
             questions: MAX_QUESTIONS,
-            time: PATIENCE,
+            time: TIME_LIMIT,
         });
         Self {
             questions,
@@ -64,11 +64,11 @@ impl LiveQuestions {
             return None;
         }
         budget.questions -= 1;
-        let (patience, keys) = (budget.time, input.keys.clone());
+        let (time_limit, keys) = (budget.time, input.keys.clone());
         let (answer, answered) = oneshot::channel();
         let _open = OpenQuestion::begin(self, budget);
         self.questions.send(LiveQuestion { input, answer }).ok()?;
-        let answered = timeout(patience, answered).await;
+        let answered = timeout(time_limit, answered).await;
         Some(match answered {
             Ok(Ok(answer)) => answer,
             // There was no answer in time, or the caller does not wait any more.

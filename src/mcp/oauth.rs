@@ -26,7 +26,7 @@ pub use self::{
 use crate::egress::{Egress, Limits, Request};
 
 /// How long an authorization server may take for one request, and what it may say.
-pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+pub const TIME_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 const MAX_ANSWER: usize = 256 * 1024;
 
 /// Why a sign-in or a token is not to be had.
@@ -75,7 +75,7 @@ impl OAuthError {
 /// The limits of a request to an authorization server. No redirect is followed: it would take a secret along.
 fn limits() -> Limits {
     Limits {
-        deadline: Some(PATIENCE),
+        deadline: Some(TIME_LIMIT),
         max_body: MAX_ANSWER,
         redirects: 0,
         ..Limits::default()

@@ -78,9 +78,9 @@ impl Mcp {
         spec: &Arc<ServerSpec>,
         what: &Reading<'_>,
     ) -> Result<Box<RawValue>, CallError> {
-        let patience = spec.timeouts.request;
-        let read = timeout(patience, self.try_to_read(key, spec, what)).await;
-        read.unwrap_or(Err(CallError::TimedOut(patience)))
+        let time_limit = spec.timeouts.request;
+        let read = timeout(time_limit, self.try_to_read(key, spec, what)).await;
+        read.unwrap_or(Err(CallError::TimedOut(time_limit)))
     }
 
     async fn try_to_read(

@@ -211,10 +211,10 @@ impl Session {
     }
 
     /// A answer to a ping: any answer will do.
-    pub(super) async fn probe(&self, patience: Duration) -> Result<(), Failure> {
+    pub(super) async fn probe(&self, time_limit: Duration) -> Result<(), Failure> {
         // The newer revision has no ping; that it does not know it is an answer too.
         let ping = ClientRequest::PingRequest(PingRequest::default());
-        match tokio::time::timeout(patience, self.request(ping, &Arc::default())).await {
+        match tokio::time::timeout(time_limit, self.request(ping, &Arc::default())).await {
             Ok(
                 Ok(_)
                 | Err(
@@ -233,7 +233,7 @@ impl Session {
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(Failure::Silent(format!(
                 "the server gave no sign of life within {} ms",
-                patience.as_millis()
+                time_limit.as_millis()
             ))),
         }
     }

@@ -13,7 +13,11 @@ use tokio::{
 use url::Url;
 
 use crate::{
-    support::{db::TestDb, program::Program, world::World},
+    support::{
+        db::TestDb,
+        program::Program,
+        world::{TIME_LIMIT, World},
+    },
     turn::eventually,
 };
 
@@ -166,7 +170,9 @@ async fn a_transaction_that_a_silent_connection_does_not_begin_gives_its_place_b
     })
     .await;
     proxy.silent.send_replace(true);
-    db.tenant(tenant).await.err().expect("nobody answers");
+    let refused = tokio::time::timeout(TIME_LIMIT, db.tenant(tenant)).await;
+    let refused = refused.expect("nobody waits for ever for a silent database");
+    refused.err().expect("nobody answers");
     proxy.silent.send_replace(false);
     eventually(async || db.tenant(tenant).await.is_ok()).await;
 }

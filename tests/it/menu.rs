@@ -9,7 +9,7 @@ use crate::support::{
     client::Client,
     model::{Gate, text},
     notes::{Notes, pack, ring},
-    world::{PATIENCE, World},
+    world::{TIME_LIMIT, World},
 };
 
 async fn menu(client: &Client, agent: &str) -> Vec<Value> {
@@ -249,7 +249,7 @@ async fn signing_out_ends_the_token_what_runs_and_the_connections_everywhere() {
         "{heard:?}"
     );
     // The run that was at work has ended, and the listener is sent away.
-    let rest = tokio::time::timeout(PATIENCE, listening.rest())
+    let rest = tokio::time::timeout(TIME_LIMIT, listening.rest())
         .await
         .expect("the stream ends");
     assert!(
@@ -275,7 +275,7 @@ async fn signing_out_ends_the_token_what_runs_and_the_connections_everywhere() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, gone)
+    tokio::time::timeout(TIME_LIMIT, gone)
         .await
         .expect("it ends on the other replica, too");
     bob.get("/v1/me").await.expect(200);

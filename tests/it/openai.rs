@@ -1,4 +1,4 @@
-//! The door for unchanged OpenAI clients: their wire, and what it cannot say.
+//! Unchanged OpenAI clients: their requests and answers, and what these cannot say.
 
 mod clients; // what clients send as they come
 mod librechat; // the requests of LibreChat

@@ -51,8 +51,8 @@ pub(crate) fn load_with(text: &str, env: &Environment) -> Result<Pack, LoadError
     let root = tempfile::tempdir().unwrap();
     write_pack(root.path(), "demo", text);
     let library = PackStore::load(root.path(), env, None)?;
-    let shelf = library.snapshot();
-    Ok(Pack::clone(shelf.packs().next().unwrap()))
+    let snapshot = library.snapshot();
+    Ok(Pack::clone(snapshot.packs().next().unwrap()))
 }
 
 /// Writes files into a folder `demo`, by their paths in it.
@@ -100,8 +100,8 @@ fn said(files: &[(&str, &str)], env: &Environment, severity: Severity) -> Vec<St
 pub(crate) fn load_files(files: &[(&str, &str)], env: &Environment) -> Pack {
     let root = folder_of(files);
     let library = PackStore::load(root.path(), env, None).unwrap();
-    let shelf = library.snapshot();
-    Pack::clone(shelf.packs().next().unwrap())
+    let snapshot = library.snapshot();
+    Pack::clone(snapshot.packs().next().unwrap())
 }
 
 /// A child's command, arguments and variables.

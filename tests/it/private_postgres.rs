@@ -110,7 +110,7 @@ async fn a_parent_killed_with_9_takes_its_server_along() {
 }
 
 #[tokio::test]
-async fn a_server_that_lost_its_keeper_is_replaced() {
+async fn a_server_whose_starter_has_ended_is_replaced() {
     let folder = folder();
     let first = start(&folder).await;
     let pid = server_pid(&folder);

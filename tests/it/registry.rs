@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use crate::support::{
     bank::{books::Books, http::router, tools::Bank},
     client::Client,
-    world::{PATIENCE, Setup, World},
+    world::{Setup, TIME_LIMIT, World},
 };
 
 /// A bank that remembers what it was sent, and may want a bearer token.
@@ -206,7 +206,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait)
+    tokio::time::timeout(TIME_LIMIT, wait)
         .await
         .unwrap_or_else(|_| panic!("it did not come to pass: {what}"));
 }

@@ -363,7 +363,7 @@ async fn every_table_has_a_row_to_try_with() {
 
 #[tokio::test]
 async fn a_tenant_sees_its_own_rows_and_no_others() {
-    let (_test, mut ours, theirs) = two_households().await;
+    let (_test, mut ours, theirs) = two_tenants().await;
     for (table, _) in ROWS {
         let seen: Vec<Uuid> =
             sqlx::query_scalar(AssertSqlSafe(format!("select tenant_id from {table}")))
@@ -385,7 +385,7 @@ async fn a_tenant_sees_its_own_rows_and_no_others() {
 
 #[tokio::test]
 async fn a_tenant_changes_no_row_of_another() {
-    let (test, mut ours, theirs) = two_households().await;
+    let (test, mut ours, theirs) = two_tenants().await;
     for (table, _) in ROWS
         .iter()
         .rev()
@@ -417,7 +417,7 @@ async fn a_tenant_changes_no_row_of_another() {
 
 #[tokio::test]
 async fn a_tenant_writes_no_row_into_another() {
-    let (_test, mut ours, theirs) = two_households().await;
+    let (_test, mut ours, theirs) = two_tenants().await;
     for (table, row) in ROWS {
         let error = sqlx::query(*row)
             .bind(theirs.0)
@@ -436,7 +436,7 @@ async fn a_tenant_writes_no_row_into_another() {
 
 #[tokio::test]
 async fn without_a_tenant_there_are_no_rows() {
-    let (test, ..) = two_households().await;
+    let (test, ..) = two_tenants().await;
     let mut nobody = test.as_owner().await;
     sqlx::query("set role chatelaine_tenant")
         .execute(&mut nobody)
@@ -459,7 +459,7 @@ async fn without_a_tenant_there_are_no_rows() {
 }
 
 /// Two tenants with a row in every table; the connection is of the first, the id of the second.
-async fn two_households() -> (TestDb, PgConnection, TenantId) {
+async fn two_tenants() -> (TestDb, PgConnection, TenantId) {
     let test = TestDb::new().await;
     let (ours, theirs) = (test.tenant("ours").await, test.tenant("theirs").await);
     let sql = "insert into keks (id, check_value, state) values ('k1', decode(repeat('00', 16), 'hex'), 'sealing')";

@@ -1,4 +1,4 @@
-//! Skills: one call of one tool, whichever door asks for it, and never a model. What the servers were asked is the
+//! Skills: one call of one tool, whichever way asks for it, and never a model. What the servers were asked is the
 //! truth about what was called.
 
 mod approvals; // calls that somebody has to consent to

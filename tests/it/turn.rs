@@ -45,7 +45,7 @@ pub async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(super::support::world::PATIENCE, until)
+    tokio::time::timeout(super::support::world::TIME_LIMIT, until)
         .await
         .expect("it did not happen in time");
 }

@@ -6,7 +6,7 @@ use super::prompt_answers::AnswerCandidate;
 use crate::{
     app::{
         App,
-        tools::elicitations::{patience_of, record_answer, seal_entered, unseal},
+        tools::elicitations::{record_answer, seal_entered, time_limit_of, unseal},
     },
     domain::{
         command,
@@ -172,7 +172,7 @@ fn next_prompt(texts: &Texts<'_>, elicitation: &Elicitation, request: &Request) 
     let steps = steps(&request.questions);
     let fault = elicitation.fault.zip(steps.get(elicitation.step));
     let fault = fault.map(|(fault, step)| fault_notice(texts, fault, step));
-    let prompt = prompt(texts, elicitation, request, patience_of(elicitation));
+    let prompt = prompt(texts, elicitation, request, time_limit_of(elicitation));
     fault.into_iter().chain([prompt]).collect()
 }
 

@@ -101,7 +101,7 @@ pub async fn call(
 ) -> std::result::Result<ToolOutcome, CallError> {
     let arguments = serde_json::from_str(arguments.get())
         .map_err(|_| CallError::NotSent("the arguments of a tool are a JSON object".to_owned()))?;
-    let patience = app.config.run_wait + MARGIN;
+    let time_limit = app.config.run_wait + MARGIN;
     // The call runs in a task of its own, so that it is completed even when its caller has left.
     let made = async {
         let handler = app.orchestrator.handler;
@@ -116,6 +116,6 @@ pub async fn call(
             Ok(Err(text)) => Ok(mcp::text_outcome(text, true)),
             Err(_) => Err(CallError::OutcomeUnknown("the orchestrator broke off".to_owned())),
         },
-        () = tokio::time::sleep(patience) => Err(CallError::TimedOut(patience)),
+        () = tokio::time::sleep(time_limit) => Err(CallError::TimedOut(time_limit)),
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! In the newer revision of the protocol a call is answered with a question and is over: nothing waits, and the run that
 //! is given the answer makes the call again. In the older one the server asks while the call is open: the same row then
-//! has a waiter, whose lease it is and whose time is bounded ([`LIVE_PATIENCE`]). That is the only case in which anything
+//! has a waiter, whose lease it is and whose time is bounded ([`LIVE_TIME_LIMIT`]). That is the only case in which anything
 //! in memory waits for a person. A row whose waiter is gone ends by the clock; the answer may come in at any replica.
 
 mod asking;
@@ -27,12 +27,12 @@ use crate::{
         run::ClaimedRun,
         texts::{self, Key},
     },
-    mcp::LIVE_PATIENCE,
+    mcp::LIVE_TIME_LIMIT,
     store::{self, Tx, messages::NewMessage},
 };
 
 /// How long the user may think about one question.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// How long a question stands whose waiter does not renew its lease.
 const LIVE_LEASE: Duration = Duration::from_secs(15);
 /// How often the waiter reads the row although no listener woke it: a hint may be lost.
@@ -63,11 +63,11 @@ pub fn target_of(app: &App, run: &ClaimedRun, for_model: bool) -> Option<Elicita
 }
 
 /// How long the user has for the answer.
-pub fn patience_of(elicitation: &Elicitation) -> Duration {
+pub fn time_limit_of(elicitation: &Elicitation) -> Duration {
     if elicitation.live {
-        LIVE_PATIENCE
+        LIVE_TIME_LIMIT
     } else {
-        PATIENCE
+        TIME_LIMIT
     }
 }
 
@@ -78,7 +78,7 @@ pub async fn record_answer(
     seen: &Elicitation,
     next: &store::elicitations::NextStep<'_>,
 ) -> Result<()> {
-    let life = if seen.live { LIVE_LEASE } else { PATIENCE };
+    let life = if seen.live { LIVE_LEASE } else { TIME_LIMIT };
     if store::elicitations::answer(tx, seen, next, life).await? {
         return Ok(());
     }

@@ -11,12 +11,12 @@ use crate::domain::{
     texts::{Key, Texts},
 };
 
-/// The prompt for the step that is asked now; the user has `patience` for the answer.
+/// The prompt for the step that is asked now; the user has `time_limit` for the answer.
 pub fn prompt(
     texts: &Texts<'_>,
     elicitation: &Elicitation,
     request: &Request,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Part {
     let steps = steps(&request.questions);
     let Some(step) = steps.get(elicitation.step) else {
@@ -49,7 +49,7 @@ pub fn prompt(
             lines.push(texts.render(Key::McpConfigNotABoolean, &[]));
         }
     }
-    let minutes = (patience.as_secs() / 60).to_string();
+    let minutes = (time_limit.as_secs() / 60).to_string();
     lines.push(texts.render(Key::AskHow, &[("minutes", &minutes)]));
     Part::Prompt(Prompt {
         text: lines.join("\n"),

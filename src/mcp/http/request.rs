@@ -74,7 +74,7 @@ impl Client {
                 let asking = pending
                     .asking
                     .as_ref()
-                    .map(|_| live_questions::PATIENCE)
+                    .map(|_| live_questions::TIME_LIMIT)
                     .unwrap_or_default();
                 Some(request + asking + CONTROL)
             }
@@ -89,7 +89,7 @@ impl Client {
         Limits {
             deadline,
             max_body: MAX_STREAM,
-            ..self.patience()
+            ..self.wait_limits()
         }
     }
 
@@ -99,11 +99,11 @@ impl Client {
             deadline: None,
             max_body: usize::MAX,
             idle: self.shared.timeouts.stream_idle,
-            ..self.patience()
+            ..self.wait_limits()
         }
     }
 
-    pub(super) fn patience(&self) -> Limits {
+    pub(super) fn wait_limits(&self) -> Limits {
         Limits {
             connect: self.shared.timeouts.connect,
             idle: None,

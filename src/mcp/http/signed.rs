@@ -82,7 +82,7 @@ impl Client {
         let limits = Limits {
             deadline: Some(shared.timeouts.connect),
             max_body: MAX_REFUSAL,
-            ..self.patience()
+            ..self.wait_limits()
         };
         let headers = shared.headers.clone();
         let mut request = Request {

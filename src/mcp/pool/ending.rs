@@ -103,7 +103,7 @@ impl Pool {
         let idle = |slot: &&Arc<Slot>| {
             let used = Duration::from_micros(slot.used.load(Ordering::Relaxed));
             slot.users.load(Ordering::SeqCst) == 0
-                && now.saturating_sub(used) >= self.patience_with(slot)
+                && now.saturating_sub(used) >= self.time_limit_with(slot)
         };
         let idle: Vec<_> = slots.values().flatten().filter(idle).cloned().collect();
         for slot in idle {
@@ -111,7 +111,7 @@ impl Pool {
         }
     }
 
-    fn patience_with(&self, slot: &Slot) -> Duration {
+    fn time_limit_with(&self, slot: &Slot) -> Duration {
         match slot.target.spec.access_mode {
             AccessMode::AdminControlled => self.options.shared_idle_ttl,
             AccessMode::UserControlled => self.options.idle_ttl,

@@ -11,7 +11,7 @@ use super::{line, operator, patch, trail, world};
 use crate::{
     support::{
         model::{Gate, text},
-        world::{PATIENCE, World},
+        world::{TIME_LIMIT, World},
     },
     turn::eventually,
 };
@@ -94,7 +94,7 @@ async fn what_runs_is_stopped_and_who_listens_is_let_go() {
     gate.reached().await;
     suspend(&world).await;
     for listening in [here, there] {
-        tokio::time::timeout(PATIENCE, listening.rest())
+        tokio::time::timeout(TIME_LIMIT, listening.rest())
             .await
             .expect("the stream ends");
     }
@@ -203,7 +203,7 @@ async fn a_tenant_is_removed_with_everything_when_its_name_is_said_twice() {
             .status,
         204
     );
-    tokio::time::timeout(PATIENCE, listening.rest())
+    tokio::time::timeout(TIME_LIMIT, listening.rest())
         .await
         .expect("the stream ends");
     let refused = ann.get("/v1/me").await.expect(401);

@@ -18,7 +18,7 @@ use crate::{
     support::{
         client::Client,
         model::{Gate, text},
-        world::{PATIENCE, World},
+        world::{TIME_LIMIT, World},
     },
     turn::{eventually, pair},
 };
@@ -164,7 +164,7 @@ async fn a_user_who_is_signed_out_is_out_on_every_replica_and_may_come_back() {
         204
     );
     for listening in [one, two] {
-        tokio::time::timeout(PATIENCE, listening.rest())
+        tokio::time::timeout(TIME_LIMIT, listening.rest())
             .await
             .expect("the stream ends");
     }

@@ -7,7 +7,7 @@ use crate::support::{
     bank,
     client::{Answer, Client, plain},
     model::{Gate, calls, last_user, text},
-    world::{PATIENCE, World},
+    world::{TIME_LIMIT, World},
 };
 
 async fn until(mut holds: impl AsyncFnMut() -> bool) {
@@ -16,7 +16,7 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait)
+    tokio::time::timeout(TIME_LIMIT, wait)
         .await
         .expect("it never became true");
 }

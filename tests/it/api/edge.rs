@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::support::{
     client::Events,
-    world::{PATIENCE, World},
+    world::{TIME_LIMIT, World},
 };
 
 /// A connection to the product, to say what no client says.
@@ -27,7 +27,7 @@ async fn eventually(what: &str, done: impl AsyncFn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, poll)
+    tokio::time::timeout(TIME_LIMIT, poll)
         .await
         .unwrap_or_else(|_| panic!("{what}"));
 }
@@ -262,7 +262,7 @@ async fn what_is_not_http_is_cut_off_and_nobody_else_notices() {
         .await
         .unwrap();
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, odd.read_to_end(&mut answer))
+    let _ = tokio::time::timeout(TIME_LIMIT, odd.read_to_end(&mut answer))
         .await
         .expect("the connection stays open");
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"));
@@ -279,7 +279,7 @@ async fn a_head_that_is_too_large_is_refused() {
     );
     let _ = large.write_all(head.as_bytes()).await;
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, large.read_to_end(&mut answer))
+    let _ = tokio::time::timeout(TIME_LIMIT, large.read_to_end(&mut answer))
         .await
         .expect("the connection stays open");
     assert!(

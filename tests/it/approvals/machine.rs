@@ -1,11 +1,11 @@
 //! Whatever people, executors, the sweep and the clock do to requests, in whatever order and two at a time: what the
 //! program's functions answer and what is in Postgres afterwards is what a model in memory says.
 //!
-//! Two deeds at once have two right outcomes, one for each order, so this is not a machine with one next state.
+//! Two actions at once have two right outcomes, one for each order, so this is not a machine with one next state.
 //! The steps are the same in every run; `PROPTEST_RNG_SEED` chooses others and `PROPTEST_CASES` more of them.
 
-mod house; // the real thing
-mod model; // what it should do
+mod model;
+mod program; // the real thing // what it should do
 
 use std::cell::RefCell;
 
@@ -20,8 +20,8 @@ use proptest::{
 };
 
 use self::{
-    house::{House, Premises, Seen},
-    model::{Answer, Call, Deed, Held, Model, Request},
+    model::{Action, Answer, Call, Held, Model, Request},
+    program::{Program, RealRequests, Seen},
 };
 
 const CASES: u32 = 16;
@@ -135,15 +135,15 @@ enum Step {
     /// The pack changes.
     Strict(bool),
     /// All of it at once, to the request that is so many before the last one.
-    Do(usize, Vec<Deed>),
+    Do(usize, Vec<Action>),
     /// The same, choosing from what is likely in the state that it is in.
     Likely(usize, Vec<prop::sample::Index>),
 }
 
 /// A life, some of them from where chance alone comes too seldom.
 fn life() -> impl Strategy<Value = Vec<Step>> {
-    let one = |deed| Step::Do(0, vec![deed]);
-    let approve = Deed::Decide {
+    let one = |action| Step::Do(0, vec![action]);
+    let approve = Action::Decide {
         by: 1,
         choice: Choice::Approve,
         right_hash: true,
@@ -155,17 +155,17 @@ fn life() -> impl Strategy<Value = Vec<Step>> {
     });
     let outdated = vec![ask.clone(), Step::Strict(true), one(approve)];
     let approved = vec![ask, one(approve)];
-    let too_late = |held| Deed::Hold(1, held);
+    let too_late = |held| Action::Hold(1, held);
     let lost = [
-        Deed::Claim,
-        Deed::LeaseOver,
-        Deed::Claim,
+        Action::Claim,
+        Action::LeaseOver,
+        Action::Claim,
         too_late(Held::Start),
     ]
     .map(one);
     let lost = [approved.clone(), lost.to_vec()].concat();
     let started = [
-        Deed::Hold(0, Held::Start),
+        Action::Hold(0, Held::Start),
         too_late(Held::Finish(CallStatus::Succeeded)),
     ]
     .map(one);
@@ -193,25 +193,25 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<bool>().prop_map(Step::Strict),
         20 => (which(), choice()).prop_map(|(at, one)| Step::Likely(at, vec![one])),
         9 => (which(), choice(), choice()).prop_map(|(at, one, two)| Step::Likely(at, vec![one, two])),
-        6 => (which(), deed()).prop_map(|(at, deed)| Step::Do(at, vec![deed])),
-        3 => (which(), deed(), deed()).prop_map(|(at, one, two)| Step::Do(at, vec![one, two])),
+        6 => (which(), action()).prop_map(|(at, action)| Step::Do(at, vec![action])),
+        3 => (which(), action(), action()).prop_map(|(at, one, two)| Step::Do(at, vec![one, two])),
     ]
 }
 
 /// What happens to requests in such a state.
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn likely(request: &Request) -> Vec<Deed> {
-    let newest = |held| Deed::Hold(0, held);
+fn likely(request: &Request) -> Vec<Action> {
+    let newest = |held| Action::Hold(0, held);
     // Of one who lost the lease to another.
     let stale = |held: &[Held]| {
         held.iter()
             .filter(|_| request.fence > 1)
-            .map(|held| Deed::Hold(1, *held))
+            .map(|held| Action::Hold(1, *held))
             .collect()
     };
     match request.state {
         State::Pending => {
-            let decide = |by, choice| Deed::Decide {
+            let decide = |by, choice| Action::Decide {
                 by,
                 choice,
                 right_hash: true,
@@ -232,9 +232,9 @@ fn likely(request: &Request) -> Vec<Deed> {
                 .collect();
             let rest = [
                 decide(2, Choice::Reject),
-                Deed::Cancel { by },
-                Deed::Overdue,
-                Deed::Expire,
+                Action::Cancel { by },
+                Action::Overdue,
+                Action::Expire,
             ];
             [approve.clone(), approve, rest.to_vec()].concat()
         }
@@ -243,18 +243,18 @@ fn likely(request: &Request) -> Vec<Deed> {
             let often = if claimed {
                 newest(Held::Start)
             } else {
-                Deed::Claim
+                Action::Claim
             };
             let holds = [Held::Revoke, Held::Revoke, Held::PutOff].map(newest);
             let clock = [
-                Deed::WindowOver,
-                Deed::LeaseOver,
-                Deed::LeaseOver,
-                Deed::LeaseOver,
-                Deed::Lapse,
+                Action::WindowOver,
+                Action::LeaseOver,
+                Action::LeaseOver,
+                Action::LeaseOver,
+                Action::Lapse,
             ];
             let late = if request.window_over == Some(true) {
-                vec![Deed::LeaseOver, Deed::Lapse, Deed::Lapse]
+                vec![Action::LeaseOver, Action::Lapse, Action::Lapse]
             } else {
                 vec![]
             };
@@ -281,9 +281,9 @@ fn likely(request: &Request) -> Vec<Deed> {
             ]
             .map(Held::Finish);
             let rest = [
-                Deed::LeaseOver,
-                Deed::GiveUp,
-                Deed::GiveUp,
+                Action::LeaseOver,
+                Action::GiveUp,
+                Action::GiveUp,
                 newest(Held::Start),
             ];
             [
@@ -295,21 +295,21 @@ fn likely(request: &Request) -> Vec<Deed> {
             .concat()
         }
         State::OutcomeUnknown => {
-            let record = (0..PEOPLE.len()).map(|by| Deed::Record {
+            let record = (0..PEOPLE.len()).map(|by| Action::Record {
                 by,
                 happened: by % 2 == 0,
             });
             record
-                .chain([newest(Held::Finish(CallStatus::Succeeded)), Deed::Claim])
+                .chain([newest(Held::Finish(CallStatus::Succeeded)), Action::Claim])
                 .collect()
         }
         _ => {
             vec![
-                Deed::Claim,
+                Action::Claim,
                 newest(Held::Start),
                 newest(Held::Finish(CallStatus::Failed)),
-                Deed::Expire,
-                Deed::Lapse,
+                Action::Expire,
+                Action::Lapse,
             ]
         }
     }
@@ -331,10 +331,10 @@ fn settled(model: &Model, step: &Step) -> Step {
             } else {
                 alive[back % alive.len()]
             };
-            let deeds = likely(&model.requests[chosen(model, back)]);
+            let actions = likely(&model.requests[chosen(model, back)]);
             Step::Do(
                 back,
-                choices.iter().map(|choice| *choice.get(&deeds)).collect(),
+                choices.iter().map(|choice| *choice.get(&actions)).collect(),
             )
         }
         Step::Likely(back, _) => Step::Do(*back, Vec::new()),
@@ -342,7 +342,7 @@ fn settled(model: &Model, step: &Step) -> Step {
     }
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn action() -> impl Strategy<Value = Action> {
     let by = || 0..PEOPLE.len();
     let choice = prop_oneof![6 => Just(Choice::Approve), 1 => Just(Choice::Reject)];
     let decide = (by(), choice, prop::bool::weighted(0.95));
@@ -360,17 +360,17 @@ fn deed() -> impl Strategy<Value = Deed> {
     ];
     let back = prop_oneof![4 => Just(0_usize), 1 => Just(1)];
     prop_oneof![
-        16 => decide.prop_map(|(by, choice, right_hash)| Deed::Decide { by, choice, right_hash }),
-        1 => by().prop_map(|by| Deed::Cancel { by }),
-        3 => (by(), any::<bool>()).prop_map(|(by, happened)| Deed::Record { by, happened }),
-        7 => Just(Deed::Claim),
-        12 => (back, held).prop_map(|(back, held)| Deed::Hold(back, held)),
-        1 => Just(Deed::Expire),
-        2 => Just(Deed::Lapse),
-        3 => Just(Deed::GiveUp),
-        1 => Just(Deed::Overdue),
-        1 => Just(Deed::WindowOver),
-        2 => Just(Deed::LeaseOver),
+        16 => decide.prop_map(|(by, choice, right_hash)| Action::Decide { by, choice, right_hash }),
+        1 => by().prop_map(|by| Action::Cancel { by }),
+        3 => (by(), any::<bool>()).prop_map(|(by, happened)| Action::Record { by, happened }),
+        7 => Just(Action::Claim),
+        12 => (back, held).prop_map(|(back, held)| Action::Hold(back, held)),
+        1 => Just(Action::Expire),
+        2 => Just(Action::Lapse),
+        3 => Just(Action::GiveUp),
+        1 => Just(Action::Overdue),
+        1 => Just(Action::WindowOver),
+        2 => Just(Action::LeaseOver),
     ]
 }
 
@@ -388,17 +388,19 @@ fn foretold(model: &Model, step: &Step) -> Vec<(Model, Vec<Answer>)> {
         }
         Step::Do(..) | Step::Likely(..) if model.requests.is_empty() => vec![(next, Vec::new())],
         Step::Likely(..) => unreachable!("a step is settled before it is taken"),
-        Step::Do(back, deeds) => {
+        Step::Do(back, actions) => {
             let at = chosen(model, *back);
             let newest = model.requests[at].fence;
-            let in_order = |deeds: &mut dyn Iterator<Item = &Deed>| {
+            let in_order = |actions: &mut dyn Iterator<Item = &Action>| {
                 let mut next = model.clone();
-                let answers: Vec<Answer> = deeds.map(|deed| next.act(at, *deed, newest)).collect();
+                let answers: Vec<Answer> = actions
+                    .map(|action| next.act(at, *action, newest))
+                    .collect();
                 (next, answers)
             };
             let (forth, (last, mut answers)) = (
-                in_order(&mut deeds.iter()),
-                in_order(&mut deeds.iter().rev()),
+                in_order(&mut actions.iter()),
+                in_order(&mut actions.iter().rev()),
             );
             answers.reverse();
             vec![forth, (last, answers)]
@@ -410,35 +412,40 @@ fn chosen(model: &Model, back: usize) -> usize {
     model.requests.len() - 1 - back % model.requests.len()
 }
 
-async fn taken(premises: &Premises, house: &mut House, model: &Model, step: &Step) -> Vec<Answer> {
+async fn taken(
+    program: &Program,
+    real: &mut RealRequests,
+    model: &Model,
+    step: &Step,
+) -> Vec<Answer> {
     match step {
-        Step::Ask(call) => vec![house.ask(*call).await],
+        Step::Ask(call) => vec![real.ask(*call).await],
         Step::Strict(strict) => {
-            premises.set_strict(*strict);
+            program.set_strict(*strict);
             Vec::new()
         }
         Step::Do(..) | Step::Likely(..) if model.requests.is_empty() => Vec::new(),
         Step::Likely(..) => unreachable!("a step is settled before it is taken"),
-        Step::Do(back, deeds) => {
+        Step::Do(back, actions) => {
             let at = chosen(model, *back);
-            house.act(at, deeds, model.requests[at].fence).await
+            real.act(at, actions, model.requests[at].fence).await
         }
     }
 }
 
 /// One life of requests; the model at its end.
-async fn live(premises: &Premises, steps: &[Step]) -> Result<Model, TestCaseError> {
-    let (mut house, mut model) = (premises.house().await, Model::default());
-    let mut before = house.look(0).await;
+async fn live(program: &Program, steps: &[Step]) -> Result<Model, TestCaseError> {
+    let (mut real, mut model) = (program.real().await, Model::default());
+    let mut before = real.look(0).await;
     let mut done = Vec::new();
     for (at, step) in steps.iter().enumerate() {
         let step = settled(&model, step);
         done.push(step.clone());
         let right = foretold(&model, &step);
-        let answers = taken(premises, &mut house, &model, &step).await;
+        let answers = taken(program, &mut real, &model, &step).await;
         // Everybody's badges in turn: to count them all would cost more than everything else.
         let reader = at % PEOPLE.len();
-        let after = house.look(reader).await;
+        let after = real.look(reader).await;
         lawful(&before, &after, &step)?;
         let found = right
             .iter()
@@ -461,8 +468,8 @@ async fn live(premises: &Premises, steps: &[Step]) -> Result<Model, TestCaseErro
 
 /// What holds whatever the model says.
 fn lawful(before: &Seen, after: &Seen, step: &Step) -> Result<(), TestCaseError> {
-    let at_once = if let Step::Do(_, deeds) = step {
-        deeds.len()
+    let at_once = if let Step::Do(_, actions) = step {
+        actions.len()
     } else {
         1
     };
@@ -518,12 +525,12 @@ fn requests_live_as_the_model_says() {
         .enable_all()
         .build()
         .unwrap();
-    let premises = runtime.block_on(Premises::new());
+    let program = runtime.block_on(Program::new());
     let lives = RefCell::new(Vec::new());
     let ran = TestRunner::new(config).run(&life(), |steps| {
         lives
             .borrow_mut()
-            .push(runtime.block_on(live(&premises, &steps))?);
+            .push(runtime.block_on(live(&program, &steps))?);
         Ok(())
     });
     if let Err(error) = ran {

@@ -10,7 +10,7 @@ use chatelaine::{
 };
 
 use super::*;
-use crate::support::{model::Gate, world::PATIENCE};
+use crate::support::{model::Gate, world::TIME_LIMIT};
 
 /// Somebody with these roles in a token that was issued a little later.
 async fn later(world: &World, user: &str, roles: &[&str]) -> Client {
@@ -175,7 +175,7 @@ async fn a_revoked_key_ends_what_waits_runs_and_listens_by_it() {
     let revoked = admin.delete(&format!("/v1/admin/keys/{id}")).await;
     assert_eq!(revoked.status, 204);
     ann.get("/v1/me").await.expect(401);
-    tokio::time::timeout(PATIENCE, listening.rest())
+    tokio::time::timeout(TIME_LIMIT, listening.rest())
         .await
         .expect("the stream ends");
     eventually(async || there.get("/v1/me").await.status == 401).await;
@@ -203,7 +203,7 @@ async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
     let ann = token(&world, &person, now, time::Duration::seconds(3)).await;
     let conversation = ann.open("bank").await;
     let listening = ann.listen(&conversation, None).await;
-    tokio::time::timeout(PATIENCE, listening.rest())
+    tokio::time::timeout(TIME_LIMIT, listening.rest())
         .await
         .expect("the stream ends");
 }

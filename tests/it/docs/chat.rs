@@ -14,7 +14,7 @@ use chatelaine::domain::secret::Secret;
 use serde_json::{Value, json};
 
 use super::page::Block;
-use crate::support::{client::Client, world::PATIENCE};
+use crate::support::{client::Client, world::TIME_LIMIT};
 
 /// Text in which `…` stands for anything.
 pub struct Pattern<'a>(Vec<&'a str>);
@@ -122,7 +122,7 @@ impl Speakers {
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
         };
-        let found = tokio::time::timeout(PATIENCE, reading).await;
+        let found = tokio::time::timeout(TIME_LIMIT, reading).await;
         let seq = found.unwrap_or_else(|_| {
             let texts: Vec<_> = seen.iter().map(plain).collect();
             panic!(

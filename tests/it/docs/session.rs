@@ -24,7 +24,7 @@ use crate::support::{
     db::TestDb,
     model::{ScriptedModel, text},
     program::chatelaine,
-    world::PATIENCE,
+    world::TIME_LIMIT,
 };
 
 /// Where the pages say that the demo is.
@@ -74,7 +74,7 @@ impl Session {
             .env("OPENAI_API_KEY", "model-key-0123456789");
         let mut demo = demo.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
-        let url = tokio::time::timeout(PATIENCE, async {
+        let url = tokio::time::timeout(TIME_LIMIT, async {
             while let Some(line) = lines.next_line().await.unwrap() {
                 if let Some((_, rest)) = line.split_once("Chatelaine is up at ") {
                     return rest.split(". ").next().unwrap().to_owned();
@@ -112,7 +112,7 @@ impl Session {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ready)
+        tokio::time::timeout(TIME_LIMIT, ready)
             .await
             .expect("the demo's bank is not connected");
     }

@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::support::{
     model::{Gate, text},
-    world::{PATIENCE, World},
+    world::{TIME_LIMIT, World},
 };
 
 async fn send(world: &World, text: &str) -> TcpStream {
@@ -52,7 +52,7 @@ async fn half_sent_requests_hold_no_place() {
     assert_eq!(world.nobody().get("/readyz").await.status, 200);
     let mut refused = String::new();
     let mut first = held.swap_remove(0);
-    let read = tokio::time::timeout(PATIENCE, first.read_to_string(&mut refused)).await;
+    let read = tokio::time::timeout(TIME_LIMIT, first.read_to_string(&mut refused)).await;
     read.expect("nobody waits for ever for a body").unwrap();
     assert!(refused.starts_with("HTTP/1.1 408"), "{refused}");
 }
@@ -66,7 +66,7 @@ async fn idle_connections_make_room_for_new_ones() {
         held.push(send(&world, "GET /v1/me HTTP/1.1\r\n").await);
     }
     let mut rest = Vec::new();
-    tokio::time::timeout(PATIENCE, oldest.read_to_end(&mut rest))
+    tokio::time::timeout(TIME_LIMIT, oldest.read_to_end(&mut rest))
         .await
         .expect("the connection that waited longest is closed")
         .ok();
@@ -199,7 +199,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, poll)
+    tokio::time::timeout(TIME_LIMIT, poll)
         .await
         .unwrap_or_else(|_| panic!("not so: {what}"));
 }

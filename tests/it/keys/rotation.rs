@@ -26,7 +26,7 @@ use super::{
     Replica, damage, entered, kek, known, opened, pairs, reason, replaced, ring, sealed, stored,
     tenant_keys, value, version,
 };
-use crate::support::{db::TestDb, world::PATIENCE};
+use crate::support::{db::TestDb, world::TIME_LIMIT};
 
 /// A database where `k1` sealed some records, and a replica that has `k2` too.
 async fn set_up(records: usize) -> (TestDb, TenantId, Replica, Vec<CredentialRef>) {
@@ -421,7 +421,7 @@ async fn retiring_waits_for_a_tenants_key_that_is_being_made() {
         }
         sqlx::query("commit").execute(&mut making).await.unwrap();
     };
-    let waiting = tokio::time::timeout(PATIENCE, commit_when_waited_for);
+    let waiting = tokio::time::timeout(TIME_LIMIT, commit_when_waited_for);
     let (retired, waited) = tokio::join!(rotation::retire(&operator, &k1), waiting);
     waited.expect("retiring did not wait");
     assert_eq!(

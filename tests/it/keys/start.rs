@@ -14,7 +14,7 @@ use super::{
 };
 use crate::support::{
     db::TestDb,
-    world::{PATIENCE, World},
+    world::{TIME_LIMIT, World},
 };
 
 const PERSONAL: &str = r"
@@ -260,7 +260,7 @@ async fn a_replica_leaves_no_core_dump() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, none)
+    tokio::time::timeout(TIME_LIMIT, none)
         .await
         .expect("its limit is not 0");
 }

@@ -238,8 +238,8 @@ fn servers_from_the_environment_stand_in_for_those_of_any_format() {
     for file in ALL {
         let root = folder_of(&[file]);
         let library = PackStore::load(root.path(), &env(&[]), Some(&servers)).unwrap();
-        let shelf = library.snapshot();
-        let ids: Vec<_> = shelf
+        let snapshot = library.snapshot();
+        let ids: Vec<_> = snapshot
             .packs()
             .next()
             .unwrap()

@@ -11,7 +11,7 @@ use crate::support::{
     client::Client,
     model::{calls, text},
     notes::{Notes, pack},
-    world::{PATIENCE, World},
+    world::{TIME_LIMIT, World},
 };
 
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asked)
+    tokio::time::timeout(TIME_LIMIT, asked)
         .await
         .expect("the other replica has not heard of it");
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 
-use super::world::PATIENCE;
+use super::world::TIME_LIMIT;
 
 #[derive(Clone)]
 pub struct Client {
@@ -55,7 +55,7 @@ impl Client {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
             .no_proxy()
-            .timeout(PATIENCE)
+            .timeout(TIME_LIMIT)
             .build()
             .unwrap();
         let mut client = Self {
@@ -215,7 +215,7 @@ impl Events {
     /// The next event that carries something; `None` at the end.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.stream.next())
+            let next = tokio::time::timeout(TIME_LIMIT, self.stream.next())
                 .await
                 .expect("no event came");
             let sse = next?.expect("the stream broke");

@@ -43,7 +43,7 @@ pub use reply::{Call, Gate, Index, Reply, call, calls, error, events, raw, text}
 pub use transcript::{last_user, results, said, text_of, tool_names};
 
 /// How long a test waits for something that should happen at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 type Rule = Box<dyn Fn(&Value) -> Option<Reply> + Send + Sync>;
 
@@ -179,12 +179,12 @@ impl Drop for ScriptedModel {
 
 async fn reached(counter: &watch::Sender<usize>, count: usize, what: &str) {
     let mut counter = counter.subscribe();
-    let waited = tokio::time::timeout(PATIENCE, counter.wait_for(|seen| *seen >= count))
+    let waited = tokio::time::timeout(TIME_LIMIT, counter.wait_for(|seen| *seen >= count))
         .await
         .is_ok();
     assert!(
         waited,
-        "{} {what} in {PATIENCE:?}, expected {count}",
+        "{} {what} in {TIME_LIMIT:?}, expected {count}",
         *counter.borrow()
     );
 }

@@ -13,7 +13,7 @@ use tokio::{
     sync::watch,
 };
 
-use super::world::{PATIENCE, Stopped};
+use super::world::{Stopped, TIME_LIMIT};
 
 /// `chatelaine serve` at `CHATELAINE_LOG=trace`. Killed with this value.
 pub struct Program {
@@ -81,7 +81,7 @@ impl Program {
             found.clone(),
         ));
         tokio::spawn(listen(process.stderr.take().unwrap(), said.clone(), found));
-        let address = tokio::time::timeout(PATIENCE, address.wait_for(Option::is_some)).await;
+        let address = tokio::time::timeout(TIME_LIMIT, address.wait_for(Option::is_some)).await;
         let address =
             address.unwrap_or_else(|_| panic!("it does not serve: {}", said.lock().unwrap()));
         let url = format!("http://{}", address.unwrap().as_deref().unwrap());
@@ -127,12 +127,12 @@ impl Program {
     /// Asks it to stop, and gives everything it has said until its end.
     pub async fn stop(mut self) -> String {
         self.terminate();
-        tokio::time::timeout(PATIENCE, self.process.wait())
+        tokio::time::timeout(TIME_LIMIT, self.process.wait())
             .await
             .expect("it does not stop")
             .unwrap();
         // The readers are at most a moment behind.
-        tokio::time::timeout(PATIENCE, async {
+        tokio::time::timeout(TIME_LIMIT, async {
             while Arc::strong_count(&self.said) > 1 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

@@ -10,7 +10,7 @@ use std::{
 use nix::pty::{Winsize, openpty};
 use tokio::{process::Child, sync::watch};
 
-use super::{client::Client, program::chatelaine, world::PATIENCE};
+use super::{client::Client, program::chatelaine, world::TIME_LIMIT};
 
 /// Somebody who chats. Killed with this value.
 pub struct Terminal {
@@ -136,7 +136,7 @@ impl Terminal {
             };
             let at = self.at;
             let found = tokio::time::timeout(
-                PATIENCE,
+                TIME_LIMIT,
                 self.shown.wait_for(|shown| end(&shown[at..]).is_some()),
             );
             let found = found
@@ -180,12 +180,12 @@ impl Terminal {
     }
 
     async fn result(mut self) -> (String, bool) {
-        let status = tokio::time::timeout(PATIENCE, self.process.wait()).await;
+        let status = tokio::time::timeout(TIME_LIMIT, self.process.wait()).await;
         let status = status
             .unwrap_or_else(|_| panic!("it does not end: {}", self.all()))
             .unwrap();
         // The reader ends with the output.
-        let _ = tokio::time::timeout(PATIENCE, self.shown.wait_for(|_| false)).await;
+        let _ = tokio::time::timeout(TIME_LIMIT, self.shown.wait_for(|_| false)).await;
         (self.all(), status.success())
     }
 }

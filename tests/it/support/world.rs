@@ -37,7 +37,7 @@ use super::{
 };
 
 /// How long a test waits for something that should happen at once.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// The agent of most tests: everybody may talk to it, and its bank's tools go by role.
 const BANK: &str = r#"
@@ -206,7 +206,7 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ready)
+        tokio::time::timeout(TIME_LIMIT, ready)
             .await
             .expect("the bank is not connected, once for each tenant");
     }

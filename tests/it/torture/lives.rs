@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     model::PLEASE,
-    people::{CHIEFS, PATIENCE, People, Request, Who},
+    people::{CHIEFS, People, Request, TIME_LIMIT, Who},
 };
 
 /// A request that somebody made and saw waiting.
@@ -106,7 +106,7 @@ fn draw(clerk: Who, random: &mut StdRng) -> Word {
 /// Asks for a call of its own until a request for it is seen. What was asked for without an answer may become a
 /// request as well, which nobody will decide.
 async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonical::Hash) {
-    let deadline = clock::instant() + PATIENCE;
+    let deadline = clock::instant() + TIME_LIMIT;
     loop {
         let (status, opened) = people
             .insist(

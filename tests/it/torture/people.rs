@@ -31,7 +31,7 @@ pub const CHIEFS: usize = 3;
 /// What a client waits for one answer.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// How long somebody insists. Far longer than any fault lasts.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 pub struct People {
     pub seed: u64,
@@ -214,7 +214,7 @@ impl People {
         random: &mut StdRng,
         request: &Request<'_>,
     ) -> (u16, Value) {
-        let deadline = clock::instant() + PATIENCE;
+        let deadline = clock::instant() + TIME_LIMIT;
         loop {
             if let Some(answered) = self.try_once(who, random, request).await {
                 return answered;
@@ -285,7 +285,7 @@ impl People {
 
     /// The database may be gone for a moment, which the test's own eyes must not mind.
     async fn look<T>(&self, look: impl AsyncFn() -> Result<T, sqlx::Error>) -> T {
-        let deadline = clock::instant() + PATIENCE;
+        let deadline = clock::instant() + TIME_LIMIT;
         loop {
             match look().await {
                 Ok(seen) => return seen,

@@ -22,7 +22,7 @@ use super::database_link::DatabaseLink;
 /// Replicas take each other for dead after this time.
 pub const LEASE: Duration = Duration::from_secs(2);
 /// For a process to start or to end, on a machine that is busy with the other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// A Postgres of this test's own, which keeps what it has committed: nothing here may be blamed on it.
@@ -246,7 +246,7 @@ struct Replica {
 impl Replica {
     /// Where it listens, as soon as it says so.
     async fn address(&mut self) -> String {
-        let deadline = clock::instant() + PATIENCE;
+        let deadline = clock::instant() + TIME_LIMIT;
         loop {
             self.must_run();
             let said = fs::read_to_string(&self.log).unwrap();
@@ -276,7 +276,7 @@ impl Replica {
     }
 
     async fn ended(&mut self) -> ExitStatus {
-        let deadline = clock::instant() + PATIENCE;
+        let deadline = clock::instant() + TIME_LIMIT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;

@@ -118,7 +118,7 @@ async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()>
         never = hold(app, &approval, &cancel) => match never {},
     };
     let Some(result) = result else { return Ok(()) };
-    // The call was made; that is worth some patience with the database.
+    // The call was made; the database is asked again for a while.
     let mut pause = Duration::from_millis(100);
     loop {
         match execution::finish(app, &approval, &result).await {

@@ -35,7 +35,7 @@ use crate::{
 /// More than a token endpoint may take.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long a process waits for the tokens that another replica fetches, and how often it looks.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
 /// Tokens whose end nobody knows are looked at again after this time.
 const UNKNOWN_LIFE: Duration = Duration::from_secs(300);
@@ -114,7 +114,7 @@ impl UserTokens {
         sign_in: &UserSignIn,
         refused: Option<i64>,
     ) -> Result<TokenGrant, NoToken> {
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + TIME_LIMIT;
         loop {
             let later = |error: Error| NoToken::new(NoTokenKind::Later, error.to_string());
             match self

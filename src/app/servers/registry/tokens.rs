@@ -31,7 +31,7 @@ const LEASE: Duration = Duration::from_secs(15);
 /// How long the database may take; without it each process gets its own.
 const DATABASE: Duration = Duration::from_secs(3);
 /// How long a process waits for the token that another replica fetches, and how often it polls.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The program's own tokens.
@@ -90,7 +90,7 @@ impl TokenStore {
 
     /// A token that is there, or the right to get one; waits for whoever is about to.
     async fn shared(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + TIME_LIMIT;
         loop {
             let looked = tokio::time::timeout(DATABASE, self.look(wanted)).await;
             match looked.map_err(|_| {

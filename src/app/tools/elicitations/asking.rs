@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use super::{
-    LIVE_LEASE, PATIENCE, POLL_INTERVAL, append, patience_of,
+    LIVE_LEASE, POLL_INTERVAL, TIME_LIMIT, append,
     sealing::{context, seal, unseal},
-    withdraw,
+    time_limit_of, withdraw,
 };
 use crate::{
     app::{App, platform::keys::contexts::ElicitationValue},
@@ -127,7 +127,7 @@ async fn open(
     let life = if elicitation.live {
         LIVE_LEASE
     } else {
-        PATIENCE
+        TIME_LIMIT
     };
     let event = append(&mut tx, tenant, elicitation, part.clone()).await?;
     if !store::elicitations::begin(&mut tx, tenant, elicitation, life).await? {
@@ -155,6 +155,6 @@ async fn prepare(
         &texts,
         elicitation,
         request,
-        patience_of(elicitation),
+        time_limit_of(elicitation),
     ))
 }

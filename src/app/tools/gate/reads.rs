@@ -113,7 +113,9 @@ fn end<T>(permit: Permit<'_>, answer: Result<T, CallError>) -> Result<T, String>
     });
     answer.map_err(|error| match error {
         // Nothing was changed by asking, so nothing is unknown.
-        CallError::TimedOut(patience) => format!("no answer within {} s", patience.as_secs_f32()),
+        CallError::TimedOut(time_limit) => {
+            format!("no answer within {} s", time_limit.as_secs_f32())
+        }
         CallError::OutcomeUnknown(reason) => reason,
         error => error.to_string(),
     })

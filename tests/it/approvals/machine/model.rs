@@ -1,4 +1,4 @@
-//! What a request for consent is, without a database: small enough to be read and believed. Every deed has an
+//! What a request for consent is, without a database: small enough to be read and believed. Every action has an
 //! answer in every state, so that any order of them is a test.
 //!
 //! People, requests and fences are numbers here; the one who compares knows their names.
@@ -15,7 +15,7 @@ use super::{OF_TENANT, OF_USER, PEOPLE, Person, TOOLS};
 
 /// What somebody does with one request.
 #[derive(Clone, Copy, Debug)]
-pub enum Deed {
+pub enum Action {
     Decide {
         by: usize,
         choice: Choice,
@@ -162,17 +162,17 @@ impl Model {
     }
 
     /// `newest` is the fence of whoever claimed it last before anything of this step was done.
-    pub fn act(&mut self, at: usize, deed: Deed, newest: usize) -> Answer {
+    pub fn act(&mut self, at: usize, action: Action, newest: usize) -> Answer {
         let request = &mut self.requests[at];
-        match deed {
-            Deed::Decide {
+        match action {
+            Action::Decide {
                 by,
                 choice,
                 right_hash,
             } => self.decide(at, &PEOPLE[by], choice, right_hash),
-            Deed::Cancel { by } => self.cancel(at, &PEOPLE[by]),
-            Deed::Record { by, happened } => self.record(at, &PEOPLE[by], happened),
-            Deed::Claim => {
+            Action::Cancel { by } => self.cancel(at, &PEOPLE[by]),
+            Action::Record { by, happened } => self.record(at, &PEOPLE[by], happened),
+            Action::Claim => {
                 let free = request.state == State::Approved
                     && request.window_over == Some(false)
                     && request.lease_over != Some(false);
@@ -182,30 +182,30 @@ impl Model {
                 }
                 Answer::Was(free)
             }
-            Deed::Hold(back, held) if back < newest => self.hold(at, held, newest - back),
-            Deed::Hold(..) => Answer::Done,
-            Deed::Expire => {
+            Action::Hold(back, held) if back < newest => self.hold(at, held, newest - back),
+            Action::Hold(..) => Answer::Done,
+            Action::Expire => {
                 let due = request.state == State::Pending && request.overdue;
                 self.swept(at, due, State::Expired, "expired")
             }
-            Deed::Lapse => {
+            Action::Lapse => {
                 let late = request.window_over == Some(true) && request.lease_over != Some(false);
                 let due = request.state == State::Approved && late;
                 self.swept(at, due, State::Lapsed, "lapsed")
             }
-            Deed::GiveUp => {
+            Action::GiveUp => {
                 let due = request.state == State::Executing && request.lease_over == Some(true);
                 self.swept(at, due, State::OutcomeUnknown, "executed")
             }
-            Deed::Overdue => {
+            Action::Overdue => {
                 request.overdue = true;
                 Answer::Done
             }
-            Deed::WindowOver => {
+            Action::WindowOver => {
                 request.window_over = request.window_over.map(|_| true);
                 Answer::Done
             }
-            Deed::LeaseOver => {
+            Action::LeaseOver => {
                 request.lease_over = request.lease_over.map(|_| true);
                 Answer::Done
             }

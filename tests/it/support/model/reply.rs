@@ -7,7 +7,7 @@ use futures_util::{Stream, stream};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Hangup, PATIENCE};
+use super::{Hangup, TIME_LIMIT};
 
 /// An answer. Made by [`text`], [`calls`], [`error`], [`events`] or [`raw`], then changed by its methods.
 #[derive(Clone)]
@@ -370,10 +370,10 @@ impl Gate {
     /// Waits until an answer stands at the gate.
     pub async fn reached(&self) {
         let mut reached = self.reached.subscribe();
-        let stood = tokio::time::timeout(PATIENCE, reached.wait_for(|count| *count > 0))
+        let stood = tokio::time::timeout(TIME_LIMIT, reached.wait_for(|count| *count > 0))
             .await
             .is_ok();
-        assert!(stood, "no answer came to the gate in {PATIENCE:?}");
+        assert!(stood, "no answer came to the gate in {TIME_LIMIT:?}");
     }
 
     async fn pass(&self) {

@@ -36,7 +36,7 @@ use uuid::Uuid;
 
 use super::{
     OF_TENANT, OF_USER, PEOPLE, TOOLS,
-    model::{Answer, Call, Deed, Held, Request, View},
+    model::{Action, Answer, Call, Held, Request, View},
     pack,
 };
 use crate::support::db::TestDb;
@@ -45,7 +45,7 @@ use crate::support::db::TestDb;
 const LONG: Duration = Duration::from_secs(3600);
 
 /// The program, put together and not at work.
-pub struct Premises {
+pub struct Program {
     app: Arc<App>,
     /// What would work on what the use cases leave behind.
     _idle: Background,
@@ -53,7 +53,7 @@ pub struct Premises {
     folder: TempDir,
 }
 
-impl Premises {
+impl Program {
     pub async fn new() -> Self {
         let (test, folder) = (TestDb::new().await, tempfile::tempdir().unwrap());
         let env = Environment::default();
@@ -88,7 +88,7 @@ impl Premises {
     }
 
     /// A tenant of its own for one life of requests.
-    pub async fn house(&self) -> House {
+    pub async fn real(&self) -> RealRequests {
         self.set_strict(false);
         let name = format!("t{}", Uuid::now_v7().simple());
         let tenant = add_tenant(&self.test.db, &Clock::System, &name, None, false)
@@ -96,7 +96,7 @@ impl Premises {
             .unwrap()
             .id;
         let connection = Mutex::new(self.test.as_tenant(tenant).await);
-        House {
+        RealRequests {
             app: self.app.clone(),
             db: self.test.db.clone(),
             tenant,
@@ -113,7 +113,7 @@ fn write_pack(folder: &TempDir, strict: bool) {
 }
 
 /// One tenant, and what is remembered of its requests.
-pub struct House {
+pub struct RealRequests {
     app: Arc<App>,
     db: store::Db,
     tenant: TenantId,
@@ -136,7 +136,7 @@ pub struct Seen {
     pub fixed: Vec<(Value, Option<Value>)>,
 }
 
-impl House {
+impl RealRequests {
     fn person(&self, at: usize, roles: &[&str]) -> Principal {
         let claims: Map<String, Value> = [("roles".to_owned(), json!(roles))].into_iter().collect();
         let user = UserId(PEOPLE[at].name.into());
@@ -220,20 +220,20 @@ impl House {
     }
 
     /// Does all of it at once.
-    pub async fn act(&mut self, at: usize, deeds: &[Deed], newest: usize) -> Vec<Answer> {
-        let done = join_all(deeds.iter().map(|deed| self.one(at, *deed, newest))).await;
+    pub async fn act(&mut self, at: usize, actions: &[Action], newest: usize) -> Vec<Answer> {
+        let done = join_all(actions.iter().map(|action| self.one(at, *action, newest))).await;
         let mut answers = Vec::new();
-        for (deed, (answer, claimed)) in deeds.iter().zip(done) {
+        for (action, (answer, claimed)) in actions.iter().zip(done) {
             self.kept[at].claims.extend(claimed);
             self.kept[at].started += usize::from(
-                matches!(deed, Deed::Hold(_, Held::Start)) && answer == Answer::Was(true),
+                matches!(action, Action::Hold(_, Held::Start)) && answer == Answer::Was(true),
             );
             answers.push(answer);
         }
         assert!(self.kept[at].started <= 1, "request {at} was sent twice");
-        if deeds
+        if actions
             .iter()
-            .any(|deed| matches!(deed, Deed::Hold(_, Held::PutOff)))
+            .any(|action| matches!(action, Action::Hold(_, Held::PutOff)))
         {
             // The pause is of some seconds; here only the steps say when it is over.
             let set = "lease_until = lease_until + interval '1 h'";
@@ -247,10 +247,10 @@ impl House {
         answers
     }
 
-    async fn one(&self, at: usize, deed: Deed, newest: usize) -> (Answer, Option<Claimed>) {
+    async fn one(&self, at: usize, action: Action, newest: usize) -> (Answer, Option<Claimed>) {
         let (app, tenant, kept) = (&self.app, self.tenant, &self.kept[at]);
-        let answer = match deed {
-            Deed::Decide {
+        let answer = match action {
+            Action::Decide {
                 by,
                 choice,
                 right_hash,
@@ -276,26 +276,28 @@ impl House {
                 };
                 state(decided.await)
             }
-            Deed::Cancel { by } => state(approvals::cancel(app, &self.decider(by), kept.id).await),
-            Deed::Record { by, happened } => {
+            Action::Cancel { by } => {
+                state(approvals::cancel(app, &self.decider(by), kept.id).await)
+            }
+            Action::Record { by, happened } => {
                 let recorded = async {
                     let approver = approvals::approver(app, &self.decider(by)).await?;
                     approvals::record(app, &approver, kept.id, happened, Some("looked it up")).await
                 };
                 state(recorded.await)
             }
-            Deed::Claim => {
+            Action::Claim => {
                 let claimed = execution::claim(app, tenant, kept.id).await.unwrap();
                 return (Answer::Was(claimed.is_some()), claimed);
             }
-            Deed::Hold(back, held) if back < newest => {
+            Action::Hold(back, held) if back < newest => {
                 self.hold(held, &kept.claims[newest - back - 1]).await
             }
-            Deed::Hold(..) => Answer::Done,
-            Deed::Expire => was(execution::expire(app, tenant, kept.id).await),
-            Deed::Lapse => was(execution::lapse(app, tenant, kept.id).await),
-            Deed::GiveUp => was(execution::give_up(app, tenant, kept.id).await),
-            Deed::Overdue => {
+            Action::Hold(..) => Answer::Done,
+            Action::Expire => was(execution::expire(app, tenant, kept.id).await),
+            Action::Lapse => was(execution::lapse(app, tenant, kept.id).await),
+            Action::GiveUp => was(execution::give_up(app, tenant, kept.id).await),
+            Action::Overdue => {
                 self.set(
                     at,
                     "expires_at = clock_timestamp() - interval '1 s'",
@@ -303,7 +305,7 @@ impl House {
                 )
                 .await
             }
-            Deed::WindowOver => {
+            Action::WindowOver => {
                 self.set(
                     at,
                     "lapses_at = clock_timestamp() - interval '1 s'",
@@ -311,7 +313,7 @@ impl House {
                 )
                 .await
             }
-            Deed::LeaseOver => {
+            Action::LeaseOver => {
                 self.set(
                     at,
                     "lease_until = clock_timestamp() - interval '1 day'",
