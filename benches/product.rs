@@ -102,9 +102,15 @@ impl Deployment {
             ..development::DevelopmentUser::default()
         };
         let (now, life) = (Clock::System.now(), time::Duration::hours(1));
-        development::token(&self.db, &self.data(), &self.tenant, &person, now, life)
-            .await
-            .unwrap()
+        development::token(
+            &self.db,
+            &self.data(),
+            &self.tenant,
+            &person,
+            now..now + life,
+        )
+        .await
+        .unwrap()
     }
 
     fn data(&self) -> PathBuf {

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     app::{
         self, App,
-        chat::conversations::{ListedConversation, MessageInput, PostedMessage},
+        chat::conversations::{ListedConversation, MessageInput, MessageSelection, PostedMessage},
     },
     domain::{
         error::Error,
@@ -234,10 +234,12 @@ pub(super) async fn messages(
     Query(which): Query<MessagesQuery>,
 ) -> Result<axum::Json<MessagePage>, Problem> {
     let limit = page(which.limit)?;
-    let (principal, range) = (caller.principal(), which.range()?);
-    let items =
-        app::chat::conversations::messages(&app, principal, id, which.branch, range, limit + 1)
-            .await?;
+    let wanted = MessageSelection {
+        branch: which.branch,
+        range: which.range()?,
+        limit: limit + 1,
+    };
+    let items = app::chat::conversations::messages(&app, caller.principal(), id, wanted).await?;
     let (items, next) = split_page(items, limit, |message| message.seq);
     Ok(axum::Json(MessagePage { items, next }))
 }

@@ -66,13 +66,13 @@ pub async fn run(
         roles,
         admin,
     };
+    let now = clock.now();
     let token = development::token(
         db,
         data,
         &tenant,
         &person,
-        clock.now(),
-        Duration::hours(hours.into()),
+        now..now + Duration::hours(hours.into()),
     )
     .await?;
     writeln!(out, "{}", token.expose())?;

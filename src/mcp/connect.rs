@@ -205,26 +205,11 @@ impl Target {
         mode: ClientLifecycleMode,
     ) -> Result<Session, Failure> {
         let interceptor = Arc::new(Interceptor::new(self.scrubber.clone()));
-        let (tokens, tenant) = (&self.tokens, self.key.tenant);
-        let bearer = self.spec.auth.clone().map(|auth| Bearer {
-            tokens: tokens.clone(),
-            tenant,
-            auth,
-        });
-        if let Some(bearer) = &bearer {
-            // Before the clock starts: a token endpoint that is slow says nothing of the server.
-            let token = timeout(FOR_TOKEN, bearer.token(None)).await;
-            token.map_err(|_| {
-                NoToken::new(
-                    NoTokenKind::Later,
-                    "the token endpoint has not answered in time",
-                )
-            })??;
-        }
+        // Before the clock starts: a token endpoint that is slow says nothing of the server.
+        let bearer = self.bearer().await?;
         let client = Client::new(
             self.egress.clone(),
-            url.clone(),
-            headers.clone(),
+            (url.clone(), headers.clone()),
             &self.spec,
             interceptor.clone(),
             bearer,
@@ -258,6 +243,23 @@ impl Target {
                 time_limit.as_millis()
             ))),
         }
+    }
+
+    /// What fetches the token of each request, when the first one is there.
+    async fn bearer(&self) -> Result<Option<Bearer>, Failure> {
+        let Some(auth) = self.spec.auth.clone() else {
+            return Ok(None);
+        };
+        let bearer = Bearer {
+            tokens: self.tokens.clone(),
+            tenant: self.key.tenant,
+            auth,
+        };
+        let late = "the token endpoint has not answered in time";
+        timeout(FOR_TOKEN, bearer.token(None))
+            .await
+            .map_err(|_| NoToken::new(NoTokenKind::Later, late))??;
+        Ok(Some(bearer))
     }
 
     fn streamable(&self, client: Client) -> StreamableHttpClientTransport<Client> {

@@ -95,8 +95,7 @@ type Events = BoxStream<'static, Result<Sse, SseError>>;
 impl Client {
     pub(super) fn new(
         egress: Egress,
-        url: Url,
-        headers: HeaderMap,
+        (url, headers): (Url, HeaderMap),
         spec: &ServerSpec,
         interceptor: Arc<Interceptor>,
         bearer: Option<Bearer>,

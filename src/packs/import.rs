@@ -90,21 +90,7 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         .flat_map(|server| files_of(server, &documents.folder))
         .collect();
     let names_folder = servers.iter().any(names_its_folder);
-    let original = folder::read(path, env, None, UnsetPolicy::Refused)
-        .packs
-        .pop()
-        .and_then(|outcome| outcome.pack);
-    let unset = if original.is_some() {
-        UnsetPolicy::Refused
-    } else {
-        UnsetPolicy::Allowed
-    };
-    let copy = read_back(&text, &documents.folder, env, unset)?;
-    if let Some(original) = &original
-        && !copy.as_ref().is_some_and(|copy| copy.same_as(original))
-    {
-        return Err(ImportError::Differs("it reads differently".to_owned()));
-    }
+    let compared = compare(path, &text, &documents.folder, env)?;
     let id = root
         .get_path(&["metadata", "id"])
         .and_then(Node::scalar_text)
@@ -118,8 +104,29 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         needs,
         names_folder,
         report,
-        compared: original.is_some(),
+        compared,
     })
+}
+
+/// Whether the text could be compared with the original, which needs all variables of the environment; an
+/// error when it reads differently, or cannot be read.
+fn compare(path: &Path, text: &str, folder: &Path, env: &Environment) -> Result<bool, ImportError> {
+    let original = folder::read(path, env, None, UnsetPolicy::Refused)
+        .packs
+        .pop()
+        .and_then(|outcome| outcome.pack);
+    let unset = if original.is_some() {
+        UnsetPolicy::Refused
+    } else {
+        UnsetPolicy::Allowed
+    };
+    let copy = read_back(text, folder, env, unset)?;
+    if let Some(original) = &original
+        && !copy.as_ref().is_some_and(|copy| copy.same_as(original))
+    {
+        return Err(ImportError::Differs("it reads differently".to_owned()));
+    }
+    Ok(original.is_some())
 }
 
 /// The first line of the pack: what it was made from.

@@ -87,17 +87,18 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
     let auth = auth::read(&mut object, access_mode, transport, endpoint.as_ref());
     let user_config = user_config(&mut object, access_mode, transport, pack);
     let (tools, tool_access) = tool_rules(&mut object, pack);
-    let tool_access = match &endpoint {
-        Some(Endpoint::Remote { url, .. }) if orchestrator::is_address(url) => {
-            if access_mode == Some(AccessMode::UserControlled) {
-                object.field.error(
-                    "the orchestrator cannot be a personal server",
-                    "remove `accessMode`",
-                );
-            }
-            Some(orchestrator::guarded(tool_access))
-        }
-        _ => tool_access,
+    let is_orchestrator = matches!(&endpoint,
+        Some(Endpoint::Remote { url, .. }) if orchestrator::is_address(url));
+    if is_orchestrator && access_mode == Some(AccessMode::UserControlled) {
+        object.field.error(
+            "the orchestrator cannot be a personal server",
+            "remove `accessMode`",
+        );
+    }
+    let tool_access = if is_orchestrator {
+        Some(orchestrator::guarded(tool_access))
+    } else {
+        tool_access
     };
     let required = required(&mut object, access_mode);
     let timeouts = object

@@ -5,6 +5,7 @@
 
 use std::{
     fs, io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -12,7 +13,7 @@ use anyhow::{Context, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, jwk};
 use serde_json::{Map, Value, json};
-use time::{Duration, OffsetDateTime};
+use time::OffsetDateTime;
 
 use super::{add_issuer, list_issuers};
 use crate::{
@@ -46,14 +47,13 @@ pub struct DevelopmentUser {
     pub admin: bool,
 }
 
-/// Signs a token for a person of a tenant, and makes the tenant trust the key that signs.
+/// Signs a token for a person of a tenant, valid for a time, and makes the tenant trust the key that signs.
 pub async fn token(
     db: &Db,
     data: &Path,
     tenant: &Tenant,
     person: &DevelopmentUser,
-    now: OffsetDateTime,
-    life: Duration,
+    valid: Range<OffsetDateTime>,
 ) -> Result<Secret> {
     let key = Key::in_folder(data).map_err(Error::Internal)?;
     let issuer = issuer_of(tenant, &key);
@@ -64,7 +64,7 @@ pub async fn token(
     {
         add_issuer(db, &issuer).await?;
     }
-    let claims = claims(&issuer, person, now, now + life);
+    let claims = claims(&issuer, person, valid.start, valid.end);
     let text =
         encode(&Header::new(Algorithm::EdDSA), &claims, &key.signing).map_err(Error::internal)?;
     Ok(Secret::new(text))

@@ -32,13 +32,16 @@ use crate::app::{
     App,
     runs::scheduler::RunEnd,
     servers::{agents, connections, credentials, run_values},
-    tools::{elicitations::target_of, toolset},
+    tools::{
+        elicitations::{ElicitationTarget, target_of},
+        toolset,
+    },
 };
 use crate::{
     domain::{
         error::{Error, Result},
         event::Transient,
-        message::{CallStatus, Message, Part, Role},
+        message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
         pack::{Pack, Provider},
         run::{ClaimedRun, RunKind},
         texts::{self, Key},
@@ -185,52 +188,32 @@ impl RunWorker {
         if let Some(ending) = self.take_in_answers(pack, written, target).await? {
             return Ok(ending);
         }
-        let (results, of_skill) = if written
-            .iter()
-            .any(|message| message.role == Role::Assistant)
-        {
-            let calls = written.iter().flat_map(calls::of);
-            (
-                written
-                    .iter()
-                    .flat_map(calls::results_of)
-                    .cloned()
-                    .collect(),
-                skill::is_one(calls),
-            )
+        let is_called = |message: &Message| message.role == Role::Assistant;
+        let (results, of_skill) = if written.iter().any(is_called) {
+            let results = written.iter().flat_map(calls::results_of).cloned();
+            let of_skill = skill::is_one(written.iter().flat_map(calls::of));
+            (results.collect(), of_skill)
         } else {
-            let line = written
-                .iter()
-                .map(Message::plain)
-                .next()
-                .unwrap_or_default();
+            let line = written.first().map(Message::plain).unwrap_or_default();
             match commands::answer(&self.app, &self.run, &line).await? {
                 commands::Answer::Parts(parts) => {
                     return Ok(Ending::succeeded().with_notices(parts));
                 }
                 commands::Answer::Call(call, ambiguity) => {
                     let of_skill = skill::is_one([&call]);
-                    connections::await_connecting(&self.app, self.run.tenant, pack).await;
-                    let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
-                    let calls = vec![(call, ambiguity.map(calls::BadArguments::Irregular))];
-                    let lines = self.first_lines(&toolbox, &calls);
-                    self.append_call(&calls[0].0, &lines).await?;
                     // A skill is one call from beginning to end: nobody is asked in the middle.
                     let target = target.filter(|_| !of_skill);
-                    let results = self.make_calls(&toolbox, calls, false, target).await?;
-                    self.report_credentials(pack).await?;
-                    (results, of_skill)
+                    let call = (call, ambiguity.map(calls::BadArguments::Irregular));
+                    (self.make_typed_call(pack, call, target).await?, of_skill)
                 }
             }
         };
+        let is_cancelled = self.cancel.is_cancelled();
         if of_skill {
-            return Ok(skill::ending(
-                results.first(),
-                self.cancel.is_cancelled(),
-                self.credentials_to_report(pack).await?,
-            ));
+            let credentials = self.credentials_to_report(pack).await?;
+            return Ok(skill::ending(results.first(), is_cancelled, credentials));
         }
-        let ending = if self.cancel.is_cancelled() {
+        let ending = if is_cancelled {
             Ending::cancelled()
         } else {
             Ending::succeeded()
@@ -247,6 +230,23 @@ impl RunWorker {
         } else {
             ending.with_notices(parts)
         })
+    }
+
+    /// Makes the call that a user typed, or that a skill is.
+    async fn make_typed_call(
+        &self,
+        pack: &Arc<Pack>,
+        call: (ToolCall, Option<calls::BadArguments>),
+        target: Option<ElicitationTarget>,
+    ) -> Result<Vec<ToolResult>> {
+        connections::await_connecting(&self.app, self.run.tenant, pack).await;
+        let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
+        let calls = vec![call];
+        let lines = self.first_lines(&toolbox, &calls);
+        self.append_call(&calls[0].0, &lines).await?;
+        let results = self.make_calls(&toolbox, calls, false, target).await?;
+        self.report_credentials(pack).await?;
+        Ok(results)
     }
 
     /// Model and tools in turn, until the model has nothing more to call.

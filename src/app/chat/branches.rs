@@ -7,7 +7,7 @@
 
 use super::{
     attachments,
-    conversations::{self, PostedMessage},
+    conversations::{self, PostedMessage, UnwrittenMessage},
 };
 use crate::{
     app::{App, runs::repeats, servers::agents},
@@ -36,21 +36,7 @@ pub async fn replace(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
     agents::pack(app, principal, conversation.agent.as_str()).await?;
-    let old = match store::messages::get(&mut tx, id, replaced).await {
-        Err(Error::NotFound(_)) => {
-            return Err(Error::invalid(
-                "replaces",
-                "is no message of this conversation",
-            ));
-        }
-        old => old?,
-    };
-    if old.role != Role::User {
-        return Err(Error::invalid(
-            "replaces",
-            "must be a message of the user; to ask again, name the message that was answered",
-        ));
-    }
+    let old = replaced_message(&mut tx, id, replaced).await?;
     let attachments: Vec<_> = attachments::of(&old).cloned().collect();
     let text = match text {
         Some(text) => conversations::checked(text)?,
@@ -67,15 +53,13 @@ pub async fn replace(
             "this conversation has {MOST} branches, and no more are allowed; begin a new one"
         )));
     }
-    let said = conversations::append_user_message(
-        app,
-        &mut tx,
-        principal,
-        &conversation,
-        (&text, &attachments),
-        None,
-    )
-    .await?;
+    let message = UnwrittenMessage {
+        conversation: &conversation,
+        text: &text,
+        attachments: &attachments,
+        answer: None,
+    };
+    let said = conversations::append_user_message(app, &mut tx, principal, message).await?;
     let begun = KeyedRun {
         conversation: id,
         run: Some(said.posted().run.id),
@@ -89,6 +73,27 @@ pub async fn replace(
         let _ = app.approved.send((principal.tenant, approval));
     }
     Ok(said.publish(app, principal))
+}
+
+/// The message of the user that another one replaces.
+async fn replaced_message(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    id: MessageId,
+) -> Result<Message> {
+    let old = match store::messages::get(tx, conversation, id).await {
+        Err(Error::NotFound(_)) => {
+            let detail = "is no message of this conversation";
+            return Err(Error::invalid("replaces", detail));
+        }
+        old => old?,
+    };
+    if old.role != Role::User {
+        let detail =
+            "must be a message of the user; to ask again, name the message that was answered";
+        return Err(Error::invalid("replaces", detail));
+    }
+    Ok(old)
 }
 
 /// What the user said, without attachments.

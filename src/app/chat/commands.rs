@@ -47,9 +47,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         "/help" => help(app, run).await?,
         "/prompts" => match describe_prompts(app, run).await? {
             text if text.is_empty() => {
-                return Ok(Answer::Parts(vec![
-                    render(app, run, "no_prompts", Key::PromptsNone).await?,
-                ]));
+                return answer_notice(app, run, "no_prompts", Key::PromptsNone).await;
             }
             text => text,
         },
@@ -65,9 +63,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             } else {
                 Key::LoggedOutOfKey
             };
-            return Ok(Answer::Parts(vec![
-                render(app, run, "logged_out", key).await?,
-            ]));
+            return answer_notice(app, run, "logged_out", key).await;
         }
         "/tools" => describe_tools(app, run).await?,
         "/connections" => describe_connections(app, run).await?,
@@ -81,9 +77,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             return approvals::answer(app, run, name, rest).await;
         }
         "/decline" => {
-            return Ok(Answer::Parts(vec![
-                render(app, run, "nothing_asked", Key::AskNone).await?,
-            ]));
+            return answer_notice(app, run, "nothing_asked", Key::AskNone).await;
         }
         "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
         // The prompt was withdrawn before this run could read the answer.
@@ -100,6 +94,11 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         unknown => return skill(app, run, line, unknown).await,
     };
     Ok(Answer::Parts(vec![Part::text(text)]))
+}
+
+/// One notice in the language of the user.
+async fn answer_notice(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Result<Answer> {
+    Ok(Answer::Parts(vec![render(app, run, code, key).await?]))
 }
 
 pub(in crate::app) fn notice(code: &str, text: impl Into<String>) -> Part {

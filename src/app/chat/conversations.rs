@@ -8,7 +8,10 @@ use serde::Serialize;
 
 pub use self::{
     listening::{ConversationEvent, ConversationStream, listen},
-    listing::{ConversationFilter, FoundMessage, ListedConversation, change, list, messages},
+    listing::{
+        ConversationFilter, FoundMessage, ListedConversation, MessageSelection, change, list,
+        messages,
+    },
 };
 use super::{
     attachments,
@@ -166,15 +169,13 @@ pub async fn post(
     }
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
-    let said = append_user_message(
-        app,
-        &mut tx,
-        principal,
-        &conversation,
-        (&text, &attachments),
-        answer.as_ref(),
-    )
-    .await?;
+    let message = UnwrittenMessage {
+        conversation: &conversation,
+        text: &text,
+        attachments: &attachments,
+        answer: answer.as_ref(),
+    };
+    let said = append_user_message(app, &mut tx, principal, message).await?;
     let begun = KeyedRun {
         conversation: id,
         run: Some(said.posted.run.id),
@@ -253,16 +254,30 @@ impl PendingPost {
     }
 }
 
-/// Writes a user's message and the run that answers it. The conversation is locked. Of an answer to a question
-/// only what may be shown is written.
+/// A message of a user that is not written yet.
+pub(in crate::app) struct UnwrittenMessage<'a> {
+    /// It is locked.
+    pub conversation: &'a Conversation,
+    pub text: &'a str,
+    pub attachments: &'a [Attachment],
+    /// What the text answers, if it answers a prompt.
+    pub answer: Option<&'a PromptAnswer>,
+}
+
+/// Writes a user's message and the run that answers it. Of an answer to a question only what may be shown is
+/// written.
 pub(in crate::app) async fn append_user_message(
     app: &App,
     tx: &mut Tx,
     principal: &Principal,
-    conversation: &Conversation,
-    (text, attachments): (&str, &[Attachment]),
-    answer: Option<&PromptAnswer>,
+    message: UnwrittenMessage<'_>,
 ) -> Result<PendingPost> {
+    let UnwrittenMessage {
+        conversation,
+        text,
+        attachments,
+        answer,
+    } = message;
     if let Some((answer, run)) = answer.and_then(PromptAnswer::waiting_run) {
         return append_to_waiting_run(tx, principal, conversation.id, answer, run).await;
     }

@@ -15,7 +15,7 @@ use crate::app::{
 };
 use crate::domain::{
     error::Result,
-    ids::RunId,
+    ids::{RunId, ServerId},
     message::{Part, Role, ServerText},
     pack::Pack,
     principal::Principal,
@@ -103,17 +103,15 @@ pub async fn use_one(
     let arguments = match prompt::arguments(found, command.rest) {
         Ok(arguments) => arguments,
         Err(unfit) => {
-            let usage = ("usage", &*prompt::usage(&spec.id, found));
-            return Ok(match unfit {
-                ArgumentsError::Missing(absent) => tell(
-                    "bad_prompt",
-                    Key::PromptMissing,
-                    &[("missing", &absent.join(", ")), usage],
-                ),
-                ArgumentsError::Extra(text) => {
-                    tell("bad_prompt", Key::PromptExtra, &[("text", &text), usage])
+            let (key, name, value) = match unfit {
+                ArgumentsError::Missing(absent) => {
+                    (Key::PromptMissing, "missing", absent.join(", "))
                 }
-            });
+                ArgumentsError::Extra(text) => (Key::PromptExtra, "text", text),
+            };
+            let usage = prompt::usage(&spec.id, found);
+            let values = [(name, value.as_str()), ("usage", &*usage)];
+            return Ok(tell("bad_prompt", key, &values));
         }
     };
     let asking = ReadContext {
@@ -124,30 +122,25 @@ pub async fn use_one(
     let said = match reads::prompt(app, &asking, spec, found, &arguments).await {
         Ok(said) => said,
         Err(reason) => {
-            return Ok(tell(
-                "prompt_failed",
-                Key::PromptFailed,
-                &[("reason", &reason)],
-            ));
+            let values = [("reason", reason.as_str())];
+            return Ok(tell("prompt_failed", Key::PromptFailed, &values));
         }
     };
-    let message = |said: prompt::PromptMessage| {
-        let (server, prompt) = (spec.id.to_string(), found.name.clone());
-        let text = said.text.replace('\0', "\u{fffd}");
-        let role = match said.by {
-            PromptRole::User => Role::User,
-            PromptRole::Assistant => Role::Assistant,
-        };
-        (
-            role,
-            Part::ServerPrompt(ServerText {
-                server,
-                prompt,
-                text,
-            }),
-        )
-    };
+    let message = |said| message_of_prompt(&spec.id, &found.name, said);
     Ok(PromptOutcome::Messages(
         said.messages.into_iter().map(message).collect(),
     ))
+}
+
+fn message_of_prompt(server: &ServerId, prompt: &str, said: prompt::PromptMessage) -> (Role, Part) {
+    let role = match said.by {
+        PromptRole::User => Role::User,
+        PromptRole::Assistant => Role::Assistant,
+    };
+    let text = ServerText {
+        server: server.to_string(),
+        prompt: prompt.to_owned(),
+        text: said.text.replace('\0', "\u{fffd}"),
+    };
+    (role, Part::ServerPrompt(text))
 }

@@ -14,7 +14,7 @@ use self::{
 };
 use super::{
     attachments,
-    conversations::{self, ConversationStream, PostedMessage},
+    conversations::{self, ConversationStream, PostedMessage, UnwrittenMessage},
     prompt_answers::{AnswerCandidate, match_pending_prompt},
 };
 use crate::app::{App, runs::repeats, servers::agents};
@@ -29,7 +29,7 @@ use crate::{
         response::ResponseSettings,
         run::Run,
     },
-    store,
+    store::{self, Tx},
 };
 
 /// A transcript as a client sends it, oldest first.
@@ -105,30 +105,14 @@ pub async fn resume(
     for (name, data) in &question.images {
         attachments.push(attachments::keep(&mut tx, conversation.id, name, data).await?);
     }
-    let post = conversations::append_user_message(
-        app,
-        &mut tx,
-        principal,
-        &conversation,
-        (&text, &attachments),
-        answer.as_ref(),
-    )
-    .await?;
-    let PostedMessage { message, run } = post.posted();
-    let begun = KeyedRun {
-        conversation: conversation.id,
-        run: Some(run.id),
-        message: Some(message.id),
-        repeats: 0,
+    let message = UnwrittenMessage {
+        conversation: &conversation,
+        text: &text,
+        attachments: &attachments,
+        answer: answer.as_ref(),
     };
-    repeats::remember(&mut tx, principal, question.key.as_ref(), begun).await?;
-    if let Some(settings) = &question.response {
-        store::responses::insert(&mut tx, (conversation.id, run.id), told, settings).await?;
-    }
-    if let Some(chat) = question.chat.as_deref().filter(|_| question.is_resumable) {
-        let answer = (conversation.id, run.id);
-        store::client_chats::put(&mut tx, &principal.user, chat, answer, told).await?;
-    }
+    let post = conversations::append_user_message(app, &mut tx, principal, message).await?;
+    remember(&mut tx, principal, question, post.posted(), told).await?;
     // Before the commit, so that nothing is announced that this listener does not hear.
     let listening = ConversationStream::new(app, principal, conversation.id, told)
         .reading_rows(told < conversation.last_event);
@@ -138,6 +122,32 @@ pub async fn resume(
         run: post.publish(app, principal).run,
         listening,
     })
+}
+
+/// Writes by what the client may find the question again: its key, its response, its chat.
+async fn remember(
+    tx: &mut Tx,
+    principal: &Principal,
+    question: &ClientQuestion,
+    posted: &PostedMessage,
+    told: i64,
+) -> Result<()> {
+    let run = &posted.run;
+    let begun = KeyedRun {
+        conversation: run.conversation_id,
+        run: Some(run.id),
+        message: Some(posted.message.id),
+        repeats: 0,
+    };
+    repeats::remember(tx, principal, question.key.as_ref(), begun).await?;
+    let answer = (run.conversation_id, run.id);
+    if let Some(settings) = &question.response {
+        store::responses::insert(tx, answer, told, settings).await?;
+    }
+    if let Some(chat) = question.chat.as_deref().filter(|_| question.is_resumable) {
+        store::client_chats::put(tx, &principal.user, chat, answer, told).await?;
+    }
+    Ok(())
 }
 
 /// Listens to the answer of a run that an earlier request began: after an event, or from the run's first message on.

@@ -10,6 +10,7 @@ use super::{agents, connections::State, registry};
 use crate::app::App;
 use crate::domain::{
     error::{Error, Result},
+    ids::TenantId,
     pack::Pack,
     principal::Principal,
     registry::{
@@ -105,17 +106,21 @@ pub async fn list(
         return Ok(Vec::new());
     }
     let snapshot = registry::snapshot(app, principal.tenant).await?;
-    let view = |reference| view(app, principal, &snapshot, &pack, reference, explain);
+    let view = |reference| {
+        let mut view = view(app, principal.tenant, &snapshot, &pack, reference);
+        view.explained = explain.then(|| details(app, &snapshot, &pack, reference));
+        view
+    };
     Ok(pack.references.iter().map(view).collect())
 }
 
+/// Without what `explain` adds.
 fn view(
     app: &App,
-    principal: &Principal,
+    tenant: TenantId,
     snapshot: &registry::RegistrySnapshot,
     pack: &Pack,
     reference: &ServerRef,
-    explain: bool,
 ) -> ServerView {
     let entry = registry::entry_of(app, snapshot, pack, reference).map(|(entry, _)| entry);
     let merged = entry.and_then(|entry| merge(entry, reference).ok());
@@ -124,18 +129,6 @@ fn view(
         .servers
         .iter()
         .find(|server| server.id == reference.alias);
-    let explained = explain.then(|| ServerDetails {
-        url: definition.map(|definition| definition.url.clone()),
-        problem: registry::resolution_problem(app, snapshot, pack, reference),
-        config: entry
-            .zip(merged.as_ref())
-            .map(|(entry, keys)| {
-                keys.iter()
-                    .map(|(key, merged)| key_view(entry, key, merged))
-                    .collect()
-            })
-            .unwrap_or_default(),
-    });
     ServerView {
         server: reference.alias.to_string(),
         r#ref: reference.entry.to_string(),
@@ -153,8 +146,28 @@ fn view(
         per_run: entry
             .zip(merged.as_ref())
             .is_some_and(|(entry, keys)| depends_on_run(entry, keys)),
-        connection: spec.map(|spec| app.connections.view(principal.tenant, pack, spec).state),
-        explained,
+        connection: spec.map(|spec| app.connections.view(tenant, pack, spec).state),
+        explained: None,
+    }
+}
+
+fn details(
+    app: &App,
+    snapshot: &registry::RegistrySnapshot,
+    pack: &Pack,
+    reference: &ServerRef,
+) -> ServerDetails {
+    let entry = registry::entry_of(app, snapshot, pack, reference).map(|(entry, _)| entry);
+    let merged = entry.and_then(|entry| merge(entry, reference).ok());
+    let config = entry.zip(merged).map(|(entry, keys)| {
+        keys.iter()
+            .map(|(key, merged)| key_view(entry, key, merged))
+            .collect()
+    });
+    ServerDetails {
+        url: entry.map(|entry| entry.definition.url.clone()),
+        problem: registry::resolution_problem(app, snapshot, pack, reference),
+        config: config.unwrap_or_default(),
     }
 }
 

@@ -27,8 +27,9 @@ pub async fn create_people(
     };
     let mut tokens = BTreeMap::new();
     for (user, person) in people() {
+        let now = clock.now();
         let token =
-            accounts::development::token(db, &config.data, &tenant, &person, clock.now(), LIFE)
+            accounts::development::token(db, &config.data, &tenant, &person, now..now + LIFE)
                 .await?;
         tokens.insert(user.to_owned(), token.expose().to_owned());
     }

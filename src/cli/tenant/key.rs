@@ -174,12 +174,7 @@ pub(super) async fn run(
             let tenant = find_tenant(db, &tenant).await?;
             show(&create_key(db, clock, tenant.id, new).await?, out)?;
         }
-        Command::List { tenant } => {
-            let tenant = find_tenant(db, &tenant).await?;
-            for key in list_keys(db, tenant.id).await? {
-                writeln!(out, "{}", line(&key, clock.now()))?;
-            }
-        }
+        Command::List { tenant } => print_keys(db, clock, &tenant, out).await?,
         Command::Revoke {
             tenant,
             name_or_prefix,
@@ -202,6 +197,19 @@ pub(super) async fn run(
             show(&issued, out)?;
             writeln!(out, "the previous key ends in {overlap_hours} h")?;
         }
+    }
+    Ok(())
+}
+
+async fn print_keys(
+    db: &Db,
+    clock: &Clock,
+    tenant: &str,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
+    let tenant = find_tenant(db, tenant).await?;
+    for key in list_keys(db, tenant.id).await? {
+        writeln!(out, "{}", line(&key, clock.now()))?;
     }
     Ok(())
 }

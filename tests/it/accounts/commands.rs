@@ -442,13 +442,13 @@ async fn a_demo_can_ask_for_tokens_without_a_command_line() {
         user: "ada".to_owned(),
         ..Default::default()
     };
+    let now = Clock::System.now();
     let token = chatelaine::app::accounts::development::token(
         fixture.db(),
         folder.path(),
         &fixture.tenant,
         &person,
-        Clock::System.now(),
-        Duration::days(30),
+        now..now + Duration::days(30),
     );
     let token = token.await.unwrap();
     assert_eq!(format!("{token:?}"), "[secret]");

@@ -201,9 +201,15 @@ async fn later(world: &World, user: &str) -> Client {
     );
     let db = &world.db.db;
     world.client(
-        &development::token(db, &world.config.data, &world.tenant, &person, at, life)
-            .await
-            .unwrap(),
+        &development::token(
+            db,
+            &world.config.data,
+            &world.tenant,
+            &person,
+            at..at + life,
+        )
+        .await
+        .unwrap(),
     )
 }
 

@@ -30,7 +30,7 @@ async fn token(
     life: time::Duration,
 ) -> Client {
     let (db, data) = (&world.db.db, &world.config.data);
-    let token = development::token(db, data, &world.tenant, person, at, life).await;
+    let token = development::token(db, data, &world.tenant, person, at..at + life).await;
     world.client(&token.unwrap())
 }
 

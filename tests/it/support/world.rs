@@ -224,8 +224,7 @@ impl World {
             &self.config.data,
             &self.tenant,
             person,
-            now,
-            life,
+            now..now + life,
         )
         .await
         .unwrap();
@@ -256,9 +255,15 @@ impl World {
             ..Default::default()
         };
         let (now, life) = (self.app().clock.now(), time::Duration::hours(1));
-        let token = development::token(&self.db.db, &self.config.data, tenant, &person, now, life)
-            .await
-            .unwrap();
+        let token = development::token(
+            &self.db.db,
+            &self.config.data,
+            tenant,
+            &person,
+            now..now + life,
+        )
+        .await
+        .unwrap();
         self.client(&token)
     }
 

@@ -36,7 +36,10 @@ fn answer(request: &Value) -> Reply {
     let asked = last_user(request);
     let (_, call) = asked.split_once(PLEASE).expect("it was just found");
     let (tool, arguments) = call.split_once(' ').expect("a tool and its arguments");
-    let arguments = serde_json::from_str(arguments).expect("the clerk wrote JSON");
+    // A request for a title has the whole conversation in one message.
+    let Ok(arguments) = serde_json::from_str(arguments) else {
+        return text("A payment");
+    };
     let name = format!("bank__{tool}");
     calls([(name.as_str(), arguments)])
 }

@@ -82,10 +82,15 @@ impl People {
                 roles: vec![role.to_owned()],
                 ..development::DevelopmentUser::default()
             };
-            let token =
-                development::token(&db, &data, &tenant, &person, now, time::Duration::days(1))
-                    .await
-                    .unwrap();
+            let token = development::token(
+                &db,
+                &data,
+                &tenant,
+                &person,
+                now..now + time::Duration::days(1),
+            )
+            .await
+            .unwrap();
             // Where they are is said with each request.
             Client::new("", Some(&token))
         };

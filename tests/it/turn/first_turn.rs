@@ -119,7 +119,7 @@ async fn newcomer(world: &World) -> (Tenant, Client) {
     };
     let (now, life) = (Clock::System.now(), time::Duration::hours(1));
     let data = &world.config.data;
-    let token = development::token(db, data, &tenant, &person, now, life)
+    let token = development::token(db, data, &tenant, &person, now..now + life)
         .await
         .unwrap();
     (tenant, world.client(&token))

@@ -120,7 +120,7 @@ impl RunWorker {
             return Ok((result(CallStatus::OutcomeUnknown, text), None));
         }
         let line = line.map(|line| line.id);
-        let Some((request, entered)) = unsealed else {
+        let Some(unsealed) = unsealed else {
             let text = "not executed: what the user answered cannot be opened any more";
             return Ok((result(CallStatus::Denied, text), None));
         };
@@ -128,7 +128,7 @@ impl RunWorker {
             let text = "cancelled before it was sent";
             return Ok((result(CallStatus::Cancelled, text), line));
         }
-        let sending = self.send_answer(pack, elicitation, request, &entered, user);
+        let sending = self.send_answer(pack, elicitation, unsealed, user);
         Ok((sending.await?, line))
     }
 
@@ -136,8 +136,7 @@ impl RunWorker {
         &self,
         pack: &Arc<Pack>,
         elicitation: &Elicitation,
-        request: Request,
-        entered: &Entered,
+        (request, entered): (Request, Entered),
         user: Option<ElicitationTarget>,
     ) -> Result<ToolResult> {
         let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
@@ -163,7 +162,7 @@ impl RunWorker {
                 ..user
             }),
         };
-        let answer = request.answer(entered);
+        let answer = request.answer(&entered);
         let credential = elicitation.credential.clone();
         let answered = AnsweredCall {
             credential,

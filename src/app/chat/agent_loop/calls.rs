@@ -259,6 +259,20 @@ impl RunWorker {
         Ok(())
     }
 
+    /// What a call is for. Listeners are told when that is a tool that is known.
+    fn announce_call<'a>(&self, call: &'a ToolCall) -> CallTarget<'a> {
+        let (Some(server), Some(tool)) = (&call.server, &call.tool) else {
+            return CallTarget::Name(&call.name);
+        };
+        self.transient(Transient::ToolStarted {
+            run_id: self.run.id,
+            call_id: call.call_id.clone(),
+            server: server.clone(),
+            tool: tool.clone(),
+        });
+        CallTarget::Pair { server, tool }
+    }
+
     async fn through_the_gate(&self, step: &Step<'_>, begun: &Begun) -> Result<ToolResult> {
         let (toolbox, user) = (step.toolbox, step.user);
         let (call, flaw) = (&begun.call, begun.flaw.as_ref());
@@ -274,18 +288,7 @@ impl RunWorker {
             };
             return resources::call(&self.app, &asking, self.run.conversation, run_id, call).await;
         }
-        let target = match (&call.server, &call.tool) {
-            (Some(server), Some(tool)) => {
-                self.transient(Transient::ToolStarted {
-                    run_id,
-                    call_id: call.call_id.clone(),
-                    server: server.clone(),
-                    tool: tool.clone(),
-                });
-                CallTarget::Pair { server, tool }
-            }
-            _ => CallTarget::Name(&call.name),
-        };
+        let target = self.announce_call(call);
         let (progress, mut reports) = mpsc::unbounded_channel::<crate::mcp::Progress>();
         let wanted = Call {
             principal: &self.run.principal,

@@ -138,18 +138,24 @@ fn excerpt(text: &str, words: &str) -> String {
     excerpt
 }
 
-/// Messages of a branch, absent: the active one: those after a number, the oldest first, or those before one, the newest first.
+/// Which messages of a conversation are wanted.
+pub struct MessageSelection {
+    /// Absent: the active one.
+    pub branch: Option<i32>,
+    pub range: MessageRange,
+    pub limit: i64,
+}
+
+/// Messages of a branch: those after a number, the oldest first, or those before one, the newest first.
 pub async fn messages(
     app: &App,
     principal: &Principal,
     id: ConversationId,
-    branch: Option<i32>,
-    range: MessageRange,
-    limit: i64,
+    wanted: MessageSelection,
 ) -> Result<Vec<Message>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    store::messages::list(&mut tx, id, branch, range, limit).await
+    store::messages::list(&mut tx, id, wanted.branch, wanted.range, wanted.limit).await
 }
 
 /// Renames, archives or pins a conversation, or switches to another of its branches.

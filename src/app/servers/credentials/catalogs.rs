@@ -13,9 +13,9 @@ use super::{CatalogKey, connection, reject};
 use crate::{
     app::{App, servers::connections},
     domain::{
-        credential::CredentialMeta,
+        credential::{CredentialMeta, CredentialRef},
         error::Result,
-        ids::{AgentId, CredentialId, ServerId, TenantId},
+        ids::{AgentId, ServerId, TenantId},
         owner::CatalogOwner,
         pack::Pack,
         principal::Principal,
@@ -287,14 +287,12 @@ async fn listen_to(app: &App, which: &Key) {
 pub(super) async fn forget(
     app: &App,
     tx: &mut store::Tx,
-    tenant: TenantId,
-    agent: &AgentId,
-    server: &ServerId,
-    credential: CredentialId,
+    credential: &CredentialRef,
 ) -> Result<()> {
-    store::catalogs::delete(tx, agent, server, credential).await?;
-    let owner = CatalogOwner::Credential(credential);
-    let listing = (tenant, agent.clone(), server.clone(), owner);
+    let (agent, server) = (&credential.agent, &credential.server);
+    store::catalogs::delete(tx, agent, server, credential.id).await?;
+    let owner = CatalogOwner::Credential(credential.id);
+    let listing = (credential.tenant, agent.clone(), server.clone(), owner);
     app.credentials.catalogs.invalidate(&listing).await;
     Ok(())
 }

@@ -310,16 +310,9 @@ async fn finish_removal(
     fact: &Fact<'_>,
 ) -> Result<()> {
     for Removed { credential, .. } in &removed {
-        let CredentialRef {
-            tenant,
-            agent,
-            server,
-            id,
-            ..
-        } = credential;
-        catalogs::forget(app, &mut tx, *tenant, agent, server, *id).await?;
-        let fact = (*fact).at(agent.as_str(), server.as_str());
-        store::audit::record(&mut tx, *tenant, &fact).await?;
+        catalogs::forget(app, &mut tx, credential).await?;
+        let fact = (*fact).at(credential.agent.as_str(), credential.server.as_str());
+        store::audit::record(&mut tx, credential.tenant, &fact).await?;
     }
     tx.commit().await?;
     for Removed { credential, tokens } in removed {

@@ -79,14 +79,7 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
     }
     let mut servers = Vec::new();
     for reference in &pack.references {
-        match resolve_one(
-            app,
-            &snapshot,
-            pack,
-            reference,
-            &ReferenceValues::default(),
-            true,
-        ) {
+        match resolve_one(app, &snapshot, pack, reference, None) {
             Ok(Some(resolved)) => servers.push(resolved),
             Ok(None) => {}
             Err(reason) => {
@@ -118,7 +111,7 @@ pub async fn resolve(
     let snapshot = snapshot(app, tenant).await?;
     let mut resolved = Vec::with_capacity(pack.references.len());
     for reference in &pack.references {
-        resolved.extend(resolve_one(app, &snapshot, pack, reference, values, false)?);
+        resolved.extend(resolve_one(app, &snapshot, pack, reference, Some(values))?);
     }
     Ok(resolved)
 }
@@ -154,27 +147,30 @@ fn with_servers(pack: &Arc<Pack>, resolved: &[ResolvedServer]) -> Arc<Pack> {
     Arc::new(served)
 }
 
-/// Resolves one reference. `Ok(None)`: the server differs for each run, and there is no run (`outside`).
+/// Resolves one reference with the values of a run. `Ok(None)`: the server differs for each run, and there are no
+/// values.
 fn resolve_one(
     app: &App,
     snapshot: &RegistrySnapshot,
     pack: &Pack,
     reference: &ServerRef,
-    values: &ReferenceValues,
-    outside: bool,
+    values: Option<&ReferenceValues>,
 ) -> Result<Option<ResolvedServer>, ResolveError> {
     let Some((entry, rules)) = entry_of(app, snapshot, pack, reference) else {
         let (alias, entry) = (reference.alias.clone(), reference.entry.clone());
         return Err(ResolveError::UnknownEntry { alias, entry });
     };
-    if outside && merge(entry, reference).is_ok_and(|merged| depends_on_run(entry, &merged)) {
+    if values.is_none()
+        && merge(entry, reference).is_ok_and(|merged| depends_on_run(entry, &merged))
+    {
         return Ok(None);
     }
+    let none = ReferenceValues::default();
     let sources = Sources {
         env: &app.registry.env,
         rules,
         secrets: &snapshot.secrets,
-        run: values,
+        run: values.unwrap_or(&none),
     };
     resolve::resolve(entry, reference, sources).map(Some)
 }
@@ -187,7 +183,7 @@ pub(in crate::app) fn resolution_problem(
     reference: &ServerRef,
 ) -> Option<String> {
     let none = ReferenceValues::default();
-    let resolution_problem = match resolve_one(app, snapshot, pack, reference, &none, true) {
+    let resolution_problem = match resolve_one(app, snapshot, pack, reference, None) {
         Ok(Some(_)) => None,
         Ok(None) => entry_of(app, snapshot, pack, reference).and_then(|(entry, rules)| {
             let sources = Sources {

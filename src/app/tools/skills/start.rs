@@ -64,15 +64,13 @@ pub async fn begin(
             conversation.id,
         )));
     }
-    let said = conversations::append_user_message(
-        app,
-        &mut tx,
-        principal,
-        &conversation,
-        (&line, &[]),
-        None,
-    )
-    .await?;
+    let message = conversations::UnwrittenMessage {
+        conversation: &conversation,
+        text: &line,
+        attachments: &[],
+        answer: None,
+    };
+    let said = conversations::append_user_message(app, &mut tx, principal, message).await?;
     let begun = request_key::KeyedRun {
         conversation: conversation.id,
         run: Some(said.posted().run.id),
