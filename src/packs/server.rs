@@ -90,10 +90,8 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
     let is_orchestrator = matches!(&endpoint,
         Some(Endpoint::Remote { url, .. }) if orchestrator::is_address(url));
     if is_orchestrator && access_mode == Some(AccessMode::UserControlled) {
-        object.field.error(
-            "the orchestrator cannot be a personal server",
-            "remove `accessMode`",
-        );
+        let problem = "the orchestrator cannot be a personal server";
+        object.field.error(problem, "remove `accessMode`");
     }
     let tool_access = if is_orchestrator {
         Some(orchestrator::guarded(tool_access))

@@ -286,14 +286,11 @@ pub(in crate::app) async fn append_user_message(
     let is_plain = !attachments.is_empty();
     let names_prompt = !is_plain && answer.is_none() && prompt::command(text).is_some();
     let command = !is_plain && text.trim_start().starts_with('/') && !names_prompt;
-    let kind = answer.map_or(
-        if command {
-            RunKind::Command
-        } else {
-            RunKind::Turn
-        },
-        PromptAnswer::run_kind,
-    );
+    let kind = match answer {
+        Some(answer) => answer.run_kind(),
+        None if command => RunKind::Command,
+        None => RunKind::Turn,
+    };
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
     }
