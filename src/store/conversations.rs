@@ -183,22 +183,19 @@ pub async fn told_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
 }
 
 /// Sets the key by which a frontend finds a conversation next time, and the last event that the frontend
-/// received. With `only_if_last`, only while that event is the last one.
+/// received.
 pub async fn set_external_key(
     tx: &mut Tx,
     id: ConversationId,
     key: &str,
     told_event: i64,
-    only_if_last: Option<i64>,
 ) -> Result<()> {
     sqlx::query!(
-        "update conversations set external_key = $2, told_event = $4
-         where tenant_id = $3 and id = $1 and ($5::bigint is null or last_event = $5)",
+        "update conversations set external_key = $2, told_event = $4 where tenant_id = $3 and id = $1",
         id.0,
         key,
         tx.tenant()?.0,
         told_event,
-        only_if_last,
     )
     .execute(tx.conn())
     .await?;

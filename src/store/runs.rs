@@ -119,6 +119,47 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     .try_into()
 }
 
+/// What a client that sends whole transcripts was told of a conversation.
+pub struct ToldAnswer<'a> {
+    pub conversation: ConversationId,
+    /// By which its client finds the conversation next time.
+    pub key: &'a str,
+    /// The last event that the client received.
+    pub event: i64,
+    /// It counts only while this is the last event.
+    pub only_if_last: Option<i64>,
+}
+
+/// Writes what a client was told, and reads the run of this user that answered.
+pub async fn record_told(
+    tx: &mut Tx,
+    user: &UserId,
+    id: RunId,
+    told: &ToldAnswer<'_>,
+) -> Result<Run> {
+    sqlx::query_as!(
+        Row,
+        "with told as (
+           update conversations set external_key = $5, told_event = $6
+           where tenant_id = $3 and id = $4 and ($7::bigint is null or last_event = $7)
+         )
+         select id, conversation_id, agent, kind, status, error, steps, input_tokens, output_tokens, usage_estimated,
+                created_at, finished_at
+         from runs where tenant_id = $3 and id = $1 and user_id = $2",
+        id.0,
+        user.as_str(),
+        tx.tenant()?.0,
+        told.conversation.0,
+        told.key,
+        told.event,
+        told.only_if_last,
+    )
+    .fetch_optional(tx.conn())
+    .await?
+    .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
+    .try_into()
+}
+
 /// Asks the worker of a run to stop. A queued run is cancelled on the spot (returns true).
 pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<bool> {
     let row = sqlx::query!(

@@ -29,7 +29,7 @@ use crate::{
         response::ResponseSettings,
         run::Run,
     },
-    store::{self, Tx},
+    store::{self, Tx, runs::ToldAnswer},
 };
 
 /// A transcript as a client sends it, oldest first.
@@ -217,7 +217,7 @@ pub async fn record_unread(
 ) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let key = digest(Some(chat), transcript);
-    store::conversations::set_external_key(&mut tx, conversation, &key, told, None).await?;
+    store::conversations::set_external_key(&mut tx, conversation, &key, told).await?;
     tx.commit().await
 }
 
@@ -245,10 +245,13 @@ pub async fn record_answer(
     // conversation that takes the transcript over, as after an edit.
     let mut tx = app.db.tenant_unflushed(principal.tenant).await?;
     let key = question.place.key_of_answer(question, run);
-    let only_if_last = told.is_late.then_some(told.last);
-    store::conversations::set_external_key(&mut tx, conversation, &key, told.event, only_if_last)
-        .await?;
-    let run = store::runs::get(&mut tx, &principal.user, run).await?;
+    let told = ToldAnswer {
+        conversation,
+        key: &key,
+        event: told.event,
+        only_if_last: told.is_late.then_some(told.last),
+    };
+    let run = store::runs::record_told(&mut tx, &principal.user, run, &told).await?;
     tx.commit().await?;
     Ok(run)
 }

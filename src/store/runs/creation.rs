@@ -108,6 +108,7 @@ macro_rules! write_run {
                     case when mine then m.at end
              from counted, lateral (
                select $8::uuid is not null and not exists (select 1 from busy) as mine, statement_timestamp() as at
+               offset 0 -- asked once, not once for each column
              ) m
              where not exists (select 1 from waiting)
              returning id, ordinal, fence, created_at
