@@ -54,6 +54,13 @@ test-web: ## Try the web client in Chromium, against the demo
 	cargo build --bin chatelaine --example bank --example notes
 	web/test/run.sh
 
+.PHONY: frontends
+frontends: ## Try the real Open WebUI in Chromium, in front of the demo; installs several gigabytes
+	@.ci/install rust postgres python node chromium
+	@web/build.sh
+	cargo build --bin chatelaine --example bank --example notes
+	tests/frontends/run.sh
+
 .PHONY: torture
 torture: ## Kill, freeze, crash, cut and garble while 10,000 calls wait for consent
 	@.ci/install rust postgres ps

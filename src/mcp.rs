@@ -8,6 +8,7 @@
 //! [`CallError::TimedOut`], and nobody below repeats it.
 
 mod call;
+mod call_slots;
 mod changes;
 mod connect;
 mod error;
@@ -22,7 +23,6 @@ mod live_questions;
 pub mod oauth;
 mod outcome;
 mod params;
-mod places;
 mod pool;
 mod prompts;
 mod reading;

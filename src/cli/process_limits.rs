@@ -13,9 +13,9 @@ pub fn disable_core_dumps() {
     }
 }
 
-/// Raises the number of files that this process may open as far as the system allows; half of them may be
-/// connections of clients, of which `wanted` are.
-pub fn max_connections(wanted: usize) -> usize {
+/// Raises the number of files that this process may open as far as the system allows. Returns how many connections of
+/// clients to accept: `wanted`, but at most half of that number.
+pub fn raise_file_limit(wanted: usize) -> usize {
     let files = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_or(Ok(soft), |()| Ok(hard))
     });

@@ -89,7 +89,7 @@ impl Service {
         if config.public_url.is_empty() {
             config.public_url = format!("http://{address}");
         }
-        config.max_connections = process_limits::max_connections(config.max_connections);
+        config.max_connections = process_limits::raise_file_limit(config.max_connections);
         let (app, background) = App::build(config, env, db)?;
         enter(&app).await.context("cannot start with these keys")?;
         let server = tokio::spawn(api::serve(app.clone(), listener, demo));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// Links that one result may bring; more are left out.
-const MOST: usize = 64;
+const MAX_RESOURCES: usize = 64;
 /// Bytes of an address, and characters of what is said about it.
 const URI: usize = 2000;
 const LABEL: usize = 256;
@@ -107,7 +107,7 @@ pub fn links_in(result: &RawValue) -> Vec<ResourceLink> {
         let uri = &link.uri;
         !uri.is_empty() && uri.len() <= URI && !uri.chars().any(char::is_control)
     });
-    usable.take(MOST).map(labelled).collect()
+    usable.take(MAX_RESOURCES).map(labelled).collect()
 }
 
 /// With labels that can be shown and stored.

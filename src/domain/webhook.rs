@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Webhooks of a tenant; the table has as many slots.
-pub const MOST: usize = 20;
+pub const MAX_WEBHOOKS: usize = 20;
 /// Event patterns of one webhook.
 const MOST_EVENTS: usize = 20;
 const SECRET_BYTES: usize = 32;

@@ -47,7 +47,7 @@ impl Call<'_> {
     ) -> Result<ToolOutcome, CallError> {
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
-        let _place = known.places.acquire(self.user.as_ref()).await;
+        let _slot = known.call_slots.acquire(self.user.as_ref()).await;
         let mut tries = if self.once.is_some() { 1 } else { 2 };
         loop {
             tries -= 1;

@@ -129,7 +129,7 @@ impl Target {
         match failure {
             // No time is left for the other way; it comes first next time.
             Failure::Silent(_) => {
-                learn(Some(first.other()));
+                learn(Some(first.other_http()));
                 Err(failure)
             }
             Failure::Refused { .. }
@@ -137,14 +137,14 @@ impl Target {
             | Failure::Lost(_)
             | Failure::WebPage(_)
             | Failure::SessionUnknown => {
-                let other = self.over_remote(first.other(), url, headers).await;
-                learn(other.is_ok().then_some(first.other()));
+                let other = self.over_remote(first.other_http(), url, headers).await;
+                learn(other.is_ok().then_some(first.other_http()));
                 other
             }
             // A server with troubles of its own; one that is known speaks as before when they are over.
             Failure::Status { .. } if remembered.is_none() => {
-                let other = self.over_remote(first.other(), url, headers).await;
-                learn(other.is_ok().then_some(first.other()));
+                let other = self.over_remote(first.other_http(), url, headers).await;
+                learn(other.is_ok().then_some(first.other_http()));
                 other.map_err(|_| failure)
             }
             failure => Err(failure),
@@ -166,7 +166,7 @@ impl Target {
             TransportKind::StreamableHttp | TransportKind::WebSocket => {
                 self.known
                     .era()
-                    .or((self.known.first() == Era::Legacy).then_some(Era::Legacy))
+                    .or((self.known.first_handshake() == Era::Legacy).then_some(Era::Legacy))
             }
         };
         let connected = self
@@ -287,7 +287,7 @@ impl Target {
             }
             return connected;
         }
-        let first = self.known.first();
+        let first = self.known.first_handshake();
         let (first, second) = (mode(Some(first)), mode(Some(first.other())));
         let child = self.start(&launch)?;
         let failure = match self.try_stdio(&child, first, budget * 2 / 3).await {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use super::{Era, interceptor::locked, params::Param, places::Places};
+use super::{Era, call_slots::CallSlots, interceptor::locked, params::Param};
 
 /// How messages are sent to a server with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum TransportKind {
 
 impl TransportKind {
     /// The other transport over HTTP.
-    pub(super) fn other(self) -> Self {
+    pub(super) fn other_http(self) -> Self {
         if self == Self::StreamableHttp {
             Self::LegacySse
         } else {
@@ -30,11 +30,11 @@ pub(super) struct Known {
     /// Which of the two ways over HTTP it understands, where that had to be found out.
     pub(super) transport_kind: Mutex<Option<TransportKind>>,
     era: Mutex<Option<Era>>,
-    /// Which handshake comes first while the era is not known: the other one met silence.
-    first: Mutex<Era>,
+    /// The handshake to try first while the era is not known. Swapped after that handshake timed out.
+    first_handshake: Mutex<Era>,
     /// Arguments that travel as headers, by tool; absent until the tools were listed.
     headers: Mutex<Option<HashMap<String, Vec<Param>>>>,
-    pub(super) places: Places,
+    pub(super) call_slots: CallSlots,
 }
 
 impl Known {
@@ -42,9 +42,9 @@ impl Known {
         Self {
             transport_kind: Mutex::default(),
             era: Mutex::default(),
-            first: Mutex::new(Era::Modern),
+            first_handshake: Mutex::new(Era::Modern),
             headers: Mutex::default(),
-            places: Places::new(calls),
+            call_slots: CallSlots::new(calls),
         }
     }
 
@@ -67,13 +67,13 @@ impl Known {
         *locked(&self.era) = era;
     }
 
-    pub(super) fn first(&self) -> Era {
-        *locked(&self.first)
+    pub(super) fn first_handshake(&self) -> Era {
+        *locked(&self.first_handshake)
     }
 
     /// The handshake that was tried first met silence; the other one comes first next time.
     pub(super) fn swap_handshakes(&self) {
-        let mut first = locked(&self.first);
+        let mut first = locked(&self.first_handshake);
         *first = first.other();
     }
 }

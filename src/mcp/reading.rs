@@ -91,7 +91,7 @@ impl Mcp {
     ) -> Result<Box<RawValue>, CallError> {
         let using = self.pool.claim(key, spec);
         let known = using.slot.target.known.clone();
-        let _place = known.places.acquire(None).await;
+        let _slot = known.call_slots.acquire(None).await;
         let mut tries = 2;
         loop {
             tries -= 1;

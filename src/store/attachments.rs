@@ -10,7 +10,7 @@ use crate::domain::{
 };
 
 /// Attachments of one conversation.
-const MOST: i64 = 200;
+const MAX_ATTACHMENTS: i64 = 200;
 
 /// Keeps an attachment; `false` when the conversation has too many.
 pub async fn insert(
@@ -30,7 +30,7 @@ pub async fn insert(
         attachment.media_type,
         attachment.size,
         data,
-        MOST,
+        MAX_ATTACHMENTS,
     )
     .execute(tx.conn())
     .await?;

@@ -10,7 +10,7 @@ use crate::domain::{
 };
 
 /// Links of one conversation; the ones that come after them are not kept.
-const MOST: i64 = 500;
+const MAX_RESOURCES: i64 = 500;
 
 /// Keeps what a result of a tool linked to.
 pub async fn insert(
@@ -37,7 +37,7 @@ pub async fn insert(
             link.uri,
             link.name,
             link.mime_type,
-            MOST,
+            MAX_RESOURCES,
         )
         .execute(tx.conn())
         .await?;

@@ -7,7 +7,7 @@ use super::Tx;
 use crate::domain::{
     error::{Error, Result, Thing},
     ids::{DeliveryId, TenantId, WebhookId},
-    webhook::{MOST, Webhook},
+    webhook::{MAX_WEBHOOKS, Webhook},
 };
 
 /// A query that answers webhooks. The columns stand between the two.
@@ -33,14 +33,14 @@ pub async fn insert(
 ) -> Result<Webhook> {
     let none = || {
         Error::Conflict(format!(
-            "there are {MOST} webhooks, or one was made at this moment; look at the list"
+            "there are {MAX_WEBHOOKS} webhooks, or one was made at this moment; look at the list"
         ))
     };
     let tenant = tx.tenant()?;
     let taken = sqlx::query_scalar!("select slot from webhooks where tenant_id = $1", tenant.0)
         .fetch_all(tx.conn())
         .await?;
-    let most = i16::try_from(MOST).unwrap_or(i16::MAX);
+    let most = i16::try_from(MAX_WEBHOOKS).unwrap_or(i16::MAX);
     let free = (1..=most).find(|slot| !taken.contains(slot));
     let row = webhooks!(
         "insert into webhooks (tenant_id, id, slot, url, events, sealed) values ($1, $2, $3, $4, $5, $6)
@@ -99,7 +99,7 @@ pub async fn delete(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<()> 
 /// Puts a message into the outbox of each of the tenant's webhooks that wants this event. Part of the
 /// transaction of what happened; sent after its commit, within about a second.
 pub async fn enqueue(tx: &mut Tx, tenant: TenantId, event: &str, payload: &Value) -> Result<()> {
-    let ids: Vec<Uuid> = (0..MOST).map(|_| DeliveryId::new().0).collect();
+    let ids: Vec<Uuid> = (0..MAX_WEBHOOKS).map(|_| DeliveryId::new().0).collect();
     sqlx::query!(
         "
         insert into webhook_deliveries (tenant_id, id, webhook_id, event, payload, next_attempt_at)

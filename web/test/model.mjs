@@ -9,6 +9,10 @@ const chunk = (delta, finish = null) =>
 function decide({ messages }) {
   const last = messages.at(-1);
   const said = typeof last.content === 'string' ? last.content : (last.content ?? []).map((part) => part.text ?? '').join('');
+  if (said.includes('"follow_ups"')) return { text: '{"follow_ups": ["And the pound?"]}' };
+  if (said.includes('"tags"')) return { text: '{"tags": ["Money"]}' };
+  if (said.includes('"title"')) return { text: '{"title": "Rates of the day"}' };
+  if (Array.isArray(last.content) && last.content.some((part) => part.type === 'image_url')) return { text: 'I see one picture.' };
   if (last.role === 'tool') {
     const code = /waiting for approval (\w+)/.exec(said)?.[1];
     if (code) return { text: `I have prepared the payment. It waits for approval under the code **${code}**.` };

@@ -1,4 +1,5 @@
-//! What happened in a conversation since its client's last turn, without a question.
+//! Events of a conversation since its client's last turn that answer no question of the client, such as the outcomes
+//! of approvals.
 
 use std::collections::HashMap;
 

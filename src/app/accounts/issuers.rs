@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Issuers that a tenant may trust.
-const MOST: usize = 50;
+const MAX_ISSUERS: usize = 50;
 /// Bytes of an address or a public key.
 const MAX_KEYS: usize = 8 * 1024;
 
@@ -46,9 +46,9 @@ impl Accounts {
         let known = store::issuers::list(&mut tx, issuer.tenant).await?;
         let is_same =
             |other: &Issuer| other.issuer == issuer.issuer && other.audience == issuer.audience;
-        if known.len() >= MOST && !known.iter().any(is_same) {
+        if known.len() >= MAX_ISSUERS && !known.iter().any(is_same) {
             return Err(Error::Conflict(format!(
-                "there are {MOST} issuers; remove one first"
+                "there are {MAX_ISSUERS} issuers; remove one first"
             )));
         }
         let new = put(tx, admin, &mut issuer).await?;

@@ -15,7 +15,7 @@ use crate::{
 /// Look-ups that one address may cause in a minute.
 const PER_MINUTE: u32 = 600;
 /// Look-ups at once; a fraction of the connections to the database.
-const AT_ONCE: usize = 4;
+const MAX_PARALLEL_LOOKUPS: usize = 4;
 /// How long a look-up waits for others to end.
 const TURN: Duration = Duration::from_secs(3);
 /// How long a credential is remembered as good.
@@ -39,7 +39,7 @@ impl LookupLimiter {
             good: cache(GOOD).build(),
             unknown: cache(UNKNOWN).build(),
             rates: RateLimit::per_minute(PER_MINUTE),
-            turns: Semaphore::new(AT_ONCE),
+            turns: Semaphore::new(MAX_PARALLEL_LOOKUPS),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Branches of one conversation.
-const MOST: i32 = 500;
+const MAX_BRANCHES: i32 = 500;
 
 /// Says something in place of an earlier message: another text, or without `text` the same once more.
 pub async fn replace(
@@ -48,9 +48,9 @@ pub async fn replace(
     let conversation = lock_idle(&mut tx, principal, id).await?;
     let fork = store::branches::fork_of(&mut tx, id, replaced).await?;
     let (parent, from_seq) = fork.ok_or(Error::NotFound(Thing::Conversation(id)))?;
-    if store::branches::insert(&mut tx, id, parent, from_seq).await? > MOST {
+    if store::branches::insert(&mut tx, id, parent, from_seq).await? > MAX_BRANCHES {
         return Err(Error::Conflict(format!(
-            "this conversation has {MOST} branches, and no more are allowed; begin a new one"
+            "this conversation has {MAX_BRANCHES} branches, and no more are allowed; begin a new one"
         )));
     }
     let message = UnwrittenMessage {

@@ -30,9 +30,9 @@ use crate::{
 };
 
 /// Messages under way from this process.
-const AT_ONCE: usize = 64;
+const MAX_PARALLEL_DELIVERIES: usize = 64;
 /// Messages under way to one webhook: a slow receiver delays only its own messages.
-const AT_ONCE_EACH: usize = 2;
+const MAX_PARALLEL_OF_WEBHOOK: usize = 2;
 const MAX_URL: usize = 2048;
 /// The event that a test sends.
 const PING: &str = "ping";
@@ -50,7 +50,7 @@ impl Webhooks {
     pub fn new(egress: Egress) -> Self {
         Self {
             egress,
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            places: Arc::new(Semaphore::new(MAX_PARALLEL_DELIVERIES)),
             under_way: Mutex::default(),
             freed: Notify::new(),
         }
@@ -66,7 +66,7 @@ impl Webhooks {
     fn busy(&self) -> Vec<WebhookId> {
         self.under_way()
             .iter()
-            .filter(|(_, count)| **count >= AT_ONCE_EACH)
+            .filter(|(_, count)| **count >= MAX_PARALLEL_OF_WEBHOOK)
             .map(|(id, _)| *id)
             .collect()
     }
@@ -84,7 +84,7 @@ impl DeliveryPermit {
         let permit = app.webhooks.places.clone().try_acquire_owned().ok()?;
         let mut under_way = app.webhooks.under_way();
         let count = under_way.entry(webhook).or_default();
-        if *count >= AT_ONCE_EACH {
+        if *count >= MAX_PARALLEL_OF_WEBHOOK {
             return None;
         }
         *count += 1;

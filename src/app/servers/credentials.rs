@@ -72,7 +72,7 @@ pub struct Credentials {
     refreshing: Cache<CatalogKey, ()>,
     /// One change of a credential at a time.
     changing: Cache<(UserOfAgent, ServerId), Arc<tokio::sync::Mutex<()>>>,
-    /// Connections made to try what is no row yet.
+    /// Temporary connections that test a credential before it is stored.
     trials: Mutex<HashSet<Key>>,
 }
 

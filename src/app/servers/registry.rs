@@ -54,7 +54,7 @@ use crate::{
 const TENANTS: u64 = 10_000;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Entries of one tenant, and secrets.
-pub const MOST: i64 = 1000;
+pub const MAX_ENTRIES: i64 = 1000;
 
 pub struct Registry {
     egress: Egress,
@@ -136,10 +136,10 @@ async fn agents_with(
 
 /// Refuses one more row than the limit. Two concurrent additions may both be accepted as the last one.
 fn check_capacity(count: i64, of_what: &str) -> Result<()> {
-    if count < MOST {
+    if count < MAX_ENTRIES {
         return Ok(());
     }
     Err(Error::Conflict(format!(
-        "there are {count} {of_what}, and there may be {MOST} at most; remove one first"
+        "there are {count} {of_what}, and there may be {MAX_ENTRIES} at most; remove one first"
     )))
 }

@@ -14,9 +14,10 @@ use crate::{
     },
 };
 
-/// A child that lived shorter died soon after its start. It is started again at once so often, then after pauses.
-const SOON: Duration = Duration::from_secs(30);
-const AT_ONCE: u32 = 2;
+/// A child that ends within this time has exited early. The first early exits are followed by a new start at once, the
+/// later ones by a growing pause.
+const EARLY_EXIT: Duration = Duration::from_secs(30);
+const IMMEDIATE_RESTARTS: u32 = 2;
 
 impl Slot {
     pub(super) fn is_ready(&self) -> bool {
@@ -38,7 +39,7 @@ impl Slot {
         options: &Options,
     ) -> Option<McpError> {
         if !matches!(self.target.spec.endpoint, Endpoint::Stdio { .. })
-            || session.since.elapsed() >= SOON
+            || session.since.elapsed() >= EARLY_EXIT
         {
             self.deaths.store(0, Ordering::Relaxed);
             return None;
@@ -47,7 +48,10 @@ impl Slot {
             .deaths
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1);
-        let pause = pause(options, deaths.checked_sub(AT_ONCE).filter(|n| *n > 0)?);
+        let pause = pause(
+            options,
+            deaths.checked_sub(IMMEDIATE_RESTARTS).filter(|n| *n > 0)?,
+        );
         let message = format!("the server ended {deaths} times in a row soon after its start");
         Some(McpError {
             retry_in: Some(pause),

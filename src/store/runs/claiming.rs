@@ -15,7 +15,8 @@ use crate::{
     store::Tx,
 };
 
-/// Whose shares of the places of a process are used up. The guests of a tenant share like one user.
+/// Users and tenants that have reached their limit of runs at once in this process. All guests of a tenant count as
+/// one user.
 #[derive(Default)]
 pub struct FullShares {
     pub users: Vec<(TenantId, String)>,

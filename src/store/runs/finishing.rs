@@ -21,8 +21,8 @@ pub struct RunResult<'a> {
     pub error: Option<&'a str>,
     /// What its last step used, when that is known.
     pub usage: Option<Usage>,
-    /// Its last messages, oldest first.
-    pub last: Vec<NewMessage<'a>>,
+    /// Oldest first.
+    pub final_messages: Vec<NewMessage<'a>>,
 }
 
 /// A run that has ended.
@@ -57,7 +57,7 @@ struct Row {
 
 /// Ends a run. `Conflict` when its lease was lost.
 pub async fn finish(tx: &mut Tx, run: &ClaimedRun, result: &RunResult<'_>) -> Result<FinishedRun> {
-    let columns = Columns::of(&result.last)?;
+    let columns = Columns::of(&result.final_messages)?;
     let row = write(tx, run, result, &columns)
         .await?
         .ok_or_else(|| lost(run))?;
@@ -66,7 +66,7 @@ pub async fn finish(tx: &mut Tx, run: &ClaimedRun, result: &RunResult<'_>) -> Re
         status: result.status,
         error: result.error.map(str::to_owned),
     };
-    let messages = result.last.iter().zip(&columns.ids).zip(row.seq..);
+    let messages = result.final_messages.iter().zip(&columns.ids).zip(row.seq..);
     let announced = messages.map(|((new, id), seq)| {
         EventKind::Message(Message {
             id: MessageId(*id),
@@ -156,7 +156,7 @@ async fn write(
         used.output_tokens,
         used.estimated,
         Uuid::now_v7(),
-        i64::try_from(result.last.len()).unwrap_or(i64::MAX),
+        i64::try_from(result.final_messages.len()).unwrap_or(i64::MAX),
         &last.ids,
         &last.event_ids,
         &last.roles,

@@ -428,7 +428,7 @@ async fn a_call_that_did_not_become_a_request_before_a_kill_was_never_sent() {
     let result = &crate::turn::tool_results(&staff.ann, &conversation).await[0];
     let words = result["text"].as_str().unwrap();
     assert!(
-        result["status"] == "failed" && words.contains("never sent"),
+        result["status"] == "failed" && words.contains("nothing was sent"),
         "{result:#}"
     );
     assert_eq!(bank.executions("send_money"), 0);

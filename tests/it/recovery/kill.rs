@@ -194,7 +194,7 @@ async fn calls_of_a_step_that_had_not_begun_are_said_to_be_never_sent() {
     for result in unsent {
         let words = result["text"].as_str().unwrap();
         assert!(
-            result["status"] == "failed" && words.contains("never sent"),
+            result["status"] == "failed" && words.contains("nothing was sent"),
             "{result}"
         );
     }

@@ -34,9 +34,9 @@ use crate::{
 };
 
 /// Calls of one step that run at the same time.
-const AT_ONCE: usize = 8;
+const MAX_PARALLEL_CALLS: usize = 8;
 /// Calls that one step may make; the rest is refused with a result that says so.
-const MOST: usize = 32;
+const MAX_CALLS_PER_STEP: usize = 32;
 
 /// A call and what is wrong with the text of its arguments.
 pub(super) type ResolvedCall = (ToolCall, Option<BadArguments>);
@@ -127,7 +127,7 @@ impl Step<'_> {
 impl RunWorker {
     /// The lines of the audit trail for the calls of a step that begin at once.
     pub(super) fn first_lines(&self, toolbox: &Toolbox, calls: &[ResolvedCall]) -> Vec<AuditRow> {
-        let first = calls.iter().take(AT_ONCE);
+        let first = calls.iter().take(MAX_PARALLEL_CALLS);
         first
             .filter_map(|(call, flaw)| self.line_of(toolbox, call, flaw.as_ref()))
             .collect()
@@ -154,10 +154,10 @@ impl RunWorker {
         user: Option<ElicitationTarget>,
     ) -> Result<Vec<ToolResult>> {
         let refused: Vec<_> = calls
-            .split_off(calls.len().min(MOST))
+            .split_off(calls.len().min(MAX_CALLS_PER_STEP))
             .into_iter()
             .map(|(call, _)| {
-                let text = format!("not executed: at most {MOST} calls fit in one step; make the rest in the next one");
+                let text = format!("not executed: at most {MAX_CALLS_PER_STEP} calls fit in one step; make the rest in the next one");
                 Part::ToolResult(result_of(&call, CallStatus::Denied, text))
             })
             .collect();
@@ -174,11 +174,11 @@ impl RunWorker {
             toolbox,
             for_model,
             user,
-            waiting: Mutex::new(first.split_off(first.len().min(AT_ONCE))),
+            waiting: Mutex::new(first.split_off(first.len().min(MAX_PARALLEL_CALLS))),
         };
         let results: Vec<Vec<ToolResult>> = stream::iter(first)
             .map(|begun| self.work_off(&step, begun))
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_PARALLEL_CALLS)
             .try_collect()
             .await?;
         Ok(results.concat())
@@ -368,8 +368,7 @@ fn interrupted(call: &ToolCall, request: Option<&Approval>, sent: &HashSet<Audit
     }
     // A call without the id of a line is of a release that wrote none before it sent.
     if call.audit_id.is_some_and(|line| !sent.contains(&line)) {
-        let text = "failed: this call was never sent, because the service stopped before. Make it again if it is still \
-                    wanted";
+        let text = "failed, nothing was sent: the service stopped before. Make the call again if it is still wanted";
         return result_of(call, CallStatus::Failed, text.to_owned());
     }
     let text = "outcome unknown: the service stopped while this call was under way; it may or may not have been done. \

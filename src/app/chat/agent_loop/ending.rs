@@ -13,17 +13,17 @@ use crate::{
     store::{self, messages::NewMessage, runs::RunResult},
 };
 
-/// How a run ends. All of it is written at once, so that a run taken up again never says its last words twice.
+/// How a run ends. All of it is written at once, so that a run that is resumed never writes its final messages twice.
 pub(super) struct Ending {
     pub status: RunStatus,
     error: Option<String>,
-    /// The last words: the answer or the part of it that was shown, a notice, what a command came to.
-    last: Vec<LastMessage>,
+    /// The answer or the part of it that was shown, a notice, the text of a command.
+    final_messages: Vec<FinalMessage>,
     /// What the model's last step took, when it is known.
     usage: Option<Usage>,
 }
 
-struct LastMessage {
+struct FinalMessage {
     role: Role,
     parts: Vec<Part>,
     for_model: bool,
@@ -34,7 +34,7 @@ impl Ending {
         Self {
             status,
             error,
-            last: Vec::new(),
+            final_messages: Vec::new(),
             usage: None,
         }
     }
@@ -54,7 +54,7 @@ impl Ending {
     /// Adds the text of the model, unless it is blank.
     pub fn with_text(mut self, text: String, usage: Option<Usage>) -> Self {
         if !text.trim().is_empty() {
-            self.last.push(LastMessage {
+            self.final_messages.push(FinalMessage {
                 role: Role::Assistant,
                 parts: vec![Part::text(text)],
                 for_model: true,
@@ -67,12 +67,15 @@ impl Ending {
     /// Whether the model has given an answer.
     pub fn is_answer(&self) -> bool {
         self.status == RunStatus::Succeeded
-            && self.last.iter().any(|said| said.role == Role::Assistant)
+            && self
+                .final_messages
+                .iter()
+                .any(|said| said.role == Role::Assistant)
     }
 
     /// Adds notices of the program for the user.
     pub fn with_notices(mut self, parts: Vec<Part>) -> Self {
-        self.last.push(LastMessage {
+        self.final_messages.push(FinalMessage {
             role: Role::System,
             parts,
             for_model: false,
@@ -81,7 +84,7 @@ impl Ending {
     }
 }
 
-impl LastMessage {
+impl FinalMessage {
     fn row(&self, run: &ClaimedRun) -> NewMessage<'_> {
         NewMessage {
             run: Some(run.id),
@@ -94,18 +97,18 @@ impl LastMessage {
 }
 
 impl RunWorker {
-    /// The end as rows: the last words, why it failed, the status.
+    /// The end as rows: the final messages, why it failed, the status.
     pub(super) async fn end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
         let run = &self.run;
         let Ending {
             status,
             error,
-            mut last,
+            mut final_messages,
             usage,
         } = ending;
         if let Some(reason) = &error {
             let notice = commands::notice("run_failed", reason.clone());
-            last.push(LastMessage {
+            final_messages.push(FinalMessage {
                 role: Role::System,
                 parts: vec![notice],
                 for_model: false,
@@ -115,7 +118,7 @@ impl RunWorker {
             status,
             error: error.as_deref(),
             usage,
-            last: last.iter().map(|said| said.row(run)).collect(),
+            final_messages: final_messages.iter().map(|said| said.row(run)).collect(),
         };
         let mut tx = self.app.db.tenant(run.tenant).await?;
         let finished = store::runs::finish(&mut tx, run, &result).await?;

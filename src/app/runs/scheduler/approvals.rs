@@ -30,14 +30,14 @@ use crate::{
 };
 
 /// Approved calls of this process that are under way at once.
-const AT_ONCE: usize = 32;
+const MAX_PARALLEL_EXECUTIONS: usize = 32;
 /// Requests looked up at once.
 const BATCH: i64 = 64;
 
 /// Executes what was approved here at once, and looks each second for what else wants something done, until the
 /// process stops.
 pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let places = Arc::new(Semaphore::new(MAX_PARALLEL_EXECUTIONS));
     let mut look = tokio::time::interval(POLL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{MOST, changed};
+use super::{MAX_ENTRIES, changed};
 use crate::{
     app::{App, platform::keys::contexts},
     domain::{
@@ -59,7 +59,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     let after = app.registry.changes_of(tenant);
     let mut tx = app.db.tenant(tenant).await?;
     let stamp = store::registry::stamp(&mut tx).await?;
-    let rows = store::registry::list(&mut tx, None, 2 * MOST).await?;
+    let rows = store::registry::list(&mut tx, None, 2 * MAX_ENTRIES).await?;
     let stored = store::secrets::all(&mut tx).await?;
     drop(tx);
     let (mut entries, mut secrets) = (BTreeMap::new(), BTreeMap::new());

@@ -83,7 +83,7 @@ pub fn same_tool(tools: &[Arc<Tool>], approval: &Approval) -> Result<(), String>
     }
 }
 
-/// Which credential a call goes out with, in words that change when it does.
+/// Identifies the credential of a call: another credential or generation gives another text.
 pub fn credential_of(key: &crate::mcp::Key) -> String {
     key.owner.to_string()
 }

@@ -72,7 +72,7 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// Which credential goes along, in words that change when it does.
+    /// Identifies the credential that goes along: another credential or generation gives another text.
     pub(super) fn credential(&self) -> String {
         match self {
             Self::BuiltIn(caller) => ConnectionOwner::Run(caller.run).to_string(),
@@ -213,7 +213,7 @@ impl<'a> Permit<'a> {
         answer
     }
 
-    /// Which credential goes along, in words that change when it does.
+    /// Identifies the credential that goes along: another credential or generation gives another text.
     pub(super) fn credential(&self) -> String {
         self.destination.credential()
     }

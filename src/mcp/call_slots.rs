@@ -10,40 +10,40 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::interceptor::locked;
 use crate::domain::ids::UserId;
 
-/// A user has at most one part of so many of a server's places.
-const SHARE: usize = 4;
+/// One user gets at most this part (a quarter) of the calls that a server may have at once.
+const USER_SHARE_DIVISOR: usize = 4;
 
-pub(super) struct Places {
+pub(super) struct CallSlots {
     all: Arc<Semaphore>,
     share: usize,
     /// Of the users that have calls under way or waiting.
     users: Mutex<HashMap<UserId, Weak<Semaphore>>>,
 }
 
-/// One place, given back when dropped.
-pub(super) struct Place {
+/// The right to one call, given back when dropped.
+pub(super) struct CallSlot {
     _all: OwnedSemaphorePermit,
     _own: Option<OwnedSemaphorePermit>,
 }
 
-impl Places {
+impl CallSlots {
     pub(super) fn new(calls: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(calls.max(1))),
-            share: (calls / SHARE).max(1),
+            share: (calls / USER_SHARE_DIVISOR).max(1),
             users: Mutex::default(),
         }
     }
 
-    /// Waits for a place. A user who has their share waits for one of their own calls first.
-    pub(super) async fn acquire(&self, user: Option<&UserId>) -> Place {
+    /// Waits until one more call may be made. A user who has their share waits for one of their own calls first.
+    pub(super) async fn acquire(&self, user: Option<&UserId>) -> CallSlot {
         const NEVER_CLOSED: &str = "nobody closes the semaphore";
         let own = match user {
             Some(user) => Some(self.own(user).acquire_owned().await.expect(NEVER_CLOSED)),
             None => None,
         };
         let all = self.all.clone().acquire_owned().await.expect(NEVER_CLOSED);
-        Place {
+        CallSlot {
             _all: all,
             _own: own,
         }
