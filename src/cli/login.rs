@@ -70,7 +70,7 @@ struct PublishedList {
 }
 
 /// Signs somebody in, and keeps the sign-in for `chatelaine chat`.
-pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
+pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
     let url = chat::service_address(args.url.as_ref(), config)?;
     let provider = provider(&url, args.provider.as_deref()).await?;
     let egress = egress_to(&provider.issuer, config)?;
@@ -103,7 +103,7 @@ pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Resu
 
 /// Ends the sign-in at a service: its tokens are revoked at the provider and deleted here.
 pub async fn run_logout(
-    args: LogoutArgs,
+    args: &LogoutArgs,
     config: &Config,
     env: &Environment,
 ) -> anyhow::Result<()> {

@@ -191,6 +191,7 @@ pub struct UserCredential {
     /// `active`, `rejected` by the server, or `quarantined`: it cannot be opened.
     pub state: String,
     /// Where the user signed in; absent: what they entered in fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sign_in: Option<ServerSignIn>,
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{TEST, connect, connected, connection, guarded::Guarded, say};
+use super::{TEST, connect, connected, connection, guarded::Guarded};
 use crate::{
     admin::{operator, patch, with_operator},
     support::{
@@ -42,7 +42,8 @@ async fn signing_out_ends_the_sign_ins_of_the_user_on_every_replica_and_nobody_e
     let other = world.replica().await;
     let at_other = ann.at(&other.url).post(TEST, json!({})).await;
     assert_eq!(at_other.expect(200)["ok"], true);
-    say(&ann, &chat, "/logout").await;
+    // The answer to that is still heard, and nothing after it.
+    ann.say(&chat, "/logout").await;
     until_revoked(&guarded, 1).await;
     let ready = world.nobody().at(&other.url);
     eventually(async || ready.get("/readyz").await.json()["personal_connections"] == 0).await;
@@ -99,7 +100,8 @@ async fn tokens_that_come_while_their_user_signs_out_end_too() {
     let at_other = ann.at(&other.url);
     let asking = tokio::spawn(async move { at_other.post(TEST, json!({})).await });
     until(|| guarded.seen(|seen| seen.refreshes == 1)).await;
-    say(&ann, &chat, "/logout").await;
+    // The answer to that is still heard, and nothing after it.
+    ann.say(&chat, "/logout").await;
     until_revoked(&guarded, 1).await;
     guarded.turn(|knobs| knobs.hold = false);
     soon(asking).await.unwrap();
