@@ -37,7 +37,7 @@ pub async fn revoke_in_background(app: &App, deleted: Vec<(CredentialRef, Vec<u8
     }
     let egress = app.egress.clone();
     app.tasks.spawn(async move {
-        let each = async |tokens: Authorization| revoke(&egress, &tokens).await;
+        let each = |tokens| async { revoke(&egress, &{ tokens }).await };
         stream::iter(opened)
             .for_each_concurrent(AT_ONCE, each)
             .await;
