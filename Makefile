@@ -67,6 +67,12 @@ torture: ## Kill, freeze, crash, cut and garble while 10,000 calls wait for cons
 	CHATELAINE_TORTURE=$${CHATELAINE_TORTURE:-10000:100} cargo test --test it -- --exact --nocapture \
 	  torture::nothing_runs_twice_or_without_consent_whatever_fails
 
+.PHONY: torture-oauth
+torture-oauth: ## Kill replicas while the tokens of 200 users end every five seconds
+	@.ci/install rust postgres
+	CHATELAINE_TORTURE_OAUTH=$${CHATELAINE_TORTURE_OAUTH:-200:3:180} cargo test --test it -- --exact --nocapture \
+	  oauth::crowd::every_token_is_refreshed_once_in_its_life_and_none_is_lost_whatever_fails
+
 .PHONY: conformance
 conformance: ## Run the official conformance suite against our client and our MCP endpoint
 	@.ci/install rust node postgres

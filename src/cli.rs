@@ -10,6 +10,8 @@ pub mod explain;
 pub mod import;
 pub mod keys;
 mod lines;
+pub mod login;
+mod loopback;
 pub mod openapi;
 pub mod private_postgres;
 mod process_limits;
@@ -49,6 +51,10 @@ enum Command {
     Demo(demo::Args),
     /// Talk to an agent in the terminal, through the public API.
     Chat(chat::Args),
+    /// Sign in to a service at its OpenID Connect provider; `chatelaine chat` goes on as whom you signed in.
+    Login(login::Args),
+    /// End that sign-in, at the provider too.
+    Logout(login::LogoutArgs),
     /// Say what is wrong with packs (file, line, path and remedy), and what was understood of them.
     Check(check::Args),
     /// Print a pack in the native format, with where each value comes from; or, with `--user`, which tools somebody
@@ -110,7 +116,9 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
     match command {
         Command::Serve => serve::run(config, env).await?,
         Command::Demo(args) => demo::run(args, config, env).await?,
-        Command::Chat(args) => return chat::run(args, &config).await,
+        Command::Chat(args) => return chat::run(args, &config, &env).await,
+        Command::Login(args) => login::run(&args, &config, &env).await?,
+        Command::Logout(args) => login::run_logout(&args, &config, &env).await?,
         Command::Check(args) => return check::run(&args, &config, &env),
         Command::Explain(args) => explain::run(&args, &config, &env).await?,
         Command::Import(args) => import::run(&args, &config, &env)?,

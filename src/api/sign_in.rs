@@ -1,4 +1,4 @@
-//! Where people sign in to the web client. Nobody is signed in yet when the page asks for it.
+//! Where people sign in to the web client and from the terminal. Nobody is signed in yet who asks for it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,6 +17,8 @@ pub(super) struct SignInProviderView {
     name: String,
     issuer: String,
     client_id: String,
+    /// The terminal client, where it is another one.
+    terminal_client_id: Option<String>,
     scope: String,
     token: SignInTokenName,
     /// Further parameters of the authorization request.
@@ -42,6 +44,7 @@ impl From<&SignInProvider> for SignInProviderView {
             name: from.name.clone(),
             issuer: from.issuer.clone(),
             client_id: from.client_id.clone(),
+            terminal_client_id: from.terminal_client_id.clone(),
             scope: from.scope.clone(),
             token: match from.token {
                 SignInToken::AccessToken => SignInTokenName::AccessToken,
@@ -52,7 +55,7 @@ impl From<&SignInProvider> for SignInProviderView {
     }
 }
 
-/// The providers at which people may sign in to the web client.
+/// The providers at which people may sign in to the web client and from the terminal.
 #[utoipa::path(get, path = "/v1/sign-in", tag = "accounts", security(()),
     responses((status = 200, body = SignInProviders)))]
 pub(super) async fn providers(

@@ -2,7 +2,7 @@
 //! calls, and keeps to one conversation until `/new`. While it waits for a line it goes on `event_stream`: outcomes,
 //! the answers that follow them, and requests that need the person's decision appear by themselves.
 
-mod answer;
+pub(super) mod answer;
 mod chat_loop;
 pub(super) mod client;
 pub(super) mod completion;
@@ -17,29 +17,37 @@ mod spinner;
 mod style;
 mod terminal;
 
-use std::{collections::BTreeMap, io::IsTerminal as _, path::PathBuf, process::ExitCode};
+use std::{
+    collections::BTreeMap, io::IsTerminal as _, path::PathBuf, process::ExitCode, time::Duration,
+};
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use self::{
     chat_loop::{ChatLoop, Start},
     client::Client,
     style::Style,
 };
-use crate::domain::{config::Config, secret::Secret};
+use super::login::SignedIn;
+use crate::domain::{
+    config::{Config, Environment},
+    secret::Secret,
+};
 
 #[derive(clap::Args)]
 pub struct Args {
     /// A user of the demo: guest, employee, finance, manager or admin.
     #[arg(long = "as", value_name = "USER", conflicts_with = "token")]
     user: Option<String>,
-    /// A bearer token or API key; also read from `CHATELAINE_TOKEN`.
+    /// A bearer token or API key; also read from `CHATELAINE_TOKEN`. Without one you are who signed in with
+    /// `chatelaine login`.
     #[arg(long, env = "CHATELAINE_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// Where the API is; the demo's address unless given.
     #[arg(long, env = "CHATELAINE_URL")]
-    url: Option<url::Url>,
+    url: Option<Url>,
     /// The agent to talk to; the first one listed unless given.
     #[arg(long)]
     agent: Option<String>,
@@ -60,7 +68,7 @@ pub struct Args {
 /// What `chatelaine demo` leaves in the data folder for this client.
 #[derive(Serialize, Deserialize)]
 pub struct DemoNotes {
-    pub url: url::Url,
+    pub url: Url,
     pub agent: String,
     /// User → token. The folder is readable by its owner only.
     pub tokens: BTreeMap<String, String>,
@@ -82,8 +90,8 @@ impl DemoNotes {
 }
 
 /// Fails when what a script asked was not answered.
-pub async fn run(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let client = connect(&args, config)?;
+pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
+    let client = connect(&args, config, env).await?;
     let agent = match args
         .agent
         .or_else(|| DemoNotes::read(config).ok().map(|notes| notes.agent))
@@ -116,17 +124,18 @@ pub async fn run(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// How often it is looked whether a token is to be replaced.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOK_AFTER_FAILURE: Duration = Duration::from_secs(15);
 /// In the home folder.
 const HISTORY: &str = ".local/state/chatelaine/chat";
 
-fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
-    let notes = DemoNotes::read(config);
+async fn connect(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<Client> {
+    let url = service_address(args.url.as_ref(), config)?;
     let token = match (&args.token, &args.user) {
         (Some(token), _) => token.clone(),
         (None, Some(user)) => {
-            let notes = notes
-                .as_ref()
-                .map_err(|error| anyhow::anyhow!("{error:#}"))?;
+            let notes = DemoNotes::read(config)?;
             let known = || notes.tokens.keys().cloned().collect::<Vec<_>>().join(", ");
             notes
                 .tokens
@@ -134,14 +143,45 @@ fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
                 .with_context(|| format!("the demo has no user {user:?}; it has {}", known()))?
                 .clone()
         }
-        (None, None) => {
-            bail!("say who you are: --as employee (with the demo), or --token TOKEN")
-        }
-    };
-    let url = match (&args.url, notes) {
-        (Some(url), _) => url.clone(),
-        (None, Ok(notes)) => notes.url,
-        (None, Err(_)) => format!("http://{}", config.listen).parse()?,
+        (None, None) => match SignedIn::find(&url, config, env).await? {
+            Some(sign_in) => return connect_as(sign_in, url).await,
+            None => bail!(
+                "say who you are: `chatelaine login`, --as employee (with the demo), or --token TOKEN"
+            ),
+        },
     };
     Client::new(url, Secret::new(token))
+}
+
+/// Connects as somebody who signed in. Their token is replaced for as long as they chat.
+async fn connect_as(mut sign_in: SignedIn, url: Url) -> anyhow::Result<Client> {
+    let client = Client::new(url, sign_in.token().await?)?;
+    let of_chat = client.clone();
+    tokio::spawn(async move {
+        let mut pause = LOOK;
+        loop {
+            tokio::time::sleep(pause).await;
+            match sign_in.token().await {
+                Ok(token) => {
+                    of_chat.set_token(token);
+                    pause = LOOK;
+                }
+                // The next request says that the token has ended.
+                Err(error) => {
+                    tracing::debug!(%error, "the sign-in is not refreshed");
+                    pause = LOOK_AFTER_FAILURE;
+                }
+            }
+        }
+    });
+    Ok(client)
+}
+
+/// Where the API is: as the command line says, the demo's address, or where this machine would serve it.
+pub(super) fn service_address(given: Option<&Url>, config: &Config) -> anyhow::Result<Url> {
+    match (given, DemoNotes::read(config)) {
+        (Some(url), _) => Ok(url.clone()),
+        (None, Ok(notes)) => Ok(notes.url),
+        (None, Err(_)) => Ok(format!("http://{}", config.listen).parse()?),
+    }
 }

@@ -1,11 +1,18 @@
 //! `chatelaine smoke <pack> [server]`: can a pack's servers be reached, in which protocol era, which tools
 //! have they, and what may each role do with them? A personal server that is named is tried with values that
-//! the operator enters; they are not kept. Needs no database.
+//! the operator enters, or with a sign-in; nothing of that is kept. Needs no database.
 
 mod entry;
 mod sign_in;
 
-use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    io::{self, IsTerminal as _},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+};
 
 use crate::{
     domain::{
@@ -20,7 +27,10 @@ use crate::{
         server::{AccessMode, ServerSpec},
     },
     egress::Egress,
-    mcp::{Discovery, Key, Mcp, McpError, Options},
+    mcp::{
+        Discovery, Key, Mcp, McpError, Options,
+        oauth::{self, ProtectedServer},
+    },
     packs::PackStore,
 };
 
@@ -98,8 +108,8 @@ async fn try_shared(mcp: &Mcp, egress: &Egress, pack: &Pack, spec: &ServerSpec) 
             pack.id(),
             spec.id
         ));
-        if let Some(sign_in) = sign_in::describe(egress, spec, error).await {
-            super::print_line(&sign_in);
+        if let Some(found) = sign_in::find(egress, spec, error).await {
+            super::print_line(&sign_in::describe(spec, &found));
         }
     }
     found.is_ok()
@@ -114,11 +124,21 @@ async fn try_personal(
 ) -> anyhow::Result<bool> {
     if spec.takes_sign_in()
         && let Err(error) = discover(mcp, pack, spec).await
-        && let Some(sign_in) = sign_in::describe(egress, spec, &error).await
+        && let Some(found) = sign_in::find(egress, spec, &error).await
     {
-        super::print_line(&format!("{} {}: reachable\n{sign_in}", pack.id(), spec.id));
+        let described = sign_in::describe(spec, &found);
+        super::print_line(&format!(
+            "{} {}: reachable\n{described}",
+            pack.id(),
+            spec.id
+        ));
         if spec.user_config.is_empty() {
-            return Ok(true);
+            return match found {
+                Ok(found) if io::stdin().is_terminal() => {
+                    try_sign_in(mcp, egress, (pack, spec), &found).await
+                }
+                _ => Ok(true),
+            };
         }
     }
     let values = entry::ask(pack, spec).await?;
@@ -145,6 +165,33 @@ async fn try_personal(
         Ok(()) => Ok(true),
         Err(error) => failed(ConnectionTestError::from(&error), &error.message),
     }
+}
+
+/// Signs in at a server, shows what it has, and ends the sign-in.
+async fn try_sign_in(
+    mcp: &Mcp,
+    egress: &Egress,
+    (pack, spec): (&Pack, &ServerSpec),
+    found: &ProtectedServer,
+) -> anyhow::Result<bool> {
+    let tokens = sign_in::sign_in(egress, spec, found).await?;
+    let discovered = discover(mcp, pack, &spec.with_bearer(&tokens.access_token)).await;
+    if let Err(error) = oauth::revoke(egress, &tokens).await {
+        super::print_line(&format!(
+            "  the sign-in is not ended at its server: {error}"
+        ));
+    }
+    if let Err(error) = &discovered {
+        let failed = ConnectionTestError::from(error);
+        super::print_line(&format!(
+            "{} {}: {}: {}\n  {error}",
+            pack.id(),
+            spec.id,
+            failed.code(),
+            failed.sentence()
+        ));
+    }
+    Ok(discovered.is_ok())
 }
 
 /// Connects, and shows what the server has.

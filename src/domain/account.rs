@@ -190,4 +190,17 @@ pub struct UserCredential {
     pub server: String,
     /// `active`, `rejected` by the server, or `quarantined`: it cannot be opened.
     pub state: String,
+    /// Where the user signed in; absent: what they entered in fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sign_in: Option<ServerSignIn>,
+}
+
+/// A sign-in of a user at a server. Never its tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerSignIn {
+    pub issuer: String,
+    /// What the user allowed.
+    pub scopes: Vec<String>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
 }

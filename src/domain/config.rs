@@ -136,7 +136,7 @@ settings! {
     cors_origins: Vec<String> = list("CHATELAINE_CORS_ORIGINS", ""),
         "`https://…,…`: origins of browsers that may call the API";
     sign_in: Vec<SignInProvider> = sign_in("CHATELAINE_SIGN_IN", ""),
-        "JSON list of the OpenID Connect providers at which people sign in to the web client: `[{\"name\":…,\"issuer\":…,\"client_id\":…}]`";
+        "JSON list of the OpenID Connect providers at which people sign in to the web client and with `chatelaine login`: `[{\"name\":…,\"issuer\":…,\"client_id\":…}]`";
     max_body_bytes: usize = number("CHATELAINE_MAX_BODY_BYTES", "1048576"),
         "largest request body. An attachment may have 10 MiB, and a chat request of a client's protocol 32 MiB, because it holds all images of its chat";
     max_connections: usize = number("CHATELAINE_MAX_CONNECTIONS", "10000"),

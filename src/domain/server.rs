@@ -110,6 +110,9 @@ pub enum TokenIssuer {
     OfServer(Url),
 }
 
+/// The header that carries an access token.
+const AUTHORIZATION: &str = "Authorization";
+
 impl ServerSpec {
     /// Whether its users may sign in at it, be it instead of entering something or because there is nothing to enter.
     pub fn takes_sign_in(&self) -> bool {
@@ -125,6 +128,19 @@ impl ServerSpec {
             Endpoint::Remote { url, .. } => Some(url),
             Endpoint::Stdio { .. } => None,
         }
+    }
+
+    /// The server with an access token of a user, as its connections have it.
+    #[must_use]
+    pub fn with_bearer(&self, token: &Secret) -> Self {
+        let mut spec = self.clone();
+        if let Endpoint::Remote { headers, .. } = &mut spec.endpoint {
+            headers.retain(|(name, _)| !name.eq_ignore_ascii_case(AUTHORIZATION));
+            let bearer = Secret::new(format!("Bearer {}", token.expose()));
+            headers.push((AUTHORIZATION.to_owned(), bearer));
+            spec.entered = vec![token.clone()];
+        }
+        spec
     }
 
     /// The tools that the allowlist names and that the server does not have.

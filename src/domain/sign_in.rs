@@ -1,8 +1,9 @@
-//! Where people of the web client sign in: OpenID Connect providers at which the page is a public client.
+//! Where people sign in to the web client and from the terminal: OpenID Connect providers at which both are public
+//! clients.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
 /// A provider, and as which client the page signs people in there.
@@ -15,6 +16,8 @@ pub struct SignInProvider {
     pub issuer: String,
     /// The page as the provider knows it: a public client without a secret.
     pub client_id: String,
+    /// The terminal client, where the provider wants another entry for it; absent: `client_id`.
+    pub terminal_client_id: Option<String>,
     #[serde(default = "default_scope")]
     pub scope: String,
     /// Which of the two tokens the API receives.
@@ -28,7 +31,7 @@ pub struct SignInProvider {
     pub origins: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignInToken {
     #[default]

@@ -9,6 +9,7 @@
 mod authorization;
 mod challenge;
 mod client_auth;
+mod device;
 mod metadata;
 mod registration;
 mod token;
@@ -17,9 +18,10 @@ use http::StatusCode;
 use serde::de::DeserializeOwned;
 
 pub use self::{
-    authorization::{CallbackParams, StartedSignIn, redeem, start},
+    authorization::{CallbackParams, SignInRequest, StartedSignIn, redeem, start},
     challenge::Challenge,
-    metadata::{AuthorizationServer, ProtectedServer, discover},
+    device::{DeviceSignIn, start_device, wait_for_user},
+    metadata::{AuthorizationServer, ProtectedServer, discover, discover_issuer},
     registration::{ClientChoice, choose_client, client_metadata},
     token::{TokenSet, client_credentials, refresh, revoke, service_for},
 };

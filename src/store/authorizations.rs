@@ -86,7 +86,7 @@ pub async fn claim(
 }
 
 /// Keeps the tokens of a refresh, and says when they are to be refreshed again; `false` when the credential was replaced
-/// or the claim was lost.
+/// or removed, or newer tokens are there. A claim that was lost meanwhile is no reason to lose tokens, too.
 pub async fn put(
     tx: &mut Tx,
     of: &CredentialRef,
@@ -98,11 +98,11 @@ pub async fn put(
         "update credentials
          set sealed = $5, scopes = $6, refresh_at = $7, tokens_end_at = $8, token_version = token_version + 1,
              lease_until = null, updated_at = now()
-         where tenant_id = $1 and id = $2 and generation = $3 and fence = $4",
+         where tenant_id = $1 and id = $2 and generation = $3 and token_version = $4",
         tx.tenant()?.0,
         of.id.0,
         of.generation.cast_signed(),
-        claim.fence,
+        claim.version,
         sealed,
         tokens.scopes.join(" "),
         refresh_at,
@@ -134,7 +134,8 @@ pub async fn describe(
     refresh_at: Option<OffsetDateTime>,
 ) -> Result<()> {
     sqlx::query!(
-        "update credentials set issuer = $4, scopes = $5, refresh_at = $6, tokens_end_at = $7
+        "update credentials
+         set issuer = $4, scopes = $5, refresh_at = $6, tokens_end_at = $7, signed_in_at = statement_timestamp()
          where tenant_id = $1 and id = $2 and generation = $3",
         tx.tenant()?.0,
         of.id.0,

@@ -5,7 +5,7 @@ mod changes;
 
 use time::OffsetDateTime;
 
-pub use self::changes::{Removed, delete, mark, put, take_unnotified, verify};
+pub use self::changes::{Removed, delete, delete_sign_ins, mark, put, take_unnotified, verify};
 use super::Tx;
 use crate::domain::{
     credential::{CredentialMeta, CredentialState},

@@ -98,14 +98,18 @@ pub async fn is_used(tx: &mut Tx, id: Uuid) -> Result<bool> {
     Ok(used.unwrap_or(false))
 }
 
-/// Ends the sign-ins of a user: all of them, or those at one server of an agent.
-pub async fn end(tx: &mut Tx, user: &UserId, only: Option<(&AgentId, &ServerId)>) -> Result<()> {
+/// Ends the sign-ins of a user, or of everybody: all of them, or those at one server of an agent.
+pub async fn end(
+    tx: &mut Tx,
+    user: Option<&UserId>,
+    only: Option<(&AgentId, &ServerId)>,
+) -> Result<()> {
     sqlx::query!(
         "delete from oauth_sign_ins
-         where tenant_id = $1 and user_id = $2
+         where tenant_id = $1 and ($2::text is null or user_id = $2)
            and ($3::text is null or agent = $3) and ($4::text is null or server = $4)",
         tx.tenant()?.0,
-        user.as_str(),
+        user.map(UserId::as_str),
         only.map(|(agent, _)| agent.as_str()),
         only.map(|(_, server)| server.as_str()),
     )

@@ -119,7 +119,10 @@ async fn list_by_ids(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
            from unnest($1::text[]) with ordinality u (id, place),
            lateral (select count(*) as conversations, max(updated_at) as last from conversations
                     where tenant_id = $2 and user_id = u.id) talk,
-           lateral (select coalesce(json_agg(json_build_object('agent', agent, 'server', server, 'state', state)
+           lateral (select coalesce(json_agg(json_build_object('agent', agent, 'server', server, 'state', state,
+                      'sign_in', case when issuer is not null then json_build_object(
+                        'issuer', issuer, 'scopes', coalesce(string_to_array(nullif(scopes, ''), ' '), '{}'),
+                        'since', coalesce(signed_in_at, updated_at)) end)
                                              order by agent, server), '[]') as credentials, max(updated_at) as last
                     from credentials where tenant_id = $2 and user_id = u.id) own,
            lateral (select count(*) filter (where state in ('pending', 'approved', 'executing')) as open,

@@ -26,17 +26,22 @@ async fn world() -> World {
 
 async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
     World::with(|setup| {
-        setup.config.operator_token = Some(Secret::new(TOKEN));
+        with_operator(setup);
         change(setup);
     })
     .await
 }
 
-fn operator(world: &World) -> Client {
+/// Lets the operator in.
+pub fn with_operator(setup: &mut Setup) {
+    setup.config.operator_token = Some(Secret::new(TOKEN));
+}
+
+pub fn operator(world: &World) -> Client {
     world.client(&Secret::new(TOKEN))
 }
 
-async fn patch(client: &Client, path: &str, body: Value) -> Answer {
+pub async fn patch(client: &Client, path: &str, body: Value) -> Answer {
     client
         .send(client.request(Method::PATCH, path).json(&body))
         .await

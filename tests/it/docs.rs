@@ -20,13 +20,14 @@ use self::{
 };
 
 /// Variables that are no settings of the service.
-const OTHER_VARIABLES: [&str; 6] = [
+const OTHER_VARIABLES: [&str; 7] = [
     "CHATELAINE_CHAT_HISTORY",
     "CHATELAINE_TOKEN",
     "CHATELAINE_URL",
     "CHATELAINE_TEST_DATABASE_URL",
     "CHATELAINE_TEST_LOG",
     "CHATELAINE_TORTURE",
+    "CHATELAINE_TORTURE_OAUTH",
 ];
 /// Lines of the README.
 const README_LINES: usize = 150;

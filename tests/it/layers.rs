@@ -101,6 +101,7 @@ const RESERVED: [(&str, &[&str], &str); 12] = [
             "src/mcp",
             "src/llm",
             "src/app/runs/endpoint.rs",
+            "src/cli/loopback.rs",
         ],
         "app and domain know nothing of HTTP",
     ),

@@ -1,10 +1,15 @@
 //! Users who sign in at servers by OAuth, and all that may go wrong with it.
 
 mod connecting; // from `/connect` to the tools, and back
+mod crowd; // many users, several replicas, and all that fails
+mod ending; // users who sign out, tenants that end, and what admins see
 mod guarded; // a server and an authorization server of ours
 mod hostile; // authorization servers that lie
+mod login; // people who sign in to the service from the terminal
 mod published; // the authorization servers of others
-mod refreshing; // tokens that end, for one replica and for many
+mod refreshing; // tokens that end, and replicas that die
+mod smoke; // an operator who tries a server
+mod writing; // what is secret is in nothing that the program writes
 
 use base64::Engine;
 use serde_json::{Value, json};
@@ -33,6 +38,9 @@ mcp:
       timeouts: { connectSeconds: 10, requestSeconds: 20 }
       toolAccess: { default: public }
 "#;
+
+/// Tests the stored credential.
+const TEST: &str = "/v1/agents/desk/connections/notes/test";
 
 /// A world whose agent `desk` has this server; `auth` is what the pack says of signing in.
 async fn world(server: &Url, auth: &str, change: impl FnOnce(&mut Setup)) -> World {
@@ -75,13 +83,13 @@ async fn link(client: &Client, chat: &str) -> String {
 }
 
 /// Goes where the link leads and agrees: the path at the service to which the browser is sent back.
-async fn sign_in(world: &World, link: &str) -> String {
+async fn sign_in(service: &str, link: &str) -> String {
     let jar = reqwest::redirect::Policy::none();
     let builder = reqwest::Client::builder().no_proxy().redirect(jar);
     let browser = builder.build().unwrap();
     let (mut url, mut cookies) = (Url::parse(link).unwrap(), Vec::<(String, String)>::new());
     for _ in 0..16 {
-        if let Some(path) = url.as_str().strip_prefix(&world.url) {
+        if let Some(path) = url.as_str().strip_prefix(service) {
             return path.to_owned();
         }
         let pairs: Vec<_> = cookies
@@ -117,7 +125,7 @@ fn code(page: &Answer) -> String {
 /// Connects a user in a conversation: what the conversation says to the code.
 async fn connect(world: &World, client: &Client, chat: &str) -> String {
     let link = link(client, chat).await;
-    let page = world.nobody().get(&sign_in(world, &link).await).await;
+    let page = world.nobody().get(&sign_in(&world.url, &link).await).await;
     assert_eq!(page.status, 200, "{}", page.text);
     texts(&say(client, chat, &code(&page)).await)
 }

@@ -1,5 +1,5 @@
-// npm `oidc-provider` as the authorization server of a small MCP server: `oidc.mjs LIFE`. Access tokens live for LIFE
-// seconds, refresh tokens rotate, clients register themselves, and everybody who comes is let in: `?who=` at the
+// npm `oidc-provider` as the authorization server of a small MCP server: `oidc.mjs LIFE [par]`. With `par` requests have
+// to be pushed (RFC 9126). Access tokens live for LIFE seconds, refresh tokens rotate, clients register themselves, and everybody who comes is let in: `?who=` at the
 // interaction says as whom. `GET /count` on the server says how often tokens were refreshed. It prints
 // `listening on port N`, the port of the MCP server; the provider has a port of its own.
 import http from "node:http";
@@ -12,7 +12,8 @@ const [idp, mcp] = [http.createServer(), http.createServer()];
 const issuer = `http://127.0.0.1:${await listen(idp)}`;
 const base = `http://127.0.0.1:${await listen(mcp)}`;
 const resource = `${base}/mcp`;
-const count = { refreshed: 0, revoked: 0 };
+const mustPush = process.argv[3] === "par";
+const count = { refreshed: 0, revoked: 0, pushed: 0 };
 
 const provider = new Provider(issuer, {
   ttl: { AccessToken: life, RefreshToken: 86400, Grant: 86400, Session: 86400, Interaction: 600 },
@@ -26,6 +27,7 @@ const provider = new Provider(issuer, {
     devInteractions: { enabled: false },
     registration: { enabled: true },
     revocation: { enabled: true },
+    pushedAuthorizationRequests: { enabled: mustPush, requirePushedAuthorizationRequests: mustPush },
     resourceIndicators: {
       enabled: true,
       defaultResource: () => resource,
@@ -37,6 +39,7 @@ const provider = new Provider(issuer, {
 provider.on("grant.success", (context) => {
   if (context.oidc.params.grant_type === "refresh_token") count.refreshed += 1;
 });
+provider.on("pushed_authorization_request.success", () => (count.pushed += 1));
 provider.on("grant.revoked", () => (count.revoked += 1));
 const callback = provider.callback();
 

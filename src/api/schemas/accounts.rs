@@ -10,7 +10,7 @@ use crate::{
         runs::tenant_admin::{self, InForce},
     },
     domain::{
-        account::{self, Frontend, ShownCalls, UserCredential},
+        account::{self, Frontend, ServerSignIn, ShownCalls, UserCredential},
         audit,
         ids::{AuditId, RunId, TenantId},
         retention::{self, Days, Retention},
@@ -149,6 +149,16 @@ schemas! {
         server: String,
         /// `active`, `rejected` by the server, or `quarantined`: it cannot be opened.
         state: String,
+        /// Where the user signed in at the server; absent for what was entered in fields.
+        sign_in: Option<ServerSignIn>,
+    }
+
+    /// A sign-in of a user at a server; never its tokens.
+    struct ServerSignIn for account::ServerSignIn {
+        issuer: String,
+        /// What the user allowed.
+        scopes: Vec<String>,
+        since: OffsetDateTime,
     }
 
     /// A frontend whose headers are known.

@@ -1,6 +1,7 @@
 //! Ending sessions. Of a user, who signs out or is signed out by an admin: their tokens are taken no more, what runs
-//! for them is stopped, and the connections that carry their credentials are closed, on every replica. What they
-//! entered stays sealed for the next time. Of a tenant that is suspended or removed: the same for everybody.
+//! for them is stopped, and the connections that carry their credentials are closed, on every replica. Their sign-ins
+//! at servers end. What they entered in fields stays sealed for the next time. Of a tenant that is suspended or removed:
+//! the same for everybody.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -61,8 +62,11 @@ async fn stop(
     let open: Vec<RunId> = open.into_iter().filter(|run| Some(*run) != but).collect();
     // No session is notified: the session that would continue belongs to the same user.
     store::trees::stop(&mut tx, &open).await?;
-    store::oauth_sign_ins::end(&mut tx, user, None).await?;
+    store::oauth_sign_ins::end(&mut tx, Some(user), None).await?;
+    let now = tx.now().await?;
     tx.commit().await?;
+    let by = ended_by.unwrap_or(user).as_str();
+    credentials::end_sign_ins(app, tenant, Some(user), now, by).await?;
     settle(app, tenant, withdrawn);
     for run in open {
         cancel(app, tenant, user, run).await?;
@@ -132,7 +136,11 @@ pub async fn find_ended(
             continue;
         }
         match ended {
-            Ended::User(user) => signed_out(app, *tenant, user).await?,
+            Ended::User(user) => {
+                // The replica where they signed out may have ended before it came to this.
+                credentials::end_sign_ins(app, *tenant, Some(user), *at, user.as_str()).await?;
+                signed_out(app, *tenant, user).await?;
+            }
             Ended::Key(key) => key_revoked(app, *tenant, *key, &UserId(OPERATOR.into())).await?,
         }
     }
@@ -166,7 +174,17 @@ async fn stop_all(app: &App, tenant: TenantId) -> Result<()> {
 pub async fn tenant_changed(app: &App, tenant: TenantId) -> Result<()> {
     if !app.accounts.tenant_changed(tenant).await? {
         credentials::close_tenant(app, tenant).await;
+        end_sign_ins_of_all(app, tenant).await?;
         stop_all(app, tenant).await?;
     }
     Ok(())
+}
+
+/// Ends the sign-ins at servers of everybody of a tenant, and those that have begun.
+pub(super) async fn end_sign_ins_of_all(app: &App, tenant: TenantId) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    store::oauth_sign_ins::end(&mut tx, None, None).await?;
+    let now = tx.now().await?;
+    tx.commit().await?;
+    credentials::end_sign_ins(app, tenant, None, now, OPERATOR).await
 }

@@ -174,6 +174,8 @@ pub async fn remove(app: &App, _: &Operator, name: &str, confirm: Option<&str>) 
         );
         return Err(Error::invalid("confirm", why));
     }
+    // Afterwards nothing opens their tokens any more, which would stay good at their authorization servers.
+    sign_outs::end_sign_ins_of_all(app, tenant.id).await?;
     accounts::remove_tenant(&app.db, tenant.id).await?;
     tell(app, tenant.id).await
 }

@@ -136,7 +136,7 @@ async fn delete_some_conversations(
 
 async fn delete_rest(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
     let mut tx = db.tenant(tenant).await?;
-    store::oauth_sign_ins::end(&mut tx, user, None).await?;
+    store::oauth_sign_ins::end(&mut tx, Some(user), None).await?;
     for removed in store::credentials::delete(&mut tx, user, None).await? {
         let credential = removed.credential;
         let (agent, server) = (&credential.agent, &credential.server);

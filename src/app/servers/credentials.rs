@@ -11,6 +11,7 @@ mod catalogs;
 mod change;
 mod content;
 mod news;
+mod removal;
 mod trial;
 mod view;
 
@@ -25,8 +26,9 @@ use moka::future::Cache;
 use self::content::{DecryptedCredential, decrypt};
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{put, put_checked, put_sign_in, remove, remove_all, remove_by_id, test},
+    change::{put, put_checked, put_sign_in, test},
     news::{changed_elsewhere, close_all, close_tenant, find_news},
+    removal::{end_sign_ins, remove, remove_all, remove_by_id},
     trial::TestOutcome,
     view::{FieldView, ServerConnection, get, list, views},
 };

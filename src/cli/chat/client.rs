@@ -1,5 +1,7 @@
 //! The public API as the terminal client uses it.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use anyhow::Context as _;
 use reqwest::{Method, RequestBuilder, StatusCode, header};
 use serde_json::{Value, json};
@@ -19,10 +21,11 @@ const PAGE: usize = 100;
 /// Conversations in a list.
 const LISTED: usize = 20;
 
+#[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     url: Url,
-    token: Secret,
+    token: Arc<RwLock<Secret>>,
 }
 
 /// The server `request_refused` a request.
@@ -101,11 +104,18 @@ impl Client {
         let http = Egress::new(&[])
             .map_err(anyhow::Error::msg)?
             .operator_client();
+        let token = Arc::new(RwLock::new(token));
         Ok(Self { http, url, token })
     }
 
+    /// Goes on with another token, also where a stream is opened again.
+    pub fn set_token(&self, token: Secret) {
+        *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+
     fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
-        let mut bearer = header::HeaderValue::from_str(&format!("Bearer {}", self.token.expose()))
+        let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        let mut bearer = header::HeaderValue::from_str(&format!("Bearer {}", token.expose()))
             .context("the token has characters that no token has")?;
         bearer.set_sensitive(true);
         Ok(self
@@ -267,12 +277,18 @@ impl Client {
         let path = format!("/v1/conversations/{conversation}");
         let now = self.ask(self.request(Method::GET, &path)?).await?;
         let last = now["last_event"].as_i64().map(|last| last.to_string());
-        Stream::open(self.request(Method::GET, &format!("{path}/events"))?, last).await
+        self.stream(format!("{path}/events"), last).await
     }
 
     /// Listens to what concerns the user outside of the conversation.
     pub async fn open_user_events(&self) -> anyhow::Result<Stream> {
-        Stream::open(self.request(Method::GET, "/v1/events")?, None).await
+        self.stream("/v1/events".to_owned(), None).await
+    }
+
+    async fn stream(&self, path: String, last: Option<String>) -> anyhow::Result<Stream> {
+        let client = self.clone();
+        let request = move || client.request(Method::GET, &path);
+        Stream::open(Box::new(request), last).await
     }
 
     /// The requests that wait for the user's decision, and whether there are more.

@@ -33,8 +33,11 @@ pub enum StreamItem {
     Lost(anyhow::Error),
 }
 
+/// Makes the request of a stream, each time with the token of that time.
+pub type MakeRequest = Box<dyn Fn() -> anyhow::Result<RequestBuilder> + Send + Sync>;
+
 pub struct Stream {
-    request: RequestBuilder,
+    request: MakeRequest,
     last: Option<String>,
     state: State,
     failures: u32,
@@ -50,8 +53,8 @@ type Events = BoxStream<'static, Result<Sse, sse_stream::Error>>;
 
 impl Stream {
     /// Opens it, after the event `last`; absent: wherever the server begins.
-    pub async fn open(request: RequestBuilder, last: Option<String>) -> anyhow::Result<Self> {
-        let events = open(&request, last.as_deref()).await?;
+    pub async fn open(request: MakeRequest, last: Option<String>) -> anyhow::Result<Self> {
+        let events = open(request(), last.as_deref()).await?;
         Ok(Self {
             request,
             last,
@@ -81,7 +84,7 @@ impl Stream {
                 },
                 State::Pausing(pause) => {
                     pause.await;
-                    self.state = State::Opening(open(&self.request, self.last.as_deref()));
+                    self.state = State::Opening(open((self.request)(), self.last.as_deref()));
                 }
                 State::Opening(opening) => match opening.await {
                     Ok(events) => {
@@ -112,17 +115,15 @@ impl Stream {
 }
 
 fn open(
-    request: &RequestBuilder,
+    request: anyhow::Result<RequestBuilder>,
     last: Option<&str>,
 ) -> BoxFuture<'static, anyhow::Result<Events>> {
-    let mut request = request
-        .try_clone()
-        .expect("a GET has no body that could not be repeated");
-    if let Some(last) = last {
-        request = request.header("last-event-id", last);
-    }
+    let request = request.map(|request| match last {
+        Some(last) => request.header("last-event-id", last),
+        None => request,
+    });
     async move {
-        let answer = request.send().await?;
+        let answer = request?.send().await?;
         if answer.status() != StatusCode::OK {
             return Err(request_refused(answer.status(), &answer.bytes().await?).into());
         }

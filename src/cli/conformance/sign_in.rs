@@ -2,7 +2,7 @@
 //! this process; everything else is what the service does, too.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -16,7 +16,7 @@ use crate::{
         secret::Secret,
     },
     egress::{Egress, Limits, Request},
-    mcp::oauth::{self, CallbackParams, Challenge, ClientChoice},
+    mcp::oauth::{self, CallbackParams, Challenge, ClientChoice, SignInRequest},
 };
 
 const REDIRECT_URI: &str = "http://127.0.0.1:8080/oauth/callback";
@@ -66,7 +66,14 @@ impl SignIns {
         let client = oauth::choose_client(&self.egress, server, choice).await?;
         locked(&self.registered).insert(server.issuer.clone(), client.clone());
         locked(&self.scopes).clone_from(&scopes);
-        let started = oauth::start(&self.egress, &found, client, REDIRECT_URI, scopes)?;
+        let request = SignInRequest {
+            at: &found,
+            client,
+            redirect_uri: REDIRECT_URI,
+            scopes,
+            parameters: &BTreeMap::new(),
+        };
+        let started = oauth::start(&self.egress, request).await?;
         let answer = self.visit(started.url, started.state.expose()).await?;
         let tokens = oauth::redeem(&self.egress, &started.pending, &answer).await?;
         let pending = started.pending;

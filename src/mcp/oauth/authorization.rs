@@ -1,13 +1,15 @@
 //! The sign-in of a user: an authorization request with PKCE (RFC 7636) and the server as its resource (RFC 8707), and
 //! the answer that comes back with the browser, whose issuer is checked before its code is sent anywhere (RFC 9207).
 
+use std::collections::BTreeMap;
+
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{
-    AuthorizationServer, OAuthError, OAuthErrorKind, ProtectedServer, TokenSet, is_code,
-    token::redeem_code,
+    AuthorizationServer, OAuthError, OAuthErrorKind, ProtectedServer, TokenSet,
+    client_auth::signed_form, is_code, parse, refusal, send, token::redeem_code,
 };
 use crate::{
     domain::{
@@ -34,15 +36,23 @@ pub struct CallbackParams {
     pub error: Option<String>,
 }
 
+/// What a sign-in is to be.
+pub struct SignInRequest<'a> {
+    /// Where, and for which resource. Without one it is empty.
+    pub at: &'a ProtectedServer,
+    pub client: OAuthClient,
+    pub redirect_uri: &'a str,
+    pub scopes: Vec<String>,
+    /// What else this authorization server wants to know.
+    pub parameters: &'a BTreeMap<String, String>,
+}
+
 /// Begins a sign-in. The egress guard also decides where a browser may be sent.
-pub fn start(
+pub async fn start(
     egress: &Egress,
-    server: &ProtectedServer,
-    client: OAuthClient,
-    redirect_uri: &str,
-    scopes: Vec<String>,
+    request: SignInRequest<'_>,
 ) -> Result<StartedSignIn, OAuthError> {
-    let authorization_server = &server.authorization_server;
+    let authorization_server = &request.at.authorization_server;
     let Some(endpoint) = &authorization_server.authorization_endpoint else {
         return Err(OAuthError::unusable(
             "the authorization server does not support PKCE with S256, without which a code is not safe",
@@ -52,28 +62,29 @@ pub fn start(
         .check_url(endpoint)
         .map_err(|error| OAuthError::unusable(error.to_string()))?;
     let (state, verifier) = (random(), random());
-    let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.expose()));
+    let form = form(&request, &state, &verifier);
+    let SignInRequest {
+        at, client, scopes, ..
+    } = request;
+    let service = service(authorization_server, &at.resource, client);
     let mut url = endpoint.clone();
-    url.query_pairs_mut()
-        .append_pair("response_type", "code")
-        .append_pair("client_id", &client.id)
-        .append_pair("redirect_uri", redirect_uri)
-        .append_pair("state", state.expose())
-        .append_pair("code_challenge", &challenge)
-        .append_pair("code_challenge_method", "S256")
-        .append_pair("resource", &server.resource);
-    if !scopes.is_empty() {
-        url.query_pairs_mut()
-            .append_pair("scope", &scopes.join(" "));
-    }
-    if scopes.iter().any(|scope| scope == "offline_access") {
-        // OpenID Connect Core, section 11: without it the scope is ignored.
-        url.query_pairs_mut().append_pair("prompt", "consent");
+    match &authorization_server.pushed_request_endpoint {
+        Some(place) => {
+            let pushed = push(egress, &service, place, &form).await?;
+            url.query_pairs_mut()
+                .append_pair("client_id", &service.client.id)
+                .append_pair("request_uri", &pushed);
+        }
+        None => {
+            url.query_pairs_mut()
+                .append_pair("client_id", &service.client.id)
+                .extend_pairs(&form);
+        }
     }
     let pending = PendingSignIn {
-        service: service(authorization_server, &server.resource, client),
+        service,
         scopes,
-        redirect_uri: redirect_uri.to_owned(),
+        redirect_uri: request.redirect_uri.to_owned(),
         names_issuer: authorization_server.names_issuer,
         verifier,
     };
@@ -82,6 +93,61 @@ pub fn start(
         state,
         pending,
     })
+}
+
+/// What an authorization server is asked, but for who asks.
+fn form<'a>(
+    request: &SignInRequest<'a>,
+    state: &Secret,
+    verifier: &Secret,
+) -> Vec<(&'a str, String)> {
+    let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.expose()));
+    let mut form = vec![
+        ("response_type", "code".to_owned()),
+        ("redirect_uri", request.redirect_uri.to_owned()),
+        ("state", state.expose().to_owned()),
+        ("code_challenge", challenge),
+        ("code_challenge_method", "S256".to_owned()),
+    ];
+    if !request.at.resource.is_empty() {
+        form.push(("resource", request.at.resource.clone()));
+    }
+    if !request.scopes.is_empty() {
+        form.push(("scope", request.scopes.join(" ")));
+    }
+    if request.scopes.iter().any(|scope| scope == "offline_access") {
+        // OpenID Connect Core, section 11: without it the scope is ignored.
+        form.push(("prompt", "consent".to_owned()));
+    }
+    for (name, value) in request.parameters {
+        form.retain(|(known, _)| known != name);
+        form.push((name, value.clone()));
+    }
+    form
+}
+
+/// Leaves a request at the authorization server (RFC 9126): the address by which it is known there.
+async fn push(
+    egress: &Egress,
+    service: &TokenService,
+    endpoint: &Url,
+    form: &[(&str, String)],
+) -> Result<String, OAuthError> {
+    #[derive(serde::Deserialize)]
+    struct Pushed {
+        request_uri: String,
+    }
+    let fields: Vec<_> = form
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let request = signed_form(&service.client, endpoint, &service.issuer, &fields)?;
+    let (status, body) = send(egress, request).await?;
+    if !status.is_success() {
+        return Err(refusal("the endpoint for pushed requests", status, &body));
+    }
+    let pushed: Pushed = parse(&body, "the answer to the pushed request")?;
+    Ok(pushed.request_uri)
 }
 
 pub(super) fn service(

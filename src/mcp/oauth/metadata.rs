@@ -32,6 +32,10 @@ pub struct AuthorizationServer {
     pub token_endpoint: Url,
     pub registration_endpoint: Option<Url>,
     pub revocation_endpoint: Option<Url>,
+    /// Where a request to sign in must be left before the user comes (RFC 9126).
+    pub pushed_request_endpoint: Option<Url>,
+    /// Where a device that has no browser asks for a code (RFC 8628).
+    pub device_endpoint: Option<Url>,
     pub scopes: Vec<String>,
     /// Empty: it does not say.
     pub auth_methods: Vec<String>,
@@ -57,6 +61,10 @@ struct ServerMetadata {
     token_endpoint: Url,
     registration_endpoint: Option<Url>,
     revocation_endpoint: Option<Url>,
+    pushed_authorization_request_endpoint: Option<Url>,
+    #[serde(default)]
+    require_pushed_authorization_requests: Option<bool>,
+    device_authorization_endpoint: Option<Url>,
     #[serde(default)]
     scopes_supported: Option<Vec<String>>,
     #[serde(default)]
@@ -153,11 +161,37 @@ fn covers(resource: &str, server: &Url) -> bool {
         && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
-/// The metadata of an issuer; `None` when it has none at any of the places.
+/// What an issuer says of itself that somebody named in a setting. Of a provider of OpenID Connect that does not say
+/// whether it supports PKCE it is taken for granted that it does.
+pub async fn discover_issuer(
+    egress: &Egress,
+    issuer: &str,
+) -> Result<AuthorizationServer, OAuthError> {
+    let found = server_metadata(egress, issuer).await?.ok_or_else(|| {
+        OAuthError::unusable("the issuer publishes no metadata; is its address right?")
+    })?;
+    let endpoint = found.authorization_endpoint.clone();
+    let says_nothing = found.code_challenge_methods_supported.is_none();
+    let mut server = found.check(issuer)?;
+    if says_nothing {
+        server.authorization_endpoint = endpoint;
+    }
+    Ok(server)
+}
+
+/// The metadata of an issuer, checked; `None` when it has none at any of the places.
 async fn authorization_server(
     egress: &Egress,
     issuer: &str,
 ) -> Result<Option<AuthorizationServer>, OAuthError> {
+    let found = server_metadata(egress, issuer).await?;
+    found.map(|found| found.check(issuer)).transpose()
+}
+
+async fn server_metadata(
+    egress: &Egress,
+    issuer: &str,
+) -> Result<Option<ServerMetadata>, OAuthError> {
     let Ok(url) = Url::parse(issuer) else {
         return Err(OAuthError::untrusted("the issuer is not an address"));
     };
@@ -171,9 +205,9 @@ async fn authorization_server(
     }
     for place in places {
         let what = "the metadata of the authorization server";
-        let found: Option<ServerMetadata> = get(egress, at(&url, &place), what).await?;
-        if let Some(found) = found {
-            return found.check(issuer).map(Some);
+        let found = get(egress, at(&url, &place), what).await?;
+        if found.is_some() {
+            return Ok(found);
         }
     }
     Ok(None)
@@ -200,6 +234,8 @@ async fn older(
             token_endpoint: at(server, "/token"),
             registration_endpoint: Some(at(server, "/register")),
             revocation_endpoint: None,
+            pushed_request_endpoint: None,
+            device_endpoint: None,
             scopes: Vec::new(),
             auth_methods: Vec::new(),
             takes_metadata_documents: false,
@@ -257,12 +293,22 @@ impl ServerMetadata {
         let authorization_endpoint = self
             .authorization_endpoint
             .filter(|_| methods.iter().any(|method| method == "S256"));
+        let must_push = self.require_pushed_authorization_requests == Some(true);
+        if must_push && self.pushed_authorization_request_endpoint.is_none() {
+            return Err(OAuthError::unusable(
+                "the authorization server wants requests to be pushed and does not say where",
+            ));
+        }
         Ok(AuthorizationServer {
             issuer: self.issuer,
             authorization_endpoint,
             token_endpoint: self.token_endpoint,
             registration_endpoint: self.registration_endpoint,
             revocation_endpoint: self.revocation_endpoint,
+            pushed_request_endpoint: self
+                .pushed_authorization_request_endpoint
+                .filter(|_| must_push),
+            device_endpoint: self.device_authorization_endpoint,
             scopes: self.scopes_supported.unwrap_or_default(),
             auth_methods: self
                 .token_endpoint_auth_methods_supported

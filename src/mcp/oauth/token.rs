@@ -35,6 +35,8 @@ pub struct TokenSet {
     pub expires_at: Option<OffsetDateTime>,
     /// Absent: what was asked for.
     pub scopes: Option<Vec<String>>,
+    /// Who the user is (OpenID Connect). Nothing of it is checked here.
+    pub id_token: Option<Secret>,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +46,7 @@ struct TokenAnswer {
     expires_in: Option<serde_json::Value>,
     refresh_token: Option<String>,
     scope: Option<String>,
+    id_token: Option<String>,
 }
 
 pub(super) async fn redeem_code(
@@ -56,7 +59,6 @@ pub(super) async fn redeem_code(
         ("code", code.expose()),
         ("redirect_uri", &pending.redirect_uri),
         ("code_verifier", pending.verifier.expose()),
-        ("resource", &pending.service.resource),
     ];
     request(egress, &pending.service, &form).await
 }
@@ -70,7 +72,6 @@ pub async fn refresh(egress: &Egress, of: &Authorization) -> Result<TokenSet, OA
     let form = [
         ("grant_type", "refresh_token"),
         ("refresh_token", token.expose()),
-        ("resource", &of.service.resource),
     ];
     request(egress, &of.service, &form).await
 }
@@ -115,9 +116,6 @@ pub async fn client_credentials(
     scope: Option<&str>,
 ) -> Result<TokenSet, OAuthError> {
     let mut form = vec![("grant_type", "client_credentials")];
-    if !service.resource.is_empty() {
-        form.push(("resource", &service.resource));
-    }
     form.extend(scope.map(|scope| ("scope", scope)));
     request(egress, service, &form).await
 }
@@ -140,7 +138,7 @@ pub async fn revoke(egress: &Egress, of: &Authorization) -> Result<(), OAuthErro
     Err(refusal("the revocation endpoint", status, &body))
 }
 
-async fn request(
+pub(super) async fn request(
     egress: &Egress,
     service: &TokenService,
     form: &[(&str, &str)],
@@ -149,10 +147,15 @@ async fn request(
         token_endpoint,
         client,
         issuer,
+        resource,
         ..
     } = service;
+    let mut form = form.to_vec();
+    if !resource.is_empty() {
+        form.push(("resource", resource));
+    }
     let asked_at = Clock::System.now();
-    let (status, body) = send(egress, signed_form(client, token_endpoint, issuer, form)?).await?;
+    let (status, body) = send(egress, signed_form(client, token_endpoint, issuer, &form)?).await?;
     if !status.is_success() {
         return Err(refusal("the token endpoint", status, &body));
     }
@@ -181,6 +184,7 @@ async fn request(
         refresh_token: answer.refresh_token.map(Secret::new),
         expires_at: life.map(|life| asked_at + life.min(LONGEST_LIFE)),
         scopes: answer.scope.as_deref().map(scopes_of),
+        id_token: answer.id_token.map(Secret::new),
     })
 }
 

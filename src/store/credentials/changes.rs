@@ -1,5 +1,7 @@
 //! Changes of a credential: stored, tested, deleted.
 
+use time::OffsetDateTime;
+
 use crate::{
     domain::{
         credential::{CredentialRef, CredentialState},
@@ -44,7 +46,7 @@ pub async fn put(
             "update credentials
              set generation = $6, state = 'active', reason = null, sealed = $7, updated_at = now(), verified_at = now(),
                  issuer = null, scopes = null, wanted_scopes = null, refresh_at = null, tokens_end_at = null,
-                 lease_until = null
+                 signed_in_at = null, lease_until = null
              where tenant_id = $1 and id = $2 and agent = $3 and server = $4 and user_id = $5 and generation = $8",
             tenant,
             id,
@@ -119,6 +121,9 @@ pub async fn take_unnotified(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Res
     Ok(servers.fetch_all(tx.conn()).await?)
 }
 
+/// How many sign-ins are removed in one transaction.
+const BATCH: i64 = 200;
+
 /// A credential that was removed.
 pub struct Removed {
     pub credential: CredentialRef,
@@ -157,6 +162,44 @@ pub async fn delete(
             generation: row.generation.cast_unsigned(),
         },
         tokens: row.tokens,
+    });
+    Ok(removed.collect())
+}
+
+/// Removes the sign-ins at servers that were made until then: those of a user, or some of everybody's.
+pub async fn delete_sign_ins(
+    tx: &mut Tx,
+    user: Option<&UserId>,
+    until: OffsetDateTime,
+) -> Result<Vec<Removed>> {
+    let tenant = tx.tenant()?;
+    let rows = sqlx::query!(
+        r#"delete from credentials
+           where tenant_id = $1 and id in (
+             select id from credentials
+             where tenant_id = $1 and issuer is not null and ($2::text is null or user_id = $2)
+               and (signed_in_at is null or signed_in_at <= $3)
+             limit $4
+           )
+           returning agent as "agent: AgentId", server as "server: ServerId", user_id, id as "id: CredentialId",
+                     generation, sealed"#,
+        tenant.0,
+        user.map(UserId::as_str),
+        until,
+        BATCH,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let removed = rows.into_iter().map(|row| Removed {
+        credential: CredentialRef {
+            tenant,
+            user: UserId(row.user_id.into()),
+            agent: row.agent,
+            server: row.server,
+            id: row.id,
+            generation: row.generation.cast_unsigned(),
+        },
+        tokens: Some(row.sealed),
     });
     Ok(removed.collect())
 }

@@ -56,14 +56,22 @@ pub struct Knobs {
     pub away: bool,
     /// What the tool `write` needs.
     pub write_scope: String,
+    /// Refreshes are done, and their answers wait.
+    pub hold: bool,
+    /// For how long a refresh token is good for another time, as some authorization servers have it.
+    pub grace: Duration,
 }
 
 #[derive(Default)]
 pub struct Seen {
     pub registrations: usize,
     pub refreshes: usize,
-    /// Refresh tokens that came twice.
+    /// Refresh tokens that came twice, and were refused.
     pub replays: usize,
+    /// After how long a refresh token came twice, and was taken.
+    pub repeats: Vec<Duration>,
+    /// Calls with a token that had ended.
+    pub late: usize,
     pub revoked: Vec<String>,
     /// Paths of the authorization server, in order.
     pub asked: Vec<String>,
@@ -86,8 +94,8 @@ struct Inner {
     number: usize,
     codes: HashMap<String, (String, String)>,
     tokens: HashMap<String, Token>,
-    /// Refresh tokens with their scopes; `None` when it was used.
-    refresh: HashMap<String, Option<String>>,
+    /// Refresh tokens with their scopes, and since when they are used.
+    refresh: HashMap<String, (String, Option<Instant>)>,
 }
 
 #[derive(Clone)]
@@ -111,6 +119,8 @@ impl Guarded {
                     life: 3600,
                     away: false,
                     write_scope: "notes:write".to_owned(),
+                    hold: false,
+                    grace: Duration::ZERO,
                 },
                 seen: Seen::default(),
                 number: 0,
@@ -173,7 +183,7 @@ impl Inner {
         };
         self.tokens.insert(access.clone(), token);
         self.refresh
-            .insert(refresh.clone(), Some(scopes.to_owned()));
+            .insert(refresh.clone(), (scopes.to_owned(), None));
         self.seen.secrets.extend([access.clone(), refresh.clone()]);
         json!({ "access_token": access, "token_type": "Bearer", "expires_in": self.knobs.life,
                 "refresh_token": refresh, "scope": scopes })
@@ -263,6 +273,14 @@ async fn authorize(State(guarded): State<Guarded>, Query(asked): Query<Fields>) 
 
 async fn token(State(guarded): State<Guarded>, body: String) -> Response {
     let asked = fields(&body);
+    let answer = tokens(&guarded, &asked);
+    while asked["grant_type"] == "refresh_token" && guarded.inner().knobs.hold {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    answer
+}
+
+fn tokens(guarded: &Guarded, asked: &Fields) -> Response {
     let mut inner = guarded.inner();
     inner
         .seen
@@ -290,13 +308,23 @@ async fn token(State(guarded): State<Guarded>, body: String) -> Response {
         inner.seen.secrets.push(asked["code_verifier"].clone());
         scopes
     } else {
+        let (now, grace) = (clock::instant(), inner.knobs.grace);
         let known = inner.refresh.get_mut(&asked["refresh_token"]);
-        let Some(scopes) = known.and_then(Option::take) else {
-            inner.seen.replays += 1;
-            return refused("invalid_grant");
-        };
-        inner.seen.refreshes += 1;
-        scopes
+        let first = known.map(|(scopes, used)| (scopes.clone(), used.replace(now)));
+        match first {
+            Some((scopes, None)) => {
+                inner.seen.refreshes += 1;
+                scopes
+            }
+            Some((scopes, Some(used))) if now - used < grace => {
+                inner.seen.repeats.push(now - used);
+                scopes
+            }
+            _ => {
+                inner.seen.replays += 1;
+                return refused("invalid_grant");
+            }
+        }
     };
     Json(inner.issue(&scopes)).into_response()
 }
@@ -324,8 +352,12 @@ async fn call(State(guarded): State<Guarded>, headers: HeaderMap, body: String) 
         .unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default();
     let now = clock::instant();
-    let scopes = inner.tokens.get(given).filter(|token| token.until > now);
+    let known = inner.tokens.get(given);
+    let is_late = known.is_some_and(|token| token.until <= now);
+    let scopes = known.filter(|token| token.until > now);
     let Some(scopes) = scopes.map(|token| token.scopes.clone()) else {
+        let is_away = inner.knobs.away;
+        inner.seen.late += usize::from(is_late && !is_away);
         let origin = match inner.knobs.wrong {
             Wrong::ForeignMetadata => guarded.issuer.clone(),
             _ => guarded.url.origin().ascii_serialization(),

@@ -50,14 +50,14 @@ async fn metadata_at_another_origin_is_not_asked_for() {
         link.starts_with(&guarded.issuer),
         "that of the server's own origin holds"
     );
-    sign_in(&world, &link).await;
+    sign_in(&world.url, &link).await;
 }
 
 #[tokio::test]
 async fn a_code_is_not_redeemed_when_its_issuer_is_not_certain() {
     for kind in [Wrong::AnswerIssuer, Wrong::NoAnswerIssuer] {
         let (guarded, world, ann, chat) = wrong(kind).await;
-        let back = sign_in(&world, &link(&ann, &chat).await).await;
+        let back = sign_in(&world.url, &link(&ann, &chat).await).await;
         open(&world, &back).await.expect_page(200, "not connected");
         assert_eq!(guarded.seen(|seen| seen.codes.len()), 0, "{kind:?}");
         assert_eq!(connection(&ann).await["state"], "not_configured");
@@ -67,7 +67,7 @@ async fn a_code_is_not_redeemed_when_its_issuer_is_not_certain() {
 #[tokio::test]
 async fn a_code_is_sent_to_no_private_address() {
     let (guarded, world, ann, chat) = wrong(Wrong::PrivateTokenEndpoint).await;
-    let back = sign_in(&world, &link(&ann, &chat).await).await;
+    let back = sign_in(&world.url, &link(&ann, &chat).await).await;
     open(&world, &back).await.expect_page(200, "not connected");
     assert_eq!(guarded.seen(|seen| seen.codes.len()), 0);
 }
@@ -75,8 +75,8 @@ async fn a_code_is_sent_to_no_private_address() {
 #[tokio::test]
 async fn a_code_of_one_sign_in_is_of_no_use_in_another() {
     let (guarded, world, ann, chat) = wrong(Wrong::Nothing).await;
-    let first = sign_in(&world, &link(&ann, &chat).await).await;
-    let second = sign_in(&world, &link(&ann, &chat).await).await;
+    let first = sign_in(&world.url, &link(&ann, &chat).await).await;
+    let second = sign_in(&world.url, &link(&ann, &chat).await).await;
     let code = |path: &str| {
         let (_, rest) = path.split_once("code=").unwrap();
         rest.split('&').next().unwrap().to_owned()

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::clock;
+use serde_json::json;
 
-use super::{call, connect, connected, connection, guarded::Guarded, world};
+use super::{TEST, call, connect, connected, connection, guarded::Guarded};
+use crate::support::{
+    client::Client,
+    servers::{soon, until},
+    world::World,
+};
 
 #[tokio::test]
 async fn a_token_that_ends_is_refreshed_and_the_call_is_made() {
@@ -30,11 +35,7 @@ async fn an_authorization_server_that_is_away_takes_nothing_from_the_user() {
 }
 
 /// Calls until the pause after a failure is over.
-async fn until_done(
-    world: &crate::support::world::World,
-    client: &crate::support::client::Client,
-    chat: &str,
-) {
+async fn until_done(world: &World, client: &Client, chat: &str) {
     for _ in 0..20 {
         if call(world, client, chat, "read").await["text"] == "done" {
             return;
@@ -59,49 +60,80 @@ async fn a_refresh_that_is_refused_asks_the_user_again() {
     assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
 }
 
-#[tokio::test]
-async fn two_replicas_and_many_users_refresh_once_for_each_life_of_a_token() {
-    const USERS: usize = 8;
-    let guarded = Guarded::start().await;
-    guarded.turn(|knobs| knobs.life = 5);
-    let often =
-        |setup: &mut crate::support::world::Setup| setup.config.requests_per_minute = 100_000;
-    let world = world(&guarded.url, "auth: oauth", often).await;
+/// Waits until a refresh is done at the authorization server whose answer is held back.
+async fn until_refreshed(guarded: &Guarded, times: usize) {
+    until(|| guarded.seen(|seen| seen.refreshes == times)).await;
+}
+
+/// A replica that was killed when its refresh was done, and before the answer came.
+async fn killed_in_a_refresh(guarded: &Guarded, world: &World, ann: &Client) {
     let other = world.replica().await;
-    let mut users = Vec::new();
-    for number in 0..USERS {
-        let user = world.user(&format!("user{number}"), &[]).await;
-        let chat = user.open("desk").await;
-        assert!(connect(&world, &user, &chat).await.starts_with("✅"));
-        users.push(user);
+    guarded.turn(|knobs| knobs.hold = true);
+    guarded.end_access_tokens();
+    let at_other = ann.at(&other.url);
+    let asking = tokio::spawn(async move { at_other.post(TEST, json!({})).await });
+    until_refreshed(guarded, 1).await;
+    asking.abort();
+    other.kill();
+    guarded.turn(|knobs| knobs.hold = false);
+    // Its lease is over.
+    let mut db = world.db.as_tenant(world.tenant.id).await;
+    let ended = sqlx::query("update credentials set lease_until = now() where lease_until > now()");
+    assert_eq!(ended.execute(&mut db).await.unwrap().rows_affected(), 1);
+}
+
+#[tokio::test]
+async fn a_replica_that_dies_with_a_refresh_costs_a_sign_in_at_most_and_is_asked_for_once() {
+    let (guarded, world, ann, chat) = connected(|_| {}).await;
+    killed_in_a_refresh(&guarded, &world, &ann).await;
+    for _ in 0..3 {
+        call(&world, &ann, &chat, "read").await;
     }
-    let until = clock::instant() + Duration::from_secs(17);
-    let mut busy = tokio::task::JoinSet::new();
-    for user in &users {
-        for client in [user.at(&world.url), user.at(&other.url)] {
-            busy.spawn(async move {
-                let mut made = 0;
-                while clock::instant() < until {
-                    let tested = client
-                        .post(
-                            "/v1/agents/desk/connections/notes/test",
-                            serde_json::json!({}),
-                        )
-                        .await;
-                    assert_eq!(tested.expect(200)["ok"], true);
-                    made += 1;
-                }
-                made
-            });
+    let now = connection(&ann).await;
+    assert_eq!(
+        (&now["state"], &now["reason"]),
+        (&"needs_attention".into(), &"rejected".into())
+    );
+    assert_eq!(guarded.seen(|seen| (seen.refreshes, seen.replays)), (1, 1));
+    assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
+    assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
+}
+
+#[tokio::test]
+async fn where_a_refresh_token_is_good_twice_for_a_while_nothing_is_lost_with_a_replica() {
+    let (guarded, world, ann, chat) = connected(|_| {}).await;
+    guarded.turn(|knobs| knobs.grace = Duration::from_secs(60));
+    killed_in_a_refresh(&guarded, &world, &ann).await;
+    assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
+    assert_eq!(connection(&ann).await["state"], "configured");
+    assert_eq!(guarded.seen(|seen| (seen.refreshes, seen.replays)), (1, 0));
+}
+
+#[tokio::test]
+async fn tokens_that_the_database_does_not_take_are_used_and_written_later() {
+    let (guarded, world, ann, chat) = connected(|_| {}).await;
+    let mut owner = world.db.as_owner().await;
+    let mut run = async |sql: &'static str| sqlx::query(sql).execute(&mut owner).await.unwrap();
+    run("alter table credentials add constraint full_disk check (token_version = 0)").await;
+    guarded.end_access_tokens();
+    assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
+    run("alter table credentials drop constraint full_disk").await;
+    let mut db = world.db.as_tenant(world.tenant.id).await;
+    soon(async {
+        let version = "select token_version from credentials";
+        while sqlx::query_scalar::<_, i64>(version)
+            .fetch_one(&mut db)
+            .await
+            .unwrap()
+            == 0
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-    }
-    let made: usize = busy.join_all().await.into_iter().sum();
-    let (refreshes, replays) = guarded.seen(|seen| (seen.refreshes, seen.replays));
-    assert!(made > USERS * 8, "they were busy: {made}");
-    assert_eq!(replays, 0, "each refresh token was used once at most");
-    // A life of 5 s is used for more than 3 s.
-    assert!((USERS * 2..=USERS * 7).contains(&refreshes), "{refreshes}");
-    for user in &users {
-        assert_eq!(connection(user).await["state"], "configured");
-    }
+    })
+    .await;
+    guarded.end_access_tokens();
+    let other = world.replica().await;
+    let tested = ann.at(&other.url).post(TEST, json!({})).await;
+    assert_eq!(tested.expect(200)["ok"], true);
+    assert_eq!(guarded.seen(|seen| (seen.refreshes, seen.replays)), (2, 0));
 }

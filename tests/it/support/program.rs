@@ -1,4 +1,4 @@
-//! The real program in a process of its own, with everything it says at its most talkative.
+//! The real program in a process of its own, as talkative as it is asked to be.
 
 use std::{
     process::Stdio,
@@ -6,16 +6,19 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::domain::config::Environment;
+use chatelaine::domain::config::{Config, Environment};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::{Child, Command},
     sync::watch,
 };
 
-use super::world::{Stopped, TIME_LIMIT};
+use super::{
+    db::TestDb,
+    world::{Stopped, TIME_LIMIT},
+};
 
-/// `chatelaine serve` at `CHATELAINE_LOG=trace`. Killed with this value.
+/// `chatelaine serve`. Killed with this value.
 pub struct Program {
     /// `http://127.0.0.1:…`
     pub url: String,
@@ -36,36 +39,40 @@ pub fn chatelaine(arguments: &[&str]) -> Command {
     command
 }
 
+/// The command that serves a world's packs and users with its database.
+pub fn serve(config: &Config, db: &TestDb, key: &str) -> Command {
+    let mut command = chatelaine(&["serve"]);
+    command
+        .env("CHATELAINE_LISTEN", "127.0.0.1:0")
+        .env("CHATELAINE_DATA", &config.data)
+        .env("CHATELAINE_PACKS", &config.packs)
+        .env("CHATELAINE_EGRESS_ALLOW", config.egress_allow.join(","))
+        .env(
+            "CHATELAINE_TENANT_EGRESS_ALLOW",
+            config.tenant_egress_allow.join(","),
+        )
+        .env("CHATELAINE_STDIO_COMMANDS", config.stdio_commands.join(","))
+        .env("CHATELAINE_MODEL_TITLES", "off")
+        .env("CHATELAINE_DRAIN_SECONDS", "1")
+        .env("DATABASE_URL", db.url.expose())
+        .env("MCP_CONFIG_ENCRYPTION_KEY", key);
+    command
+}
+
 impl Program {
     /// Serves what a world has left: its database, its packs and its users. `variables` are those its packs name.
     pub async fn serve(world: &Stopped, key: &str, variables: &[&str]) -> Self {
-        let mut command = chatelaine(&["serve"]);
-        command
-            .env("CHATELAINE_LISTEN", "127.0.0.1:0")
-            .env("CHATELAINE_DATA", &world.config.data)
-            .env("CHATELAINE_PACKS", &world.config.packs)
-            .env(
-                "CHATELAINE_EGRESS_ALLOW",
-                world.config.egress_allow.join(","),
-            )
-            .env(
-                "CHATELAINE_TENANT_EGRESS_ALLOW",
-                world.config.tenant_egress_allow.join(","),
-            )
-            .env(
-                "CHATELAINE_STDIO_COMMANDS",
-                world.config.stdio_commands.join(","),
-            )
-            .env("CHATELAINE_LOG", "trace")
-            .env("CHATELAINE_MODEL_TITLES", "off")
-            .env("CHATELAINE_DRAIN_SECONDS", "1")
-            .env("DATABASE_URL", world.db.url.expose())
-            .env("MCP_CONFIG_ENCRYPTION_KEY", key)
-            .envs(
-                variables
-                    .iter()
-                    .filter_map(|name| Some((name, world.env.get(name)?))),
-            );
+        let mut command = serve(&world.config, &world.db, key);
+        command.env("CHATELAINE_LOG", "trace").envs(
+            variables
+                .iter()
+                .filter_map(|name| Some((name, world.env.get(name)?))),
+        );
+        Self::start(command).await
+    }
+
+    /// Starts a command that serves.
+    pub async fn start(mut command: Command) -> Self {
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

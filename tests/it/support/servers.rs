@@ -304,7 +304,7 @@ fn stdio<'a>(command: &str, args: impl IntoIterator<Item = &'a str>) -> Endpoint
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

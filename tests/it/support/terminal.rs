@@ -1,4 +1,4 @@
-//! `chatelaine chat` in a process of its own, at a terminal or between two pipes.
+//! `chatelaine chat`, or any other command, in a process of its own, at a terminal or between two pipes.
 
 use std::{
     fs::File,
@@ -8,9 +8,22 @@ use std::{
 };
 
 use nix::pty::{Winsize, openpty};
-use tokio::{process::Child, sync::watch};
+use tokio::{
+    process::{Child, Command},
+    sync::watch,
+};
 
 use super::{client::Client, program::chatelaine, world::TIME_LIMIT};
+
+fn chat(url: &str, person: &Client, more: &[&str]) -> Command {
+    let mut command = chatelaine(&["chat", "--agent", "bank", "--url", url]);
+    command
+        .args(more)
+        .env("CHATELAINE_CHAT_HISTORY", "/dev/null")
+        .env("TZ", "UTC-1")
+        .env("CHATELAINE_TOKEN", person.token());
+    command
+}
 
 /// Somebody who chats. Killed with this value.
 pub struct Terminal {
@@ -34,12 +47,10 @@ impl Terminal {
         let (stdin, input) = std::io::pipe().unwrap();
         let (output, stdout) = std::io::pipe().unwrap();
         Self::start(
-            url,
-            person,
             [stdin.into(), stdout.into()],
             input.into(),
             output.into(),
-            (None, more),
+            (chat(url, person, more), None),
         )
     }
 
@@ -50,6 +61,11 @@ impl Terminal {
 
     /// The same, with so many columns and more on the command line.
     pub fn real_with(url: &str, person: &Client, columns: u16, more: &[&str]) -> Self {
+        Self::of(chat(url, person, more), columns)
+    }
+
+    /// Any command at a pseudo-terminal with so many columns.
+    pub fn of(command: Command, columns: u16) -> Self {
         let size = Winsize {
             ws_row: 50,
             ws_col: columns,
@@ -59,33 +75,23 @@ impl Terminal {
         let pty = openpty(Some(&size), None).unwrap();
         let ends = [pty.slave.try_clone().unwrap(), pty.slave];
         Self::start(
-            url,
-            person,
             ends,
             pty.master.try_clone().unwrap(),
             pty.master,
-            (Some(("\r", "\u{4}")), more),
+            (command, Some(("\r", "\u{4}"))),
         )
     }
 
     fn start(
-        url: &str,
-        person: &Client,
         [stdin, stdout]: [OwnedFd; 2],
         input: OwnedFd,
         output: OwnedFd,
-        (keys, more): (Option<(&'static str, &'static str)>, &[&str]),
+        (mut command, keys): (Command, Option<(&'static str, &'static str)>),
     ) -> Self {
-        let mut command = chatelaine(&["chat", "--agent", "bank", "--url", url]);
-        command
-            .args(more)
-            .env("CHATELAINE_CHAT_HISTORY", "/dev/null")
-            .env("TZ", "UTC-1")
-            .env("CHATELAINE_TOKEN", person.token())
-            .stdin(stdin)
-            .stdout(stdout)
-            .stderr(Stdio::inherit());
+        command.stdin(stdin).stdout(stdout).stderr(Stdio::inherit());
         let process = command.spawn().unwrap();
+        // Its ends are closed here, so that the output ends with the process.
+        drop(command);
         let (said, shown) = watch::channel(Vec::new());
         // A terminal whose other end is closed is an error and the end.
         std::thread::spawn(move || {

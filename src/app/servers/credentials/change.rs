@@ -1,4 +1,4 @@
-//! Enter, test, replace, remove. Test first, then replace in one statement: a bad new token never destroys a
+//! Enter, test, replace. Test first, then replace in one statement: a bad new token never destroys a
 //! good old one, and what fails its test is not kept.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -10,7 +10,6 @@ use super::{
 use crate::{
     app::{
         App,
-        accounts::users,
         platform::keys,
         servers::{agents, oauth},
     },
@@ -19,19 +18,16 @@ use crate::{
         connection::ConnectionTestError,
         credential::{CredentialRef, CredentialState},
         error::{Error, Result, Thing},
-        ids::{CredentialId, TenantId, UserId},
+        ids::CredentialId,
         oauth::{Authorization, to_sealable},
         pack::Pack,
         personal::{self, FieldError, InvalidField, Values},
-        principal::{Admin, Principal},
+        principal::Principal,
         secret::Secret,
-        server::{AccessMode, CatalogScope, Endpoint, ServerSpec},
+        server::{AccessMode, CatalogScope, ServerSpec},
     },
-    store::{self, credentials::Removed},
+    store,
 };
-
-/// The header that carries an access token.
-const AUTHORIZATION: &str = "Authorization";
 
 /// Tests what a user entered and, when it works, puts it in force in place of what they had.
 pub async fn put(
@@ -79,13 +75,7 @@ pub async fn put_sign_in(
     spec: &Arc<ServerSpec>,
     tokens: Authorization,
 ) -> Result<TestOutcome> {
-    let mut effective = ServerSpec::clone(spec);
-    if let Endpoint::Remote { headers, .. } = &mut effective.endpoint {
-        let bearer = format!("Bearer {}", tokens.access_token.expose());
-        headers.retain(|(name, _)| !name.eq_ignore_ascii_case(AUTHORIZATION));
-        headers.push((AUTHORIZATION.to_owned(), Secret::new(bearer)));
-        effective.entered = vec![tokens.access_token.clone()];
-    }
+    let effective = spec.with_bearer(&tokens.access_token);
     let new = NewCredential {
         effective: Arc::new(effective),
         text: to_sealable(&tokens),
@@ -270,65 +260,8 @@ pub async fn test(
     }
 }
 
-/// Removes what a user entered and closes the connection made with it. `false` when there was nothing.
-pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str) -> Result<bool> {
-    let (pack, spec) = personal_server(app, principal, agent, server).await?;
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let only = Some((pack.id(), &spec.id));
-    store::oauth_sign_ins::end(&mut tx, &principal.user, only).await?;
-    let removed = store::credentials::delete(&mut tx, &principal.user, only).await?;
-    let is_any = !removed.is_empty();
-    let fact = Fact::new(principal.user.as_str(), "credential.removed");
-    finish_removal(app, tx, removed, &fact).await?;
-    Ok(is_any)
-}
-
-/// Removes what a user who has been seen entered for personal servers; how many that were.
-pub async fn remove_by_id(app: &App, admin: &Admin, user: &str) -> Result<usize> {
-    let user = users::get(app, admin, user).await?.id;
-    remove_all(app, admin.tenant(), &UserId(user.into()), admin.user()).await
-}
-
-/// Removes all that a user entered and closes the connections made with it; for how many servers. `by` says so.
-pub async fn remove_all(app: &App, tenant: TenantId, user: &UserId, by: &UserId) -> Result<usize> {
-    let mut tx = app.db.tenant(tenant).await?;
-    store::oauth_sign_ins::end(&mut tx, user, None).await?;
-    let removed = store::credentials::delete(&mut tx, user, None).await?;
-    let count = removed.len();
-    let detail = format!("of {user}");
-    let fact = Fact::new(by.as_str(), "credential.removed").detail(&detail);
-    finish_removal(app, tx, removed, &fact).await?;
-    Ok(count)
-}
-
-/// What goes with credentials that were deleted: a line of the audit trail each, what was seen with them, the
-/// connections made with them, here and on the other replicas, and their tokens where they came from.
-async fn finish_removal(
-    app: &App,
-    mut tx: store::Tx,
-    removed: Vec<Removed>,
-    fact: &Fact<'_>,
-) -> Result<()> {
-    for Removed { credential, .. } in &removed {
-        catalogs::forget(app, &mut tx, credential).await?;
-        let fact = (*fact).at(credential.agent.as_str(), credential.server.as_str());
-        store::audit::record(&mut tx, credential.tenant, &fact).await?;
-    }
-    tx.commit().await?;
-    for Removed { credential, tokens } in removed {
-        let generation = (credential.id, credential.generation);
-        changed(app, credential.tenant, &credential.agent, &credential.user).await;
-        app.credentials.decrypted.invalidate(&generation).await;
-        app.mcp.close(&key(&credential)).await;
-        if let Some(tokens) = tokens {
-            oauth::revoke_in_background(app, credential, tokens);
-        }
-    }
-    Ok(())
-}
-
 /// A personal server of an agent, for somebody who may have a credential of their own.
-async fn personal_server(
+pub(super) async fn personal_server(
     app: &App,
     principal: &Principal,
     agent: &str,

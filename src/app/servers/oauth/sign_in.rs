@@ -1,7 +1,7 @@
 //! A sign-in from its beginning to its tokens. What is known in between is a row, so any replica takes the user in who
 //! comes back.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
 use url::Url;
@@ -29,7 +29,10 @@ use crate::{
     },
     mcp::{
         Key, McpErrorKind,
-        oauth::{self, CallbackParams, Challenge, ClientChoice, OAuthError, OAuthErrorKind},
+        oauth::{
+            self, CallbackParams, Challenge, ClientChoice, OAuthError, OAuthErrorKind,
+            SignInRequest,
+        },
     },
     store::{self, oauth_sign_ins::SignIn},
 };
@@ -109,7 +112,14 @@ pub async fn begin(
     let scopes = found.scopes_to_request(&config.scopes, &before);
     let server = &found.authorization_server;
     let client = client(app, principal.tenant, &config, server, &scopes).await?;
-    let started = oauth::start(&app.egress, &found, client, &redirect_uri(app), scopes)?;
+    let request = SignInRequest {
+        at: &found,
+        client,
+        redirect_uri: &redirect_uri(app),
+        scopes,
+        parameters: &BTreeMap::new(),
+    };
+    let started = oauth::start(&app.egress, request).await?;
     let id = Uuid::now_v7();
     let browser = Secret::new(hex::encode(rand::random::<[u8; 32]>()));
     let context = contexts::of_sign_in(principal.tenant, &principal.user, id);

@@ -12,7 +12,10 @@ use tokio_util::task::TaskTracker;
 use crate::{
     app::{
         platform::keys::{self, Keys, OpenError},
-        servers::registry::tokens::{ClientTokenRequest, TokenStore},
+        servers::{
+            oauth::revocation,
+            registry::tokens::{ClientTokenRequest, TokenStore},
+        },
     },
     domain::{
         clock::Clock,
@@ -37,6 +40,9 @@ const LEASE: Duration = Duration::from_secs(15);
 /// How long a process waits for the tokens that another replica fetches, and how often it looks.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
+/// For how long, and how often, tokens are written that the database did not take.
+const WRITE_LIMIT: Duration = Duration::from_secs(600);
+const WRITE_PAUSE: Duration = Duration::from_millis(200);
 /// Tokens whose end nobody knows are looked at again after this time.
 const UNKNOWN_LIFE: Duration = Duration::from_secs(300);
 /// Tokens that could not be refreshed are used for so long before the next try.
@@ -49,6 +55,7 @@ struct UserTokens {
     db: Db,
     keys: Keys,
     egress: Egress,
+    tasks: TaskTracker,
 }
 
 enum Lookup {
@@ -64,7 +71,12 @@ enum Lookup {
 /// Where this process's connections get their tokens.
 pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSource {
     let own = Arc::new(TokenStore::new(db.clone(), keys.clone(), egress.clone()));
-    let users = Arc::new(UserTokens { db, keys, egress });
+    let users = Arc::new(UserTokens {
+        db,
+        keys,
+        egress,
+        tasks: tasks.clone(),
+    });
     TokenSource::new(move |wanted| {
         let (own, users) = (own.clone(), users.clone());
         // In a task of its own: whoever wants it may give up at any moment, and all would wait for the lease to end.
@@ -79,7 +91,7 @@ pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSo
 
 async fn get(
     own: &TokenStore,
-    users: &UserTokens,
+    users: &Arc<UserTokens>,
     wanted: TokenRequest,
 ) -> Result<TokenGrant, NoToken> {
     let TokenRequest {
@@ -110,7 +122,7 @@ pub fn refresh_at(tokens: &Authorization) -> Option<OffsetDateTime> {
 
 impl UserTokens {
     async fn token(
-        &self,
+        self: &Arc<Self>,
         sign_in: &UserSignIn,
         refused: Option<i64>,
     ) -> Result<TokenGrant, NoToken> {
@@ -196,7 +208,7 @@ impl UserTokens {
 
     /// Refreshes tokens under a claim and leaves the new ones to all.
     async fn refresh(
-        &self,
+        self: &Arc<Self>,
         sign_in: &UserSignIn,
         mut tokens: Authorization,
         claim: RefreshClaim,
@@ -216,6 +228,11 @@ impl UserTokens {
                 self.keep(&sign_in.credential, claim, tokens).await
             }
             Err(error) => {
+                if error.is_refusal("invalid_grant")
+                    && let Ok(Some(granted)) = self.newer(sign_in, &claim).await
+                {
+                    return Ok(granted);
+                }
                 let release = self.release(&sign_in.credential, &claim);
                 if let Err(error) = release.await {
                     tracing::debug!(%error, "the right to refresh tokens ends by itself");
@@ -225,37 +242,95 @@ impl UserTokens {
         }
     }
 
+    /// Tokens that another replica has written since the claim: it held the lease before, got them, and came to writing
+    /// them only now. Then the refusal was of the refresh token that they replaced.
+    async fn newer(&self, of: &UserSignIn, claim: &RefreshClaim) -> Result<Option<TokenGrant>> {
+        let mut tx = self.db.tenant(of.credential.tenant).await?;
+        let stored = store::authorizations::get(&mut tx, &of.credential).await?;
+        drop(tx);
+        let Some(stored) = stored.filter(|stored| stored.version > claim.version) else {
+            return Ok(None);
+        };
+        let tokens = self.open(&of.credential, &stored).await?;
+        Ok(tokens.map(|tokens| grant(&tokens, &stored)))
+    }
+
+    /// Writes the tokens of a refresh, of which there is no second copy anywhere: also when the database is away for a
+    /// while.
     async fn keep(
-        &self,
+        self: &Arc<Self>,
         credential: &CredentialRef,
         claim: RefreshClaim,
         tokens: Authorization,
     ) -> Result<TokenGrant, NoToken> {
         let refresh_at = refresh_at(&tokens);
-        let kept = async {
-            let context = keys::context(credential);
-            let text = to_sealable(&tokens);
-            let sealed = self.keys.seal(credential.tenant, &context, &text).await?;
-            let mut tx = self.db.tenant(credential.tenant).await?;
-            let times = (&tokens, refresh_at);
-            let kept =
-                store::authorizations::put(&mut tx, credential, &claim, &sealed, times).await?;
-            tx.commit().await?;
-            Ok::<_, Error>(kept)
-        };
-        match kept.await {
-            Ok(true) => {}
-            Ok(false) => tracing::warn!("tokens were replaced while they were being refreshed"),
-            Err(error) => {
-                tracing::error!(%error, "tokens that were refreshed cannot be kept; their user may have to sign in again");
-            }
-        }
         let refresh_in = refresh_at.map(|at| (at - Clock::System.now()).try_into());
-        Ok(TokenGrant {
-            token: tokens.access_token,
+        let granted = TokenGrant {
+            token: tokens.access_token.clone(),
             life: refresh_in.map_or(UNKNOWN_LIFE, Result::unwrap_or_default),
             version: claim.version + 1,
-        })
+        };
+        match self.write(credential, &claim, &tokens, refresh_at).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return Err(NoToken::new(NoTokenKind::Refused, "the sign-in has ended"));
+            }
+            Err(error) => {
+                tracing::error!(%error, "tokens that were refreshed cannot be kept yet; the program goes on trying");
+                let (this, credential) = (self.clone(), credential.clone());
+                self.tasks.spawn(async move {
+                    this.write_later(&credential, &claim, &tokens, refresh_at)
+                        .await;
+                });
+            }
+        }
+        Ok(granted)
+    }
+
+    async fn write_later(
+        &self,
+        credential: &CredentialRef,
+        claim: &RefreshClaim,
+        tokens: &Authorization,
+        refresh_at: Option<OffsetDateTime>,
+    ) {
+        let until = tokio::time::Instant::now() + WRITE_LIMIT;
+        while tokio::time::Instant::now() < until {
+            tokio::time::sleep(WRITE_PAUSE).await;
+            match self.write(credential, claim, tokens, refresh_at).await {
+                Ok(_) => return,
+                Err(error) => tracing::debug!(%error, "tokens cannot be kept yet"),
+            }
+        }
+        tracing::error!("tokens that were refreshed are lost; their user has to sign in again");
+    }
+
+    /// `false` when the sign-in has ended meanwhile. Then the new tokens end, too.
+    async fn write(
+        &self,
+        credential: &CredentialRef,
+        claim: &RefreshClaim,
+        tokens: &Authorization,
+        refresh_at: Option<OffsetDateTime>,
+    ) -> Result<bool> {
+        let context = keys::context(credential);
+        let text = to_sealable(tokens);
+        let sealed = self.keys.seal(credential.tenant, &context, &text).await?;
+        let mut tx = self.db.tenant(credential.tenant).await?;
+        let times = (tokens, refresh_at);
+        let is_kept =
+            store::authorizations::put(&mut tx, credential, claim, &sealed, times).await?;
+        let is_there = is_kept
+            || store::authorizations::scopes(&mut tx, credential.id)
+                .await?
+                .is_some();
+        tx.commit().await?;
+        if !is_there {
+            revocation::revoke(&self.egress, tokens).await;
+        } else if !is_kept {
+            tracing::warn!("tokens were replaced while they were being refreshed");
+        }
+        Ok(is_there)
     }
 
     async fn release(&self, credential: &CredentialRef, claim: &RefreshClaim) -> Result<()> {

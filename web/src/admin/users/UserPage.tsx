@@ -36,13 +36,18 @@ function Facts({ seen, onChange }: { seen: Schemas['SeenUser']; onChange: () => 
       {seen.credentials.length > 0 && (
         <Table label={say('nav.connections')} heads={[say('approval.agent'), say('audit.server'), say('key.state')]}>
           {seen.credentials.map((one) => (
-            <tr key={`${one.agent} ${one.server}`}><td>{one.agent}</td><td>{one.server}</td><td><span className={`state ${one.state}`}>{one.state}</span></td></tr>
+            <tr key={`${one.agent} ${one.server}`}><td>{one.agent}</td><td>{one.server}{one.sign_in && <SignIn signIn={one.sign_in} />}</td><td><span className={`state ${one.state}`}>{one.state}</span></td></tr>
           ))}
         </Table>
       )}
       <Ends user={seen.id} hasCredentials={seen.credentials.length > 0} onChange={onChange} />
     </>
   );
+}
+
+/** Where a user signed in, for what and since when. */
+function SignIn({ signIn }: { signIn: Schemas['ServerSignIn'] }) {
+  return <small className="muted"> {signIn.issuer} {signIn.scopes.join(' ')} <Moment at={signIn.since} /></small>;
 }
 
 function Ends({ user, hasCredentials, onChange }: { user: string; hasCredentials: boolean; onChange: () => void }) {

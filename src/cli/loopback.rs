@@ -1,0 +1,144 @@
+//! Where a browser comes back to that signs somebody in for this program: an address of this machine that is there for
+//! one sign-in (RFC 8252, section 7.3).
+
+use std::{future::IntoFuture as _, process::Stdio, time::Duration};
+
+use anyhow::Context as _;
+use axum::{
+    Router,
+    extract::{Query, State},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use http::{StatusCode, header};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
+use url::Url;
+
+use crate::{
+    domain::{config::Environment, secret::Secret},
+    mcp::oauth::CallbackParams,
+};
+
+/// How long a person may take.
+const LIFE: Duration = Duration::from_secs(600);
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// The address, and who listens there.
+pub(super) struct Loopback {
+    listener: TcpListener,
+    redirect_uri: String,
+}
+
+impl Loopback {
+    pub(super) async fn open() -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let redirect_uri = format!("http://{}/callback", listener.local_addr()?);
+        Ok(Self {
+            listener,
+            redirect_uri,
+        })
+    }
+
+    pub(super) fn redirect_uri(&self) -> &str {
+        &self.redirect_uri
+    }
+
+    /// Waits for the browser that brings this state back.
+    pub(super) async fn wait(self, state: &Secret) -> anyhow::Result<CallbackParams> {
+        let (came, mut comes) = mpsc::channel(1);
+        let expected = Expected {
+            state: state.clone(),
+            came,
+        };
+        let router = Router::new().route("/callback", get(come_back));
+        let server = axum::serve(self.listener, router.with_state(expected));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let until = async move { drop(stopped.await) };
+        let serving = tokio::spawn(server.with_graceful_shutdown(until).into_future());
+        let params = tokio::time::timeout(LIFE, comes.recv()).await;
+        let params = params.ok().flatten();
+        // The page is sent before this returns; a browser that keeps a connection open is not waited for.
+        drop(stop);
+        let _ = tokio::time::timeout(GOODBYE, serving).await;
+        params.context("nobody came back from the sign-in within ten minutes; begin again")
+    }
+}
+
+#[derive(Clone)]
+struct Expected {
+    state: Secret,
+    came: mpsc::Sender<CallbackParams>,
+}
+
+async fn come_back(
+    State(expected): State<Expected>,
+    Query(pairs): Query<Vec<(String, String)>>,
+) -> Response {
+    let (mut params, mut is_expected) = (CallbackParams::default(), false);
+    for (name, value) in pairs {
+        match &*name {
+            "state" => is_expected = value == expected.state.expose(),
+            "code" => params.code = Some(Secret::new(value)),
+            "iss" => params.issuer = Some(value),
+            "error" => params.error = Some(value),
+            _ => {}
+        }
+    }
+    let is_declined = params.error.is_some();
+    if !is_expected || expected.came.try_send(params).is_err() {
+        return page(
+            StatusCode::NOT_FOUND,
+            "This link leads nowhere. Begin the sign-in again.",
+        );
+    }
+    let text = if is_declined {
+        "The sign-in was declined. Go back to the terminal."
+    } else {
+        "Go back to the terminal. You may close this window."
+    };
+    page(StatusCode::OK, text)
+}
+
+fn page(status: StatusCode, text: &str) -> Response {
+    let html = Html(format!(
+        "<!doctype html><meta charset=utf-8><title>Chatelaine</title><p>{text}</p>"
+    ));
+    let headers = [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'"),
+        (header::CONNECTION, "close"),
+    ];
+    (status, headers, html).into_response()
+}
+
+/// The program that opens links here, if there is one.
+pub(super) fn browser(env: &Environment) -> Option<String> {
+    let named = env.get("BROWSER").and_then(|list| list.split(':').next());
+    if let Some(named) = named.filter(|named| !named.is_empty()) {
+        return Some(named.to_owned());
+    }
+    if cfg!(target_os = "macos") {
+        return Some("open".to_owned());
+    }
+    let has_screen = ["DISPLAY", "WAYLAND_DISPLAY"]
+        .iter()
+        .any(|name| env.get(name).is_some_and(|value| !value.is_empty()));
+    has_screen.then(|| "xdg-open".to_owned())
+}
+
+/// Opens a link. Where that does not work, there is the link that was printed.
+pub(super) fn open_link(browser: &str, url: &Url) {
+    let mut command = tokio::process::Command::new(browser);
+    command
+        .arg(url.as_str())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if let Err(error) = command.spawn() {
+        tracing::debug!(%error, browser, "no browser opens the link");
+    }
+}
