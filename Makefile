@@ -54,6 +54,13 @@ test-web: ## Try the web client in Chromium, against the demo
 	cargo build --bin chatelaine --example bank --example notes
 	web/test/run.sh
 
+.PHONY: lighthouse
+lighthouse: ## Measure how fast the web client's chat opens; needs a machine that is not busy
+	@.ci/install rust postgres node chromium
+	@web/build.sh
+	cargo build --bin chatelaine --example bank --example notes
+	PROGRAM=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/chatelaine node web/test/lighthouse.mjs
+
 .PHONY: torture
 torture: ## Kill, freeze, crash, cut and garble while 10,000 calls wait for consent
 	@.ci/install rust postgres ps

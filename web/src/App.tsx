@@ -30,9 +30,10 @@ export function App() {
 function Shell() {
   const route = useRoute();
   const { say } = useTexts();
+  const { badge: { pending_approvals: waiting } } = useNews();
   useEffect(() => {
-    document.title = `${say(`nav.${route.page}`)} – Chatelaine`;
-  }, [route.page, say]);
+    document.title = `${waiting > 0 ? `(${waiting}) ` : ''}${say(`nav.${route.page}`)} – Chatelaine`;
+  }, [route.page, say, waiting]);
   return (
     <div className="shell">
       <Header page={route.page} />

@@ -2,6 +2,7 @@
 import { memo } from 'react';
 import ReactMarkdown, { type Components } from 'react-markdown';
 import remarkGfm from 'remark-gfm';
+import { CodeBlock } from './CodeBlock';
 
 const PLUGINS = [remarkGfm];
 const ELSEWHERE = { target: '_blank', rel: 'noopener noreferrer nofollow' };
@@ -10,7 +11,7 @@ const COMPONENTS: Components = {
   a: ({ href, children }) => (href ? <a href={href} {...ELSEWHERE}>{children}</a> : <span>{children}</span>),
   img: ({ src, alt }) => (typeof src === 'string' && src ? <a href={src} {...ELSEWHERE}>{alt || src}</a> : <span>{alt}</span>),
   table: ({ children }) => <div className="scrolls" tabIndex={0} role="group"><table>{children}</table></div>,
-  pre: ({ children }) => <pre tabIndex={0}>{children}</pre>,
+  pre: ({ children }) => <CodeBlock>{children}</CodeBlock>,
 };
 
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
