@@ -174,4 +174,7 @@ test('the health of each server is listed, and others have no such pages', async
   const erin = await stage.signIn('Erin, employee');
   await erin.getByRole('button', { name: 'Talk to Bank' }).waitFor();
   assert.equal(await erin.getByRole('link', { name: 'Administration' }).count(), 0);
+  await erin.goto(`${stage.origin}/#/admin/users`);
+  await erin.getByText('Only administrators of your organisation see this page.').waitFor();
+  await check(erin, 'not-an-admin');
 });

@@ -195,6 +195,19 @@ test('what the program says keeps its lines, and the page has one bar wherever o
   assert.equal(await fred.locator('.bar').count(), 1);
 });
 
+test('a part of the page that cannot be loaded says so, and comes back with the page', async () => {
+  const alice = await stage.signIn('Alice, admin');
+  await alice.route('**/web/AdminPage*.js', (route) => route.abort());
+  await alice.getByRole('link', { name: 'Administration' }).click();
+  await alice.getByText('This part of the page could not be loaded.').waitFor();
+  await check(alice, 'not-loaded');
+  await alice.unroute('**/web/AdminPage*.js');
+  await alice.getByRole('button', { name: 'Load the page again' }).click();
+  await alice.getByRole('heading', { name: 'Users' }).waitFor();
+  // The browser says that a script was not there, and React that a part failed.
+  stage.complaints = stage.complaints.filter((line) => !/AdminPage/.test(line));
+});
+
 test('a guest is told to sign in before connecting a server', async () => {
   const guest = await stage.signIn('Guest');
   await guest.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Connections' }).click();

@@ -40,7 +40,10 @@ export function Composer({ id, agent, isRunning, onSend, onStop }: {
   const send = () => maySend && void run(() => onSend(text.trim(), uploads.files.map((file) => file.id))).then((done) => done && clear());
   const stop = () => void run(onStop);
   return (
-    <form className="composer" onSubmit={(event) => { event.preventDefault(); send(); }}>
+    <form
+      className="composer" onSubmit={(event) => { event.preventDefault(); send(); }} onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => { event.preventDefault(); void uploads.add(event.dataTransfer.files); }}
+    >
       <Failure error={error} retry={send} />
       <Failure error={uploads.error} />
       {uploads.files.length > 0 && (

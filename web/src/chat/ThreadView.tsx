@@ -2,6 +2,7 @@ import { useEffect, useMemo, useRef, useState } from 'react';
 import { Markdown } from '../parts/Markdown';
 import { Empty, Failure, Loading } from '../parts/parts';
 import { useAction } from '../parts/useLoad';
+import { href } from '../router';
 import { useTexts } from '../texts/texts';
 import type { Changes } from './Actions';
 import { type Branch, versionsOf } from './branches';
@@ -34,7 +35,7 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
     const text = takeFirstMessage(id);
     if (text) void change.run(() => send({ text }));
   }, [id]);
-  if (open.isGone) return <Empty>{say('chat.gone')}</Empty>;
+  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <a href={href('chat')}>{say('chat.start')}</a></Empty></div>;
   return (
     <>
       {state === 'lost' && <p className="lost" role="status">{say('chat.lost')}</p>}
