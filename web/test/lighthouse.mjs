@@ -1,12 +1,16 @@
-// Lighthouse on the chat page with a conversation in it: performance and accessibility are at least 95 of 100, and
-// the page can be used within a second on the throttled profile. `make lighthouse` runs it.
+// Lighthouse on the chat page with a conversation in it, on a desk (10 Mbit/s) and on a slow phone (1.6 Mbit/s, a
+// processor four times slower): performance and accessibility are at least 95 of 100 on both, and on a desk the page
+// can be used within a second. `make lighthouse` runs it.
 import assert from 'node:assert/strict';
 import lighthouse, { desktopConfig } from 'lighthouse';
 import puppeteer from 'puppeteer-core';
 import { chromiumPath, startStage } from './support.mjs';
 
+const PROFILES = [
+  { name: 'desk', config: desktopConfig, usableWithin: 1000 },
+  { name: 'phone', config: undefined, usableWithin: Infinity },
+];
 const LEAST = 95;
-const USABLE_WITHIN = 1000;
 /** A busy machine makes a page slow that is not: the best of these counts. */
 const ATTEMPTS = 3;
 
@@ -24,16 +28,32 @@ async function startConversation(stage, token) {
   return id;
 }
 
-/** A page of which Lighthouse keeps the sign-in. */
-async function measure(browser, stage, token, address) {
+/** What Lighthouse says of the page for somebody who is signed in. */
+async function measure(browser, token, address, config) {
   const page = await browser.newPage();
-  await page.goto(`${stage.origin}/healthz`);
+  await page.goto(new URL('/healthz', address).href);
   await page.evaluate((value) => sessionStorage.setItem('chatelaine.token', value), token);
   const options = { disableStorageReset: true, onlyCategories: ['performance', 'accessibility'], logLevel: 'error' };
-  const { lhr } = await lighthouse(address, options, desktopConfig, page);
+  const { lhr } = await lighthouse(address, options, config, page);
   await page.close();
   assert.equal(lhr.runtimeError, undefined);
-  return lhr;
+  const score = (name) => Math.round(lhr.categories[name].score * 100);
+  return { lhr, performance: score('performance'), accessibility: score('accessibility'), usable: Math.round(lhr.audits.interactive.numericValue) };
+}
+
+async function check(browser, token, address, { name, config, usableWithin }) {
+  let best;
+  for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+    const found = await measure(browser, token, address, config);
+    console.log(`${name}: performance ${found.performance}, accessibility ${found.accessibility}, usable after ${found.usable} ms`);
+    if (!best || found.performance > best.performance) best = found;
+    if (best.performance >= LEAST && best.usable <= usableWithin) break;
+  }
+  for (const audit of Object.values(best.lhr.audits))
+    if (audit.score !== null && audit.score < 0.9) console.log(`  ${audit.id}: ${audit.displayValue ?? audit.score}`);
+  assert.ok(best.performance >= LEAST, `${name}: performance is ${best.performance}`);
+  assert.ok(best.accessibility >= LEAST, `${name}: accessibility is ${best.accessibility}`);
+  assert.ok(best.usable <= usableWithin, `${name}: the page can be used after ${best.usable} ms`);
 }
 
 const stage = await startStage();
@@ -41,20 +61,7 @@ const browser = await puppeteer.launch({ executablePath: chromiumPath(), args: p
 try {
   const token = await stage.token('finance');
   const address = `${stage.origin}/#/chat/${await startConversation(stage, token)}`;
-  let best;
-  for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
-    const lhr = await measure(browser, stage, token, address);
-    const [performance, accessibility] = ['performance', 'accessibility'].map((name) => Math.round(lhr.categories[name].score * 100));
-    const usable = Math.round(lhr.audits.interactive.numericValue);
-    console.log(`performance ${performance}, accessibility ${accessibility}, usable after ${usable} ms`);
-    if (!best || performance > best.performance) best = { performance, accessibility, usable, lhr };
-    if (best.performance >= LEAST && best.usable <= USABLE_WITHIN) break;
-  }
-  for (const audit of Object.values(best.lhr.audits))
-    if (audit.score !== null && audit.score < 0.9) console.log(`  ${audit.id}: ${audit.displayValue ?? audit.score}`);
-  assert.ok(best.performance >= LEAST, `performance is ${best.performance}`);
-  assert.ok(best.accessibility >= LEAST, `accessibility is ${best.accessibility}`);
-  assert.ok(best.usable <= USABLE_WITHIN, `the page can be used after ${best.usable} ms`);
+  for (const profile of PROFILES) await check(browser, token, address, profile);
 } finally {
   await browser.close();
   await stage.stop();

@@ -53,6 +53,7 @@ function Open({ item, onChange, children }: { item: Listed; onChange: () => void
     <div className="bar">
       {children}
       <h1>{item.title || say('chat.untitled')}</h1>
+      <span className="muted only-wide">{item.agent}</span>
       <Failure error={error} />
       <button type="button" className="quiet icon" aria-label={say('chat.more')} popoverTarget="conversation-menu"><Ellipsis size={18} /></button>
       <div id="conversation-menu" popover="auto" className="menu">
