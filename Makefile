@@ -61,6 +61,13 @@ frontends: ## Try the real Open WebUI in Chromium, in front of the demo; install
 	cargo build --bin chatelaine --example bank --example notes
 	tests/frontends/run.sh
 
+.PHONY: lighthouse
+lighthouse: ## Measure how fast the web client's chat opens; needs a machine that is not busy
+	@.ci/install rust postgres node chromium
+	@web/build.sh
+	cargo build --bin chatelaine --example bank --example notes
+	PROGRAM=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/chatelaine node web/test/lighthouse.mjs
+
 .PHONY: torture
 torture: ## Kill, freeze, crash, cut and garble while 10,000 calls wait for consent
 	@.ci/install rust postgres ps

@@ -54,7 +54,6 @@ use std::sync::Arc;
 
 use axum::{Router, extract::FromRef, middleware};
 use bytes::Bytes;
-use http::HeaderValue;
 use utoipa::{
     Modify, OpenApi,
     openapi::security::{Http, HttpAuthScheme, SecurityScheme},
@@ -75,8 +74,6 @@ struct ApiState {
     limits: Arc<Limits>,
     /// The OpenAPI document, rendered once.
     document: Bytes,
-    /// What the web client may load and ask.
-    page_policy: HeaderValue,
     demo: Option<Arc<Demo>>,
 }
 
@@ -91,12 +88,10 @@ pub fn router(app: Arc<App>, demo: Option<Arc<Demo>>) -> Router {
     process_metrics::recorder();
     let limits = Arc::new(Limits::new(&app.config));
     let document = openapi().to_string().into();
-    let page_policy = web::policy(&app.config);
     let state = ApiState {
         app,
         limits,
         document,
-        page_policy,
         demo,
     };
     let v1 = Router::from(v1())

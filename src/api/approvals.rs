@@ -61,6 +61,10 @@ pub(super) struct ApprovalsQuery {
     /// Only those in this state.
     #[param(inline)]
     state: Option<Status>,
+    /// Only those for this tool.
+    tool: Option<String>,
+    /// Only those of this user, by id.
+    requester: Option<String>,
     /// Only those that wait for my decision.
     #[serde(default)]
     decidable: bool,
@@ -93,8 +97,15 @@ pub(super) async fn list(
     Query(which): Query<ApprovalsQuery>,
 ) -> Result<axum::Json<ApprovalPage>, Problem> {
     let limit = super::conversations::page(which.limit)?;
+    for (field, text) in [("tool", &which.tool), ("requester", &which.requester)] {
+        if let Some(text) = text {
+            readable(field, text, 255)?;
+        }
+    }
     let page = Page {
         state: which.state,
+        tool: which.tool.as_deref(),
+        requester: which.requester.as_deref(),
         undecided: which.decidable,
         before: which.cursor,
         limit: limit + 1,

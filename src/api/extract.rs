@@ -22,11 +22,14 @@ impl FromRequestParts<ApiState> for Authenticated {
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
         let address = parts.extensions.get::<Peer>().map(|peer| peer.0);
-        let caller = state
+        let mut caller = state
             .app
             .accounts
             .authenticate(&values_of(&parts.headers), address)
             .await?;
+        if caller.principal.locale.is_none() {
+            caller.principal.locale = first_language(&parts.headers).map(str::to_owned);
+        }
         layers::name_caller(&caller.principal);
         let place = parts.extensions.get::<RequestPermit>();
         let left = state.limits.count(&caller.principal).inspect_err(|_| {
@@ -65,6 +68,14 @@ impl FromRequestParts<ApiState> for Listener {
         layers::name_caller(&principal);
         Ok(Self(principal))
     }
+}
+
+/// The language that the sender of a request asks for first.
+pub(super) fn first_language(headers: &HeaderMap) -> Option<&str> {
+    let wanted = headers.get(header::ACCEPT_LANGUAGE)?.to_str().ok()?;
+    let tag = wanted.split([',', ';']).next()?.trim();
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    ((2..=35).contains(&tag.len()) && tag.bytes().all(is_letter)).then_some(tag)
 }
 
 /// The values of a request's headers, by name, for code that does not know HTTP.

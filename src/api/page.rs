@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
-use super::problem::Problem;
+use super::{extract::first_language, problem::Problem};
 use crate::domain::texts;
 
 /// A policy that allows the page's own style and its own form, and nothing else.
@@ -65,8 +65,7 @@ pub(super) fn document(language: &str, title: &str, body: &Markup) -> Markup {
 
 /// The language that a browser asks for first, of those that there are.
 pub(super) fn language_of(headers: &HeaderMap) -> &'static str {
-    let wanted = headers.get(header::ACCEPT_LANGUAGE);
-    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let wanted = first_language(headers).unwrap_or_default();
     let language = texts::LANGUAGES.iter().find(|tag| wanted.starts_with(*tag));
     language.copied().unwrap_or("en")
 }

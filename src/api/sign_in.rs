@@ -3,9 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::extract::State;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::extract::Anonymous;
+use super::{
+    extract::{Anonymous, Query, readable},
+    problem::Problem,
+};
 use crate::{
     app::App,
     domain::sign_in::{SignInProvider, SignInToken},
@@ -14,6 +17,9 @@ use crate::{
 /// An OpenID Connect provider at which the web client is a public client.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct SignInProviderView {
+    /// The tenant whose users sign in here. The page's address as the provider knows it names it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
     name: String,
     issuer: String,
     client_id: String,
@@ -41,6 +47,7 @@ pub(super) struct SignInProviders {
 impl From<&SignInProvider> for SignInProviderView {
     fn from(from: &SignInProvider) -> Self {
         Self {
+            tenant: from.tenant.clone(),
             name: from.name.clone(),
             issuer: from.issuer.clone(),
             client_id: from.client_id.clone(),
@@ -55,13 +62,27 @@ impl From<&SignInProvider> for SignInProviderView {
     }
 }
 
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct SignInQuery {
+    /// The name of the caller's tenant, as in the page's address `/?tenant=…`: also the providers of this tenant alone.
+    tenant: Option<String>,
+}
+
 /// The providers at which people may sign in to the web client and from the terminal.
-#[utoipa::path(get, path = "/v1/sign-in", tag = "accounts", security(()),
+#[utoipa::path(get, path = "/v1/sign-in", tag = "accounts", security(()), params(SignInQuery),
     responses((status = 200, body = SignInProviders)))]
 pub(super) async fn providers(
     State(app): State<Arc<App>>,
     _: Anonymous,
-) -> axum::Json<SignInProviders> {
-    let items = app.config.sign_in.iter().map(Into::into).collect();
-    axum::Json(SignInProviders { items })
+    Query(SignInQuery { tenant }): Query<SignInQuery>,
+) -> Result<axum::Json<SignInProviders>, Problem> {
+    if let Some(tenant) = &tenant {
+        readable("tenant", tenant, 255)?;
+    }
+    let all = app.config.sign_in.iter();
+    let offered = all.filter(|provider| provider.is_for(tenant.as_deref()));
+    let items = offered.map(Into::into).collect();
+    Ok(axum::Json(SignInProviders { items }))
 }

@@ -1,19 +1,19 @@
 //! The web client: one page and the files that it names, built from `web/` and embedded by `build.rs`. The page
 //! uses the routes of every other frontend. A program that was built without it says how to build it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     body::Body,
-    extract::State,
+    extract::{RawQuery, State},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, html};
 
-use super::{ApiState, extract::Path, operations, problem::Problem};
-use crate::domain::config::Config;
+use super::{extract::Path, operations, problem::Problem};
+use crate::{app::App, domain::config::Config};
 
 /// A file of the page. `gzip` is `body`, compressed.
 struct File {
@@ -27,10 +27,12 @@ static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/web.rs"));
 /// The name of a file changes with its content.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
-/// The page loads its own files, and asks its own origin and the providers where people sign in.
-pub(super) fn policy(config: &Config) -> HeaderValue {
+/// The page loads its own files, and asks its own origin and the providers where people of its tenant sign in.
+fn policy(config: &Config, tenant: Option<&str>) -> HeaderValue {
     let providers = config.sign_in.iter();
-    let origins = providers.filter_map(|provider| provider.connect_origins().ok());
+    let origins = providers
+        .filter(|provider| provider.is_for(tenant))
+        .filter_map(|provider| provider.connect_origins().ok());
     let origins: BTreeSet<String> = origins.flatten().collect();
     let mut sources = "'self'".to_owned();
     for origin in &origins {
@@ -44,12 +46,22 @@ pub(super) fn policy(config: &Config) -> HeaderValue {
     HeaderValue::try_from(policy).expect("an origin is visible ASCII")
 }
 
-/// Says what this is and where its description is. A browser (`Accept: text/html`) gets the web client instead.
-#[utoipa::path(get, path = "/", tag = "operations", security(()), responses((status = 200,
-    content((operations::Root = "application/json"), (String = "text/html")))))]
-pub(super) async fn root(State(state): State<ApiState>, headers: HeaderMap) -> Response {
+/// Says what this is and where its description is. A browser (`Accept: text/html`) gets the web client instead; with
+/// `?tenant=…` the one of a tenant, whose users sign in at its own providers.
+#[utoipa::path(get, path = "/", tag = "operations", security(()), params(("tenant" = Option<String>, Query)),
+    responses((status = 200, content((operations::Root = "application/json"), (String = "text/html")))))]
+pub(super) async fn root(
+    State(app): State<Arc<App>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
     let mut response = if accepts(&headers, header::ACCEPT, "text/html") {
-        page(&headers, state.page_policy)
+        // A provider that sends somebody back adds parameters of its own.
+        let query = query.unwrap_or_default();
+        let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+        let tenant = pairs.find(|(name, _)| name == "tenant");
+        let tenant = tenant.as_ref().map(|(_, value)| value.as_ref());
+        page(&headers, policy(&app.config, tenant))
     } else {
         axum::Json(operations::Root::HERE).into_response()
     };

@@ -39,6 +39,9 @@ pub struct Args {
     /// The name of the provider, where the service has more than one.
     #[arg(long)]
     provider: Option<String>,
+    /// The name of your tenant, where tenants have providers of their own.
+    #[arg(long)]
+    tenant: Option<String>,
     /// Type a code on another device instead of opening a browser here.
     #[arg(long)]
     device: bool,
@@ -72,7 +75,7 @@ struct PublishedList {
 /// Signs somebody in, and keeps the sign-in for `chatelaine chat`.
 pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
     let url = chat::service_address(args.url.as_ref(), config)?;
-    let provider = provider(&url, args.provider.as_deref()).await?;
+    let provider = provider(&url, args).await?;
     let egress = egress_to(&provider.issuer, config)?;
     let server = oauth::discover_issuer(&egress, &provider.issuer).await?;
     let browser = loopback::browser(env);
@@ -178,15 +181,18 @@ impl SignedIn {
     }
 }
 
-/// The provider with this name, or the only one.
-async fn provider(url: &Url, name: Option<&str>) -> anyhow::Result<Published> {
-    let mut items = published(url).await?;
+/// The provider that the arguments name, or the only one.
+async fn provider(url: &Url, args: &Args) -> anyhow::Result<Published> {
+    let mut items = published(url, args.tenant.as_deref()).await?;
     if items.is_empty() {
-        bail!("{url} has no provider at which people sign in; use `chatelaine chat --token TOKEN`");
+        bail!(
+            "{url} has no provider at which people sign in; name your tenant with --tenant, or use \
+             `chatelaine chat --token TOKEN`"
+        );
     }
     let names: Vec<_> = items.iter().map(|one| clean(&one.name)).collect();
-    let at = match name {
-        Some(name) => items.iter().position(|one| one.name == name),
+    let at = match &args.provider {
+        Some(name) => items.iter().position(|one| one.name == *name),
         None => Some(0).filter(|_| items.len() == 1),
     };
     let Some(at) = at else {
@@ -198,6 +204,7 @@ async fn provider(url: &Url, name: Option<&str>) -> anyhow::Result<Published> {
     let one = items.swap_remove(at);
     let checked = SignInProvider {
         name: one.name.clone(),
+        tenant: None,
         issuer: one.issuer.clone(),
         client_id: one.client_id.clone(),
         terminal_client_id: None,
@@ -210,12 +217,16 @@ async fn provider(url: &Url, name: Option<&str>) -> anyhow::Result<Published> {
     Ok(one)
 }
 
-async fn published(url: &Url) -> anyhow::Result<Vec<Published>> {
+async fn published(url: &Url, tenant: Option<&str>) -> anyhow::Result<Vec<Published>> {
+    let mut address = url.join("/v1/sign-in")?;
+    if let Some(tenant) = tenant {
+        address.query_pairs_mut().append_pair("tenant", tenant);
+    }
     // The address is the person's own choice.
     let http = Egress::new(&[])
         .map_err(anyhow::Error::msg)?
         .operator_client();
-    let answer = http.get(url.join("/v1/sign-in")?).send().await;
+    let answer = http.get(address).send().await;
     let answer = answer.with_context(|| format!("cannot reach {url}; is the server running?"))?;
     let list: PublishedList = serde_json::from_slice(&answer.bytes().await?)
         .with_context(|| format!("{url} is not a Chatelaine service"))?;

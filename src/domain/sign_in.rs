@@ -10,6 +10,9 @@ use url::{Host, Url};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignInProvider {
+    /// The name of the tenant whose users sign in here; without one it is for everybody.
+    #[serde(default)]
+    pub tenant: Option<String>,
     /// What the button says.
     pub name: String,
     /// The issuer, below which its discovery document is.
@@ -53,6 +56,11 @@ impl SignInProvider {
             provider.connect_origins()?;
         }
         Ok(providers)
+    }
+
+    /// Whether a page that was opened for this tenant, or for none, offers the provider.
+    pub fn is_for(&self, tenant: Option<&str>) -> bool {
+        self.tenant.is_none() || self.tenant.as_deref() == tenant
     }
 
     /// The origins that a browser asks during the sign-in.

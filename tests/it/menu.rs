@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chatelaine::{cli::serve::Service, domain::session::SignOut, store::Db};
+use http::Method;
 use serde_json::{Map, Value, json};
 
 use crate::support::{
@@ -69,6 +70,17 @@ flows:
       - { id: in, action: authenticate, visibleWhen: always }
       - { id: mine, label: { en: "Servers", es: "Servidores" }, action: mcp-config, badge: none }
 "#;
+
+#[tokio::test]
+async fn a_caller_whose_token_names_no_language_gets_the_one_they_ask_for() {
+    let world = World::with(|setup| setup.packs = vec![("own".to_owned(), OWN.to_owned())]).await;
+    let ann = world.user("ann", &[]).await;
+    for (wanted, label) in [("es-MX,en;q=0.5", "Salir"), ("en", "Leave"), ("*", "Leave")] {
+        let request = ann.request(Method::GET, "/v1/agents/own/menu");
+        let answer = ann.send(request.header("accept-language", wanted)).await;
+        assert_eq!(answer.expect(200)["items"][0]["label"], label, "{wanted}");
+    }
+}
 
 #[tokio::test]
 async fn a_pack_says_what_is_in_its_menu_and_in_which_words() {

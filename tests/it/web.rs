@@ -146,6 +146,40 @@ async fn the_page_may_ask_the_providers_where_people_sign_in() {
     );
 }
 
+#[tokio::test]
+async fn the_page_of_a_tenant_offers_that_tenants_providers_and_no_others() {
+    let provider = |tenant: &str| json!({ "tenant": tenant, "name": tenant, "client_id": "page", "issuer": format!("https://{tenant}.example") });
+    let shared = json!({ "name": "All", "issuer": "https://all.example", "client_id": "page" });
+    let providers = json!([provider("acme"), provider("globex"), shared]);
+    let world = World::with(|setup| {
+        setup.config.sign_in = SignInProvider::parse_all(&providers.to_string()).unwrap();
+    })
+    .await;
+    let nobody = world.nobody();
+    for (query, names) in [
+        ("", vec!["All"]),
+        ("?tenant=acme", vec!["acme", "All"]),
+        ("?tenant=nobody", vec!["All"]),
+    ] {
+        let listed = nobody.get(&format!("/v1/sign-in{query}")).await.expect(200);
+        let items = listed["items"].as_array().unwrap().iter();
+        assert_eq!(
+            items.map(|item| &item["name"]).collect::<Vec<_>>(),
+            names,
+            "{query}"
+        );
+        let answer = page(&nobody, &format!("/{query}"), &[BROWSER]).await;
+        let policy = answer.header("content-security-policy");
+        assert!(policy.contains("https://all.example"), "{policy}");
+        assert_eq!(
+            policy.contains("https://acme.example"),
+            names.contains(&"acme")
+        );
+        assert!(!policy.contains("globex"), "{policy}");
+    }
+    nobody.get("/v1/sign-in?tenant=%20").await.expect(400);
+}
+
 #[test]
 fn a_provider_that_is_not_reached_over_tls_is_refused() {
     let refused = |issuer: &str| {

@@ -8,7 +8,8 @@ import { Brand } from './parts/Brand';
 import { LanguageChoice } from './parts/LanguageChoice';
 import { Outcomes } from './parts/Outcomes';
 import { OwnUsage } from './parts/OwnUsage';
-import { Loading } from './parts/parts';
+import { PartBoundary } from './parts/PartBoundary';
+import { Empty, Loading } from './parts/parts';
 import { href, type Page, useRoute } from './router';
 import { SignIn } from './signin/SignIn';
 import { useMe, useSession } from './signin/session';
@@ -30,9 +31,11 @@ export function App() {
 function Shell() {
   const route = useRoute();
   const { say } = useTexts();
+  const isAdmin = useMe().scopes.includes('admin');
+  const { badge: { pending_approvals: waiting } } = useNews();
   useEffect(() => {
-    document.title = `${say(`nav.${route.page}`)} – Chatelaine`;
-  }, [route.page, say]);
+    document.title = `${waiting > 0 ? `(${waiting}) ` : ''}${say(`nav.${route.page}`)} – Chatelaine`;
+  }, [route.page, say, waiting]);
   return (
     <div className="shell">
       <Header page={route.page} />
@@ -40,7 +43,8 @@ function Shell() {
       {route.page === 'chat' && <ChatPage id={route.id} />}
       {route.page === 'approvals' && <ApprovalsPage id={route.id} />}
       {route.page === 'connections' && <ConnectionsPage agent={route.id} />}
-      {route.page === 'admin' && <Suspense fallback={<Loading />}><AdminPage part={route.id} item={route.item} /></Suspense>}
+      {route.page === 'admin' && !isAdmin && <main className="page"><Empty>{say('admin.only')} <a href={href('chat')}>{say('nav.chat')}</a></Empty></main>}
+      {route.page === 'admin' && isAdmin && <PartBoundary><Suspense fallback={<Loading />}><AdminPage part={route.id} item={route.item} /></Suspense></PartBoundary>}
     </div>
   );
 }

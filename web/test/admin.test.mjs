@@ -106,6 +106,7 @@ test('each key of an agent says its value, its level and what it overrides; a dr
   await alice.getByText('Missing: context_id').waitFor();
   await alice.getByLabel('Scope of a run, to try').fill('{"context_id":"c1"}');
   await alice.getByText('Nothing is missing.').waitFor();
+  await alice.getByText('Such a run would have these servers:').waitFor();
   await check(alice, 'agent');
 });
 
@@ -118,6 +119,8 @@ test('the matrix says why, and so does the page of a user', async () => {
   await check(alice, 'access');
   await part('Users');
   await alice.getByRole('link', { name: 'fred' }).click();
+  const roles = alice.getByRole('group', { name: 'Roles' });
+  await roles.getByText('finance', { exact: true }).waitFor();
   const why = alice.getByRole('region', { name: 'Why can this user not see a tool?' });
   await why.getByRole('searchbox', { name: 'Tool' }).fill('send_money');
   await why.getByRole('row', { name: /send_money/ }).getByText('approval', { exact: true }).waitFor();
@@ -171,4 +174,7 @@ test('the health of each server is listed, and others have no such pages', async
   const erin = await stage.signIn('Erin, employee');
   await erin.getByRole('button', { name: 'Talk to Bank' }).waitFor();
   assert.equal(await erin.getByRole('link', { name: 'Administration' }).count(), 0);
+  await erin.goto(`${stage.origin}/#/admin/users`);
+  await erin.getByText('Only administrators of your organisation see this page.').waitFor();
+  await check(erin, 'not-an-admin');
 });

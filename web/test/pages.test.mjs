@@ -45,10 +45,10 @@ before(async () => {
   const fred = await stage.signIn('Fred, finance');
   await ask(fred, 'show a table');
   await fred.getByText('savings').waitFor();
-  await fred.getByRole('textbox', { name: 'Message' }).fill('what is the rate?');
+  await fred.getByRole('textbox', { name: 'Message', exact: true }).fill('what is the rate?');
   await fred.keyboard.press('Enter');
   await fred.getByText('One euro is').waitFor();
-  await fred.getByRole('textbox', { name: 'Message' }).fill('please pay acme');
+  await fred.getByRole('textbox', { name: 'Message', exact: true }).fill('please pay acme');
   await fred.keyboard.press('Enter');
   await fred.getByRole('button', { name: 'Take back' }).waitFor();
   conversation = new URL(fred.url()).hash;
@@ -60,6 +60,7 @@ after(() => stage?.stop());
 for (const { name, ...way } of WAYS) {
   test(`pages: ${name}`, async () => {
     const alice = await stage.open(way);
+    await alice.getByRole('button', { name: 'Alice, admin' }).waitFor();
     await check(alice, `${name}-sign-in`);
     await alice.getByRole('button', { name: 'Alice, admin' }).click();
     for (const [address, text] of PAGES) {

@@ -84,7 +84,7 @@ test('two tabs and a lost network show the same conversation, each message once'
   await second.getByRole('button', { name: 'Fred, finance' }).click();
   await second.getByRole('navigation', { name: 'Conversations' }).getByRole('link').nth(1).waitFor();
   await second.goto(fred.url());
-  await second.getByText('Hello Fred!').waitFor();
+  await second.getByText('Ask me for exchange rates').waitFor();
   await second.context().setOffline(true);
   await fred.getByText('The connection is lost').waitFor();
   await composer(fred).fill('what is the rate?');
@@ -133,11 +133,95 @@ test('an own server is connected in the chat with a hidden field, and removed on
   await notes.getByText('not connected').waitFor();
 });
 
+test('a first message begins a conversation, and its answer streams', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  const first = fred.getByRole('textbox', { name: 'Message to Bank' });
+  await fred.getByRole('button', { name: 'Exchange rate' }).click();
+  assert.equal(await first.inputValue(), 'Exchange rate: ');
+  await fred.keyboard.type('euro in dollars');
+  await check(fred, 'first-message');
+  await fred.keyboard.press('Enter');
+  await fred.getByText('One euro is').waitFor();
+  assert.equal(await fred.locator('.message.user').count(), 1);
+  await fred.reload();
+  await fred.getByText('One euro is').waitFor();
+  assert.equal(await fred.locator('.message.user').count(), 1);
+});
+
+test('commands are suggested, chosen with the keyboard or the mouse, and put away', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, '');
+  await composer(fred).fill('/con');
+  const list = fred.getByRole('listbox', { name: 'Commands' });
+  await list.getByRole('option', { name: 'connect a server of your own' }).waitFor();
+  await check(fred, 'commands');
+  await fred.keyboard.press('ArrowDown');
+  await fred.keyboard.press('Enter');
+  assert.equal(await composer(fred).inputValue(), '/connections ');
+  await composer(fred).fill('/ra');
+  await list.getByRole('option', { name: '/rate' }).click();
+  assert.equal(await composer(fred).inputValue(), '/rate ');
+  await composer(fred).fill('/to');
+  await list.waitFor();
+  await fred.keyboard.press('Escape');
+  await list.waitFor({ state: 'detached' });
+  await say(fred, '/tools');
+  await fred.locator('.message').getByText('get_exchange_rate').first().waitFor();
+});
+
+test('code is copied, and a conversation is saved as a file', async () => {
+  const fred = await stage.signIn('Fred, finance', { permissions: ['clipboard-read', 'clipboard-write'] });
+  await ask(fred, 'show a table');
+  const code = fred.locator('.code-block', { hasText: 'json' });
+  await code.getByRole('button', { name: 'Copy' }).click();
+  await code.getByRole('button', { name: 'Copied' }).waitFor();
+  assert.equal((await fred.evaluate(() => navigator.clipboard.readText())).trim(), '{"a": 1}');
+  await fred.getByRole('button', { name: 'More about this conversation' }).click();
+  const saved = fred.waitForEvent('download');
+  await fred.getByRole('button', { name: 'Download' }).click();
+  const file = await saved;
+  assert.match(file.suggestedFilename(), /\.md$/);
+  assert.match(readFileSync(await file.path(), 'utf8'), /show a table[\s\S]*savings/);
+});
+
+test('what the program says keeps its lines, and the page has one bar wherever one goes', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, '/tools');
+  const tools = fred.locator('.message.system', { hasText: 'get_exchange_rate' });
+  await tools.waitFor();
+  assert.match(await tools.innerText(), /\n.*get_balances.*\n/);
+  await fred.getByRole('link', { name: 'New conversation', exact: true }).click();
+  await fred.getByRole('heading', { name: 'Start a conversation' }).waitFor();
+  assert.equal(await fred.locator('.bar').count(), 1);
+});
+
+test('a part of the page that cannot be loaded says so, and comes back with the page', async () => {
+  const alice = await stage.signIn('Alice, admin');
+  await alice.route('**/web/AdminPage*.js', (route) => route.abort());
+  await alice.getByRole('link', { name: 'Administration' }).click();
+  await alice.getByText('This part of the page could not be loaded.').waitFor();
+  await check(alice, 'not-loaded');
+  await alice.unroute('**/web/AdminPage*.js');
+  await alice.getByRole('button', { name: 'Load the page again' }).click();
+  await alice.getByRole('heading', { name: 'Users' }).waitFor();
+  // The browser says that a script was not there, and React that a part failed.
+  stage.complaints = stage.complaints.filter((line) => !/AdminPage/.test(line));
+});
+
+test('a guest is told to sign in before connecting a server', async () => {
+  const guest = await stage.signIn('Guest');
+  await guest.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Connections' }).click();
+  const notes = guest.getByRole('article', { name: 'notes' });
+  await notes.getByText('Sign in to connect a server of your own.').waitFor();
+  assert.equal(await notes.getByRole('button').count(), 0);
+  await check(guest, 'guest-connections');
+});
+
 test('a conversation is deleted with the keyboard alone', async () => {
   const fred = await stage.signIn('Fred, finance');
   await fred.getByRole('button', { name: 'Talk to Bank' }).focus();
   await fred.keyboard.press('Enter');
-  await fred.getByText('Hello Fred!').waitFor();
+  await fred.getByText('Ask me for exchange rates').waitFor();
   await fred.keyboard.type('what is the rate?');
   await fred.keyboard.press('Enter');
   await fred.getByText('One euro is').waitFor();
@@ -250,9 +334,9 @@ test('a phone in the dark, in Spanish and in French', async () => {
   await check(spanish, 'phone-sign-in');
   await spanish.getByRole('button', { name: 'Fred, finanzas' }).click();
   await spanish.getByRole('button', { name: 'Hablar con Bank' }).click();
-  await spanish.getByText('Fred!').waitFor();
-  await spanish.getByRole('textbox', { name: 'Mensaje' }).fill('please pay acme');
-  await spanish.getByRole('textbox', { name: 'Mensaje' }).press('Enter');
+  await spanish.getByText('Pregúntame por tipos de cambio').waitFor();
+  await spanish.getByRole('textbox', { name: 'Mensaje', exact: true }).fill('please pay acme');
+  await spanish.getByRole('textbox', { name: 'Mensaje', exact: true }).press('Enter');
   await spanish.getByRole('button', { name: 'Retirar' }).waitFor();
   await check(spanish, 'phone-chat');
   await checkWidth(spanish, 'phone-chat');

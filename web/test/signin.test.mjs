@@ -19,7 +19,9 @@ async function startIssuer(page) {
   const key = generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'jwk' });
   const resource = { scope: 'chat', audience: RESOURCE, accessTokenFormat: 'jwt', accessTokenTTL: 3600, jwt: { sign: { alg: 'RS256' } } };
   const provider = new Provider(issuer, {
-    clients: [{ client_id: 'page', redirect_uris: [`${page}/`], token_endpoint_auth_method: 'none', grant_types: ['authorization_code'] }],
+    clients: [['page', `${page}/`], ['page-of-demo', `${page}/?tenant=demo`]].map(([id, address]) => (
+      { client_id: id, redirect_uris: [address], token_endpoint_auth_method: 'none', grant_types: ['authorization_code'] }
+    )),
     jwks: { keys: [{ ...key, use: 'sig', alg: 'RS256', kid: 'one' }] },
     clientBasedCORS: () => true,
     features: {
@@ -44,7 +46,7 @@ before(async () => {
   const listen = `127.0.0.1:${await freePort()}`;
   await startIssuer(`http://${listen}`);
   const provider = { name: 'Acme', issuer, client_id: 'page', scope: 'openid chat', parameters: { resource: RESOURCE } };
-  stage = await startStage({ settings: { CHATELAINE_LISTEN: listen, CHATELAINE_SIGN_IN: JSON.stringify([provider]), CHATELAINE_OPERATOR_TOKEN: OPERATOR } });
+  stage = await startStage({ settings: { CHATELAINE_LISTEN: listen, CHATELAINE_SIGN_IN: JSON.stringify([provider, { ...provider, name: 'Demo', tenant: 'demo', client_id: 'page-of-demo' }]), CHATELAINE_OPERATOR_TOKEN: OPERATOR } });
   const { items } = await stage.call(OPERATOR, 'GET', '/v1/admin/tenants');
   const trusted = { issuer, audience: RESOURCE, algorithm: 'RS256', jwks_url: `${issuer}/jwks` };
   await stage.call(OPERATOR, 'POST', `/v1/admin/tenants/${items[0].name}/issuers`, trusted);
@@ -56,8 +58,8 @@ after(async () => {
   await stage?.stop();
 });
 
-async function enter(page, name) {
-  await page.getByRole('button', { name: 'Sign in with Acme' }).click();
+async function enter(page, name, provider = 'Acme') {
+  await page.getByRole('button', { name: `Sign in with ${provider}` }).click();
   await page.getByPlaceholder('Enter any login').fill(name);
   await page.getByPlaceholder('and password').fill('any');
   await page.getByRole('button', { name: 'Sign-in' }).click();
@@ -100,4 +102,16 @@ test('an issuer without a session of the person leads back to the sign-in', asyn
   await page.reload();
   await page.getByRole('button', { name: 'Sign in with Acme' }).waitFor();
   assert.equal(await page.getByRole('alert').count(), 0);
+});
+
+test("a tenant's page offers the tenant's own issuer, and stays the tenant's page", async () => {
+  const page = await stage.open({}, stage.origin);
+  await page.getByRole('button', { name: 'Sign in with Acme' }).waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Sign in with Demo' }).count(), 0);
+  await page.goto(`${stage.origin}/?tenant=demo`);
+  await enter(page, 'nora', 'Demo');
+  await page.getByRole('heading', { name: 'Hello nora!' }).waitFor();
+  assert.equal(new URL(page.url()).search, '?tenant=demo');
+  await page.reload();
+  await page.getByRole('heading', { name: 'Hello nora!' }).waitFor();
 });

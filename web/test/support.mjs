@@ -38,7 +38,7 @@ export async function startStage({ pack = join(ROOT, 'packs/bank'), settings = {
   return new Stage(folder, model, demo, link, await openBrowser());
 }
 
-function chromiumPath() {
+export function chromiumPath() {
   return process.env.CHROMIUM ?? execFileSync('sh', ['-c', 'command -v chromium || command -v chromium-browser'], { encoding: 'utf8' }).trim();
 }
 
@@ -102,7 +102,7 @@ class Stage {
   }
 }
 
-export const composer = (page) => page.getByRole('textbox', { name: 'Message' });
+export const composer = (page) => page.getByRole('textbox', { name: 'Message', exact: true });
 
 export async function say(page, text) {
   await composer(page).fill(text);
@@ -112,7 +112,7 @@ export async function say(page, text) {
 /** Begins a conversation, and says something. */
 export async function ask(page, text) {
   await page.getByRole('button', { name: 'Talk to Bank' }).click();
-  await page.getByText('Hello Fred!').waitFor();
+  await page.getByText('Ask me for exchange rates').waitFor();
   if (text) await say(page, text);
 }
 
@@ -124,8 +124,10 @@ export async function check(page, name) {
   assert.deepEqual(violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes.map((node) => node.html).join(' ')}`), []);
 }
 
-/** Nothing is wider than the window. */
+/** Nothing is wider than the window, and no table is squeezed. */
 export async function checkWidth(page, name) {
   const [content, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
   assert.ok(content <= window, `${name} is ${content} wide`);
+  const squeezed = await page.evaluate(() => [...document.querySelectorAll('.scrolls')].filter((box) => box.checkVisibility() && box.clientHeight < box.scrollHeight).length);
+  assert.equal(squeezed, 0, `${name} has tables whose rows cannot be seen`);
 }

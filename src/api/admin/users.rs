@@ -15,7 +15,7 @@ use super::{
     Admin, default_limit, page,
 };
 use crate::{
-    app::{self, App},
+    app::{self, App, servers::agents::AgentRoles},
     domain::account::SeenUser,
 };
 
@@ -63,17 +63,26 @@ pub(in crate::api) async fn list(
     Ok(axum::Json(UserPage { items, next }))
 }
 
+/// A user with what they are to each agent.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct UserView {
+    #[serde(flatten)]
+    user: SeenUser,
+    /// The user's roles by the newest token that was seen of them; empty where none was seen.
+    agents: Vec<AgentRoles>,
+}
+
 /// One user.
 #[utoipa::path(get, path = "/v1/admin/users/{user}", tag = "users", params(("user" = String, Path)),
-    responses((status = 200, body = SeenUser)))]
+    responses((status = 200, body = UserView)))]
 pub(in crate::api) async fn get(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
     Path(user): Path<String>,
-) -> Result<axum::Json<SeenUser>, Problem> {
-    Ok(axum::Json(
-        app::accounts::users::get(&app, &admin, &user).await?,
-    ))
+) -> Result<axum::Json<UserView>, Problem> {
+    let seen = app::accounts::users::get(&app, &admin, &user).await?;
+    let agents = app::servers::agents::roles_of_user(&app, &admin, &user).await?;
+    Ok(axum::Json(UserView { user: seen, agents }))
 }
 
 /// End a user's sessions, on every replica: tokens of until now are taken no more (of those that do not say when they

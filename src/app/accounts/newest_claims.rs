@@ -123,7 +123,7 @@ fn renewed(principal: &Principal, newest: Principal) -> Principal {
     }
     Principal {
         claims: Arc::new(claims),
-        locale: newest.locale,
+        locale: newest.locale.or_else(|| principal.locale.clone()),
         ..principal.clone()
     }
 }

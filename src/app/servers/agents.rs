@@ -7,13 +7,16 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::registry;
-use crate::app::App;
-use crate::domain::{
-    account::Tenant,
-    error::{Error, Result, Thing},
-    ids::AgentId,
-    pack::Pack,
-    principal::Principal,
+use crate::{
+    app::App,
+    domain::{
+        account::Tenant,
+        error::{Error, Result, Thing},
+        ids::{AgentId, UserId},
+        pack::Pack,
+        principal::{Admin, Principal},
+    },
+    store,
 };
 
 /// An agent as a frontend lists it.
@@ -86,6 +89,17 @@ pub async fn roles(
         });
     }
     Ok((agents, claims))
+}
+
+/// What another user is to each agent, by the newest claims that were seen of them; nothing without such claims.
+pub async fn roles_of_user(app: &App, admin: &Admin, user: &str) -> Result<Vec<AgentRoles>> {
+    let mut tx = app.db.tenant(admin.tenant()).await?;
+    let found = store::users::newest(&mut tx, &[UserId(user.into())]).await?;
+    drop(tx);
+    match found.first() {
+        Some(principal) => Ok(roles(app, principal).await?.0),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// One of them.

@@ -26,9 +26,12 @@ pub enum ApprovalOwner<'a> {
 }
 
 /// Which part of a list.
-#[derive(Clone, Copy, Debug)]
-pub struct Page {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Page<'a> {
     pub state: Option<State>,
+    pub tool: Option<&'a str>,
+    /// The user who made the request.
+    pub requester: Option<&'a str>,
     /// Only requests of other users that the caller can decide now.
     pub undecided: bool,
     pub before: Option<ApprovalId>,
@@ -36,7 +39,7 @@ pub struct Page {
 }
 
 /// Requests, the newest first.
-pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page) -> Result<Vec<Approval>> {
+pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Result<Vec<Approval>> {
     let state = page.state.map(State::as_str);
     let before = page.before.map(|id| id.0);
     let found = match whose {
@@ -46,12 +49,15 @@ pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page) -> Result<V
                 "from approvals a
                  where a.tenant_id = $5 and requester = $1 and ($2::text is null or state = $2)
                    and ($3::uuid is null or id < $3)
+                   and ($6::text is null or tool = $6) and ($7::text is null or requester = $7)
                  order by id desc limit $4",
                 user.as_str(),
                 state,
                 before,
                 page.limit,
                 tx.tenant()?.0,
+                page.tool,
+                page.requester,
             )
             .fetch_all(tx.conn())
             .await?
@@ -63,6 +69,7 @@ pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page) -> Result<V
                 "from approvals a
                  where a.tenant_id = $8 and agent = any($1) and ($3::text is null or state = $3)
                    and ($4::uuid is null or id < $4)
+                   and ($9::text is null or tool = $9) and ($10::text is null or requester = $10)
                    and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
                                where held.agent = a.agent and held.role = any(a.approvers))
                    and (not $6 or state = 'pending' and expires_at > statement_timestamp()
@@ -78,6 +85,8 @@ pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page) -> Result<V
                 page.undecided,
                 approver.user().as_str(),
                 tx.tenant()?.0,
+                page.tool,
+                page.requester,
             )
             .fetch_all(tx.conn())
             .await?

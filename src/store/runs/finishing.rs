@@ -66,7 +66,11 @@ pub async fn finish(tx: &mut Tx, run: &ClaimedRun, result: &RunResult<'_>) -> Re
         status: result.status,
         error: result.error.map(str::to_owned),
     };
-    let messages = result.final_messages.iter().zip(&columns.ids).zip(row.seq..);
+    let messages = result
+        .final_messages
+        .iter()
+        .zip(&columns.ids)
+        .zip(row.seq..);
     let announced = messages.map(|((new, id), seq)| {
         EventKind::Message(Message {
             id: MessageId(*id),

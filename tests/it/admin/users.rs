@@ -69,6 +69,9 @@ async fn a_user_is_seen_with_what_they_have_and_used() {
     eventually(async || admin.get(&path).await.expect(200)["tool_calls_today"] == 1).await;
     let mut seen = admin.get(&path).await.expect(200);
     let last = seen.as_object_mut().unwrap().remove("last_seen").unwrap();
+    let agents = seen.as_object_mut().unwrap().remove("agents").unwrap();
+    let bank = json!({ "agent": "bank", "roles": ["employee"], "admin": false });
+    assert!(agents.as_array().unwrap().contains(&bank), "{agents}");
     let expected = json!({
         "id": "ann@example.org/1", "conversations": 2, "open_approvals": 0,
         "credentials": [{ "agent": "bank", "server": "notes", "state": "active" }],

@@ -407,5 +407,15 @@ async fn lists_come_in_pages_and_by_state() {
         of("decidable=true").await.0,
         [ids[2].clone(), ids[0].clone()]
     );
-    staff.bob.get("/v1/approvals?state=gone").await.expect(400);
+    assert_eq!(
+        of("requester=ann&tool=send_money&limit=1").await.0,
+        first[..1]
+    );
+    for none in ["requester=bob", "tool=get_balances"] {
+        assert_eq!(of(none).await.0, Vec::<String>::new(), "{none}");
+    }
+    for wrong in ["state=gone", "tool=%20", "requester=%00"] {
+        let asked = format!("/v1/approvals?{wrong}");
+        staff.bob.get(&asked).await.expect(400);
+    }
 }

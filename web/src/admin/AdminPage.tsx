@@ -31,6 +31,9 @@ const PARTS = {
   health: { Icon: HeartPulse, Page: HealthPage },
 } as const;
 
+/** On a phone the parts are a line that is longer than the window. */
+const bringIntoView = (link: HTMLAnchorElement | null) => link?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+
 type Part = keyof typeof PARTS;
 const NAMES = Object.keys(PARTS) as Part[];
 
@@ -43,7 +46,7 @@ export default function AdminPage({ part, item }: { part: string; item: string }
       <nav aria-label={say('nav.admin')}>
         {NAMES.map((name) => {
           const { Icon } = PARTS[name];
-          return <a key={name} href={href('admin', name)} aria-current={name === shown ? 'page' : undefined}><Icon size={16} /> {say(`admin.${name}`)}</a>;
+          return <a key={name} href={href('admin', name)} aria-current={name === shown ? 'page' : undefined} ref={name === shown ? bringIntoView : undefined}><Icon size={16} /> {say(`admin.${name}`)}</a>;
         })}
       </nav>
       <main className="page">

@@ -1,9 +1,9 @@
-import { api, read } from '../api/client';
-import { Failure, Loading, Values } from '../parts/parts';
+import { api, read, type Schemas } from '../api/client';
+import { Failure, Loading } from '../parts/parts';
 import { useLoad } from '../parts/useLoad';
 import { href } from '../router';
 import { type TextKey, useTexts } from '../texts/texts';
-import { Table } from './Table';
+import { NumberHead, Table } from './Table';
 
 /** Each server of each agent as this admin reaches it, and the replica that answered. */
 export function HealthPage() {
@@ -15,7 +15,7 @@ export function HealthPage() {
   return (
     <>
       <div><button type="button" onClick={health.reload}>{say('health.again')}</button></div>
-      <Table label={say('admin.health')} heads={[say('approval.agent'), say('audit.server'), say('key.state'), say('health.tools'), say('details')]}>
+      <Table label={say('admin.health')} heads={[say('approval.agent'), say('audit.server'), say('key.state'), <NumberHead key="tools">{say('health.tools')}</NumberHead>, say('details')]}>
         {servers.map(({ agent, view }) => (
           <tr key={`${agent} ${view.server}`}>
             <td>{agent}</td>
@@ -32,8 +32,23 @@ export function HealthPage() {
         ))}
       </Table>
       <h2>{say('health.replica')}</h2>
-      <section className="card"><Values value={replica} /></section>
+      <Replica view={replica} />
     </>
+  );
+}
+
+const CHECKS = ['ready', 'started', 'database', 'keys', 'accepting'] as const;
+const COUNTS = ['servers_ready', 'servers_down', 'personal_connections'] as const;
+
+/** What the replica that answered says of itself. */
+function Replica({ view }: { view: Schemas['Readiness'] | undefined }) {
+  const { say } = useTexts();
+  if (!view) return null;
+  return (
+    <dl className="card facts wide">
+      {CHECKS.map((name) => <div key={name}><dt>{say(`replica.${name}`)}</dt><dd><span className={`state ${view[name] ? 'ready' : 'down'}`}>{say(view[name] ? 'yes' : 'no')}</span></dd></div>)}
+      {COUNTS.map((name) => <div key={name}><dt>{say(`replica.${name}`)}</dt><dd>{view[name]}</dd></div>)}
+    </dl>
   );
 }
 
@@ -45,5 +60,5 @@ async function loadHealth() {
   }));
   // A replica that is not ready answers 503 and says what it lacks.
   const { data, error } = await api.GET('/readyz');
-  return { servers: lists.flat(), replica: data ?? error };
+  return { servers: lists.flat(), replica: (data ?? error) as Schemas['Readiness'] | undefined };
 }

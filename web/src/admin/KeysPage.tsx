@@ -6,7 +6,7 @@ import { useTexts } from '../texts/texts';
 import { Paged, Table } from './Table';
 
 export function KeysPage() {
-  const { say } = useTexts();
+  const { say, nameOf } = useTexts();
   const load = (cursor?: string) => read(api.GET('/v1/admin/keys', { params: { query: { ...(cursor && { cursor }), limit: 50 } } }));
   const keys = useLoad('keys', load);
   return (
@@ -18,10 +18,10 @@ export function KeysPage() {
             {items.map((key) => (
               <tr key={key.id}>
                 <th scope="row">{key.name}</th>
-                <td>{key.kind}</td>
+                <td>{nameOf('key.kind', key.kind)}</td>
                 <td><code>chk_{key.prefix}_…</code></td>
                 <td>{key.scopes.join(', ')}</td>
-                <td>{key.state}</td>
+                <td><span className={`state ${key.state}`}>{nameOf('key.state', key.state)}</span></td>
                 <td><Moment at={key.created_at} /></td>
                 <td>{key.state === 'live' && <RevokeKey id={key.id} onDone={keys.reload} />}</td>
               </tr>

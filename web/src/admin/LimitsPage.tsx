@@ -2,8 +2,9 @@ import { api, read } from '../api/client';
 import { Failure, Loading } from '../parts/parts';
 import { useLoad } from '../parts/useLoad';
 import { useTexts } from '../texts/texts';
-import { Table } from './Table';
+import { NumberHead, Table } from './Table';
 
+const COLUMNS = ['limits.tenant', 'limits.used', 'limits.user'] as const;
 const KINDS = ['conversations', 'guest_conversations', 'runs', 'approval_arguments', 'audit'] as const;
 
 /** What this organisation may use in a day, what it has used, and how long its things are kept. The operator sets both. */
@@ -16,7 +17,7 @@ export function LimitsPage() {
   const number = (value: number | null | undefined) => value?.toLocaleString(language) ?? say('limits.none');
   return (
     <>
-      <Table label={say('limits.day')} heads={[say('limits.day'), say('limits.tenant'), say('limits.used'), say('limits.user')]}>
+      <Table label={say('limits.day')} heads={[say('limits.day'), ...COLUMNS.map((name) => <NumberHead key={name}>{say(name)}</NumberHead>)]}>
         <tr>
           <th scope="row">{say('usage.runs')}</th>
           <td className="number">{number(limits.runs_per_tenant)}</td>

@@ -32,6 +32,9 @@ export function Paged<T>({ loaded, load, children }: {
   );
 }
 
+/** The head of a column of numbers stands where they do. */
+export const NumberHead = ({ children }: { children: ReactNode }) => <span className="number">{children}</span>;
+
 export function Table({ label, heads, className = '', children }: {
   label: string;
   heads: ReactNode[];

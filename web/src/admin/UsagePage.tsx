@@ -4,7 +4,7 @@ import { api, read } from '../api/client';
 import { Empty, Failure, Loading } from '../parts/parts';
 import { useLoad } from '../parts/useLoad';
 import { useTexts } from '../texts/texts';
-import { Table } from './Table';
+import { NumberHead, Table } from './Table';
 
 const PERIODS = [7, 14, 30] as const;
 const MEASURES = ['tokens', 'runs', 'calls'] as const;
@@ -74,7 +74,7 @@ function Numbers({ label, head, lines }: { label: string; head: string; lines: U
   const { say, language } = useTexts();
   if (lines.length === 0) return <Empty>{say('admin.none')}</Empty>;
   return (
-    <Table label={label} heads={[head, ...MEASURES.map((name) => say(`usage.${name}`))]}>
+    <Table label={label} heads={[head, ...MEASURES.map((name) => <NumberHead key={name}>{say(`usage.${name}`)}</NumberHead>)]}>
       {lines.map((line) => (
         <tr key={line.name}>
           <th scope="row">{line.name}</th>

@@ -3,7 +3,7 @@ import { api, read, type Schemas } from '../api/client';
 import { ConfirmButton, Empty, Failure, Loading, Moment } from '../parts/parts';
 import { useAction, useLoad } from '../parts/useLoad';
 import { useTexts } from '../texts/texts';
-import { Paged, Table } from './Table';
+import { NumberHead, Paged, Table } from './Table';
 
 type Hook = Schemas['Webhook'];
 
@@ -86,7 +86,7 @@ function Deliveries({ id }: { id: string }) {
   return (
     <Paged loaded={deliveries} load={load}>
       {(items) => (
-        <Table label={say('webhook.deliveries')} heads={[say('audit.at'), say('webhook.events'), say('key.state'), say('webhook.attempts'), say('webhook.next'), say('details')]}>
+        <Table label={say('webhook.deliveries')} heads={[say('audit.at'), say('webhook.events'), say('key.state'), <NumberHead key="attempts">{say('webhook.attempts')}</NumberHead>, say('webhook.next'), say('details')]}>
           {items.map((one) => (
             <tr key={one.id}>
               <td><Moment at={one.created_at} /></td>

@@ -15,10 +15,10 @@ export class Refused extends Error {
 }
 
 /** Who asks, and what happens when the API does not know them any more. */
-export const credential = { token: '', onSignedOut: () => {} };
+export const credential = { token: '', language: '', onSignedOut: () => {} };
 
 export function authorization(): Record<string, string> {
-  return { Authorization: `Bearer ${credential.token}` };
+  return { Authorization: `Bearer ${credential.token}`, ...(credential.language && { 'Accept-Language': credential.language }) };
 }
 
 const signed: Middleware = {

@@ -57,11 +57,13 @@ function ServerWords({ says }: { says: Schemas['ServerSays'] }) {
 export function Outcome({ view }: { view: Approval }) {
   const { say } = useTexts();
   if (view.state === 'pending' && view.votes.length === 0) return null;
+  // A single vote is in the text.
+  const hasVotes = view.state === 'pending' || view.votes.length > 1;
   return (
     <div className="outcome">
       <p>{withoutMark(view.text)}</p>
-      {view.reason && !view.votes.some(({ reason }) => reason === view.reason) && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
-      {view.votes.length > 0 && (
+      {view.reason && !view.text.includes(view.reason) && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
+      {hasVotes && (
         <ul>{view.votes.map((vote) => (
           <li key={vote.by}>{vote.by}: {say(`decision.${vote.decision}`)}{vote.reason && <> – <q>{vote.reason}</q></>}, <Moment at={vote.at} /></li>
         ))}</ul>

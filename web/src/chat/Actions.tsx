@@ -1,5 +1,6 @@
-import { Check, ChevronLeft, ChevronRight, Copy, Pencil, RefreshCw } from 'lucide-react';
-import { useState } from 'react';
+import { ChevronLeft, ChevronRight, Pencil, RefreshCw } from 'lucide-react';
+import { CopyButton } from '../parts/CopyButton';
+import { Moment } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import type { Versions } from './branches';
 import type { Message } from './thread';
@@ -30,25 +31,15 @@ export function Actions({ message, asked, versions, changes, onEdit }: {
   return (
     <div className="actions">
       {versions && <VersionChoice versions={versions} changes={changes} />}
-      {text && <CopyButton text={text} />}
+      {text && <CopyButton text={() => text} />}
       {message.role === 'user' && text && changes.mayChange && (
         <button type="button" className="quiet icon" aria-label={say('message.edit')} title={say('message.edit')} onClick={onEdit}><Pencil size={16} /></button>
       )}
       {asked && changes.mayChange && (
         <button type="button" className="quiet icon" aria-label={say('message.again')} title={say('message.again')} onClick={() => changes.onReplace(asked)}><RefreshCw size={16} /></button>
       )}
+      <small className="muted"><Moment at={message.created_at} /></small>
     </div>
-  );
-}
-
-function CopyButton({ text }: { text: string }) {
-  const { say } = useTexts();
-  const [isCopied, setIsCopied] = useState(false);
-  const copy = () => void navigator.clipboard.writeText(text).then(() => setIsCopied(true), () => {});
-  return (
-    <button type="button" className="quiet icon" aria-label={say(isCopied ? 'copied' : 'copy')} title={say('copy')} onClick={copy}>
-      {isCopied ? <Check size={16} /> : <Copy size={16} />}
-    </button>
   );
 }
 

@@ -6,7 +6,7 @@ import { useTexts } from '../texts/texts';
 import { ConversationBar } from './ConversationBar';
 import { ConversationList } from './ConversationList';
 import { ThreadView } from './ThreadView';
-import { useSettled } from './useSettled';
+import { useSettled } from '../parts/useSettled';
 import { Welcome } from './Welcome';
 
 export function ChatPage({ id }: { id: string }) {
@@ -29,7 +29,7 @@ export function ChatPage({ id }: { id: string }) {
         />
       </nav>
       <main className="conversation">
-        <ConversationBar key={id} id={id} listed={conversations.data?.items.find((item) => item.id === id)} onChange={conversations.reload}>
+        <ConversationBar key={`bar ${id}`} id={id} listed={conversations.data?.items.find((item) => item.id === id)} onChange={conversations.reload}>
           <button type="button" className="quiet icon only-narrow" aria-expanded={isListOpen} aria-label={say('chat.conversations')} onClick={() => setIsListOpen(!isListOpen)}>
             <Menu size={18} />
           </button>

@@ -4,13 +4,16 @@ import { Failure } from '../parts/parts';
 import { useAction } from '../parts/useLoad';
 import { useTexts } from '../texts/texts';
 import { AttachmentView } from './AttachmentView';
+import { useSuggestions } from './useSuggestions';
 import { useUploads } from './useUploads';
 
 const MAX = 32_768;
 
 /** Where one types. What was not sent stays here, also over a reload. */
-export function Composer({ id, isRunning, onSend, onStop }: {
+export function Composer({ id, agent, isRunning, onSend, onStop }: {
   id: string;
+  /** Its skills and prompts are suggested as commands. */
+  agent: string | undefined;
   isRunning: boolean;
   onSend: (text: string, attachments: string[]) => Promise<void>;
   onStop: () => Promise<void>;
@@ -20,6 +23,7 @@ export function Composer({ id, isRunning, onSend, onStop }: {
   const [text, setText] = useState(() => sessionStorage.getItem(stored) ?? '');
   const field = useRef<HTMLTextAreaElement>(null);
   const { isBusy, error, run } = useAction();
+  const suggestions = useSuggestions(agent, text, setText);
   const uploads = useUploads(id);
   const picker = useRef<HTMLInputElement>(null);
   useEffect(() => field.current?.focus({ preventScroll: true }), [id]);
@@ -36,7 +40,10 @@ export function Composer({ id, isRunning, onSend, onStop }: {
   const send = () => maySend && void run(() => onSend(text.trim(), uploads.files.map((file) => file.id))).then((done) => done && clear());
   const stop = () => void run(onStop);
   return (
-    <form className="composer" onSubmit={(event) => { event.preventDefault(); send(); }}>
+    <form
+      className="composer" onSubmit={(event) => { event.preventDefault(); send(); }} onDragOver={(event) => event.preventDefault()}
+      onDrop={(event) => { event.preventDefault(); void uploads.add(event.dataTransfer.files); }}
+    >
       <Failure error={error} retry={send} />
       <Failure error={uploads.error} />
       {uploads.files.length > 0 && (
@@ -46,6 +53,7 @@ export function Composer({ id, isRunning, onSend, onStop }: {
           ))}
         </ul>
       )}
+      {suggestions.list}
       <div className="box line">
         <input ref={picker} type="file" multiple hidden aria-label={say('attachment.add')} onChange={(event) => void uploads.add(event.target.files ?? []).then(() => { if (picker.current) picker.current.value = ''; })} />
         <button type="button" className="quiet icon" aria-label={say('attachment.add')} title={say('attachment.add')} disabled={uploads.isBusy} onClick={() => picker.current?.click()}><Paperclip size={18} /></button>
@@ -53,7 +61,9 @@ export function Composer({ id, isRunning, onSend, onStop }: {
           ref={field} rows={1} value={text} maxLength={MAX} aria-label={say('composer.label')} placeholder={say('composer.hint')}
           onChange={(event) => setText(event.target.value)}
           onPaste={(event) => { if (event.clipboardData.files.length > 0) { event.preventDefault(); void uploads.add(event.clipboardData.files); } }}
+          {...suggestions.field}
           onKeyDown={(event) => {
+            if (suggestions.onKey(event)) return;
             if (event.key === 'Escape' && isRunning) stop();
             if (event.key !== 'Enter' || event.shiftKey || event.nativeEvent.isComposing) return;
             event.preventDefault();

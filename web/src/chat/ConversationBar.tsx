@@ -1,6 +1,6 @@
-import { Archive, Ellipsis, Pencil, Pin } from 'lucide-react';
+import { Archive, Download, Ellipsis, Pencil, Pin } from 'lucide-react';
 import { type ReactNode, useState } from 'react';
-import { api, read, type Schemas } from '../api/client';
+import { api, authorization, read, refusal, type Schemas } from '../api/client';
 import { ConfirmButton, Failure } from '../parts/parts';
 import { useAction, useLoad } from '../parts/useLoad';
 import { go } from '../router';
@@ -53,16 +53,29 @@ function Open({ item, onChange, children }: { item: Listed; onChange: () => void
     <div className="bar">
       {children}
       <h1>{item.title || say('chat.untitled')}</h1>
+      <span className="muted only-wide">{item.agent}</span>
       <Failure error={error} />
       <button type="button" className="quiet icon" aria-label={say('chat.more')} popoverTarget="conversation-menu"><Ellipsis size={18} /></button>
       <div id="conversation-menu" popover="auto" className="menu">
         <button type="button" className="quiet" onClick={() => setIsRenaming(true)}><Pencil size={16} /> {say('chat.rename')}</button>
         <button type="button" className="quiet" disabled={isBusy} onClick={() => void change({ pinned: !item.pinned })}><Pin size={16} /> {say(item.pinned ? 'chat.unpin' : 'chat.pin')}</button>
         <button type="button" className="quiet" disabled={isBusy} onClick={() => void change({ archived: !item.archived })}><Archive size={16} /> {say(item.archived ? 'chat.unarchive' : 'chat.archive')}</button>
+        <button type="button" className="quiet" disabled={isBusy} onClick={() => void run(() => download(item))}><Download size={16} /> {say('chat.download')}</button>
         <ConfirmButton label={say('delete')} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />
       </div>
     </div>
   );
+}
+
+/** Saves the conversation as a Markdown file. */
+async function download({ id, title }: Listed) {
+  const response = await fetch(`/v1/conversations/${id}/export`, { headers: authorization() });
+  if (!response.ok) throw refusal(response.status, await response.json().catch(() => null));
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = `${title || id}.md`;
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 function Rename({ title, onEnd }: { title: string; onEnd: (title?: string) => void }) {

@@ -53,7 +53,7 @@ function isShown(part: Part, { shownApprovals }: Around): boolean {
 }
 
 function PartView({ part, message, around }: { part: Part; message: Message; around: Around }) {
-  const { say } = useTexts();
+  const { say, nameOf } = useTexts();
   switch (part.type) {
     case 'text':
       return message.role === 'user' ? <p className="said">{part.text}</p> : <Markdown text={part.text} />;
@@ -82,7 +82,7 @@ function PartView({ part, message, around }: { part: Part; message: Message; aro
     case 'server_prompt':
       return <details className="notice"><summary>{say('server.prompt', { prompt: part.prompt, server: part.server })}</summary><pre className="plain">{part.text}</pre></details>;
     case 'agent_callback':
-      return <details className="notice"><summary>{say('callback', { agent: part.agent })} {part.status}</summary><Markdown text={part.text} /></details>;
+      return <details className="notice"><summary>{say('callback', { agent: part.agent })} {nameOf('call', part.status)}</summary><Markdown text={part.text} /></details>;
     case 'attachment':
       return <AttachmentView conversation={message.conversation_id} attachment={part} />;
     case 'tool_result':

@@ -37,19 +37,22 @@ function Prompt({ prompt, onSay }: { prompt: Schemas['Prompt']; onSay: Say }) {
   const schema = prompt.asking?.schema as Record<string, unknown> | undefined;
   const label = [schema?.title, prompt.field].find((text) => typeof text === 'string') as string;
   const address = prompt.url && /^https?:/.test(prompt.url) ? prompt.url : undefined;
+  // The page of a sign-in may show a code, which is said like a message.
+  const isSignIn = address !== undefined && !prompt.asking;
+  const submit = () => (isSignIn ? run(() => onSay({ text: value.trim() })) : answer(value));
   return (
-    <form className="question" onSubmit={(event) => { event.preventDefault(); void answer(value).then((done) => done && setValue('')); }}>
+    <form className="question" onSubmit={(event) => { event.preventDefault(); void submit().then((done) => done && setValue('')); }}>
       {prompt.asking && <p className="muted">{say('prompt.server', { server: prompt.asking.server, tool: prompt.asking.tool })}</p>}
-      {address ? (
-        <p><a href={address} target="_blank" rel="noopener noreferrer nofollow">{address}</a></p>
-      ) : (
+      {address && <p><a className={isSignIn ? 'button primary' : ''} href={address} target="_blank" rel="noopener noreferrer nofollow">{isSignIn ? say('prompt.signIn') : address}</a></p>}
+      {isSignIn && <EntryField value={value} onChange={setValue} entry={{ name: 'code', kind: 'text', label: say('prompt.code'), isRequired: true, options: [] }} />}
+      {!address && (
         <EntryField
           autoFocus value={value} onChange={setValue}
           entry={{ name: prompt.field, kind: prompt.secret ? 'secret' : prompt.input, label, isRequired: true, options: prompt.options ?? [], schema }}
         />
       )}
       <div className="buttons">
-        {!address && <button type="submit" className="primary" disabled={isBusy || !value}>{say('send')}</button>}
+        {(!address || isSignIn) && <button type="submit" className={isSignIn ? '' : 'primary'} disabled={isBusy || !value}>{say('send')}</button>}
         {prompt.asking && !address && <button type="button" disabled={isBusy} onClick={() => void answer('-')}>{say('prompt.skip')}</button>}
         {prompt.asking && <button type="button" disabled={isBusy} onClick={() => command('/decline')}>{say('prompt.decline')}</button>}
         <button type="button" className="quiet" disabled={isBusy} onClick={() => command('/cancel')}>{say('cancel')}</button>

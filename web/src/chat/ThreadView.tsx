@@ -2,10 +2,12 @@ import { useEffect, useMemo, useRef, useState } from 'react';
 import { Markdown } from '../parts/Markdown';
 import { Empty, Failure, Loading } from '../parts/parts';
 import { useAction } from '../parts/useLoad';
+import { href } from '../router';
 import { useTexts } from '../texts/texts';
 import type { Changes } from './Actions';
 import { type Branch, versionsOf } from './branches';
 import { Composer } from './Composer';
+import { takeFirstMessage } from './keptMessage';
 import { type Around, MessageView } from './MessageView';
 import { Question } from './Question';
 import { type Message, openQuestion, type Thread } from './thread';
@@ -24,12 +26,16 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
   });
   const runs = Object.values(thread.active);
   const question = openQuestion(thread.messages);
-  if (open.isGone) return <Empty>{say('chat.gone')}</Empty>;
   const send: typeof open.say = async (said) => {
     await open.say(said);
     scrolls.toEnd();
     onSaid();
   };
+  useEffect(() => {
+    const text = takeFirstMessage(id);
+    if (text) void change.run(() => send({ text }));
+  }, [id]);
+  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <a href={href('chat')}>{say('chat.start')}</a></Empty></div>;
   return (
     <>
       {state === 'lost' && <p className="lost" role="status">{say('chat.lost')}</p>}
@@ -49,7 +55,7 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
       <div className="column">
         {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
         {question?.type !== 'prompt' && (
-          <Composer id={id} isRunning={runs.length > 0} onSend={(text, attachments) => send({ ...(text && { text }), ...(attachments.length > 0 && { attachments }) })} onStop={open.stop} />
+          <Composer id={id} agent={open.conversation?.agent} isRunning={runs.length > 0} onSend={(text, attachments) => send({ ...(text && { text }), ...(attachments.length > 0 && { attachments }) })} onStop={open.stop} />
         )}
       </div>
     </>

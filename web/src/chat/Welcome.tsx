@@ -1,12 +1,14 @@
 import { MessageSquarePlus } from 'lucide-react';
-import { api, read } from '../api/client';
+import { api, read, type Schemas } from '../api/client';
 import { Empty, Failure, Loading } from '../parts/parts';
 import { useAction, useLoad } from '../parts/useLoad';
 import { go, href } from '../router';
 import { useMe } from '../signin/session';
 import { useTexts } from '../texts/texts';
+import { FirstMessage } from './FirstMessage';
+import { keepFirstMessage } from './keptMessage';
 
-/** Whom one can talk to. */
+/** Whom one can talk to, and a field to begin at once. */
 export function Welcome({ onCreated }: { onCreated: () => void }) {
   const { say } = useTexts();
   const me = useMe();
@@ -14,32 +16,39 @@ export function Welcome({ onCreated }: { onCreated: () => void }) {
   const { isBusy, error, run } = useAction();
   if (agents.error) return <Failure error={agents.error} retry={agents.reload} />;
   if (!agents.data) return <Loading />;
-  const start = (agent: string) => run(async () => {
+  const { items } = agents.data;
+  const start = (agent: string, text?: string) => run(async () => {
     const { id } = await read(api.POST('/v1/conversations', { body: { agent } }));
+    if (text) keepFirstMessage(id, text);
     onCreated();
     go('chat', id);
   });
   return (
     <div className="thread">
       <div className="column welcome">
-        <h2>{say('chat.welcome', { name: me.name })}</h2>
-        {agents.data.items.length === 0 && <Empty>{say('chat.agents.none')}</Empty>}
-        <ul className="agents">
-          {agents.data.items.map((agent) => (
-            <li key={agent.id} className="card">
-              <h3>{agent.display_name}</h3>
-              <p className="muted">{agent.description}</p>
-              <div className="buttons">
-                <button type="button" className="primary" disabled={isBusy} onClick={() => void start(agent.id)}>
-                  <MessageSquarePlus size={18} /> {say('chat.talk', { agent: agent.display_name })}
-                </button>
-                <a href={href('connections', agent.id)}>{say('nav.connections')}</a>
-              </div>
-            </li>
-          ))}
-        </ul>
+        <h2>{say('chat.hello', { name: me.name })}</h2>
+        {items.length === 0 ? <Empty>{say('chat.agents.none')}</Empty> : <FirstMessage agents={items} isBusy={isBusy} onStart={(agent, text) => void start(agent, text)} />}
         <Failure error={error} />
+        <ul className="agents">
+          {items.map((agent) => <li key={agent.id} className="card"><Agent agent={agent} isBusy={isBusy} onStart={() => void start(agent.id)} /></li>)}
+        </ul>
       </div>
     </div>
+  );
+}
+
+function Agent({ agent, isBusy, onStart }: { agent: Schemas['AgentView']; isBusy: boolean; onStart: () => void }) {
+  const { say } = useTexts();
+  return (
+    <>
+      <h3>{agent.display_name}</h3>
+      <p className="muted">{agent.description}</p>
+      <div className="buttons">
+        <button type="button" disabled={isBusy} onClick={onStart}>
+          <MessageSquarePlus size={18} /> {say('chat.talk', { agent: agent.display_name })}
+        </button>
+        <a href={href('connections', agent.id)}>{say('nav.connections')}</a>
+      </div>
+    </>
   );
 }

@@ -4,6 +4,7 @@ import { EntryField } from '../parts/EntryField';
 import { ConfirmButton, Empty, Failure, Loading } from '../parts/parts';
 import { useAction, useLoad } from '../parts/useLoad';
 import { go } from '../router';
+import { useMe } from '../signin/session';
 import { useTexts, type TextKey } from '../texts/texts';
 
 /** The servers of an agent, and what the user has entered for them. */
@@ -48,6 +49,7 @@ type View = Schemas['ConnectionView'];
 
 function ServerCard({ agent, view, onChange }: { agent: string; view: View; onChange: () => void }) {
   const { say } = useTexts();
+  const { authenticated } = useMe();
   const isPersonal = view.kind === 'personal';
   return (
     <article className="card" aria-label={view.server}>
@@ -59,7 +61,7 @@ function ServerCard({ agent, view, onChange }: { agent: string; view: View; onCh
       {'reason' in view && <p className="reason">{view.state === 'needs_attention' ? say('connection.again') : view.reason}</p>}
       {view.dropped.length > 0 && <p className="muted">{say('connection.dropped')}: {view.dropped.join(', ')}</p>}
       {view.missing.length > 0 && <p className="muted">{say('connection.missing')}: {view.missing.join(', ')}</p>}
-      {isPersonal && <Personal agent={agent} view={view} onChange={onChange} />}
+      {isPersonal && (authenticated ? <Personal agent={agent} view={view} onChange={onChange} /> : <p>{say('connection.guest')}</p>)}
       {view.tools > 0 && <Tools agent={agent} server={view.server} />}
     </article>
   );
@@ -100,9 +102,17 @@ function Personal({ agent, view, onChange }: { agent: string; view: View; onChan
   const { say } = useTexts();
   const [isOpen, setIsOpen] = useState(false);
   const [tested, setTested] = useState<Schemas['Tested']>();
+  const [isAwaited, setIsAwaited] = useState(false);
   const { isBusy, error, run } = useAction();
   const path = { agent, server: view.server };
   const isEntered = view.state !== 'not_configured';
+  // The person is at the server's page, in another tab, which cannot tell this one.
+  const isWaiting = isAwaited && view.state !== 'configured';
+  useEffect(() => {
+    if (!isWaiting) return;
+    const timer = setInterval(onChange, 2000);
+    return () => clearInterval(timer);
+  }, [isWaiting, onChange]);
   const test = () => run(async () => {
     setTested(await read(api.POST('/v1/agents/{agent}/connections/{server}/test', { params: { path } })));
     onChange();
@@ -113,7 +123,7 @@ function Personal({ agent, view, onChange }: { agent: string; view: View; onChan
     onChange();
   });
   if (isOpen)
-    return <EnterCredential path={path} onEnd={(isDone) => { setIsOpen(false); if (isDone) onChange(); }} />;
+    return <EnterCredential path={path} onEnd={(isDone) => { setIsOpen(false); if (isDone) onChange(); }} onSignIn={() => { setIsOpen(false); setIsAwaited(true); }} />;
   return (
     <>
       <div className="buttons">
@@ -121,13 +131,18 @@ function Personal({ agent, view, onChange }: { agent: string; view: View; onChan
         {isEntered && <button type="button" disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</button>}
         {isEntered && <ConfirmButton label={say('remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void remove()} />}
       </div>
+      {isWaiting && <p role="status" className="muted">{say('connection.awaited')}</p>}
       {tested && <p role="status" className={tested.ok ? 'good' : 'failure'}>{tested.message}</p>}
       <Failure error={error} />
     </>
   );
 }
 
-function EnterCredential({ path, onEnd }: { path: { agent: string; server: string }; onEnd: (isDone: boolean) => void }) {
+function EnterCredential({ path, onEnd, onSignIn }: {
+  path: { agent: string; server: string };
+  onEnd: (isDone: boolean) => void;
+  onSignIn: () => void;
+}) {
   const { say } = useTexts();
   const server = useLoad(`${path.agent} ${path.server}`, () => read(api.GET('/v1/agents/{agent}/connections/{server}', { params: { path } })));
   const [values, setValues] = useState<Record<string, string>>({});
@@ -142,7 +157,7 @@ function EnterCredential({ path, onEnd }: { path: { agent: string; server: strin
       const { url } = await read(api.POST('/v1/agents/{agent}/connections/{server}/sign-in', { params: { path } }));
       if (tab) tab.location.href = url;
       else window.location.assign(url);
-    }).then((done) => { if (done) onEnd(true); else tab?.close(); });
+    }).then((done) => { if (done) onSignIn(); else tab?.close(); });
   };
   const hasFields = server.data.fields.length > 0;
   const save = () => run(() => read(api.PUT('/v1/agents/{agent}/connections/{server}', { params: { path }, body: { fields } })));

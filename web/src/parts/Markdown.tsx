@@ -1,22 +1,14 @@
-/** Text of a model or a server. HTML in it is text; a picture is a link, so that nothing is loaded from elsewhere. */
-import { memo } from 'react';
-import ReactMarkdown, { type Components } from 'react-markdown';
-import remarkGfm from 'remark-gfm';
+import { type ComponentType, lazy, Suspense } from 'react';
 
-const PLUGINS = [remarkGfm];
-const ELSEWHERE = { target: '_blank', rel: 'noopener noreferrer nofollow' };
+/** Asked for at once, beside the first requests: the page is shown before it can read Markdown. */
+const loaded: Promise<{ default: ComponentType<{ text: string }> }> = import('./MarkdownText').catch(() => ({ default: AsWritten }));
+const MarkdownText = lazy(() => loaded);
 
-const COMPONENTS: Components = {
-  a: ({ href, children }) => (href ? <a href={href} {...ELSEWHERE}>{children}</a> : <span>{children}</span>),
-  img: ({ src, alt }) => (typeof src === 'string' && src ? <a href={src} {...ELSEWHERE}>{alt || src}</a> : <span>{alt}</span>),
-  table: ({ children }) => <div className="scrolls" tabIndex={0} role="group"><table>{children}</table></div>,
-  pre: ({ children }) => <pre tabIndex={0}>{children}</pre>,
-};
+/** Markdown of a model or a server. Until it can be laid out, it is shown as it was written. */
+export function Markdown({ text }: { text: string }) {
+  return <Suspense fallback={<AsWritten text={text} />}><MarkdownText text={text} /></Suspense>;
+}
 
-export const Markdown = memo(function Markdown({ text }: { text: string }) {
-  return (
-    <div className="markdown">
-      <ReactMarkdown remarkPlugins={PLUGINS} components={COMPONENTS}>{text}</ReactMarkdown>
-    </div>
-  );
-});
+function AsWritten({ text }: { text: string }) {
+  return <div className="markdown"><p className="said">{text}</p></div>;
+}

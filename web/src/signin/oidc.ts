@@ -4,6 +4,7 @@
  */
 import * as oauth from 'oauth4webapi';
 import type { Schemas } from '../api/client';
+import { pageAddress } from './tenant';
 
 export type Provider = Schemas['SignInProviderView'];
 
@@ -28,7 +29,8 @@ interface Pending {
 
 const PENDING = 'chatelaine.oidc';
 
-const redirectUri = () => `${window.location.origin}/`;
+/** A tenant's own provider knows the address of the tenant's page. */
+const redirectUri = ({ tenant }: Provider) => `${window.location.origin}/${tenant ? `?tenant=${encodeURIComponent(tenant)}` : ''}`;
 const clientOf = (provider: Provider): oauth.Client => ({ client_id: provider.client_id, token_endpoint_auth_method: 'none' });
 /** The service lists issuers without TLS on loopback addresses only. */
 const optionsOf = (provider: Provider) => ({ [oauth.allowInsecureRequests]: provider.issuer.startsWith('http:') });
@@ -55,7 +57,7 @@ export async function beginSignIn(provider: Provider, isSilent: boolean): Promis
     ...provider.parameters,
     response_type: 'code',
     client_id: provider.client_id,
-    redirect_uri: redirectUri(),
+    redirect_uri: redirectUri(provider),
     scope: provider.scope,
     code_challenge: await oauth.calculatePKCECodeChallenge(pending.verifier),
     code_challenge_method: 'S256',
@@ -75,13 +77,13 @@ export async function finishSignIn(providers: Provider[]): Promise<{ provider: P
   const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? 'null') as Pending | null;
   sessionStorage.removeItem(PENDING);
   if (!address.searchParams.has('state')) return undefined;
-  history.replaceState(null, '', `${window.location.pathname}${pending?.hash ?? ''}`);
+  history.replaceState(null, '', `${pageAddress()}${pending?.hash ?? ''}`);
   if (pending?.isSilent && address.searchParams.has('error')) return undefined;
   const provider = providers.find((one) => one.issuer === pending?.issuer && one.client_id === pending.clientId);
   if (!pending || !provider) return undefined;
   const [server, client] = [await discover(provider), clientOf(provider)];
   const answer = oauth.validateAuthResponse(server, client, address, pending.state);
-  const response = await oauth.authorizationCodeGrantRequest(server, client, oauth.None(), answer, redirectUri(), pending.verifier, {
+  const response = await oauth.authorizationCodeGrantRequest(server, client, oauth.None(), answer, redirectUri(provider), pending.verifier, {
     ...optionsOf(provider),
     additionalParameters: provider.parameters,
   });

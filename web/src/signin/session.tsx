@@ -6,6 +6,7 @@ import { createContext, type ReactNode, useCallback, useContext, useEffect, useM
 import { api, credential, read, Refused, type Schemas } from '../api/client';
 import { asError } from '../parts/useLoad';
 import type { Provider, Tokens } from './oidc';
+import { pageAddress, tenantOfPage } from './tenant';
 
 const TOKEN = 'chatelaine.token';
 const DEMO = 'chatelaine.demo';
@@ -40,7 +41,7 @@ function demoKey(): string {
   const found = /^#demo=([0-9a-f]+)$/.exec(window.location.hash)?.[1];
   if (found) {
     sessionStorage.setItem(DEMO, found);
-    history.replaceState(null, '', window.location.pathname);
+    history.replaceState(null, '', pageAddress());
   }
   return found ?? sessionStorage.getItem(DEMO) ?? '';
 }
@@ -129,12 +130,14 @@ export function SessionProvider({ children }: { children: ReactNode }) {
     };
     const start = async () => {
       const stored = sessionStorage.getItem(TOKEN);
+      const tenant = tenantOfPage();
+      const listed = read(api.GET('/v1/sign-in', { params: { query: tenant ? { tenant } : {} } }));
+      listed.then(({ items }) => setProviders(items), () => {});
       if (stored) return signInAgain(stored, signIn);
-      const { items } = await read(api.GET('/v1/sign-in'));
-      setProviders(items);
+      const { items } = await listed;
       const before = items.find((provider) => nameOf(provider) === sessionStorage.getItem(PROVIDER));
       sessionStorage.removeItem(PROVIDER);
-      if (!before && !window.location.search) return;
+      if (!before && !new URLSearchParams(window.location.search).has('state')) return;
       const { beginSignIn, finishSignIn } = await oidc();
       const finished = await finishSignIn(items);
       if (!finished) return before && beginSignIn(before, true);

@@ -1,5 +1,6 @@
-/** The page's own words. What the API says is in the language that the user's token names. */
+/** The page's own words. The API speaks the language of the user's token, or else the same as the page. */
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from 'react';
+import { credential } from '../api/client';
 import en from './en.json';
 
 export type TextKey = keyof typeof en;
@@ -24,6 +25,8 @@ export type Say = (key: TextKey, values?: Record<string, string | number>) => st
 
 interface Texts {
   say: Say;
+  /** The words for a name that the API uses, such as a state; the name itself where there are none. */
+  nameOf: (group: string, name: string) => string;
   language: Language;
   setLanguage: (language: Language) => void;
 }
@@ -43,6 +46,7 @@ export function TextsProvider({ children }: { children: ReactNode }) {
     const show = (language: Language, catalogue: Catalogue) => {
       if (!current) return;
       document.documentElement.lang = language;
+      credential.language = language;
       setShown({ language, catalogue });
     };
     CATALOGUES[wanted]().then((catalogue) => show(wanted, catalogue), () => show('en', en));
@@ -57,7 +61,8 @@ export function TextsProvider({ children }: { children: ReactNode }) {
     const { language, catalogue } = shown;
     const say: Say = (key, values = {}) =>
       catalogue[key].replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? ''));
-    return { say, language, setLanguage };
+    const nameOf = (group: string, name: string) => catalogue[`${group}.${name}` as TextKey] ?? name;
+    return { say, nameOf, language, setLanguage };
   }, [shown, setLanguage]);
   return texts && <Context value={texts}>{children}</Context>;
 }

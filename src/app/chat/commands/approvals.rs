@@ -142,10 +142,9 @@ async fn describe(app: &App, principal: &Principal, code: &str) -> Result<String
 /// What waits for the principal, with its arguments, and their own open requests.
 async fn list(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<String> {
     let page = Page {
-        state: None,
         undecided: true,
-        before: None,
         limit: SHOWN,
+        ..Page::default()
     };
     let waiting = approvals::list(
         app,

@@ -135,10 +135,9 @@ impl Export<'_> {
         loop {
             let mut tx = self.tx().await?;
             let page = store::approvals::Page {
-                state: None,
-                undecided: false,
                 before,
                 limit: PAGE,
+                ..Default::default()
             };
             let page =
                 store::approvals::list(&mut tx, ApprovalOwner::Requester(self.user), page).await?;

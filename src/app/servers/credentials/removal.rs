@@ -8,7 +8,6 @@ use crate::{
     app::{App, accounts::users, servers::oauth},
     domain::{
         audit::Fact,
-        credential::CredentialRef,
         error::Result,
         ids::{TenantId, UserId},
         principal::{Admin, Principal},

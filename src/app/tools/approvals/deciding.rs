@@ -178,9 +178,8 @@ async fn count_approvals(
 pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId) -> Result<()> {
     let page = Page {
         state: Some(State::Pending),
-        undecided: false,
-        before: None,
         limit: i64::from(app.config.approvals_per_tenant),
+        ..Page::default()
     };
     let mut tx = app.db.tenant(tenant).await?;
     let waiting = store::approvals::list(&mut tx, ApprovalOwner::Requester(user), page).await?;

@@ -128,9 +128,8 @@ impl ApprovalStream {
         let power = power(&self.app, &self.principal).await?;
         let page = |state| Page {
             state,
-            undecided: false,
-            before: None,
             limit: PAGE,
+            ..Page::default()
         };
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let mut open = Vec::new();

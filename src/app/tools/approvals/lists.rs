@@ -69,17 +69,17 @@ pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<Approv
 }
 
 /// Which requests to list.
-pub struct ApprovalFilter {
+pub struct ApprovalFilter<'a> {
     /// Those that one may decide, instead of one's own.
     pub as_approver: bool,
-    pub page: Page,
+    pub page: Page<'a>,
 }
 
 /// Requests, the newest first, without their arguments.
 pub async fn list(
     app: &App,
     principal: &Principal,
-    wanted: &ApprovalFilter,
+    wanted: &ApprovalFilter<'_>,
 ) -> Result<Vec<ApprovalView>> {
     let power = if wanted.as_approver {
         power(app, principal).await?

@@ -23,7 +23,7 @@ function Inherited({ agent }: { agent: string }) {
   return (
     <>
       {servers.data.items.map((view) => <ServerCard key={view.server} view={view} />)}
-      <DryRun servers={servers.data.items} />
+      <DryRun agent={agent} servers={servers.data.items} />
     </>
   );
 }

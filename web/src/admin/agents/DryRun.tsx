@@ -1,12 +1,15 @@
 import { useState } from 'react';
-import type { Schemas } from '../../api/client';
+import { api, read, type Schemas } from '../../api/client';
+import { Failure } from '../../parts/parts';
+import { useLoad } from '../../parts/useLoad';
+import { useSettled } from '../../parts/useSettled';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
 
 type ScopeView = Schemas['ScopeView'];
 
 /** What a run must bring, and what would be missing of a given scope. */
-export function DryRun({ servers }: { servers: Schemas['List_ServerView']['items'] }) {
+export function DryRun({ agent, servers }: { agent: string; servers: Schemas['List_ServerView']['items'] }) {
   const { say } = useTexts();
   const [text, setText] = useState('{}');
   const keys = allKeys(servers);
@@ -32,8 +35,22 @@ export function DryRun({ servers }: { servers: Schemas['List_ServerView']['items
         {scope && missing.length === 0 && say('dryrun.complete')}
         {scope && missing.length > 0 && say('dryrun.missing', { keys: missing.map(({ key }) => key).join(', ') })}
       </p>
+      {scope && missing.length === 0 && <Check agent={agent} scope={scope} />}
     </section>
   );
+}
+
+/** What the service says of such a run: it makes the checks of a start, and starts nothing. */
+function Check({ agent, scope }: { agent: string; scope: Record<string, unknown> }) {
+  const { say } = useTexts();
+  const settled = useSettled(JSON.stringify(scope));
+  const check = useLoad(settled, () => read(api.POST('/v1/runs/check', {
+    body: { agent_name: agent, prompt: '-', scope: JSON.parse(settled) as Record<string, unknown> },
+  })));
+  if (check.error) return <Failure error={check.error} retry={check.reload} />;
+  if (!check.data) return null;
+  const { servers } = check.data;
+  return <p className="muted">{servers.length > 0 ? say('dryrun.check', { servers: servers.join(', ') }) : say('dryrun.check.none')}</p>;
 }
 
 /** Each key once; one server that requires it is enough. */
@@ -49,7 +66,7 @@ function allKeys(servers: Schemas['List_ServerView']['items']): ScopeView[] {
 function parse(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
   } catch {
     return undefined;
   }

@@ -23,8 +23,8 @@ export function UserPage({ user }: { user: string }) {
   );
 }
 
-function Facts({ seen, onChange }: { seen: Schemas['SeenUser']; onChange: () => void }) {
-  const { say } = useTexts();
+function Facts({ seen, onChange }: { seen: Schemas['UserView']; onChange: () => void }) {
+  const { say, nameOf } = useTexts();
   const facts: [string, number][] = [
     [say('admin.conversations'), seen.conversations], [say('admin.approvals'), seen.open_approvals], [say('admin.runs'), seen.runs_today],
     [say('admin.tokens'), seen.tokens_today], [say('admin.calls'), seen.tool_calls_today],
@@ -33,10 +33,11 @@ function Facts({ seen, onChange }: { seen: Schemas['SeenUser']; onChange: () => 
     <>
       {seen.last_seen && <p className="muted">{say('admin.seen')}: <Moment at={seen.last_seen} /></p>}
       <dl className="totals">{facts.map(([name, count]) => <div key={name}><dt>{name}</dt><dd>{count}</dd></div>)}</dl>
+      {seen.agents.length > 0 && <Roles agents={seen.agents} />}
       {seen.credentials.length > 0 && (
         <Table label={say('nav.connections')} heads={[say('approval.agent'), say('audit.server'), say('key.state')]}>
           {seen.credentials.map((one) => (
-            <tr key={`${one.agent} ${one.server}`}><td>{one.agent}</td><td>{one.server}{one.sign_in && <SignIn signIn={one.sign_in} />}</td><td><span className={`state ${one.state}`}>{one.state}</span></td></tr>
+            <tr key={`${one.agent} ${one.server}`}><td>{one.agent}</td><td>{one.server}{one.sign_in && <SignIn signIn={one.sign_in} />}</td><td><span className={`state ${one.state}`}>{nameOf('credential', one.state)}</span></td></tr>
           ))}
         </Table>
       )}
@@ -48,6 +49,25 @@ function Facts({ seen, onChange }: { seen: Schemas['SeenUser']; onChange: () => 
 /** Where a user signed in, for what and since when. */
 function SignIn({ signIn }: { signIn: Schemas['ServerSignIn'] }) {
   return <small className="muted"> {signIn.issuer} {signIn.scopes.join(' ')} <Moment at={signIn.since} /></small>;
+}
+
+/** What the user is to each agent, by their newest token. */
+function Roles({ agents }: { agents: Schemas['AgentRoles'][] }) {
+  const { say } = useTexts();
+  return (
+    <Table label={say('user.roles')} heads={[say('approval.agent'), say('user.roles')]}>
+      {agents.map(({ agent, roles, admin }) => (
+        <tr key={agent}>
+          <td>{agent}</td>
+          <td className="line">
+            {roles.map((role) => <span key={role} className="state">{role}</span>)}
+            {admin && <span className="state active">{say('user.admin')}</span>}
+            {roles.length === 0 && !admin && <span className="muted">{say('user.roles.none')}</span>}
+          </td>
+        </tr>
+      ))}
+    </Table>
+  );
 }
 
 function Ends({ user, hasCredentials, onChange }: { user: string; hasCredentials: boolean; onChange: () => void }) {

@@ -4,8 +4,10 @@ import { Moment } from '../../parts/parts';
 import { useLoad } from '../../parts/useLoad';
 import { href } from '../../router';
 import { useTexts } from '../../texts/texts';
-import { Paged, Table } from '../Table';
+import { NumberHead, Paged, Table } from '../Table';
 import { UserPage } from './UserPage';
+
+const COUNTS = ['admin.conversations', 'admin.approvals', 'admin.runs', 'admin.tokens', 'admin.calls'] as const;
 
 export function UsersPage({ item }: { item: string }) {
   return item ? <UserPage key={item} user={item} /> : <UserList />;
@@ -21,7 +23,7 @@ function UserList() {
       <div className="filters"><label>{say('admin.prefix')}<input type="search" value={prefix} onChange={(event) => setPrefix(event.target.value)} /></label></div>
       <Paged loaded={users} load={load}>
         {(items) => (
-          <Table label={say('admin.users')} heads={[say('admin.user'), say('admin.seen'), say('admin.conversations'), say('admin.approvals'), say('admin.runs'), say('admin.tokens'), say('admin.calls')]}>
+          <Table label={say('admin.users')} heads={[say('admin.user'), say('admin.seen'), ...COUNTS.map((name) => <NumberHead key={name}>{say(name)}</NumberHead>)]}>
             {items.map((user) => (
               <tr key={user.id}>
                 <th scope="row"><a href={href('admin', 'users', user.id)}>{user.id}</a></th>
