@@ -62,7 +62,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use demo::Demo;
 pub use extract::values_of;
-pub use server::serve;
+pub use server::{Listeners, serve};
 
 use self::limits::Limits;
 use crate::app::App;
@@ -83,8 +83,15 @@ impl FromRef<ApiState> for Arc<App> {
     }
 }
 
-/// The whole API as a service; a demo also offers its people.
-pub fn router(app: Arc<App>, demo: Option<Arc<Demo>>) -> Router {
+/// What is served, and where.
+struct Routers {
+    /// The whole API; a demo also offers its people.
+    api: Router,
+    /// What operators watch, at an address of its own.
+    monitoring: Router,
+}
+
+fn routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
     process_metrics::recorder();
     let limits = Arc::new(Limits::new(&app.config));
     let document = openapi().to_string().into();
@@ -96,20 +103,29 @@ pub fn router(app: Arc<App>, demo: Option<Arc<Demo>>) -> Router {
     };
     let v1 = Router::from(v1())
         .route_layer(middleware::from_fn_with_state(state.clone(), limits::admit));
-    let mut routes = v1.merge(Router::from(operations()));
+    let mut routes = v1.merge(Router::from(operations().merge(health())));
+    if state.app.config.metrics_listen.is_none() {
+        routes = routes.merge(Router::from(metrics()));
+    }
     if state.demo.is_some() {
         let people = OpenApiRouter::default().routes(routes!(demo::people));
         routes = routes.merge(Router::from(people));
     }
-    layers::wrap_routes(routes, &state.app.config).with_state(state)
+    let wrap = |routes| layers::wrap_routes(routes, &state.app.config).with_state(state.clone());
+    Routers {
+        api: wrap(routes),
+        monitoring: wrap(Router::from(health().merge(metrics()))),
+    }
 }
 
-/// The OpenAPI document of [`router`].
+/// The OpenAPI document of the API.
 pub fn openapi() -> serde_json::Value {
     document::completed(
         OpenApiRouter::with_openapi(Document::openapi())
             .merge(v1())
             .merge(operations())
+            .merge(health())
+            .merge(metrics())
             .into_openapi(),
     )
 }
@@ -265,10 +281,17 @@ fn operations() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(web::root))
         .routes(routes!(web::file))
+        .routes(routes!(operations::openapi))
+}
+
+fn health() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::default()
         .routes(routes!(operations::healthz))
         .routes(routes!(operations::readyz))
-        .routes(routes!(operations::metrics))
-        .routes(routes!(operations::openapi))
+}
+
+fn metrics() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::default().routes(routes!(operations::metrics))
 }
 
 #[derive(OpenApi)]

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod explain;
 pub mod import;
 pub mod keys;
+mod launch_child;
 mod lines;
 pub mod login;
 mod loopback;
@@ -30,9 +31,12 @@ use std::{
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::domain::{
-    clock::Clock,
-    config::{Config, Environment},
+use crate::{
+    domain::{
+        clock::Clock,
+        config::{Config, Environment},
+    },
+    mcp::LAUNCH,
 };
 
 /// A multi-tenant chat backend that keeps the keys of its users' MCP servers.
@@ -85,13 +89,20 @@ enum Command {
     /// Run as the client under test of the official conformance suite.
     #[command(hide = true)]
     Conformance(conformance::Args),
+    /// Become a server that is a child of the service, with less than the service may.
+    #[command(hide = true, name = LAUNCH)]
+    LaunchChild(launch_child::Args),
 }
 
 /// Runs one command; a failure is one line on standard error that says what to do.
 pub async fn run(cli: Cli) -> ExitCode {
+    if let Command::LaunchChild(args) = &cli.command {
+        return launch_child::run(args);
+    }
     let env = Environment::from_process();
     let done = match Config::from_environment(&env) {
-        Ok(config) => {
+        Ok(mut config) => {
+            config.launcher = launch_child::launcher();
             log_to_stderr(&config);
             dispatch(cli.command, config, env.without_keys()).await
         }
@@ -114,6 +125,8 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         process_limits::disable_core_dumps();
     }
     match command {
+        // Done before the settings are read.
+        Command::LaunchChild(args) => return Ok(launch_child::run(&args)),
         Command::Serve => serve::run(config, env).await?,
         Command::Demo(args) => demo::run(args, config, env).await?,
         Command::Chat(args) => return chat::run(args, &config, &env).await,

@@ -20,6 +20,7 @@ pub mod error;
 pub mod event;
 pub mod flow;
 pub mod header;
+pub mod hidden;
 pub mod ids;
 pub mod menu;
 pub mod message;

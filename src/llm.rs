@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::Stream;
 use serde_json::value::RawValue;
 
-use crate::domain::{pack::Llm, run::Usage};
+use crate::domain::{ids::TenantId, pack::Llm, run::Usage};
 
 mod anthropic;
 mod breaker;
@@ -31,6 +31,8 @@ pub use error::ModelError;
 /// The input of one step of the model.
 #[derive(Clone, Debug, Default)]
 pub struct StepRequest {
+    /// Whose step it is: an endpoint that fails for one tenant is not left alone for the others.
+    pub tenant: Option<TenantId>,
     pub system: String,
     /// Oldest first. A result may come anywhere after its call. A result without a call is left out, and a
     /// call without a result gets an error as its result. So a trimmed history is always legal.

@@ -35,6 +35,7 @@ pub mod tokens;
 mod websocket;
 
 use std::{
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -58,6 +59,7 @@ pub use self::{
     error::{CallError, McpError, McpErrorKind},
     live_questions::{LiveQuestion, TIME_LIMIT as LIVE_TIME_LIMIT},
     outcome::text_outcome,
+    stdio::LAUNCH,
 };
 use crate::{
     domain::{
@@ -90,7 +92,11 @@ pub struct Key {
 pub struct Options {
     /// Commands that a stdio server may name without an absolute path.
     pub stdio_commands: Vec<String>,
-    /// How long a child may take until the handshake is done; `npx` and `uvx` download first.
+    /// A program that starts a child with less than we may: it takes the command and its arguments as its own. Absent:
+    /// the child is started as it is.
+    pub stdio_launcher: Option<PathBuf>,
+    /// How long a child may take until the handshake is done, where its pack does not say; `npx` and `uvx` download
+    /// first.
     pub stdio_start: Duration,
     /// A personal connection that nobody used for this long is closed.
     pub idle_ttl: Duration,
@@ -111,6 +117,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             stdio_commands: Vec::new(),
+            stdio_launcher: None,
             stdio_start: Duration::from_secs(60),
             idle_ttl: Duration::from_secs(600),
             shared_idle_ttl: Duration::from_secs(3600),

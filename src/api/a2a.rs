@@ -234,6 +234,7 @@ impl A2aRequest<'_> {
         method: &str,
         params: Value,
     ) -> Result<Value, RequestError> {
+        let sent = method;
         let (method, params) = match era {
             ProtocolVersion::Current => (method, params),
             ProtocolVersion::Legacy => (legacy::method(method), legacy::params(params)),
@@ -249,8 +250,8 @@ impl A2aRequest<'_> {
             | methods::DELETE_PUSH_CONFIG => {
                 return Err(A2AError::push_notification_not_supported().into());
             }
-            other => {
-                let why = format!("{other} is not supported; send a message and ask for its task");
+            _ => {
+                let why = format!("{sent} is not supported; send a message and ask for its task");
                 return Err(A2AError::unsupported_operation(why).into());
             }
         };

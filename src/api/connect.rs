@@ -102,13 +102,10 @@ fn form_page(form: &Form) -> Markup {
 /// One labelled input. The earlier value is not written into it.
 fn labelled_input(at: usize, entry: &FormField) -> Markup {
     let (id, fault_id) = (format!("f{at}"), format!("e{at}"));
-    let required = entry.required && entry.kind != FieldKind::Boolean;
     let invalid = entry.fault.is_some().then_some("true");
     let described_by = entry.fault.is_some().then_some(&fault_id);
-    let booleans = ["true", "false"].map(|value| (value.to_owned(), value.to_owned()));
     let (kind, autocomplete, spellcheck, options) = match entry.kind {
-        FieldKind::Select => ("", None, None, Some(&entry.options[..])),
-        FieldKind::Boolean => ("", None, None, Some(&booleans[..])),
+        FieldKind::Select | FieldKind::Boolean => ("", None, None, Some(&entry.options[..])),
         FieldKind::Secret => ("password", Some("off"), Some("false"), None),
         FieldKind::Url => ("url", None, None, None),
         FieldKind::Text => ("text", None, Some("false"), None),
@@ -116,14 +113,14 @@ fn labelled_input(at: usize, entry: &FormField) -> Markup {
     html! {
         label for=(id) { (entry.label) }
         @if let Some(options) = options {
-            select id=(id) name=(entry.name) required[required] aria-invalid=[invalid]
+            select id=(id) name=(entry.name) required[entry.required] aria-invalid=[invalid]
                 aria-describedby=[described_by] {
-                @if !entry.required { option value="" {} }
+                option value="" {}
                 @for (value, label) in options { option value=(value) { (label) } }
             }
         } @else {
             input type=(kind) autocomplete=[autocomplete] spellcheck=[spellcheck] id=(id) name=(entry.name)
-                required[required] aria-invalid=[invalid] aria-describedby=[described_by];
+                required[entry.required] aria-invalid=[invalid] aria-describedby=[described_by];
         }
         @if let Some(fault) = &entry.fault {
             p.fault role="alert" id=(fault_id) { (fault) }

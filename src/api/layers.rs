@@ -63,6 +63,12 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
             wrapped.layer(SetResponseHeaderLayer::overriding(name, value))
         };
     }
+    // A browser that came by https once does not come without it.
+    if config.public_url.starts_with("https://") {
+        let value = HeaderValue::from_static("max-age=31536000");
+        let name = header::STRICT_TRANSPORT_SECURITY;
+        wrapped = wrapped.layer(SetResponseHeaderLayer::overriding(name, value));
+    }
     match cors(config) {
         Some(cors) => wrapped.layer(cors),
         None => wrapped,

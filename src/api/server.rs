@@ -29,65 +29,34 @@ const HEAD_BYTES: usize = 64 * 1024;
 /// How long requests may take to finish once the program is to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Serves the API until `app.shutdown`; then takes no more connections, tells idle ones to go, waits for
-/// requests to finish (event streams end by themselves) and cuts what is left.
+/// Where clients connect.
+pub struct Listeners {
+    pub api: TcpListener,
+    /// Absent: what operators watch is with the API.
+    pub monitoring: Option<TcpListener>,
+}
+
+/// Serves the API until `app.shutdown`.
 pub async fn serve(
     app: Arc<App>,
-    listener: TcpListener,
+    listeners: Listeners,
     demo: Option<Arc<Demo>>,
 ) -> anyhow::Result<()> {
-    let shutdown = app.shutdown.clone();
-    let server = Server {
+    let routers = super::routers(app.clone(), demo);
+    let server = |router| Server {
         trusted_proxies: app.config.trusted_proxies.clone().into(),
         sockets: Sockets::new(app.config.max_connections),
-        router: super::router(app, demo),
+        router,
     };
-    let (graceful, connections, cut) = (
-        GracefulShutdown::new(),
-        TaskTracker::new(),
-        CancellationToken::new(),
-    );
+    let (api, monitoring) = (server(routers.api), server(routers.monitoring));
     let upkeep = tokio::spawn(process_metrics::run_upkeep());
-    loop {
-        let (stream, peer) = tokio::select! {
-            () = shutdown.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    wait_after(&error).await;
-                    continue;
-                }
-            },
-        };
-        let Some(socket) = server.sockets.add() else {
-            tracing::warn!("a connection was refused, since too many are at work");
-            continue;
-        };
-        let connection = graceful.watch(server.connection(stream, peer, Arc::clone(&socket)));
-        let cut = cut.clone();
-        connections.spawn(async move {
-            tokio::select! {
-                () = cut.cancelled() => {}
-                () = socket.closed.cancelled() => {}
-                // A client that goes away or speaks another protocol is normal.
-                ended = connection => if let Err(error) = ended { tracing::trace!(%error, "connection ended") },
-            }
-        });
-    }
-    drop(listener);
-    connections.close();
-    if tokio::time::timeout(DRAIN, graceful.shutdown())
-        .await
-        .is_err()
-    {
-        tracing::warn!(
-            left = connections.len(),
-            "stopping without the connections that did not finish in time"
-        );
-    }
-    cut.cancel();
+    let watched = async {
+        if let Some(listener) = listeners.monitoring {
+            monitoring.run(listener, &app.shutdown).await;
+        }
+    };
+    tokio::join!(api.run(listeners.api, &app.shutdown), watched);
     upkeep.abort();
-    connections.wait().await;
     Ok(())
 }
 
@@ -112,6 +81,55 @@ struct Server {
 }
 
 impl Server {
+    /// Takes connections until `shutdown`; then takes no more, tells idle ones to go, waits for requests to finish (event
+    /// streams end by themselves) and cuts what is left.
+    async fn run(self, listener: TcpListener, shutdown: &CancellationToken) {
+        let (graceful, connections, cut) = (
+            GracefulShutdown::new(),
+            TaskTracker::new(),
+            CancellationToken::new(),
+        );
+        loop {
+            let (stream, peer) = tokio::select! {
+                () = shutdown.cancelled() => break,
+                accepted = listener.accept() => match accepted {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        wait_after(&error).await;
+                        continue;
+                    }
+                },
+            };
+            let Some(socket) = self.sockets.add() else {
+                tracing::warn!("a connection was refused, since too many are at work");
+                continue;
+            };
+            let connection = graceful.watch(self.connection(stream, peer, Arc::clone(&socket)));
+            let cut = cut.clone();
+            connections.spawn(async move {
+                tokio::select! {
+                    () = cut.cancelled() => {}
+                    () = socket.closed.cancelled() => {}
+                    // A client that goes away or speaks another protocol is normal.
+                    ended = connection => if let Err(error) = ended { tracing::trace!(%error, "connection ended") },
+                }
+            });
+        }
+        drop(listener);
+        connections.close();
+        if tokio::time::timeout(DRAIN, graceful.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                left = connections.len(),
+                "stopping without the connections that did not finish in time"
+            );
+        }
+        cut.cancel();
+        connections.wait().await;
+    }
+
     fn connection(
         &self,
         stream: TcpStream,

@@ -124,6 +124,8 @@ enum EndedSessions {
     Key(TenantId, ApiKeyId),
     /// Those of everybody of a tenant.
     Tenant(TenantId),
+    /// Those of everybody whom an issuer vouches for: its rows have changed.
+    Issuer(String),
 }
 
 /// A row as it was at a time.

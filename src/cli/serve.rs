@@ -65,6 +65,8 @@ async fn with_database_within<T>(
 pub struct Service {
     pub app: Arc<App>,
     pub address: SocketAddr,
+    /// Of what operators watch, if it has one of its own.
+    pub metrics_address: Option<SocketAddr>,
     server: tokio::task::JoinHandle<anyhow::Result<()>>,
 }
 
@@ -80,11 +82,15 @@ impl Service {
         db: Db,
         demo: Option<Arc<api::Demo>>,
     ) -> anyhow::Result<Self> {
-        let listen = config.listen;
-        let listener = TcpListener::bind(listen).await.with_context(|| {
-            format!("cannot listen on {listen}; set CHATELAINE_LISTEN to a free address")
-        })?;
-        let address = listener.local_addr()?;
+        let api = listen(config.listen, "CHATELAINE_LISTEN").await?;
+        let address = api.local_addr()?;
+        let monitoring = match config.metrics_listen {
+            Some(address) => Some(listen(address, "CHATELAINE_METRICS_LISTEN").await?),
+            None => None,
+        };
+        let metrics_address = monitoring.as_ref().map(TcpListener::local_addr);
+        let metrics_address = metrics_address.transpose()?;
+        let listeners = api::Listeners { api, monitoring };
         // The port may have been chosen by the system just now.
         if config.public_url.is_empty() {
             config.public_url = format!("http://{address}");
@@ -92,7 +98,7 @@ impl Service {
         config.max_connections = process_limits::raise_file_limit(config.max_connections);
         let (app, background) = App::build(config, env, db)?;
         enter(&app).await.context("cannot start with these keys")?;
-        let server = tokio::spawn(api::serve(app.clone(), listener, demo));
+        let server = tokio::spawn(api::serve(app.clone(), listeners, demo));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;
             return Err(error);
@@ -100,6 +106,7 @@ impl Service {
         Ok(Self {
             app,
             address,
+            metrics_address,
             server,
         })
     }
@@ -129,6 +136,12 @@ impl Service {
         self.app.stop().await;
         served.context("the server task broke off")?
     }
+}
+
+async fn listen(address: SocketAddr, variable: &str) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener
+        .with_context(|| format!("cannot listen on {address}; set {variable} to a free address"))
 }
 
 /// Checks the keys of this replica; a database that is away for a moment is waited for.

@@ -55,6 +55,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
         egress.clone(),
         Options {
             stdio_commands: config.stdio_commands.clone(),
+            stdio_launcher: config.launcher.clone(),
             ..Options::default()
         },
     );
@@ -215,16 +216,16 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
     Ok(())
 }
 
-/// Each role that the pack names, guests and administrators.
+/// Guests where the pack takes any, users without a role, each role that the pack names, and administrators.
 fn standings(pack: &Pack) -> Vec<(&str, EffectiveAccess)> {
     let mut roles: BTreeSet<&str> = roles_named_by(pack);
-    roles.insert(GUEST);
+    if !pack.flows.authentication.required {
+        roles.insert(GUEST);
+    }
     let access = |roles, admin| EffectiveAccess { roles, admin };
     let of_role = |role: &str| access(BTreeSet::from([role.to_owned()]), false);
-    let mut standings: Vec<_> = roles
-        .into_iter()
-        .map(|role| (role, of_role(role)))
-        .collect();
+    let mut standings = vec![("(signed in)", EffectiveAccess::default())];
+    standings.extend(roles.into_iter().map(|role| (role, of_role(role))));
     standings.push(("(admin)", access(BTreeSet::new(), true)));
     standings
 }
@@ -267,12 +268,12 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
             let _ = write!(text, "  {verdict:<0$}", role.chars().count());
         }
     }
-    for unmatched in spec.unmatched_names(&names) {
+    for unmatched in pack.unmatched_names(spec, &names) {
         let _ = write!(text, "\n  warning: {unmatched}");
     }
     for dropped in &discovery.dropped {
         let _ = write!(text, "\n  left out: {dropped}");
     }
-    text.push_str("\n  yes: may call it · ask: needs an approval · –: is not told that it exists");
+    text.push_str("\n  (signed in): every user, also without a role\n  yes: may call it · ask: needs an approval · –: is not told that it exists");
     text
 }

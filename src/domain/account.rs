@@ -57,7 +57,7 @@ impl Tenant {
 }
 
 /// An issuer whose tokens a tenant accepts: exactly this `iss`, `aud` and algorithm.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issuer {
     pub id: IssuerId,
     pub tenant: TenantId,

@@ -9,7 +9,8 @@ use ipnet::IpNet;
 
 use self::parsing::{
     address, approval_url, days, grants, is_json, is_on, key_ring, limit, list, networks, number,
-    one_key, operator_token, path, public_url, seconds, secret, sign_in, switch, text,
+    one_key, operator_token, optional_address, path, public_url, seconds, secret, sign_in, switch,
+    text,
 };
 use super::{retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider};
 
@@ -81,6 +82,8 @@ macro_rules! settings {
         #[derive(Clone)]
         pub struct Config {
             $(#[doc = $what] pub $field: $type,)*
+            /// The program itself, which starts the children. No setting; absent in a process that is not the program.
+            pub launcher: Option<PathBuf>,
         }
 
         /// Every setting: variable, default as written, what it does. The table in
@@ -92,6 +95,7 @@ macro_rules! settings {
                 Ok(Self {
                     $($field: $read(env.setting($name, $default))
                         .map_err(|why| format!("{}: {why}", $name))?,)*
+                    launcher: None,
                 })
             }
         }
@@ -101,6 +105,8 @@ macro_rules! settings {
 settings! {
     listen: SocketAddr = address("CHATELAINE_LISTEN", "127.0.0.1:8080"),
         "address and port of the API";
+    metrics_listen: Option<SocketAddr> = optional_address("CHATELAINE_METRICS_LISTEN", ""),
+        "address and port of `/metrics`, which then is not at the API's address, and of `/healthz` and `/readyz`, which are at both; unset: with the API";
     public_url: String = public_url("CHATELAINE_PUBLIC_URL", ""),
         "where browsers reach the service, for links; unset: `http://` and the listen address";
     approval_url: String = approval_url("CHATELAINE_APPROVAL_URL", ""),

@@ -110,10 +110,10 @@ impl Values {
     }
 }
 
-/// Checks one value. `Ok(None)` when an optional field was left empty. Blanks at both ends are dropped: they
-/// come from copying, and no header carries them.
+/// Checks one value. `Ok(None)` when an optional field was left empty. Blanks and line breaks at both ends are dropped:
+/// they come from copying, and no header carries them.
 pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, FieldError> {
-    let value = entered.trim_matches([' ', '\t']);
+    let value = entered.trim_matches([' ', '\t', '\r', '\n']);
     if value.contains(['\r', '\n', '\0']) {
         return Err(FieldError::LineBreak);
     }

@@ -4,6 +4,8 @@
 //! Found: the text itself, as JSON writes it (also in JSON within JSON), its base64 (also inside of a longer text), its hex and its URL
 //! encoding. Not found: what a server has turned into something else on purpose.
 
+mod carried;
+
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::{
     Engine,
@@ -11,10 +13,7 @@ use base64::{
 };
 use serde_json::value::RawValue;
 
-use super::{
-    secret::Secret,
-    server::{Endpoint, ServerSpec},
-};
+use super::{secret::Secret, server::ServerSpec};
 
 /// What stands in the place of a secret.
 pub const MASK: &str = "••••";
@@ -51,23 +50,10 @@ impl Scrubber {
         ))
     }
 
-    /// For the credentials that a connection to this server carries: the user's values, and the operator's
-    /// headers and variables whose name says that they hold a credential.
+    /// For the credentials that a connection to this server carries: the user's values, and the operator's, see
+    /// [`carried`].
     pub fn of(spec: &ServerSpec) -> Self {
-        let carried: Vec<Secret> = match &spec.endpoint {
-            Endpoint::Remote { headers, .. } => {
-                let telling = headers.iter().filter(|(name, _)| is_sensitive_name(name));
-                telling
-                    .filter_map(|(_, value)| value.expose().rsplit(' ').next().map(Secret::new))
-                    .collect()
-            }
-            Endpoint::Stdio { env, .. } => env
-                .iter()
-                .filter(|(name, _)| is_sensitive_name(name))
-                .map(|(_, value)| value.clone())
-                .collect(),
-        };
-        Self::new(spec.entered.iter().chain(&carried))
+        Self::new(spec.entered.iter().chain(&carried::secrets(&spec.endpoint)))
     }
 
     /// The text without the secrets; `None` when there is none in it.
@@ -100,14 +86,6 @@ impl Scrubber {
             serde_json::value::to_raw_value(&result).expect("plain JSON")
         })
     }
-}
-
-/// Whether a header or variable of this name holds a credential.
-fn is_sensitive_name(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["auth", "token", "key", "secret", "password", "cookie"]
-        .iter()
-        .any(|word| name.contains(word))
 }
 
 /// A secret as it may be written.

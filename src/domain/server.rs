@@ -231,6 +231,9 @@ pub enum CatalogScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     pub connect: Duration,
+    /// How long a child may take to start, where the pack says how long connecting may take. Absent: as long as a program
+    /// that is downloaded first may need.
+    pub start: Option<Duration>,
     pub request: Duration,
     /// How long a stream of events may be silent. Absent: as long as the transport bears.
     pub stream_idle: Option<Duration>,
@@ -241,6 +244,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
+            start: None,
             request: Duration::from_secs(60),
             stream_idle: None,
         }

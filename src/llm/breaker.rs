@@ -1,6 +1,6 @@
-//! A circuit breaker per endpoint. After several failures in a row no request is sent to an endpoint for a
-//! while, so that users do not wait for a dead model. After that, one request at a time probes whether the
-//! endpoint is back.
+//! A circuit breaker per tenant and endpoint. After several failures in a row no request of a tenant is sent to an
+//! endpoint for a while, so that users do not wait for a dead model. After that, one request at a time probes whether
+//! the endpoint is back. What fails for one tenant, with its texts and its tools, costs no other.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,8 @@ use std::{
 
 use crate::domain::clock;
 
-/// Circuits by endpoint. Endpoints are named by operators, so there are few.
+/// Circuits by tenant and endpoint. Endpoints are named by operators, and a circuit without a failure is not kept, so
+/// there are few.
 #[derive(Default)]
 pub(super) struct Breakers(Mutex<HashMap<String, Circuit>>);
 
@@ -58,19 +59,17 @@ impl Breakers {
 impl Permit {
     /// Records that the endpoint answered, also with an error.
     pub(super) fn succeed(self) {
-        if let Some(circuit) = self.breakers.lock().get_mut(&self.endpoint) {
-            *circuit = Circuit::default();
-        }
+        self.breakers.lock().remove(&self.endpoint);
     }
 
     /// Records that there was no complete answer. The `limit`th failure in a row opens the circuit for
     /// `pause`.
     pub(super) fn fail(self, limit: u32, pause: Duration) {
-        if let Some(circuit) = self.breakers.lock().get_mut(&self.endpoint) {
-            circuit.failures = circuit.failures.saturating_add(1);
-            if circuit.failures >= limit {
-                circuit.open_until = Some(clock::instant() + pause);
-            }
+        let mut circuits = self.breakers.lock();
+        let circuit = circuits.entry(self.endpoint.clone()).or_default();
+        circuit.failures = circuit.failures.saturating_add(1);
+        if circuit.failures >= limit {
+            circuit.open_until = Some(clock::instant() + pause);
         }
     }
 }

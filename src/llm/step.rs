@@ -66,6 +66,8 @@ struct Step {
     llm: Llm,
     request: StepRequest,
     endpoint: String,
+    /// The key of the circuit breaker.
+    circuit: String,
     deadline: Option<Instant>,
     attempts: u32,
     /// The fields that the newest attempt left out.
@@ -89,11 +91,14 @@ struct Attempt {
 impl Step {
     fn new(shared: Arc<StepContext>, llm: Llm, request: StepRequest) -> Self {
         let endpoint = provider::endpoint(&llm);
+        let tenant = request.tenant.map(|tenant| tenant.to_string());
+        let circuit = format!("{} {endpoint}", tenant.unwrap_or_default());
         Self {
             shared,
             llm,
             request,
             endpoint,
+            circuit,
             deadline: None,
             attempts: 0,
             without: UnsupportedParams::default(),
@@ -156,7 +161,7 @@ impl Step {
     fn start(&mut self) -> Result<Attempt, AttemptError> {
         let breakers = &self.shared.breakers;
         let permit = breakers
-            .try_acquire(&self.endpoint)
+            .try_acquire(&self.circuit)
             .map_err(|left| AttemptError {
                 is_retryable: false,
                 ..ModelError::Unavailable {

@@ -103,12 +103,8 @@ impl Target {
                 }
             }
             endpoint @ Endpoint::Stdio { .. } => {
-                self.over_stdio(Launch::of(
-                    &self.spec.id,
-                    endpoint,
-                    &self.options.stdio_commands,
-                )?)
-                .await
+                self.over_stdio(Launch::of(&self.spec.id, endpoint, &self.options)?)
+                    .await
             }
         }
     }
@@ -278,7 +274,7 @@ impl Target {
     /// our own budget; if it answers no, the older handshake follows on the same child, if it is silent or
     /// dies of the question, on a new one.
     async fn over_stdio(&self, launch: Launch) -> Result<Session, Failure> {
-        let budget = self.options.stdio_start;
+        let budget = self.spec.timeouts.start.unwrap_or(self.options.stdio_start);
         if let Some(era) = self.known.era() {
             let child = self.start(&launch)?;
             let connected = self.try_stdio(&child, mode(Some(era)), budget).await;
@@ -325,7 +321,11 @@ impl Target {
             Ok(Err(error)) => failure_of(error),
             Err(_) => Failure::Silent(format!(
                 "the server did not shake hands within {} s",
-                budget.as_secs_f32()
+                self.spec
+                    .timeouts
+                    .start
+                    .unwrap_or(self.options.stdio_start)
+                    .as_secs_f32()
             )),
         };
         let words = child

@@ -11,7 +11,7 @@ mod body;
 mod elicitations;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -39,6 +39,8 @@ use self::{
 use super::{Progress, error::Failure, live_questions::LiveQuestions};
 use crate::domain::scrub::Scrubber;
 
+/// Requests that nobody waits for any more and that are remembered until their answers come.
+const MOST_GIVEN_UP: usize = 1024;
 /// Bytes of a server's own error message that are kept.
 const MAX_MESSAGE: usize = 1024;
 /// A question to the user.
@@ -51,7 +53,7 @@ pub(super) struct Interceptor {
     /// What servers asked, by the request's id.
     questions: Mutex<HashMap<RequestId, UnansweredQuestion>>,
     /// Calls that nobody waits for any more and that were not answered.
-    given_up: Mutex<HashSet<i64>>,
+    given_up: Mutex<BTreeSet<i64>>,
     /// Why the connection was closed from this side.
     closed: OnceLock<String>,
     /// Takes the credentials of this connection out of what the server says.
@@ -228,7 +230,12 @@ impl Interceptor {
             let mut waiting = locked(&self.waiting);
             waiting.remove(id);
             if pending.is_given_up() {
-                locked(&self.given_up).insert(*id);
+                let mut given_up = locked(&self.given_up);
+                given_up.insert(*id);
+                // A server that answers none of them for so long will not ask about the first one.
+                if given_up.len() > MOST_GIVEN_UP {
+                    given_up.pop_first();
+                }
             }
         }
         if let Some(token) = pending.token.get() {

@@ -20,7 +20,10 @@ use super::{
     schemas,
     session::Session,
 };
-use crate::domain::tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name};
+use crate::domain::{
+    hidden::remove_hidden,
+    tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name},
+};
 
 const PAGES: usize = 100;
 const TOOLS: usize = 2_000;
@@ -207,8 +210,8 @@ impl Reader {
         self.names.insert(tool.name.clone());
         self.listed.tools.push(Arc::new(Tool {
             name: tool.name,
-            title: tool.title.map(|title| clipped(&title)),
-            description: shorten_description(tool.description.unwrap_or_default()),
+            title: tool.title.map(|title| clipped(&remove_hidden(&title))),
+            description: shorten_description(&tool.description.unwrap_or_default()),
             input_schema,
             output_schema: tool
                 .output_schema
@@ -236,8 +239,9 @@ impl Reader {
     }
 }
 
-/// The start of a description, with a mark where more was.
-fn shorten_description(mut text: String) -> String {
+/// The start of a description, without what nobody sees, and with a mark where more was.
+fn shorten_description(text: &str) -> String {
+    let mut text = remove_hidden(text);
     if let Some((end, _)) = text.char_indices().nth(DESCRIPTION) {
         let left_out = text[end..].chars().count();
         text.truncate(end);

@@ -25,6 +25,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::process::LAUNCH;
 use self::{process::Group, stderr::Tail, text::Lines};
 pub(super) use self::{process::Launch, watchdog::Watchdog};
 use super::{
@@ -36,7 +37,7 @@ use crate::domain::ids::ServerId;
 /// The longest line of a server.
 const MAX_LINE: usize = 8 * 1024 * 1024;
 /// Messages read ahead of rmcp.
-const AHEAD: usize = 64;
+const AHEAD: usize = 4;
 
 /// A running child. Handles are transports for rmcp; several may follow one another on the same child,
 /// one at a time, so that a second handshake needs no second start.

@@ -40,7 +40,7 @@ const PROTOCOL: &str = "mcp";
 /// The largest message; a result travels in one.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 /// Messages read ahead of rmcp.
-const AHEAD: usize = 64;
+const AHEAD: usize = 4;
 /// The longest pause between two questions for an answer to a ping, and how many may stay without answer.
 const PING: Duration = Duration::from_secs(20);
 const PINGS: u32 = 3;

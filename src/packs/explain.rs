@@ -164,12 +164,15 @@ fn fill(root: &mut Node) {
 fn fill_server(spec: &mut Node) {
     fill_text(spec, "accessMode", default_word(&server::ACCESS_MODES));
     fill_plain(spec, "required", server::REQUIRED);
+    let is = |spec: &Node, key, word| spec.get(key).and_then(Node::scalar_text) == Some(word);
+    let is_child = is(spec, "transport", "stdio");
     edit_map(spec, "timeouts", &mut |timeouts| {
         let default = Timeouts::default();
-        fill_plain(timeouts, "connectSeconds", default.connect.as_secs_f64());
+        if !is_child {
+            fill_plain(timeouts, "connectSeconds", default.connect.as_secs_f64());
+        }
         fill_plain(timeouts, "requestSeconds", default.request.as_secs_f64());
     });
-    let is = |spec: &Node, key, word| spec.get(key).and_then(Node::scalar_text) == Some(word);
     fill_plain(spec, "loadTools", server::LOAD);
     fill_plain(spec, "loadPrompts", server::LOAD);
     if is(spec, "transport", "streamable-http") {

@@ -148,6 +148,7 @@ impl<'a> ParseContext<'a> {
             }
         }
         let syntax_only = root.is_none();
+        let hides_fields = faults.iter().any(|fault| fault.hides_fields);
         for fault in faults {
             let (message, hint) = say(&fault).unwrap_or((fault.message, fault.hint));
             let place = ProblemPlace {
@@ -163,7 +164,7 @@ impl<'a> ParseContext<'a> {
             }
             self.keep(source, problem);
         }
-        root
+        root.filter(|_| !hides_fields)
     }
 
     /// Whether something was found that refuses the pack.

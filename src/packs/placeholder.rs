@@ -164,9 +164,17 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
     }
     if native.is_empty() {
         field.mask();
-        if text.to_ascii_lowercase().contains("{env:") {
-            field.warn("is sent as it stands", "write `{env:NAME}`, in lower case");
-        }
+    }
+    // `{ENV:NAME}`, `{env.NAME}` and `${NAME:-default}` are references in other programs.
+    let mut literals =
+        text.split("{env:")
+            .enumerate()
+            .map(|(at, part)| match part.split_once('}') {
+                Some((_, literal)) if at > 0 => literal,
+                _ => part,
+            });
+    if literals.any(|text| text.contains("${") || text.to_ascii_lowercase().contains("{env")) {
+        field.warn("is sent as it stands", "write `{env:NAME}`, in lower case");
     }
     native.push_str(&escaped(rest));
     complete.then_some(native)

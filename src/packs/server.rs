@@ -99,10 +99,13 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         tool_access
     };
     let required = required(&mut object, access_mode);
-    let timeouts = object
+    let mut timeouts = object
         .optional("timeouts")
         .and_then(|field| timeouts(&field))
         .unwrap_or_default();
+    if !matches!(endpoint, Some(Endpoint::Stdio { .. })) {
+        timeouts.start = None;
+    }
     let mut switch = |name| {
         object
             .optional(name)
@@ -226,8 +229,10 @@ pub(super) fn timeouts(field: &Field) -> Option<Timeouts> {
             .map(Duration::from_secs_f64)
     };
     let default = Timeouts::default();
+    let start = seconds("connectSeconds");
     let timeouts = Timeouts {
-        connect: seconds("connectSeconds").unwrap_or(default.connect),
+        connect: start.unwrap_or(default.connect),
+        start,
         request: seconds("requestSeconds").unwrap_or(default.request),
         stream_idle: seconds("streamIdleSeconds"),
     };

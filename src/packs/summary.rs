@@ -143,15 +143,29 @@ fn summarize_reference(reference: &ServerRef) -> ServerSummary {
             default: DefaultAccess::Public | DefaultAccess::All,
             ..
         }) => "everyone",
+        Some(access) if access.public.is_empty() => "admins only",
         Some(_) => "what is public",
     };
+    let policies = reference
+        .tool_access
+        .iter()
+        .flat_map(|access| &access.approval);
+    let asked: Vec<String> = policies.flat_map(|policy| texts(&policy.tools)).collect();
     ServerSummary {
         id: reference.alias.to_string(),
         transport: "registry".to_owned(),
         at: reference.entry.to_string(),
         tools: reference.tools.as_ref().map(texts),
-        access: access.to_owned(),
+        access: with_approval(access, &asked),
     }
+}
+
+/// Who may call the tools, and which calls wait for consent.
+fn with_approval(who: &str, asked: &[String]) -> String {
+    if asked.is_empty() {
+        return who.to_owned();
+    }
+    format!("{who}, with approval for {}", asked.join(", "))
 }
 
 fn access(node: &Node) -> String {
@@ -164,13 +178,24 @@ fn access(node: &Node) -> String {
         None => "admins only",
         Some(rules) if rules.get("roles").is_some() => "by role",
         Some(_) if matches!(default, Some("public" | "all")) => "everyone",
-        Some(_) if default == Some("none") => "admins only",
+        Some(rules)
+            if rules
+                .get("public")
+                .is_none_or(|public| public.items().is_empty()) =>
+        {
+            "admins only"
+        }
         Some(_) => "what is public",
     };
+    let policies = rules.and_then(|rules| rules.get("approval"));
+    let policies = policies.map(Node::items).unwrap_or_default();
+    let asked = policies.iter().filter_map(|policy| policy.get("tools"));
+    let asked: Vec<String> = asked.flat_map(texts).collect();
+    let who = with_approval(who, &asked);
     if personal {
         format!("{who}, with a credential of their own")
     } else {
-        who.to_owned()
+        who
     }
 }
 

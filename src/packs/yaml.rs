@@ -68,6 +68,8 @@ pub(super) struct SyntaxError {
     pub hint: &'static str,
     /// The key that is there twice.
     pub twice: Option<String>,
+    /// Fields may be missing because of it, so nothing else is said of the document.
+    pub hides_fields: bool,
 }
 
 /// A comment, without its `#`.

@@ -119,11 +119,14 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Flo
     row.map(TryInto::try_into).transpose()
 }
 
-/// Passes an answer to the run that reads it. `false` when the flow has moved on since.
+/// Passes an answer to the run that reads it. `false` when the flow has moved on since, or when another run is about to
+/// read an answer: each one is judged, and each wrong code counted, before there is a next one.
 pub async fn answer(tx: &mut Tx, seen: &Flow, run: RunId, answer: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
-        "update flows set answer = $4, answer_run = $5
-         where tenant_id = $6 and id = $1 and step = $2 and field = $3",
+        "update flows f set answer = $4, answer_run = $5
+         where tenant_id = $6 and id = $1 and step = $2 and field = $3
+           and not exists (select 1 from runs r
+                           where r.tenant_id = $6 and r.id = f.answer_run and r.status in ('queued', 'running'))",
         seen.id,
         seen.step.name(),
         seen.step.field(),

@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use sqlx::{PgPool, migrate::MigrateError};
+use sqlx::{ConnectOptions as _, PgPool, migrate::MigrateError};
 
 /// Migrations of a newer release that this one can run with.
 const NEWER: usize = 1;
@@ -15,10 +15,16 @@ pub async fn apply(pool: &PgPool) -> anyhow::Result<()> {
     migrator.set_locking(false);
     refuse_newer(pool, &migrator).await?;
     migrator.set_ignore_missing(true);
+    // A migration that takes a second would be a warning with its whole text.
+    let options = pool.connect_options();
+    let quiet = PgPool::connect_lazy_with(options.as_ref().clone().disable_statement_logging());
     let mut tries = 0;
     loop {
-        match migrator.run(pool).await {
-            Ok(()) => return Ok(()),
+        match migrator.run(&quiet).await {
+            Ok(()) => {
+                quiet.close().await;
+                return Ok(());
+            }
             Err(MigrateError::Execute(_) | MigrateError::ExecuteMigration(..)) if tries < 5 => {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(200 * tries)).await;

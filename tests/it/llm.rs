@@ -42,6 +42,7 @@ fn models() -> Models {
 
 fn request() -> StepRequest {
     StepRequest {
+        tenant: None,
         system: "be brief".to_owned(),
         history: vec![user("how much do I have?")],
         tools: vec![balances()],

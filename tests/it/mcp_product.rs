@@ -2,6 +2,7 @@
 
 mod obstacles; // why a tool cannot be called
 mod search; // more tools than a model takes
+mod smoke; // names that fit no tool, and who may call what
 mod transports; // every format over every transport
 mod trouble; // what people are told of a server that cannot be used
 

@@ -184,6 +184,60 @@ async fn a_child_sees_what_is_declared_and_nothing_else_of_ours() {
 }
 
 #[tokio::test]
+async fn a_child_may_less_than_the_service() {
+    let mcp = mcp_with(Options {
+        stdio_launcher: Some(env!("CARGO_BIN_EXE_chatelaine").into()),
+        ..Options::default()
+    });
+    let (key, spec) = (
+        key(),
+        spec(probe_stdio(&["--help", "-x"], &[("DECLARED", "yes")])),
+    );
+    let call = async |tool| {
+        let outcome = mcp
+            .call(&key, &spec, tool, &args(&json!({})), options())
+            .await;
+        serde_json::from_str::<Value>(&outcome.unwrap().text).unwrap()
+    };
+    let limits = call("limits").await;
+    assert_eq!(limits["RLIMIT_CORE"], 0);
+    assert_eq!(limits["NoNewPrivs"], "1");
+    for (name, most) in [("RLIMIT_NOFILE", 4096), ("RLIMIT_DATA", 4_294_967_296_i64)] {
+        let limit = limits[name].as_i64().unwrap();
+        assert!((1..=most).contains(&limit), "{name}: {limits}");
+    }
+    let environment = call("environment").await;
+    assert_eq!(environment["DECLARED"], "yes");
+    let missing = Endpoint::Stdio {
+        command: "/nowhere/server".to_owned(),
+        args: vec![],
+        env: BTreeMap::new(),
+        cwd: None,
+        encoding: None,
+    };
+    let error = mcp.discover(&self::key(), &self::spec(missing)).await;
+    let error = error.unwrap_err();
+    let words = "command \"/nowhere/server\" cannot be started";
+    assert!(error.message.contains(words), "{error}");
+}
+
+#[tokio::test]
+async fn a_pack_says_how_long_a_child_may_take_to_start() {
+    let ledger = Ledger::new();
+    let timeouts = Timeouts {
+        start: Some(Duration::from_secs(3)),
+        ..Timeouts::default()
+    };
+    let (mcp, key) = (mcp(), key());
+    let spec = spec_with(ledger.probe(&["stubborn"]), timeouts);
+    let error = soon(mcp.discover(&key, &spec)).await.unwrap_err();
+    assert!(
+        error.message.contains("did not shake hands within 3 s"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn arguments_reach_a_child_without_a_shell() {
     let (mcp, key, spec) = (
         mcp(),
@@ -258,10 +312,12 @@ async fn the_last_words_of_a_child_that_does_not_start_are_told_without_its_secr
     ));
     let error = mcp().discover(&key(), &spec).await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Unreachable, "{error}");
-    assert!(
-        error.message.contains("cannot start with key [secret]"),
-        "{error}"
+    let words = format!(
+        "early 6 / early 7 / early 8 / error: cannot start with key [secret] / {}… / Run 'probe --help' for more",
+        "x".repeat(300)
     );
+    assert!(error.message.contains(&words), "{error}");
+    assert!(!error.message.contains("early 5"), "{error}");
 }
 
 #[tokio::test]

@@ -315,6 +315,19 @@ async fn whoever_speaks_by_a_key_is_told_to_sign_out_there_too() {
     ann.get("/v1/me").await.expect(200);
 }
 
+#[tokio::test]
+async fn a_guest_who_signs_out_has_no_key_any_more() {
+    let world = World::start().await;
+    let guest = world.guest().await;
+    let chat = guest.open("bank").await;
+    let mut events = guest.listen(&chat, None).await;
+    let run = guest.say(&chat, "/logout").await;
+    let heard = events.until_run_ends(&run).await;
+    let told = |event: &crate::support::client::Event| event.text.contains("You are signed out");
+    assert!(heard.iter().any(told), "{heard:?}");
+    crate::turn::eventually(async || guest.get("/v1/me").await.status == 401).await;
+}
+
 #[test]
 fn a_sign_out_ends_the_tokens_of_before_and_no_later_one() {
     let claims = |text: &str| -> Map<String, Value> { serde_json::from_str(text).unwrap() };

@@ -14,6 +14,7 @@ Arguments, in any order, say how it behaves:
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import time
 MODES = set(sys.argv[1:])
 LATER = []
 FORGOTTEN = {}
-TOOLS = ["environment", "die", "flood", "spawn", "sleep", "echo"]
+TOOLS = ["environment", "limits", "die", "flood", "spawn", "sleep", "echo"]
 
 
 def say(message):
@@ -46,6 +47,12 @@ def call(name, arguments):
     count(name)
     if name == "environment":
         return text(json.dumps(dict(os.environ)))
+    if name == "limits":
+        names = ["RLIMIT_CORE", "RLIMIT_NOFILE", "RLIMIT_DATA"]
+        limits = {name: resource.getrlimit(getattr(resource, name))[1] for name in names}
+        with open("/proc/self/status") as status:
+            limits["NoNewPrivs"] = next(line.split()[1] for line in status if line.startswith("NoNewPrivs"))
+        return text(json.dumps(limits))
     if name == "die":
         os._exit(3)
     if name == "flood":
@@ -119,7 +126,11 @@ def main():
     if "stubborn" in MODES:
         be_stubborn()
     if "doomed" in MODES:
-        print("cannot start with key", os.environ["PROBE_SECRET"], file=sys.stderr, flush=True)
+        for number in range(9):
+            print("early", number, file=sys.stderr)
+        print("\033[1;31merror\033[0m: cannot start with key", os.environ["PROBE_SECRET"], file=sys.stderr)
+        print("x" * 900, file=sys.stderr)
+        print("\nRun 'probe --help' for more", file=sys.stderr, flush=True)
         return
     for line in lines():
         if "chatty" in MODES:

@@ -166,7 +166,7 @@ pub(in crate::api) async fn add(
     make_once(&app, owner, key, make).await
 }
 
-/// Trust an issuer no longer. Its tokens stop within a minute.
+/// Trust an issuer no longer. Its tokens and its users' event streams stop within seconds.
 #[utoipa::path(delete, path = "/issuers/{id}", tag = "issuers", params(("id" = IssuerId, Path)),
     responses((status = 204)))]
 pub(in crate::api) async fn remove(

@@ -53,7 +53,7 @@ impl Accounts {
         }
         let new = put(tx, admin, &mut issuer).await?;
         // Its next token is judged by the new rows; other replicas follow within seconds.
-        self.shared.issuers.invalidate(&issuer.issuer).await;
+        self.shared.issuer_changed(&issuer.issuer).await;
         Ok((issuer, new))
     }
 
@@ -67,7 +67,7 @@ impl Accounts {
         list_issuers(&self.shared.db, tenant).await
     }
 
-    /// Trusts an issuer of the admin's tenant no longer. Its tokens stop within a minute.
+    /// Trusts an issuer of the admin's tenant no longer. Its tokens and its users' event streams stop within seconds.
     pub async fn distrust(&self, admin: &Admin, id: IssuerId) -> Result<()> {
         let tenant = admin.tenant();
         let mut tx = self.shared.db.tenant(tenant).await?;
@@ -77,7 +77,7 @@ impl Accounts {
         let fact = Fact::new(admin.user().as_str(), "issuer.removed").detail(&detail);
         store::audit::record(&mut tx, tenant, &fact).await?;
         tx.commit().await?;
-        self.shared.issuers.invalidate(&issuer).await;
+        self.shared.issuer_changed(&issuer).await;
         Ok(())
     }
 
@@ -133,7 +133,7 @@ pub async fn list_issuers(db: &Db, tenant: TenantId) -> Result<Vec<Issuer>> {
     store::issuers::list(&mut tx, tenant).await
 }
 
-/// Removes an issuer: one audience of it, or all. Its tokens stop within a minute.
+/// Removes an issuer: one audience of it, or all. Its tokens stop within seconds.
 pub async fn remove_issuer(
     db: &Db,
     tenant: TenantId,

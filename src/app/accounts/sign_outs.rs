@@ -105,10 +105,15 @@ pub(in crate::app) async fn end_sessions(
 }
 
 impl Accounts {
-    /// Ends the principal's sessions: their present tokens are not accepted any more. `false` when the
-    /// principal came with a key instead of a token: only its holder can stop using a key.
+    /// Ends the principal's sessions: their present tokens are not accepted any more, and a guest's key is revoked.
+    /// `false` when a frontend or a service came with a key: only its holder can stop using a key.
     pub async fn sign_out(&self, principal: &Principal) -> Result<bool> {
         let mut tx = self.shared.db.tenant(principal.tenant).await?;
+        if !principal.authenticated {
+            end_sessions(&mut tx, principal.tenant, &principal.user).await?;
+            tx.commit().await?;
+            return Ok(true);
+        }
         let now = tx.now().await?.unix_timestamp();
         let Some(sign_out) = SignOut::of(&principal.claims, now) else {
             return Ok(false);
@@ -147,8 +152,8 @@ impl Accounts {
         Ok(())
     }
 
-    /// Completes a moment after the principal signed out, their key was revoked or their tenant was suspended (the
-    /// answer to that is still heard), and when their token ends.
+    /// Completes a moment after the principal signed out, their key was revoked, their issuer was changed or removed, or
+    /// their tenant was suspended (the answer to that is still heard), and when their token ends.
     pub fn ended(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
         let mut ended = self.shared.ended.subscribe();
         let me = principal.clone();
@@ -158,16 +163,24 @@ impl Accounts {
             }
             EndedSessions::Key(tenant, key) => *tenant == me.tenant && Some(*key) == me.key,
             EndedSessions::Tenant(tenant) => *tenant == me.tenant,
+            EndedSessions::Issuer(issuer) => me.issuer() == Some(issuer),
         };
         let left = self.time_left(principal);
+        let (shared, principal) = (self.shared.clone(), principal.clone());
         async move {
-            let told = async {
+            let heard = async {
                 loop {
                     match ended.recv().await {
                         Ok(ended) if !is_mine(&ended) => {}
                         Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => break,
                         Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                     }
+                }
+            };
+            let told = async {
+                tokio::select! {
+                    () = heard => {}
+                    () = shared.wait_for_distrust(&principal) => {}
                 }
                 tokio::time::sleep(GOODBYE).await;
             };

@@ -6,17 +6,20 @@ use std::{collections::HashMap, sync::Arc};
 
 use time::{Duration, OffsetDateTime};
 
-use super::Accounts;
+use super::{Accounts, CachedRow, EndedSessions};
 use crate::{
     app::App,
-    domain::{error::Result, ids::TenantId},
-    store,
+    domain::{account::Issuer, error::Result, ids::TenantId, principal::Principal},
+    store::{self, Tx},
 };
 
 /// Without a successful look for this time, nothing is taken for unchanged.
 const ALIVE: Duration = Duration::seconds(3);
 /// The looks at sign-outs overlap by ten seconds. After a longer time without one, some may have been missed.
 const OVERLAP: Duration = Duration::seconds(8);
+
+/// How often a listener asks whether the issuer of its token is still trusted: before the issuer is forgotten.
+const TRUST_CHECKED: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// What the last look saw.
 pub(super) struct Watched {
@@ -68,16 +71,14 @@ impl Watched {
 pub async fn find_changes(app: &Arc<App>) -> Result<()> {
     let shared = &app.accounts.shared;
     let tenants: Vec<TenantId> = shared.tenants.iter().map(|(id, _)| *id).collect();
-    let issuers: Vec<String> = shared
-        .issuers
-        .iter()
-        .map(|(issuer, _)| (*issuer).clone())
-        .collect();
+    let known: Vec<_> = shared.issuers.iter().collect();
+    let issuers: Vec<String> = known.iter().map(|(issuer, _)| (**issuer).clone()).collect();
     let mut tx = app.db.system().await?;
     let of_tenants = store::tenants::stamps(&mut tx, &tenants).await?;
     let of_issuers = store::issuers::stamps(&mut tx, &issuers).await?;
-    drop(tx);
     let (now, before) = (app.clock.now(), shared.watched.load_full());
+    let changed_before = changed_since_read(&mut tx, &before, &known).await?;
+    drop(tx);
     let seen = |stamp: Option<&String>, known: Option<&Seen>| {
         let stamp = stamp.cloned().unwrap_or_default();
         match known {
@@ -110,14 +111,27 @@ pub async fn find_changes(app: &Arc<App>) -> Result<()> {
     for tenant in tenants {
         shared.tenants.invalidate(&tenant).await;
     }
-    // Tokens of an issuer that has changed are checked again.
-    if !issuers.is_empty() {
-        shared.tokens.invalidate_all();
-    }
-    for issuer in issuers {
-        shared.issuers.invalidate(&issuer).await;
+    for issuer in issuers.into_iter().chain(changed_before) {
+        shared.issuer_changed(&issuer).await;
     }
     Ok(())
+}
+
+/// The issuers that are looked at for the first time, and that have changed since they were read.
+async fn changed_since_read(
+    tx: &mut Tx,
+    before: &Watched,
+    known: &[(Arc<String>, Arc<CachedRow<Vec<Issuer>>>)],
+) -> Result<Vec<String>> {
+    let mut changed = Vec::new();
+    for (issuer, row) in known {
+        if !before.issuers.contains_key(issuer.as_str())
+            && store::issuers::by_issuer(tx, issuer).await? != row.what
+        {
+            changed.push((**issuer).clone());
+        }
+    }
+    Ok(changed)
 }
 
 impl Accounts {
@@ -133,6 +147,35 @@ impl Accounts {
 }
 
 impl super::Shared {
+    /// The rows of an issuer have changed: its tokens are checked again, and who listens with one of them has to come
+    /// back with it.
+    pub(super) async fn issuer_changed(&self, issuer: &str) {
+        self.issuers.invalidate(issuer).await;
+        self.tokens.invalidate_all();
+        // An error means that there is no listener.
+        let _ = self.ended.send(EndedSessions::Issuer(issuer.to_owned()));
+    }
+
+    /// Completes when the principal's tenant does not trust the issuer of their token any more. Asking keeps the issuer
+    /// among those that are watched, so that a change is noticed within a second.
+    pub(super) async fn wait_for_distrust(&self, principal: &Principal) {
+        let Some(issuer) = principal.issuer() else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(TRUST_CHECKED).await;
+            // The database may be away for a moment.
+            if let Ok(known) = self.issuers_named(issuer, None).await
+                && known
+                    .what
+                    .iter()
+                    .all(|issuer| issuer.tenant != principal.tenant)
+            {
+                return;
+            }
+        }
+    }
+
     fn sessions_checked(&self) -> std::sync::MutexGuard<'_, OffsetDateTime> {
         let checked = self.sessions_checked.lock();
         checked.unwrap_or_else(std::sync::PoisonError::into_inner)

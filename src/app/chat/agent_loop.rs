@@ -310,6 +310,7 @@ impl RunWorker {
         let (history, tools) = self.read_transcript(pack.memory.window, toolbox).await?;
         let most_tools = self.app.config.tools_per_request;
         let request = StepRequest {
+            tenant: Some(self.run.tenant),
             system: prompt::system(pack, &self.run.principal, toolbox, most_tools),
             history,
             tools,

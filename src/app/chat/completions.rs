@@ -10,7 +10,7 @@ use crate::{
     app::{App, accounts::usage, servers::agents},
     domain::{
         error::{Error, Result},
-        ids::AgentId,
+        ids::{AgentId, TenantId},
         message::Role,
         pack::Provider,
         principal::Principal,
@@ -48,7 +48,7 @@ pub async fn complete(
         (Some(own), Some(wanted)) => Some(own.min(wanted)),
         (own, wanted) => own.or(wanted),
     };
-    let steps = app.models.step(&llm, request(transcript));
+    let steps = app.models.step(&llm, request(principal.tenant, transcript));
     let (app, principal, agent) = (app.clone(), principal.clone(), pack.id().clone());
     let pieces = stream::unfold(Some(steps), move |steps| {
         let (app, principal, agent) = (app.clone(), principal.clone(), agent.clone());
@@ -73,7 +73,7 @@ pub async fn complete(
     Ok(pieces.boxed())
 }
 
-fn request(transcript: &Transcript) -> StepRequest {
+fn request(tenant: TenantId, transcript: &Transcript) -> StepRequest {
     let system = transcript
         .iter()
         .filter(|(role, _)| *role == Role::System)
@@ -87,6 +87,7 @@ fn request(transcript: &Transcript) -> StepRequest {
         Role::User | Role::Tool => Some(Turn::User(text.clone())),
     });
     StepRequest {
+        tenant: Some(tenant),
         system: system.collect::<Vec<_>>().join("\n\n"),
         history: history.collect(),
         tools: Vec::new(),

@@ -70,7 +70,7 @@ impl FlowAnswer {
             return Ok(());
         }
         Err(Error::Conflict(
-            "the question was answered or cancelled meanwhile; look at the conversation".to_owned(),
+            "the question has an answer already or was cancelled meanwhile; look at the conversation".to_owned(),
         ))
     }
 }

@@ -120,7 +120,7 @@ pub(super) async fn run(
             remove_issuer(db, tenant.id, &issuer, audience.as_deref()).await?;
             writeln!(
                 out,
-                "tenant {} no longer trusts {issuer}; its tokens stop within a minute",
+                "tenant {} no longer trusts {issuer}; its tokens stop within seconds",
                 tenant.name
             )?;
         }

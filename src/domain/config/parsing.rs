@@ -76,6 +76,10 @@ pub(super) fn address(value: &str) -> Result<SocketAddr, String> {
         .map_err(|_| format!("{value:?} is not an address and port such as 127.0.0.1:8080"))
 }
 
+pub(super) fn optional_address(value: &str) -> Result<Option<SocketAddr>, String> {
+    (!value.is_empty()).then(|| address(value)).transpose()
+}
+
 /// A whole number above zero.
 pub(super) fn number<T: FromStr + PartialOrd + From<u8>>(value: &str) -> Result<T, String> {
     let number: T = value

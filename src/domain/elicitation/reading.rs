@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::{InputRequired, Mode, Question, Refusal, form, secrets, steps};
+use crate::domain::hidden::remove_hidden;
 
 /// Questions of one answer, and fields of all of them.
 const QUESTIONS: usize = 4;
@@ -215,14 +216,12 @@ pub(super) fn address(text: &str) -> Result<(Url, String), &'static str> {
     Ok((url, host))
 }
 
-/// Text of a server: cut, in one direction, without control characters.
+/// Text of a server: cut, in one direction, without control characters and what nobody sees.
 pub(in crate::domain) fn readable(text: &str, most: usize) -> String {
-    let hidden = |c: &char| {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        !turns && (!c.is_control() || *c == '\n')
-    };
-    let mut shown: String = text.chars().filter(hidden).take(most).collect();
-    if text.chars().filter(hidden).count() > most {
+    let seen = remove_hidden(text);
+    let mut seen = seen.chars().filter(|c| !c.is_control() || *c == '\n');
+    let mut shown: String = seen.by_ref().take(most).collect();
+    if seen.next().is_some() {
         shown.push('…');
     }
     shown.trim().to_owned()

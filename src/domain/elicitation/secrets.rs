@@ -3,6 +3,7 @@
 //! is entered with `/connect`, which keeps it out of the messages.
 
 use super::form::{Field, Format, Kind};
+use crate::domain::hidden::fold;
 
 /// Words of a field's name or title.
 const NAMES: &str = "\
@@ -10,7 +11,7 @@ const NAMES: &str = "\
     credential credentials pin otp totp mfa card cvv cvc iban ssn bearer jwt seed mnemonic \
     cookie contraseña clave passwort motdepasse";
 /// What a message or a description says when it asks for one.
-const PHRASES: [&str; 18] = [
+const PHRASES: [&str; 24] = [
     "password",
     "passphrase",
     "passcode",
@@ -29,6 +30,12 @@ const PHRASES: [&str; 18] = [
     "mot de passe",
     "passwort",
     "security code",
+    "verification code",
+    "authentication code",
+    "2fa",
+    "two-factor",
+    "código de verificación",
+    "code de vérification",
 ];
 
 /// The label of the first secret that the form asks for, for people.
@@ -60,6 +67,7 @@ fn is_secret(field: &Field) -> bool {
             ..
         }
     ) || named(&field.name)
+        || says(&field.name)
         || field
             .title
             .as_deref()
@@ -68,14 +76,14 @@ fn is_secret(field: &Field) -> bool {
 }
 
 fn says(text: &str) -> bool {
-    let text = text.to_lowercase();
+    let text = fold(text).to_lowercase();
     PHRASES.iter().any(|word| text.contains(word))
 }
 
 /// `apiKey`, `API_KEY` and `api key` are `api` and `key`; `APIKey` too.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
-    let chars: Vec<char> = name.chars().collect();
+    let chars: Vec<char> = fold(name).chars().collect();
     for (at, c) in chars.iter().enumerate() {
         let after_lower =
             at > 0 && (chars[at - 1].is_lowercase() || chars[at - 1].is_ascii_digit());

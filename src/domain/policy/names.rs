@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{ToolAccess, ToolPattern, any_matches};
-use crate::domain::server::ServerSpec;
+use crate::domain::{pack::Pack, server::ServerSpec};
 
 impl ToolAccess {
     /// The tools that a misspelt name of an approval policy was probably meant to guard, and that no policy guards.
@@ -32,9 +32,28 @@ impl ToolAccess {
     }
 }
 
+impl Pack {
+    /// The names in the rules of a server, and in the skills that call it, that fit none of its tools, each as a sentence.
+    pub fn unmatched_names(&self, server: &ServerSpec, tools: &[&str]) -> Vec<String> {
+        let skills = self.skills.iter().filter(|skill| skill.server == server.id);
+        let of_skills = skills.flat_map(|skill| {
+            let lacking = skill.tools.iter();
+            let lacking = lacking.filter(|name| !tools.contains(&name.as_str()));
+            lacking.map(|name| {
+                format!(
+                    "the skill `{}` names {name:?}, which the server does not have",
+                    skill.id
+                )
+            })
+        });
+        let mut sentences = server.unmatched_names(tools);
+        sentences.extend(of_skills);
+        sentences
+    }
+}
+
 impl ServerSpec {
-    /// The names in the rules of this server that fit none of its tools, each as a sentence.
-    pub fn unmatched_names(&self, tools: &[&str]) -> Vec<String> {
+    fn unmatched_names(&self, tools: &[&str]) -> Vec<String> {
         let sentence = |place: &str, name: &ToolPattern| {
             format!(
                 "`{place}` names {:?}, which the server does not have",

@@ -29,7 +29,7 @@ use crate::mcp::{
 };
 
 /// Messages read ahead of rmcp.
-const AHEAD: usize = 64;
+const AHEAD: usize = 4;
 
 /// An open stream with the address that belongs to it.
 pub(in crate::mcp) struct LegacySse {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Watchdog;
 use crate::{
     domain::{config::Environment, encoding, ids::ServerId, secret::Secret, server::Endpoint},
-    mcp::error::Failure,
+    mcp::{Options, error::Failure},
 };
 
 /// How long a child may take to end by itself, once without input and once after `SIGTERM`.
@@ -21,6 +21,9 @@ const GRACE: Duration = Duration::from_millis(500);
 const SIGTERM: i32 = 15;
 /// What a child has of our environment: enough to find programs and a cache.
 const INHERITED: [&str; 2] = ["PATH", "HOME"];
+
+/// The first argument of a launcher.
+pub const LAUNCH: &str = "launch-child";
 
 /// What to start, judged.
 pub(in crate::mcp) struct Launch {
@@ -31,6 +34,7 @@ pub(in crate::mcp) struct Launch {
     args: Vec<Secret>,
     env: BTreeMap<String, Secret>,
     cwd: Option<PathBuf>,
+    launcher: Option<PathBuf>,
 }
 
 pub(super) struct Streams {
@@ -44,8 +48,9 @@ impl Launch {
     pub(in crate::mcp) fn of(
         server: &ServerId,
         endpoint: &Endpoint,
-        allowed: &[String],
+        options: &Options,
     ) -> Result<Self, Failure> {
+        let allowed = &options.stdio_commands;
         let Endpoint::Stdio {
             command,
             args,
@@ -85,11 +90,19 @@ impl Launch {
             args: args.clone(),
             env: all,
             cwd: cwd.clone(),
+            launcher: options.stdio_launcher.clone(),
         })
     }
 
     pub(super) fn spawn(&self, watchdog: &Arc<Watchdog>) -> Result<(Group, Streams), Failure> {
-        let mut command = Command::new(&self.command);
+        let mut command = match &self.launcher {
+            Some(launcher) => {
+                let mut command = Command::new(launcher);
+                command.args([LAUNCH, "--", &self.command]);
+                command
+            }
+            None => Command::new(&self.command),
+        };
         command
             .args(self.args.iter().map(Secret::expose))
             .env_clear()

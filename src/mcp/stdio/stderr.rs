@@ -23,8 +23,10 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Masking shorter values would hide ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
-/// Lines that are kept. The reason often stands above a last line that says where help is.
-const KEPT_LINES: usize = 3;
+/// Lines that are kept. The reason often stands above last lines that say where help is.
+const KEPT_LINES: usize = 6;
+/// Characters of a kept line.
+const KEPT_CHARACTERS: usize = 300;
 
 /// The last lines a child wrote.
 #[derive(Default)]
@@ -38,7 +40,11 @@ impl Tail {
         (!lines.is_empty()).then(|| lines.join(" / "))
     }
 
-    fn push(&self, line: String) {
+    fn push(&self, mut line: String) {
+        if let Some((end, _)) = line.char_indices().nth(KEPT_CHARACTERS) {
+            line.truncate(end);
+            line.push('…');
+        }
         let mut lines = locked(&self.0);
         if lines.len() == KEPT_LINES {
             lines.pop_front();
@@ -129,10 +135,22 @@ fn presentable(bytes: &[u8], whole: bool, secrets: &[Secret]) -> String {
         line.truncate(line.floor_char_boundary(line.len().saturating_sub(longest)));
         line.push('…');
     }
+    let line = without_colours(&line);
     line.trim_end()
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
+}
+
+/// A line without what tells a terminal about colours and the cursor: an escape, `[`, and all up to a letter.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split("\u{1b}[");
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| ('@'..='~').contains(&c));
+        clean.push_str(end.map_or("", |end| &part[end + 1..]));
+    }
+    clean
 }
 
 struct LineQuota {

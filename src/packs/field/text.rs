@@ -125,6 +125,14 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The value as the author wrote it, for messages; what kind of value it is, where that is more than a word.
+    pub(in crate::packs) fn as_written(&self) -> &'a str {
+        match &self.node.value {
+            Value::Scalar { text, .. } => text,
+            Value::List(_) | Value::Map(_) => self.found(),
+        }
+    }
+
     /// The same for true and false.
     pub(in crate::packs) fn flag(&self) -> Option<bool> {
         match &self.node.value {

@@ -43,7 +43,10 @@ pub(super) fn server<'a>(id: &str, field: &Field<'a>) -> Option<KnownServer<'a>>
             .nullable("environment")
             .map(|field| Mapping(mapping(&field, enabled))),
     };
-    let timeout = timeout(&mut object);
+    let timeout = timeout(
+        &mut object,
+        kind.as_ref().and_then(Field::raw) == Some("local"),
+    );
     // It tells clients how to reconnect.
     object.nullable("started_at");
     object.pass_over();
@@ -199,8 +202,9 @@ pub(super) fn mapping(field: &Field, enabled: bool) -> Option<Node> {
     Some(made.into_node(field))
 }
 
-/// One value for connecting and for each request; the list of tools has no longer.
-fn timeout(object: &mut Object) -> Node {
+/// One value for connecting and for each request; the list of tools has no longer. Where nothing is written, a child has
+/// its own time to start, because it may have to be downloaded.
+fn timeout(object: &mut Object, is_local: bool) -> Node {
     let field = object.nullable("timeout_ms");
     let milliseconds = field.as_ref().and_then(|field| {
         let value = field.digits().and_then(|digits| digits.parse::<i64>().ok());
@@ -213,6 +217,9 @@ fn timeout(object: &mut Object) -> Node {
     });
     let mut made = NodeBuilder::default();
     for name in ["connectSeconds", "requestSeconds"] {
+        if is_local && field.is_none() && name == "connectSeconds" {
+            continue;
+        }
         made.put(
             name,
             match (&field, milliseconds) {

@@ -24,6 +24,8 @@ use crate::domain::template::Template;
 const PLACE: &str = "default of HoloDeck: the folder of the agent";
 const DETECTED: &str = "taken from `server`, as for legacy entries";
 const TIMEOUT: &str = "default of HoloDeck: 60 s";
+/// What HoloDeck uses for its own purposes: evaluations, searching tools, and where an entry came from.
+const WITHOUT_EFFECT: [&str; 3] = ["is_retrieval", "defer_loading", "registry_name"];
 
 pub(super) fn read(field: &Field) -> Option<Node> {
     let mut object = field.object()?;
@@ -70,6 +72,11 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     for (name, native) in [("load_tools", "loadTools"), ("load_prompts", "loadPrompts")] {
         made.put_some(native, flag(&mut object, name));
     }
+    for name in WITHOUT_EFFECT {
+        if let Some(field) = object.nullable(name) {
+            field.warn(format!("`{name}` has no effect here"), "");
+        }
+    }
     object.finish();
     made.put("toolAccess", open_to_all());
     // It has no place in a pack, and is kept for whoever reads one.
@@ -101,7 +108,7 @@ fn transport<'a>(object: &mut Object<'a>) -> Option<Field<'a>> {
     let field = object.nullable("transport")?;
     let known = ["stdio", "sse", "websocket", "http"];
     if field.raw().is_none_or(|word| !known.contains(&word)) {
-        let word = field.raw().unwrap_or_default();
+        let word = field.as_written();
         let message = format!(
             "MCPConfigError: Invalid transport '{word}'. Supported transports: {}",
             known.join(", ")

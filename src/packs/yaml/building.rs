@@ -166,8 +166,11 @@ impl<'t> Builder<'t> {
             let value = self.node(next, &inner)?;
             if text == "<<" {
                 let hint = "write the fields out, or use an alias for a whole value";
-                self.faults
-                    .push(fault(at, path, "merge keys (`<<`) are not supported", hint));
+                let fault = fault(at, path, "merge keys (`<<`) are not supported", hint);
+                self.faults.push(SyntaxError {
+                    hides_fields: true,
+                    ..fault
+                });
                 self.dropped.push((inner, value));
             } else if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
                 let message = format!(
@@ -226,6 +229,7 @@ pub(super) fn fault(at: Position, path: &str, message: &str, hint: &'static str)
         message: message.to_owned(),
         hint,
         twice: None,
+        hides_fields: false,
     }
 }
 
@@ -249,5 +253,6 @@ fn syntax_error(error: &ScanError) -> SyntaxError {
         message: format!("invalid YAML: {}", error.info()),
         hint,
         twice: None,
+        hides_fields: false,
     }
 }

@@ -36,14 +36,18 @@ pub struct NewApproval<'a> {
     pub timeout: Duration,
 }
 
-/// Keeps a request; `None` when its code is taken or the same call waits already.
+/// Keeps a request; `None` when its code is taken or the same call waits already. The code of a request that was closed
+/// stays taken for a day: who decides late must not decide another request.
 pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
                                      sealed, credential, requester, principal, conversation_id, run_id, call_id,
                                      follow_up, approvers, min_approvals, self_approval, expires_at)
-         values ($1, $2, $3, 'pending', $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13::text::json, $14, $15,
-                 $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21))
+         select $1, $2, $3, 'pending', $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13::text::json, $14, $15,
+                $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21)
+         where not exists (select 1 from approvals other
+                           where other.tenant_id = $1 and other.code = $3
+                             and other.changed_at > statement_timestamp() - interval '24 hours')
          on conflict do nothing
          returning",
         "",

@@ -102,7 +102,7 @@ async fn an_agent_for_signed_in_users_is_no_more_there_than_one_that_is_not() {
 }
 
 #[tokio::test]
-async fn the_card_of_the_house_names_the_skills_of_all_agents() {
+async fn the_card_of_all_agents_names_their_skills() {
     let fixture = SkillsFixture::new().await;
     let public = fixture
         .world
@@ -115,4 +115,21 @@ async fn the_card_of_the_house_names_the_skills_of_all_agents() {
     let ann = fixture.world.user("ann", &["employee"]).await;
     let own = ann.get("/.well-known/agent-card.json").await.expect(200);
     assert!(skills(&own).contains(&"bank/pay") && own.to_string().contains("office"));
+}
+
+#[tokio::test]
+async fn of_an_agent_that_takes_no_guests_anywhere_nobody_else_is_told() {
+    let fixture = SkillsFixture::new().await;
+    let nobody = fixture.world.nobody();
+    for change in [
+        "update tenants set guests = false",
+        "update tenants set guests = true, agents = '{office}'",
+    ] {
+        let mut db = fixture.world.db.as_system().await;
+        sqlx::query(change).execute(&mut db).await.unwrap();
+        nobody.get(CARD).await.expect(401);
+        let all = nobody.get("/.well-known/agent-card.json").await.expect(200);
+        assert_eq!(all["skills"], json!([]));
+        assert!(!all.to_string().contains("bank"), "{all}");
+    }
 }

@@ -53,16 +53,11 @@ async fn a_client_of_the_version_before_is_answered_in_its_spelling() {
         code(&ann, "/bank", "message/send", message("structured", file)).await,
         -32005
     );
-    assert_eq!(
-        code(
-            &ann,
-            "/bank",
-            "message/stream",
-            message("structured", json!([]))
-        )
-        .await,
-        -32004
-    );
+    let params = message("structured", json!([]));
+    let refused = rpc(&ann, "/bank", "message/stream", params).await["error"].clone();
+    assert_eq!(refused["code"], -32004);
+    let why = refused["message"].as_str().unwrap();
+    assert!(why.contains("message/stream is not supported"), "{why}");
     let card = rpc(
         &ann,
         "/bank",

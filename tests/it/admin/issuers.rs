@@ -5,7 +5,11 @@ use serde_json::{Value, json};
 use super::{field, line, operator, trail, world, world_with};
 use crate::{
     accounts::fixture::{AUDIENCE, ISSUER, Provider},
-    support::{client::Client, world::World},
+    support::{
+        client::Client,
+        world::{TIME_LIMIT, World},
+    },
+    turn::eventually,
 };
 
 const ISSUERS: &str = "/v1/admin/issuers";
@@ -89,11 +93,7 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
     let path = format!("{ISSUERS}/{}", added["id"].as_str().unwrap());
     assert_eq!(admin.delete(&path).await.status, 204);
     admin.delete(&path).await.expect(404);
-    // Here the token is remembered for up to a minute; a replica that has not seen it asks.
-    ada.at(&world.replica().await.url)
-        .get("/v1/me")
-        .await
-        .expect(401);
+    ada.get("/v1/me").await.expect(401);
     let lines = trail(&world, world.tenant.id, "issuer.%").await;
     let ours: Vec<_> = lines.into_iter().filter(|line| line.0 == "root").collect();
     let (stored, removed) = (
@@ -107,6 +107,37 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
             line("root", "issuer.removed", &removed)
         ]
     );
+}
+
+#[tokio::test]
+async fn who_listens_is_sent_away_on_every_replica_when_their_issuer_is_removed() {
+    let world = world().await;
+    introduce(&world).await;
+    let (admin, provider) = (world.admin().await, Provider::new("k1"));
+    let added = admin.post(ISSUERS, issuer(&provider)).await.expect(201);
+    let replica = world.replica().await;
+    let here = user(&world, &provider);
+    let there = here.at(&replica.url);
+    let chat = here.open("bank").await;
+    let bystander = world.user("ann", &[]).await;
+    let other = bystander.open("bank").await;
+    let mut stays = bystander.listen(&other, None).await;
+    let streams = [
+        here.listen(&chat, None).await,
+        there.listen(&chat, None).await,
+    ];
+    let path = format!("{ISSUERS}/{}", added["id"].as_str().unwrap());
+    assert_eq!(admin.delete(&path).await.status, 204);
+    here.get("/v1/me").await.expect(401);
+    for stream in streams {
+        tokio::time::timeout(TIME_LIMIT, stream.rest())
+            .await
+            .expect("the stream ends");
+    }
+    eventually(async || there.get("/v1/me").await.status == 401).await;
+    world.model.reply(crate::support::model::text("Hello."));
+    let run = bystander.say(&other, "hello").await;
+    stays.until_run_ends(&run).await;
 }
 
 #[tokio::test]

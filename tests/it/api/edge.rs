@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chatelaine::{cli::serve::Service, store::Db};
 use http::Method;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -9,7 +10,7 @@ use tokio::{
 };
 
 use crate::support::{
-    client::Events,
+    client::{Client, Events},
     world::{TIME_LIMIT, World},
 };
 
@@ -361,4 +362,37 @@ async fn a_browser_at_an_address_of_the_api_is_shown_a_page() {
         program.get("/v1/me").await.json()["code"],
         "unauthenticated"
     );
+}
+
+#[tokio::test]
+async fn metrics_may_have_an_address_of_their_own() {
+    let world = World::start().await;
+    let mut config = world.config.clone();
+    config.metrics_listen = Some("127.0.0.1:0".parse().unwrap());
+    config.public_url = "https://chat.example.org".to_owned();
+    let db = Db::connect(&world.db.url, 4).await.unwrap();
+    let service = Service::start(config, &world.env, db).await.unwrap();
+    let client = |address| Client::new(&format!("http://{address}"), None);
+    let (api, watched) = (
+        client(service.address),
+        client(service.metrics_address.unwrap()),
+    );
+    api.get("/metrics").await.expect(404);
+    let healthy = api.get("/healthz").await;
+    assert_eq!(healthy.status, 200);
+    let once = healthy.header("strict-transport-security");
+    assert!(once.starts_with("max-age="), "{once}");
+    let metrics = watched.get("/metrics").await;
+    assert!(
+        metrics.text.contains("chatelaine_request_seconds"),
+        "{}",
+        metrics.text
+    );
+    assert_eq!(watched.get("/healthz").await.status, 200);
+    let ready = async || watched.get("/readyz").await.status == 200;
+    eventually("the replica is ready", ready).await;
+    watched.get("/v1/me").await.expect(404);
+    service.stop().await.unwrap();
+    let here = world.nobody().get("/metrics").await;
+    assert_eq!(here.status, 200, "it is with the API unless said otherwise");
 }

@@ -1,3 +1,13 @@
+use std::{sync::Arc, time::Duration};
+
+use chatelaine::{
+    domain::{
+        approval::{About, Consent},
+        ids::{AgentId, ApprovalId, ServerId, UserId},
+        principal::Principal,
+    },
+    store::approvals::{self, NewApproval},
+};
 use serde_json::json;
 
 use super::*;
@@ -433,3 +443,58 @@ mcpServers:
       roles: { employee: [send_money] }
       approval: [{ tools: [send_money], approvers: [finance-manager] }]
 "#;
+
+/// Who types a code late must not decide about something else.
+#[tokio::test]
+async fn the_code_of_a_closed_request_is_not_given_again_for_a_day() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let mut db = world.db.as_tenant(world.tenant.id).await;
+    let sealed: Vec<u8> = sqlx::query_scalar("select sealed from approvals")
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+    let insert = async || {
+        let mut tx = world.db.db.tenant(world.tenant.id).await.unwrap();
+        let principal = Principal {
+            tenant: world.tenant.id,
+            user: UserId("amy".into()),
+            claims: Arc::default(),
+            locale: None,
+            authenticated: true,
+            key: None,
+        };
+        let new = NewApproval {
+            id: ApprovalId::new(),
+            principal: &principal,
+            agent: &AgentId::parse("bank").unwrap(),
+            server: &ServerId::parse("bank").unwrap(),
+            tool: "send_money",
+            about: &About::default(),
+            fingerprint: [0; 32],
+            args_sha256: [1; 32],
+            sealed: &sealed,
+            credential: "",
+            run: None,
+            conversation: None,
+            call_id: "c",
+            follow_up: false,
+            consent: &Consent {
+                approvers: vec!["cfo".to_owned()],
+                min_approvals: 1,
+                self_approval: true,
+            },
+            timeout: Duration::from_secs(60),
+        };
+        let code = request["code"].as_str().unwrap();
+        let made = approvals::insert(&mut tx, &new, code).await.unwrap();
+        made.is_some()
+    };
+    assert!(!insert().await, "it is open");
+    let cancel = format!("{}/cancel", path(&request));
+    staff.ann.post(&cancel, json!({})).await.expect(200);
+    assert!(!insert().await, "it was closed a moment ago");
+    change_row(&world, &request, "changed_at = now() - interval '25 hours'").await;
+    assert!(insert().await);
+}

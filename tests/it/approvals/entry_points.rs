@@ -286,6 +286,39 @@ async fn whoever_comes_back_hears_what_changed_meanwhile() {
 }
 
 #[tokio::test]
+async fn whoever_was_away_for_long_hears_page_after_page_of_what_changed() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, first) = asked(&staff.ann, "10.00").await;
+    let cancel = format!("{}/cancel", super::path(&first));
+    staff.ann.post(&cancel, json!({})).await.expect(200);
+    let mut db = world.db.as_tenant(world.tenant.id).await;
+    sqlx::query(
+        "insert into approvals (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256, sealed,
+                                credential, requester, principal, call_id, follow_up, approvers, min_approvals,
+                                self_approval, created_at, changed_at, expires_at)
+         select tenant_id, gen_random_uuid(), code, state, agent, server, tool, about, fingerprint, args_sha256, sealed,
+                credential, requester, principal, call_id, follow_up, approvers, min_approvals, self_approval, created_at,
+                changed_at - n * interval '1 second', expires_at
+         from approvals, generate_series(1, 250) n",
+    )
+    .execute(&mut db)
+    .await
+    .unwrap();
+    let mut events = news(&staff.ann, Some("1-x")).await;
+    let mut heard = Vec::new();
+    while heard.len() < 251 {
+        let event = events.next().await.expect("the stream ended");
+        if event.name == "approval" {
+            let text = |name: &str| event.data[name].as_str().unwrap().to_owned();
+            heard.push((text("changed_at"), text("id")));
+        }
+    }
+    assert!(heard.is_sorted(), "{heard:#?}");
+    assert_eq!(heard.last().unwrap().1, first["id"].as_str().unwrap());
+}
+
+#[tokio::test]
 async fn news_count_as_streams_of_their_user() {
     let world = world_with(|setup| setup.config.sse_per_user = 1).await;
     let bob = world.user("bob", &["finance-manager"]).await;

@@ -99,6 +99,11 @@ fn names_of_secrets_are_known_in_every_spelling() {
         "cardNumber",
         "otp2",
         "secret",
+        "Pass\u{200b}word",
+        "p\u{ad}i\u{2060}n",
+        "ｐａｓｓｗｏｒｄ",
+        "2fa_code",
+        "verification code",
     ] {
         let refused = asked(&form(&json!({ name: text })));
         assert!(matches!(refused, Err(Refusal::Secret(_))), "{name}");
@@ -139,7 +144,10 @@ fn what_is_too_much_is_refused() {
 #[test]
 fn a_message_is_shown_without_what_deceives() {
     let mut told = form(&json!({"value": {"type": "string"}}));
-    told["ask"]["params"]["message"] = json!(format!("a\u{202e}b\u{7}c{}", "x".repeat(3000)));
+    told["ask"]["params"]["message"] = json!(format!(
+        "a\u{202e}b\u{7}c\u{200b}\u{e0041}{}",
+        "x".repeat(3000)
+    ));
     let questions = asked(&told).unwrap();
     assert!(questions[0].message.starts_with("abcx") && questions[0].message.ends_with('…'));
     assert_eq!(questions[0].message.chars().count(), 2001);

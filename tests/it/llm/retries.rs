@@ -2,6 +2,7 @@
 
 use chatelaine::domain::{
     clock::{self, Clock},
+    ids::TenantId,
     secret::Secret,
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
@@ -268,6 +269,17 @@ async fn an_endpoint_that_keeps_failing_is_left_alone_for_a_while() {
         assert_eq!(model.requests().len(), asked);
         assert_eq!(error.retry_after().is_some(), asked == 4);
     }
+    let request_of_another = StepRequest {
+        tenant: Some(TenantId::new()),
+        ..request()
+    };
+    let of_another = collect(models.step(&model.llm(), request_of_another)).await;
+    assert_eq!(of_another.1.unwrap_err().code(), "unavailable");
+    assert_eq!(
+        model.requests().len(),
+        7,
+        "another tenant's requests are sent"
+    );
     let other = ScriptedModel::start().await;
     other.reply(text("unaffected"));
     assert_eq!(

@@ -97,6 +97,7 @@ fn conversation() -> StepRequest {
         result("call_wire_0001", "one"),
     ];
     StepRequest {
+        tenant: None,
         system: "be brief".to_owned(),
         history,
         tools: vec![tool("bank__get_balances", schema)],

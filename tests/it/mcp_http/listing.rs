@@ -37,6 +37,21 @@ fn tool(name: &str) -> Value {
 }
 
 #[tokio::test]
+async fn what_nobody_sees_in_a_description_is_left_out() {
+    let hidden = "Adds\u{e0041}\u{200b} \u{202e}numbers 👩\u{200d}💻";
+    let tool = json!({"name": "add", "title": hidden, "description": hidden, "inputSchema": {"type": "object"}});
+    let found = discover(&listing(json!({"tools": [tool]})).await)
+        .await
+        .unwrap();
+    let tool = &found.tools[0];
+    let seen = "Adds numbers 👩\u{200d}💻";
+    assert_eq!(
+        (tool.description.as_str(), tool.title.as_deref()),
+        (seen, Some(seen))
+    );
+}
+
+#[tokio::test]
 async fn a_broken_tool_keeps_its_siblings() {
     let list = json!({"tools": [
         tool("good"),

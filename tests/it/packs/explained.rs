@@ -63,7 +63,6 @@ fn a_pack_is_printed_with_where_each_value_comes_from() {
           cwd: "." # default of AOS: the project
           timeouts:
             requestSeconds: 30 # default of AOS: 30 s
-            connectSeconds: 5 # default
           toolAccess:
             default: public # default of imported packs: every user of the tenant
           accessMode: admin-controlled # default
@@ -213,11 +212,43 @@ fn check_names_the_format_and_what_it_understood() {
     let report = checked(&files, &env(&[("SEARCH_TOKEN", "s"), ("PATHS", "p")]));
     insta::assert_snapshot!(report.understood[0], @r"
     demo (AOS)
-      files   stdio npx: all tools; by role
+      files   stdio npx: all tools; by role, with approval for read
       search  streamable-http https://mcp.example.com: web_search; everyone
       skills: /web-search calls search web_search
       roles: boss, staff
     ");
+}
+
+#[test]
+fn check_says_who_may_call_where_little_is_open() {
+    let pack = |access: &str| {
+        let server = format!(
+            "{{ name: s, transport: streamable-http, url: 'https://x.example.org', {access} }}"
+        );
+        format!(
+            "metadata: {{ id: demo }}\nlanguages: {{ en: {{}} }}\nllm: {{ provider: none }}\nmcp: {{ servers: [{server}] }}\n"
+        )
+    };
+    for (access, said) in [
+        ("toolAccess: { default: none }", "all tools; admins only"),
+        ("toolAccess: {}", "all tools; admins only"),
+        (
+            "toolAccess: { default: none, public: [a] }",
+            "all tools; what is public",
+        ),
+        (
+            "toolAccess: { default: admin, public: [a] }",
+            "all tools; what is public",
+        ),
+        (
+            "loadTools: false, toolAccess: { default: public }",
+            "no tools; everyone",
+        ),
+    ] {
+        let report = checked(&[("agent-pack.yaml", &pack(access))], &env(&[]));
+        let understood = report.understood[0].to_string();
+        assert!(understood.contains(said), "{access}: {understood}");
+    }
 }
 
 #[test]
@@ -226,7 +257,7 @@ fn check_understands_the_packs_that_come_with_the_program() {
     let told: Vec<_> = report.understood.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(told.join("\n"), @r"
     bank (agent-pack)
-      bank   streamable-http ${BANK_MCP_URL}: all tools; by role
+      bank   streamable-http ${BANK_MCP_URL}: all tools; by role, with approval for send_money, create_invoice
       time   stdio ${MCP_TIME_COMMAND}: all tools; everyone
       notes  streamable-http ${NOTES_MCP_URL}: all tools; everyone, with a credential of their own
       skills: /rate calls bank get_exchange_rate, /pay calls bank send_money
@@ -236,7 +267,7 @@ fn check_understands_the_packs_that_come_with_the_program() {
     github (agent-pack)
       github  streamable-http https://api.githubcopilot.com/mcp/: all tools; what is public, with a credential of their own
     wise (agent-pack)
-      wise  streamable-http ${WISE_MCP_URL}: all tools; by role
+      wise  streamable-http ${WISE_MCP_URL}: all tools; by role, with approval for send_money, create_invoice
       roles: cfo, employee, finance, finance-manager, guest
     ");
 }

@@ -219,6 +219,7 @@ fn a_server_is_shared_optional_and_patient_unless_it_says_otherwise() {
         spec.timeouts,
         Timeouts {
             connect: Duration::from_secs(2),
+            start: Some(Duration::from_secs(2)),
             request: Duration::from_millis(500),
             stream_idle: None
         }

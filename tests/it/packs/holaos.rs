@@ -132,21 +132,39 @@ fn h4_to_h8_the_fields_of_a_server_are_checked() {
 
 #[test]
 fn h7_a_timeout_is_in_milliseconds() {
-    for (field, connect, request) in [
-        ("", 10_000, 10_000),
-        (", timeout_ms: 30000", 30_000, 30_000),
-        (", timeout_ms: 250", 250, 250),
+    for (server, connect, start, request) in [
+        ("type: local, command: [x]", 5_000, None, 10_000),
+        (
+            "type: local, command: [x], timeout_ms: 30000",
+            30_000,
+            Some(30_000),
+            30_000,
+        ),
+        (
+            "type: local, command: [x], timeout_ms: 250",
+            250,
+            Some(250),
+            250,
+        ),
+        (
+            "type: remote, url: \"https://x.example.org\"",
+            10_000,
+            None,
+            10_000,
+        ),
     ] {
-        let pack = pack(&registry(
-            &[&format!("a: {{ type: local, command: [x]{field} }}")],
-            "",
-        ));
+        let pack = pack(&registry(&[&format!("a: {{ {server} }}")], ""));
         let timeouts = pack.servers[0].timeouts;
         let expected = (
             Duration::from_millis(connect),
+            start.map(Duration::from_millis),
             Duration::from_millis(request),
         );
-        assert_eq!((timeouts.connect, timeouts.request), expected, "{field}");
+        assert_eq!(
+            (timeouts.connect, timeouts.start, timeouts.request),
+            expected,
+            "{server}"
+        );
     }
 }
 
@@ -223,6 +241,20 @@ fn placeholders_resolve_or_are_refused() {
             Err(vec![format!("{path}{invalid}")]),
             "{value}"
         );
+    }
+    for value in [
+        "{ENV:TOK}",
+        "${TOK:-x}",
+        "Bearer ${TOK:-x}",
+        "{env.TOK}",
+        "{env:TOK} ${A-b} x",
+    ] {
+        let server = format!(
+            "a: {{ type: remote, url: \"https://x.example.org\", headers: {{ KEY: \"{value}\" }} }}"
+        );
+        let text = registry(&[&server], "");
+        let told = warnings(&[("workspace.yaml", &text)], &env(&[("TOK", "t0ken")]));
+        assert_eq!(told, [format!("{path}is sent as it stands")], "{value}");
     }
     let required = "environment variable 'NOT_SET' is required by MCP config for 'KEY'";
     assert_eq!(

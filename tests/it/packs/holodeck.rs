@@ -92,6 +92,8 @@ fn d1_to_d4_the_sentences_of_the_contract() {
         (with(CHILD, "uvx", "NPX"), commands("NPX")),
         (with(CHILD, "uvx", "node"), commands("node")),
         (with(CHILD, "uvx", "/usr/bin/npx"), commands("/usr/bin/npx")),
+        (with(CHILD, "uvx", "5"), commands("5")),
+        (with(CHILD, "uvx", "[npx]"), commands("a list")),
         (without(&remote("sse", "x"), "url"), required("sse")),
         (
             without(&remote("websocket", "x"), "url"),
@@ -353,6 +355,15 @@ fn what_has_no_effect_is_said() {
             "evaluations: `evaluations` has no effect here",
             "tools[0]: a tool of type \"vectorstore\" is not offered by this program"
         ]
+    );
+    let own = "is_retrieval: true\ndefer_loading: false\nregistry_name: io.github.a/b\n";
+    assert_eq!(
+        warnings(
+            &[("agent.yaml", &agent(&format!("{CHILD}{own}")))],
+            &env(&[])
+        ),
+        ["is_retrieval", "defer_loading", "registry_name"]
+            .map(|name| format!("tools[0].{name}: `{name}` has no effect here"))
     );
     assert_eq!(
         said(&format!("{CHILD}load_tool: false\n")),

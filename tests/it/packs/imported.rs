@@ -138,7 +138,6 @@ fn what_is_written_reads_well_and_keeps_the_comments() {
           args: ["-c", "echo $${HOME}"]
           cwd: "."
           timeouts:
-            connectSeconds: 10
             requestSeconds: 10
           toolAccess: # not for guests
             roles:

@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use super::{connection, tools};
 use crate::support::{
     client::Client,
-    model::text,
+    model::{Gate, text},
     notes::{Notes, ring},
     world::World,
 };
+use crate::turn::ended;
 
 /// Says something; the parts that came back.
 async fn say(client: &Client, chat: &str, text: &str) -> Vec<Value> {
@@ -195,6 +196,37 @@ async fn an_answer_that_comes_too_late_is_neither_used_nor_shown_to_the_model() 
     let messages = serde_json::to_string(&ann.messages(&chat).await).unwrap();
     assert!(!messages.contains("reader-token-1"), "{messages}");
     assert_eq!(connection(&ann, "notes").await["state"], "not_configured");
+}
+
+#[tokio::test]
+async fn while_an_answer_is_on_its_way_there_is_no_second_one() {
+    let notes = Notes::start().await;
+    let world = notes
+        .world_with(|setup| setup.config.runs_per_user_at_once = 1)
+        .await;
+    let ann = world.user("ann", &[]).await;
+    let chat = ann.open("notes").await;
+    say(&ann, &chat, "/connect notes").await;
+    // Another run of hers keeps the answer waiting.
+    let gate = Gate::new();
+    world.model.reply(text("Hello.").gate(0, &gate));
+    let other = ann.open("notes").await;
+    ann.say(&other, "hello").await;
+    gate.reached().await;
+    let first = ann.say(&chat, "not-a-token").await;
+    let path = format!("/v1/conversations/{chat}/messages");
+    let second = json!({ "text": "reader-token-1" });
+    let refused = ann.post(&path, second.clone()).await.expect(409);
+    let why = refused["detail"].as_str().unwrap();
+    assert!(why.contains("has an answer already"), "{refused}");
+    ann.post(&format!("/v1/runs/{first}/cancel"), json!({}))
+        .await
+        .expect(202);
+    ended(&ann, &first).await;
+    let run = ann.post(&path, second).await.expect(202);
+    gate.open();
+    ended(&ann, run["run"]["id"].as_str().unwrap()).await;
+    assert_eq!(connection(&ann, "notes").await["state"], "configured");
 }
 
 #[tokio::test]

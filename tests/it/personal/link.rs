@@ -111,6 +111,30 @@ async fn a_client_that_keeps_what_is_typed_gets_a_page() {
 }
 
 #[tokio::test]
+async fn a_page_marks_what_may_be_left_out_and_chooses_nothing_for_its_user() {
+    let notes = Notes::start().await;
+    let more = "\n          - { name: region, type: text, required: false, label: { en: Region, es: Región }, headerName: X-R }\
+                \n          - { name: beta, type: boolean, label: { en: Beta }, headerName: X-B }\n";
+    let world = notes
+        .world_with(|setup| {
+            let yaml = &mut setup.packs[0].1;
+            let template = "headerTemplate: \"Bearer {value}\"";
+            *yaml = yaml.replace(template, &format!("{template}{more}"));
+        })
+        .await;
+    let mut ann = OpenAi::new(&world, "ann").await;
+    let path = link(&ann.say("/connect notes").await, &world);
+    let page = world.nobody().get(&path).await.text;
+    for part in [
+        "<label for=\"f1\">Region (optional)</label>",
+        "<select id=\"f2\" name=\"beta\" required><option value=\"\"></option><option value=\"true\">Yes</option>\
+         <option value=\"false\">No</option></select>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn a_link_works_once() {
     let notes = Notes::start().await;
     let world = notes.world().await;
@@ -169,6 +193,35 @@ async fn a_secret_typed_into_such_a_client_is_refused_and_kept_nowhere() {
         !super::canary::everything_stored(&world.db)
             .await
             .contains("reader-token-1")
+    );
+}
+
+#[tokio::test]
+async fn a_secret_that_a_client_shows_again_is_masked() {
+    let notes = Notes::start().await;
+    let world = notes.world().await;
+    let secret = "reader-token-1";
+    let ann = world.user("ann", &[]).await;
+    super::enter(&ann, "notes", secret).await.expect(200);
+    world.model.forbid(secret);
+    world
+        .model
+        .on(|_| Some(crate::support::model::text("Hello.")));
+    let said = |text: &str| json!({ "role": "user", "content": text });
+    let answered = json!({ "role": "assistant", "content": format!("I read {secret}.") });
+    let messages = json!([
+        said(&format!("it is {secret}, I think")),
+        answered,
+        said("and now?")
+    ]);
+    let body = json!({ "model": "notes", "messages": messages });
+    ann.post("/v1/chat/completions", body).await.expect(200);
+    let request = world.model.last_request().to_string();
+    assert!(request.contains("it is ••••, I think"), "{request}");
+    assert!(
+        !super::canary::everything_stored(&world.db)
+            .await
+            .contains(secret)
     );
 }
 

@@ -350,6 +350,8 @@ async fn values_that_cannot_be_used_are_refused_by_name_and_not_repeated() {
         assert_eq!(refused.expect(400)["field"], "fields.token");
         assert!(!refused.text.contains("s3cret"), "{}", refused.text);
     }
+    // A line break that came along with copying.
+    enter(&ann, "notes", "reader-token-1\r\n").await.expect(200);
     let put = |body| {
         ann.send(
             ann.request(http::Method::PUT, "/v1/agents/notes/connections/notes")

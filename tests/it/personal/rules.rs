@@ -6,7 +6,7 @@ use chatelaine::domain::{
     personal::{FieldError, Values, effective},
     scrub::{MASK, Scrubber},
     secret::Secret,
-    server::{Endpoint, ServerSpec},
+    server::{Endpoint, Remote, ServerSpec},
 };
 use proptest::prelude::*;
 
@@ -213,6 +213,71 @@ fn a_secret_is_found_in_json_that_is_text_in_json() {
         );
         let quoted = serde_json::to_string(&text).unwrap();
         text = quoted[1..quoted.len() - 1].to_owned();
+    }
+}
+
+#[test]
+fn what_the_operator_sends_is_found_wherever_it_stands() {
+    let secret = |text: &str| Secret::new(text);
+    let remote = Endpoint::Remote {
+        transport: Remote::StreamableHttp,
+        url: "https://x.example.org/mcp?api_key=in-the-address&page=first"
+            .parse()
+            .unwrap(),
+        // annabel:behind-basic
+        headers: vec![(
+            "Authorization".to_owned(),
+            secret("Basic YW5uYWJlbDpiZWhpbmQtYmFzaWM="),
+        )],
+    };
+    let env = [
+        (
+            "MCP_CONFIG",
+            r#"{"db":[{"password":"in-the-json","name":"harmless"}]}"#,
+        ),
+        ("API_TOKEN", "in-a-variable"),
+        ("LANG", "C.UTF-8"),
+    ];
+    let args = [
+        "--token",
+        "after-an-option",
+        "--api-key=in-an-option",
+        "--",
+        "harmless",
+    ];
+    let child = Endpoint::Stdio {
+        command: "/bin/server".to_owned(),
+        args: args.map(secret).to_vec(),
+        env: env
+            .map(|(name, value)| (name.to_owned(), secret(value)))
+            .into(),
+        cwd: None,
+        encoding: None,
+    };
+    let cases = [
+        (remote, &["in-the-address", "behind-basic"][..]),
+        (
+            child,
+            &[
+                "in-the-json",
+                "in-a-variable",
+                "after-an-option",
+                "in-an-option",
+            ],
+        ),
+    ];
+    for (endpoint, secrets) in cases {
+        let made = ServerSpec {
+            endpoint,
+            ..spec(TOKEN)
+        };
+        let scrubber = Scrubber::of(&made);
+        for secret in secrets {
+            assert_eq!(scrubber.text(secret).as_deref(), Some(MASK), "{secret}");
+        }
+        for word in ["harmless", "annabel", "first", "C.UTF-8"] {
+            assert_eq!(scrubber.text(word), None, "{word}");
+        }
     }
 }
 

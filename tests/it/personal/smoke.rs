@@ -73,7 +73,7 @@ async fn a_token_that_is_entered_shows_what_each_role_sees_with_it() {
     assert_eq!(
         row.split_whitespace().skip(1).collect::<Vec<_>>(),
         ["yes", "yes"],
-        "guest and admin: {said}"
+        "every user and admins: {said}"
     );
     let (_, said) = smoke(notes.server.url.as_str(), Some("notes"), "reader-token-1\n").await;
     assert!(

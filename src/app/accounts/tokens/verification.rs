@@ -87,7 +87,7 @@ impl Shared {
         Ok(issuer.clone())
     }
 
-    async fn issuers_named(
+    pub(in crate::app::accounts) async fn issuers_named(
         &self,
         iss: &str,
         address: Option<IpAddr>,

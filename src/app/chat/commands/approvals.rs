@@ -15,6 +15,7 @@ use crate::{
     domain::{
         approval::{Choice, State, parse_code},
         error::{Error, Result},
+        hidden::escape_hidden,
         message::Part,
         principal::Principal,
         run::ClaimedRun,
@@ -178,7 +179,8 @@ async fn list(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<Str
                 "    {}",
                 view.arguments
                     .as_ref()
-                    .map_or("", |arguments| arguments.get())
+                    .map(|arguments| escape_hidden(arguments.get()))
+                    .unwrap_or_default()
             ));
         }
         lines.push(texts.render(Key::ApprovalsHow, &[]));

@@ -187,20 +187,30 @@ impl Page {
         let locale = self.principal.locale.as_deref();
         let entry = |field: &crate::domain::server::UserField| {
             let fault = unfit.filter(|unfit| unfit.field == field.name);
-            let offered = answers::options(&self.pack, locale, field);
+            let booleans = [
+                ("true", Key::McpConfigPageYes),
+                ("false", Key::McpConfigPageNo),
+            ];
+            let options = if field.kind == FieldKind::Boolean {
+                let options =
+                    booleans.map(|(value, key)| (value.to_owned(), texts.render(key, &[])));
+                options.to_vec()
+            } else {
+                let offered = answers::options(&self.pack, locale, field).into_iter();
+                offered.map(|choice| (choice.value, choice.label)).collect()
+            };
+            let label = self.pack.text(&field.label, locale).unwrap_or(&field.name);
+            let label = if field.required {
+                label.to_owned()
+            } else {
+                format!("{label} {}", texts.render(Key::McpConfigPageOptional, &[]))
+            };
             FormField {
                 name: field.name.clone(),
                 kind: field.kind,
-                label: self
-                    .pack
-                    .text(&field.label, locale)
-                    .unwrap_or(&field.name)
-                    .to_owned(),
+                label,
                 required: field.required,
-                options: offered
-                    .into_iter()
-                    .map(|choice| (choice.value, choice.label))
-                    .collect(),
+                options,
                 fault: fault.map(|unfit| texts.render(answers::fault_text_key(unfit.fault), &[])),
             }
         };

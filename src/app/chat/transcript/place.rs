@@ -3,7 +3,7 @@
 
 use super::{ClientQuestion, MOST_IMPORTED, Transcript, digest, without_calls};
 use crate::{
-    app::{App, chat::conversations},
+    app::{App, chat::conversations, servers::credentials},
     domain::{
         error::{Error, Result, Thing},
         ids::{ConversationId, RunId},
@@ -11,6 +11,7 @@ use crate::{
         pack::Pack,
         principal::Principal,
         run::Conversation,
+        scrub::Scrubber,
     },
     store::{self, Tx, responses::AnsweredPlace},
 };
@@ -51,6 +52,13 @@ pub(super) async fn locate(
     question: &ClientQuestion,
     earlier: &Transcript,
 ) -> Result<(Tx, Conversation, i64)> {
+    // A secret that the user typed earlier is masked on our side only, and the client shows it again.
+    let secrets = if earlier.is_empty() {
+        Scrubber::default()
+    } else {
+        credentials::scrubber(app, principal, pack).await?
+    };
+    let said = parts_of(earlier, &secrets);
     let mut tx = app.db.tenant(principal.tenant).await?;
     let (conversation, told) = match &question.place {
         QuestionPlace::Transcript => {
@@ -58,11 +66,11 @@ pub(super) async fn locate(
             let (user, agent) = (&principal.user, pack.id());
             match store::conversations::by_external_key(&mut tx, user, agent, &key).await? {
                 Some(known) => known,
-                None => begin(&mut tx, principal, pack, &key, parts_of(earlier)).await?,
+                None => begin(&mut tx, principal, pack, &key, said).await?,
             }
         }
         QuestionPlace::After { run, instructions } => {
-            let new = (instructions.as_ref(), earlier);
+            let new = (instructions.as_ref(), said);
             follow(&mut tx, principal, pack, *run, new).await?
         }
         QuestionPlace::Chat => {
@@ -71,13 +79,12 @@ pub(super) async fn locate(
             let known = known.filter(|(conversation, _)| conversation.agent == *pack.id());
             match known {
                 Some((mut conversation, told)) => {
-                    conversation.last_event +=
-                        import(&mut tx, conversation.id, parts_of(earlier)).await?;
+                    conversation.last_event += import(&mut tx, conversation.id, said).await?;
                     (conversation, told)
                 }
                 None => {
                     let key = digest(Some(chat), earlier);
-                    begin(&mut tx, principal, pack, &key, parts_of(earlier)).await?
+                    begin(&mut tx, principal, pack, &key, said).await?
                 }
             }
         }
@@ -105,7 +112,7 @@ async fn follow(
     principal: &Principal,
     pack: &Pack,
     run: RunId,
-    (wanted, earlier): (Option<&String>, &Transcript),
+    (wanted, mut new): (Option<&String>, Vec<(Role, Vec<Part>)>),
 ) -> Result<(Conversation, i64)> {
     let place = store::responses::place(tx, &principal.user, run).await?;
     let AnsweredPlace {
@@ -126,7 +133,6 @@ async fn follow(
         let detail = "the previous response is not complete; wait for its end or cancel it";
         return Err(Error::Conflict(detail.to_owned()));
     }
-    let mut new = parts_of(earlier);
     // Instructions hold for one response, and are said again only when they are others.
     if let Some(wanted) = wanted.filter(|wanted| instructions.as_ref() != Some(*wanted)) {
         new.insert(0, (Role::User, vec![instruction(wanted)]));
@@ -144,9 +150,11 @@ fn instruction(text: &str) -> Part {
     Part::text(format!("[Instructions of the client]\n{text}").replace('\0', ""))
 }
 
-/// A transcript as messages. They are not verified: they are what the user claims.
-fn parts_of(transcript: &Transcript) -> Vec<(Role, Vec<Part>)> {
+/// A transcript as messages, without the user's secrets. They are not verified: they are what the user claims.
+fn parts_of(transcript: &Transcript, secrets: &Scrubber) -> Vec<(Role, Vec<Part>)> {
     let said = transcript.iter().filter_map(|(role, text)| {
+        let clean = secrets.text(text);
+        let text = clean.as_ref().unwrap_or(text);
         let (role, part) = match role {
             Role::Assistant => {
                 let text = without_calls(text);

@@ -61,7 +61,9 @@ pub(super) async fn put_in_force(
         return catalog.fresh_for();
     }
     tracing::info!(server = %place.2, agent = %place.1, tools = catalog.tools.len(), "tools discovered");
-    for unmatched in spec.unmatched_names(&catalog.tool_names()) {
+    let pack = app.library.get(&place.1);
+    let unmatched = pack.map(|pack| pack.unmatched_names(spec, &catalog.tool_names()));
+    for unmatched in unmatched.unwrap_or_default() {
         tracing::warn!(server = %place.2, agent = %place.1, unmatched, "a name in the pack fits no tool");
     }
     for dropped in &catalog.dropped {

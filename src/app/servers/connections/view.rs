@@ -66,8 +66,8 @@ pub struct ConnectionView {
     pub dropped: Vec<String>,
     /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
     pub missing: Vec<String>,
-    /// Names in the pack's rules for this server that fit none of its tools, each as a sentence; only for whoever runs
-    /// the agent.
+    /// Names in the pack's rules for this server, and in its skills, that fit none of its tools, each as a sentence; only
+    /// for whoever runs the agent.
     pub unmatched: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ impl Connections {
                 .map(|catalog| server.missing(&catalog.tools))
                 .unwrap_or_default(),
             unmatched: catalog
-                .map(|catalog| server.unmatched_names(&catalog.tool_names()))
+                .map(|catalog| pack.unmatched_names(server, &catalog.tool_names()))
                 .unwrap_or_default(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{copy_of, credential, forget_marked};
+use super::{copy_of, credential, forget_marked, of_user};
 use crate::{
     app::{App, platform::keys::OpenError},
     domain::{
@@ -10,9 +10,11 @@ use crate::{
         error::{Error, Result},
         ids::AgentId,
         oauth::{Authorization, OAuthConfig, from_sealable},
+        pack::Pack,
         personal::{self, Values},
         principal::Principal,
-        server::{ServerAuth, ServerSpec, UserSignIn},
+        scrub::Scrubber,
+        server::{AccessMode, ServerAuth, ServerSpec, UserSignIn},
     },
 };
 
@@ -88,6 +90,24 @@ pub(super) async fn decrypt(
             OpenError::Failed(error) => Err(copy_of(error)),
         },
     }
+}
+
+/// Finds what a user has entered for the servers of a pack, wherever it is repeated.
+pub async fn scrubber(app: &App, principal: &Principal, pack: &Pack) -> Result<Scrubber> {
+    let personal = |spec: &&ServerSpec| spec.access_mode == AccessMode::UserControlled;
+    let mut entered = Vec::new();
+    for spec in pack.servers.iter().filter(personal) {
+        let credentials = of_user(app, principal, pack.id()).await?;
+        let Some(held) = credentials.active(&spec.id) else {
+            continue;
+        };
+        let spec = Arc::new(spec.clone());
+        // What does not fit its server any more, or cannot be decrypted, is no reason to refuse a conversation.
+        if let Ok(Some(known)) = decrypt(app, principal, pack.id(), held, &spec).await {
+            entered.extend(known.spec.entered.iter().cloned());
+        }
+    }
+    Ok(Scrubber::new(&entered))
 }
 
 impl Content {

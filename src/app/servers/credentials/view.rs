@@ -126,7 +126,7 @@ async fn view(
     if let Some(catalog) = &catalog {
         (view.tools, view.dropped) = (catalog.tools.len(), catalog.dropped.clone());
         view.missing = server.missing(&catalog.tools);
-        view.unmatched = server.unmatched_names(&catalog.tool_names());
+        view.unmatched = pack.unmatched_names(server, &catalog.tool_names());
     }
     Ok((view, catalog))
 }

@@ -70,6 +70,8 @@ pub struct ApprovalStream {
     changed: watch::Receiver<()>,
     /// When the newest change that was told happened.
     from: OffsetDateTime,
+    /// From when on there are rows to be read; absent: none.
+    unread_from: Option<OffsetDateTime>,
     /// What was told of the last while.
     told: HashMap<ApprovalId, OffsetDateTime>,
     badge: Option<Badge>,
@@ -89,6 +91,7 @@ pub async fn listen(
         principal: principal.clone(),
         changed,
         from: OffsetDateTime::UNIX_EPOCH,
+        unread_from: None,
         told: HashMap::new(),
         badge: None,
         ready: VecDeque::new(),
@@ -113,6 +116,10 @@ impl ApprovalStream {
         loop {
             if let Some(news) = self.ready.pop_front() {
                 return Ok(Some(news));
+            }
+            if let Some(from) = self.unread_from {
+                self.read_page(from).await?;
+                continue;
             }
             tokio::select! {
                 // The sender stays in its map as long as somebody listens.
@@ -167,29 +174,31 @@ impl ApprovalStream {
         Ok(())
     }
 
-    /// Reads what has changed, and counts.
+    /// Counts, and reads the first page of what has changed.
     async fn look(&mut self) -> Result<()> {
         self.count().await?;
+        self.read_page(self.from.checked_sub(OVERLAP).unwrap_or(self.from))
+            .await
+    }
+
+    /// Reads a page of what has changed. The next one is read when this one was told: a listener that was away for long
+    /// costs no more memory than any other.
+    async fn read_page(&mut self, from: OffsetDateTime) -> Result<()> {
         let power = power(&self.app, &self.principal).await?;
-        let mut at = self.from.checked_sub(OVERLAP).unwrap_or(self.from);
-        loop {
-            let mut tx = self.app.db.tenant(self.principal.tenant).await?;
-            let user = &self.principal.user;
-            let found = store::approvals::changed(&mut tx, user, power.as_ref(), at, PAGE).await?;
-            drop(tx);
-            let whole = usize::try_from(PAGE).is_ok_and(|page| found.len() < page);
-            if let Some(last) = found.last() {
-                at = if last.changed_at == at {
-                    at + time::Duration::microseconds(1)
-                } else {
-                    last.changed_at
-                };
+        let mut tx = self.app.db.tenant(self.principal.tenant).await?;
+        let user = &self.principal.user;
+        let found = store::approvals::changed(&mut tx, user, power.as_ref(), from, PAGE).await?;
+        drop(tx);
+        let is_last = usize::try_from(PAGE).is_ok_and(|page| found.len() < page);
+        let last = found.last().filter(|_| !is_last);
+        self.unread_from = last.map(|last| {
+            if last.changed_at == from {
+                from + time::Duration::microseconds(1)
+            } else {
+                last.changed_at
             }
-            self.tell(found).await?;
-            if whole {
-                break;
-            }
-        }
+        });
+        self.tell(found).await?;
         let forget = self.from.checked_sub(OVERLAP * 2).unwrap_or(self.from);
         self.told.retain(|_, at| *at >= forget);
         Ok(())

@@ -8,7 +8,6 @@ use crate::{
     app::servers::agents::AgentView,
     domain::{
         error::{Error, Result},
-        ids::AgentId,
         pack::{Pack, Provider},
         policy::{Decision, EffectiveAccess, decide},
         principal::{GUEST, Principal},
@@ -60,11 +59,9 @@ pub async fn of(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> R
     match principal {
         Some(principal) => known(app, principal, agent).await,
         None => {
-            let pack = AgentId::parse(agent)
-                .ok()
-                .and_then(|id| app.library.get(&id))
-                .filter(|pack| is_open(pack));
-            pack.map(|pack| public(&pack)).ok_or_else(|| {
+            let open = open_packs(app).await?;
+            let pack = open.iter().find(|pack| pack.id().as_str() == agent);
+            pack.map(|pack| public(pack)).ok_or_else(|| {
                 Error::Unauthenticated(
                     "sign in to see this agent: send `Authorization: Bearer <token or key>`"
                         .to_owned(),
@@ -77,13 +74,8 @@ pub async fn of(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> R
 /// The cards of all agents, by id.
 pub async fn all(app: &Arc<App>, principal: Option<&Principal>) -> Result<Vec<Card>> {
     let Some(principal) = principal else {
-        return Ok(app
-            .library
-            .snapshot()
-            .packs()
-            .filter(|pack| is_open(pack))
-            .map(|pack| public(pack))
-            .collect());
+        let open = open_packs(app).await?;
+        return Ok(open.iter().map(|pack| public(pack)).collect());
     };
     let mut cards = Vec::new();
     for agent in agents::list(app, principal).await? {
@@ -101,8 +93,15 @@ async fn known(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Car
     ))
 }
 
-fn is_open(pack: &Pack) -> bool {
-    !pack.flows.authentication.required
+/// The packs that anybody may know: those that guests may talk to, at a tenant that takes guests.
+async fn open_packs(app: &App) -> Result<Vec<Arc<Pack>>> {
+    let mut tenants = app.accounts.tenants().await?;
+    tenants.retain(|tenant| tenant.guests);
+    let is_open = |pack: &&Arc<Pack>| {
+        !pack.flows.authentication.required && tenants.iter().any(|tenant| tenant.serves(pack.id()))
+    };
+    let packs = app.library.snapshot();
+    Ok(packs.packs().filter(is_open).cloned().collect())
 }
 
 fn public(pack: &Pack) -> Card {

@@ -37,8 +37,8 @@ pub struct ServerTools {
     pub dropped: Vec<String>,
     /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
     pub missing: Vec<String>,
-    /// Names in the pack's rules for this server that fit none of its tools, each as a sentence; only for whoever runs
-    /// the agent.
+    /// Names in the pack's rules for this server, and in its skills, that fit none of its tools, each as a sentence; only
+    /// for whoever runs the agent.
     pub unmatched: Vec<String>,
     /// Only with `explain`: tools the principal may not use, and what to change.
     #[serde(skip_serializing_if = "Option::is_none")]

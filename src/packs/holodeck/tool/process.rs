@@ -33,7 +33,7 @@ pub(super) fn stdio(object: &mut Object, made: &mut NodeBuilder, legacy: Option<
         (Some(field), _) => match field.raw().filter(|word| COMMANDS.contains(word)) {
             Some(word) => made.put("command", text(field, word)),
             None => {
-                let word = field.raw().unwrap_or_default();
+                let word = field.as_written();
                 let names = COMMANDS.join(", ");
                 let message = format!(
                     "MCPConfigError: Invalid command '{word}'. Supported commands: {names}"
