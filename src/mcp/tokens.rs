@@ -15,6 +15,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
 
 use super::{
     error::Failure,
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     domain::{
-        clock,
+        clock::{self, Clock},
         ids::TenantId,
         scrub::Scrubber,
         secret::Secret,
@@ -65,6 +66,8 @@ pub struct TokenGrant {
     pub token: Secret,
     /// For how long it is used, which is less than it is good for.
     pub life: Duration,
+    /// When it ends; `None` when nobody knows.
+    pub ends_at: Option<OffsetDateTime>,
     /// The version of a stored token; 0 when tokens are not stored.
     pub version: i64,
 }
@@ -100,6 +103,7 @@ pub(super) struct Token {
     pub(super) scrubber: Arc<Scrubber>,
     got_at: Instant,
     good_until: Instant,
+    ends_at: Option<OffsetDateTime>,
     version: i64,
 }
 
@@ -195,6 +199,11 @@ impl Token {
         self.got_at.elapsed() < FRESH
     }
 
+    /// Whether its time is over by now.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ends_at.is_some_and(|end| end <= Clock::System.now())
+    }
+
     fn new(granted: &TokenGrant) -> Result<Self, NoToken> {
         let header = header_of(&granted.token)?;
         let scrubber = Arc::new(Scrubber::new([&granted.token]));
@@ -203,6 +212,7 @@ impl Token {
             scrubber,
             got_at: clock::instant(),
             good_until: clock::instant() + granted.life,
+            ends_at: granted.ends_at,
             version: granted.version,
         })
     }
@@ -280,6 +290,7 @@ pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<TokenGrant
     let granted = oauth::client_credentials(egress, &service, of.scope.as_deref()).await?;
     let life = granted.life().unwrap_or(DEFAULT_LIFE).min(LONGEST_LIFE);
     Ok(TokenGrant {
+        ends_at: granted.expires_at,
         token: granted.access_token,
         life: usable_life(life).saturating_sub(asked_at.elapsed()),
         version: 0,

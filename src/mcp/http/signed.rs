@@ -45,14 +45,25 @@ impl Client {
         let is_of_user = self.shared.bearer.as_ref().is_some_and(Bearer::is_of_user);
         // What follows no redirect is to be sent once at most, whatever the answer.
         let is_once = request.limits.redirects == 0;
-        if is_once && (!is_of_user || token.is_fresh()) {
+        if is_once && (!is_of_user || (token.is_fresh() && !token.has_ended())) {
             return Ok(answer);
         }
         match self.sign(&mut request, Some(&token)).await {
             Ok(_) if is_once => Err(Failure::NotSent(
                 "the access token had ended before its time; the server did nothing".to_owned(),
             )),
-            Ok(_) => send(request).await,
+            Ok(another) => {
+                let answer = send(request).await?;
+                // A refusal of a token that ended on its way says nothing of the user's sign-in.
+                let is_late = another.is_some_and(|token| token.has_ended());
+                if is_of_user && is_late && answer.status == StatusCode::UNAUTHORIZED {
+                    return Err(Failure::NotSent(
+                        "the access token ended before it arrived; the server did nothing"
+                            .to_owned(),
+                    ));
+                }
+                Ok(answer)
+            }
             // An authorization server that is away refuses nothing: the user's sign-in stays.
             Err(failure @ Failure::NotSent(_)) if is_of_user => Err(failure),
             Err(_) => Ok(answer),

@@ -58,6 +58,8 @@ pub struct Knobs {
     pub write_scope: String,
     /// Refreshes are done, and their answers wait.
     pub hold: bool,
+    /// For how long the MCP server does nothing before it looks at a token.
+    pub slow: Duration,
     /// For how long a refresh token is good for another time, as some authorization servers have it.
     pub grace: Duration,
 }
@@ -120,6 +122,7 @@ impl Guarded {
                     away: false,
                     write_scope: "notes:write".to_owned(),
                     hold: false,
+                    slow: Duration::ZERO,
                     grace: Duration::ZERO,
                 },
                 seen: Seen::default(),
@@ -345,6 +348,12 @@ async fn revoke(State(guarded): State<Guarded>, body: String) -> StatusCode {
 
 /// The MCP server: two tools, one of which wants a scope of its own.
 async fn call(State(guarded): State<Guarded>, headers: HeaderMap, body: String) -> Response {
+    let slow = guarded.inner().knobs.slow;
+    tokio::time::sleep(slow).await;
+    answer(&guarded, &headers, &body)
+}
+
+fn answer(guarded: &Guarded, headers: &HeaderMap, body: &str) -> Response {
     let mut inner = guarded.inner();
     let given = headers.get(header::AUTHORIZATION);
     let given = given
@@ -368,7 +377,7 @@ async fn call(State(guarded): State<Guarded>, headers: HeaderMap, body: String) 
             &format!("resource_metadata=\"{metadata}\""),
         );
     };
-    let message: Value = serde_json::from_str(&body).unwrap();
+    let message: Value = serde_json::from_str(body).unwrap();
     let result = match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
                                 "serverInfo": { "name": "guarded", "version": "1" } }),

@@ -60,6 +60,18 @@ async fn a_refresh_that_is_refused_asks_the_user_again() {
     assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
 }
 
+#[tokio::test]
+async fn a_token_that_ends_on_its_way_says_nothing_of_the_sign_in() {
+    let (guarded, _world, ann, _) = connected(|_| {}).await;
+    guarded.turn(|knobs| (knobs.life, knobs.slow) = (1, Duration::from_millis(1500)));
+    guarded.end_access_tokens();
+    assert_eq!(ann.post(TEST, json!({})).await.expect(200)["ok"], false);
+    assert_eq!(connection(&ann).await["state"], "configured");
+    guarded.turn(|knobs| (knobs.life, knobs.slow) = (3600, Duration::ZERO));
+    assert_eq!(ann.post(TEST, json!({})).await.expect(200)["ok"], true);
+    assert_eq!(guarded.seen(|seen| seen.replays), 0);
+}
+
 /// Waits until a refresh is done at the authorization server whose answer is held back.
 async fn until_refreshed(guarded: &Guarded, times: usize) {
     until(|| guarded.seen(|seen| seen.refreshes == times)).await;

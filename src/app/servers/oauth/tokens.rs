@@ -172,6 +172,7 @@ impl UserTokens {
             // They are still good for as long as another replica takes.
             return Ok(match left(&tokens).filter(|_| !is_refused) {
                 Some(life) if !life.is_zero() => Lookup::Tokens(TokenGrant {
+                    ends_at: tokens.expires_at,
                     token: tokens.access_token,
                     life: life.min(LOOK),
                     version: stored.version,
@@ -266,6 +267,7 @@ impl UserTokens {
         let refresh_at = refresh_at(&tokens);
         let refresh_in = refresh_at.map(|at| (at - Clock::System.now()).try_into());
         let granted = TokenGrant {
+            ends_at: tokens.expires_at,
             token: tokens.access_token.clone(),
             life: refresh_in.map_or(UNKNOWN_LIFE, Result::unwrap_or_default),
             version: claim.version + 1,
@@ -342,6 +344,7 @@ impl UserTokens {
 
 fn grant(tokens: &Authorization, stored: &StoredTokens) -> TokenGrant {
     TokenGrant {
+        ends_at: tokens.expires_at,
         token: tokens.access_token.clone(),
         life: stored.refresh_in.unwrap_or(UNKNOWN_LIFE),
         version: stored.version,
@@ -371,6 +374,7 @@ fn without_refresh(
     let life = left(tokens).unwrap_or_default();
     if !is_ended && refused != Some(claim.version) && !life.is_zero() {
         return Ok(TokenGrant {
+            ends_at: tokens.expires_at,
             token: tokens.access_token.clone(),
             life: life.min(RETRY),
             version: claim.version,

@@ -121,6 +121,7 @@ impl TokenStore {
                     return Ok(TokenLookup::Token(TokenGrant {
                         token,
                         life,
+                        ends_at: None,
                         version,
                     }));
                 }
