@@ -28,8 +28,8 @@ use crate::support::{
 
 /// Seconds that an access token lives.
 const LIFE: u64 = 5;
-/// A claim on a refresh is another replica's after this time.
-const LEASE: Duration = Duration::from_secs(15);
+/// A claim on a refresh ends after 15 seconds, and the request may leave up to 10 seconds after the claim.
+const LEASE: Duration = Duration::from_secs(5);
 /// Everything is as it should be so long after the last fault.
 const SETTLED: Duration = Duration::from_secs(60);
 
