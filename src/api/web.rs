@@ -14,6 +14,7 @@ use maud::{DOCTYPE, html};
 
 use super::{ApiState, extract::Path, operations, problem::Problem};
 use crate::domain::config::Config;
+use crate::domain::error::ErrorCode;
 
 /// A file of the page. `gzip` is `body`, compressed.
 struct File {
@@ -69,7 +70,11 @@ pub(super) async fn file(
     let found = FILES.iter().find(|file| file.name == name);
     let Some(file) = found.filter(|file| file.name != "index.html") else {
         let detail = "the web client has no such file; load the page again";
-        return Err(Problem::new(StatusCode::NOT_FOUND, "not_found", detail));
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            ErrorCode::NotFound,
+            detail,
+        ));
     };
     let mut response = answer(file, &headers);
     response

@@ -127,7 +127,7 @@ async fn try_personal(
             "{} {}: {}: {}\n  {why}",
             pack.id(),
             spec.id,
-            trouble.code(),
+            trouble.code().as_str(),
             trouble.sentence()
         ));
         Ok(false)

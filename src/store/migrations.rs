@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use sqlx::{PgPool, migrate::MigrateError};
+use sqlx::{ConnectOptions, PgPool, migrate::MigrateError, postgres::PgPoolOptions};
 
 /// Migrations of a newer release that this one can run with.
 const NEWER: usize = 1;
@@ -15,17 +15,24 @@ pub async fn apply(pool: &PgPool) -> anyhow::Result<()> {
     migrator.set_locking(false);
     refuse_newer(pool, &migrator).await?;
     migrator.set_ignore_missing(true);
+    // A migration may be slow, and a warning would quote all of it.
+    let options = (*pool.connect_options()).clone();
+    let options = options.log_slow_statements(tracing::log::LevelFilter::Off, Duration::ZERO);
+    let pool = PgPoolOptions::new().max_connections(1);
+    let pool = pool.connect_with(options).await?;
     let mut tries = 0;
-    loop {
-        match migrator.run(pool).await {
-            Ok(()) => return Ok(()),
+    let done = loop {
+        match migrator.run(&pool).await {
+            Ok(()) => break Ok(()),
             Err(MigrateError::Execute(_) | MigrateError::ExecuteMigration(..)) if tries < 5 => {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(200 * tries)).await;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => break Err(error.into()),
         }
-    }
+    };
+    pool.close().await;
+    done
 }
 
 /// Refuses a database that a later release has changed too much.

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use time::format_description::well_known::Rfc3339;
 
+use crate::domain::error::ErrorCode;
 use crate::domain::{approval::Approval, run::Usage};
 
 /// An event of a run's stream.
@@ -65,7 +66,7 @@ pub(in crate::api) enum AguiEvent {
     },
     RunError {
         message: String,
-        code: &'static str,
+        code: ErrorCode,
     },
 }
 

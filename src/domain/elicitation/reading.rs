@@ -216,7 +216,7 @@ pub(super) fn address(text: &str) -> Result<(Url, String), &'static str> {
 }
 
 /// Text of a server: cut, in one direction, without control characters.
-pub(in crate::domain) fn readable(text: &str, most: usize) -> String {
+pub fn readable(text: &str, most: usize) -> String {
     let hidden = |c: &char| {
         let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         !turns && (!c.is_control() || *c == '\n')

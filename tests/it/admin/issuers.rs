@@ -41,6 +41,7 @@ async fn an_issuer_that_is_new_to_the_installation_is_the_operators_to_add() {
         let mut new = issuer(&provider);
         new["issuer"] = name.into();
         let refused = admin.post(ISSUERS, new).await.expect(409);
+        assert_eq!(refused["code"], "issuer_not_allowed");
         let why = refused["detail"].as_str().unwrap();
         assert!(why.contains("ask whoever runs"), "{refused}");
     }
@@ -89,6 +90,10 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
     let path = format!("{ISSUERS}/{}", added["id"].as_str().unwrap());
     assert_eq!(admin.delete(&path).await.status, 204);
     admin.delete(&path).await.expect(404);
+    let left = admin.get(ISSUERS).await.expect(200);
+    let last = format!("{ISSUERS}/{}", left["items"][0]["id"].as_str().unwrap());
+    let refused = admin.delete(&last).await.expect(409);
+    assert_eq!(refused["code"], "last_issuer", "{left}");
     // Here the token is remembered for up to a minute; a replica that has not seen it asks.
     ada.at(&world.replica().await.url)
         .get("/v1/me")

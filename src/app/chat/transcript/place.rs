@@ -5,7 +5,7 @@ use super::{ClientQuestion, MOST_IMPORTED, Transcript, digest, without_calls};
 use crate::{
     app::{App, chat::conversations},
     domain::{
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         ids::{ConversationId, RunId},
         message::{Part, Role},
         pack::Pack,
@@ -124,7 +124,10 @@ async fn follow(
     }
     if !status.is_final() {
         let detail = "the previous response is not complete; wait for its end or cancel it";
-        return Err(Error::Conflict(detail.to_owned()));
+        return Err(Error::conflict(
+            ErrorCode::ConversationBusy,
+            detail.to_owned(),
+        ));
     }
     let mut new = parts_of(earlier);
     // Instructions hold for one response, and are said again only when they are others.
