@@ -8,8 +8,7 @@ use http::{HeaderMap, StatusCode, header};
 use subtle::ConstantTimeEq;
 
 use super::{ApiState, extract::Anonymous, problem::Problem};
-use crate::domain::error::ErrorCode;
-use crate::domain::secret::Secret;
+use crate::domain::{error::ErrorCode, secret::Secret};
 
 /// A token for each of the demo's people, for whoever knows the key.
 pub struct Demo {

@@ -168,6 +168,8 @@ pub(super) struct ProblemDocument<'a> {
     title: &'a str,
     status: u16,
     detail: String,
+    /// What the case is, for programs.
+    #[schema(value_type = String)]
     code: ErrorCode,
     /// On the paths of the registry document: `detail`, as a sentence that stands alone.
     #[serde(skip_serializing_if = "Option::is_none")]

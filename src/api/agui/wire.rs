@@ -66,6 +66,7 @@ pub(in crate::api) enum AguiEvent {
     },
     RunError {
         message: String,
+        #[schema(value_type = String)]
         code: ErrorCode,
     },
 }

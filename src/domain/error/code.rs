@@ -4,7 +4,7 @@
 macro_rules! codes {
     ($($variant:ident = $name:literal,)*) => {
         /// What a program branches on.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, utoipa::ToSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
         pub enum ErrorCode {
             $(#[serde(rename = $name)] $variant,)*
         }

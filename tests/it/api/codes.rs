@@ -33,10 +33,7 @@ fn the_openapi_document_lists_every_code() {
     let document = api::openapi();
     let schemas = &document["components"]["schemas"];
     let code = &schemas["ProblemDocument"]["properties"]["code"];
-    let name = code["$ref"].as_str().unwrap();
-    let listed = document.pointer(&name[1..]).unwrap()["enum"]
-        .as_array()
-        .unwrap();
+    let listed = code["enum"].as_array().unwrap();
     let listed: Vec<_> = listed.iter().map(|code| code.as_str().unwrap()).collect();
     let known: Vec<_> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
     assert_eq!(listed, known);
