@@ -34,6 +34,7 @@ use super::{
     limits::RequestPermit,
     problem::Problem,
 };
+use crate::domain::error::ErrorCode;
 use crate::{
     app::{self, App},
     domain::principal::Principal,
@@ -143,7 +144,7 @@ async fn respond(
 ) -> Result<Response, Problem> {
     let body = match body {
         Ok(Json(body)) => body,
-        Err(problem) if problem.code == "malformed_json" => {
+        Err(problem) if problem.code == ErrorCode::MalformedJson => {
             return Ok(refusal(
                 JsonRpcId::Null,
                 &A2AError::parse_error(problem.detail),

@@ -130,7 +130,7 @@ async fn resume(
 async fn cancel(app: &Arc<App>, caller: &Caller, interrupt: &str) -> Result<(), Problem> {
     let approval = approvals::find(app, caller.principal(), interrupt).await?;
     match approvals::cancel(app, caller.principal(), approval.id).await {
-        Ok(_) | Err(Error::Conflict(_)) => Ok(()),
+        Ok(_) | Err(Error::Conflict(..)) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

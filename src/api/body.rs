@@ -8,14 +8,15 @@ use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 
 use super::{ApiState, limits::RequestPermit, problem::Problem, sockets::Socket};
+use crate::domain::error::ErrorCode;
 
 /// The whole body of a request that says that it is JSON.
 pub(super) async fn body(request: Request, state: &ApiState) -> Result<Bytes, Problem> {
     if !is_json(request.headers()) {
-        let detail = "the body must be JSON; send `content-type: application/json`";
+        let detail = "the body must be JSON in UTF-8; send `content-type: application/json`";
         return Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
+            ErrorCode::UnsupportedMediaType,
             detail,
         ));
     }
@@ -72,7 +73,7 @@ pub(super) async fn read_body(
     let body = body.unwrap_or_else(|_| {
         let detail = format!("the body did not arrive within {} seconds", time.as_secs());
         let status = StatusCode::REQUEST_TIMEOUT;
-        Err(Problem::new(status, "request_timeout", detail))
+        Err(Problem::new(status, ErrorCode::RequestTimeout, detail))
     })?;
     if let Some(place) = &place {
         place.reacquire()?;
@@ -85,12 +86,13 @@ fn is_json(headers: &HeaderMap) -> bool {
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let media = media
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
+    let media = media.to_ascii_lowercase();
+    let mut parts = media.split(';').map(str::trim);
+    let media = parts.next().unwrap_or_default();
+    let charset = parts.find_map(|part| part.strip_prefix("charset="));
+    if charset.is_some_and(|name| !["utf-8", "utf8"].contains(&name.trim_matches('"'))) {
+        return false;
+    }
     media == "application/json" || (media.starts_with("application/") && media.ends_with("+json"))
 }
 
@@ -108,7 +110,7 @@ async fn read(
         let broken = |_| {
             Problem::new(
                 StatusCode::BAD_REQUEST,
-                "broken_body",
+                ErrorCode::BrokenBody,
                 "the body could not be read to its end",
             )
         };
@@ -131,7 +133,7 @@ async fn read(
         let detail = format!("the body is larger than {limit} bytes");
         return Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            "body_too_large",
+            ErrorCode::BodyTooLarge,
             detail,
         ));
     }

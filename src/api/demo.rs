@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, header};
 use subtle::ConstantTimeEq;
 
 use super::{ApiState, extract::Anonymous, problem::Problem};
-use crate::domain::secret::Secret;
+use crate::domain::{error::ErrorCode, secret::Secret};
 
 /// A token for each of the demo's people, for whoever knows the key.
 pub struct Demo {
@@ -57,7 +57,7 @@ pub(super) async fn people(
     let known = demo.filter(|demo| bool::from(sent.as_bytes().ct_eq(demo.key.expose().as_bytes())));
     let tokens = known.and_then(|demo| demo.tokens.get()).ok_or_else(|| {
         let detail = "open the link that `chatelaine demo` printed at its last start";
-        Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+        Problem::new(StatusCode::UNAUTHORIZED, ErrorCode::Unauthenticated, detail)
     })?;
     Ok(axum::Json(tokens.clone()))
 }

@@ -11,6 +11,7 @@ use utoipa::{
 };
 
 use super::{FOR_TENANT, problem::ErrorFormat};
+use crate::domain::error::ErrorCode;
 
 /// Statuses of a refusal, and what each means.
 const REFUSALS: [(&str, &str); 16] = [
@@ -90,6 +91,8 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
         serde_json::to_value(named(openapi)).expect("a document of plain data can be written");
     document["servers"] = json!([{ "url": "/", "description": "Where this document was read" }]);
     type_events(&mut document);
+    document["components"]["schemas"]["ProblemDocument"]["properties"]["code"]["enum"] =
+        json!(ErrorCode::ALL);
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     for (path, item) in paths {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {

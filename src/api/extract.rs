@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
 use super::{ApiState, body::body, layers, limits::RequestPermit, problem::Problem};
+use crate::domain::error::ErrorCode;
 use crate::{
     app::accounts,
     domain::principal::{Principal, Scope},
@@ -216,7 +217,11 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Json<T> {
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     // serde would read a list as the fields in their order, which no client intends.
     if body.trim_ascii_start().starts_with(b"[") {
-        return Err(Problem::invalid("body", "must be an object"));
+        return Err(Problem::unfit(
+            ErrorCode::WrongType,
+            "body",
+            "must be an object",
+        ));
     }
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -244,7 +249,11 @@ fn unfit(path: &str, said: &str) -> Problem {
     };
     let quoted = said.split('`').nth(1).unwrap_or_default();
     let (code, field, reason) = if said.starts_with("missing field") {
-        ("missing_field", below(quoted), "is missing".to_owned())
+        (
+            ErrorCode::MissingField,
+            below(quoted),
+            "is missing".to_owned(),
+        )
     } else if let Some((_, known)) = said
         .split_once("unknown field")
         .and_then(|(_, rest)| rest.split_once(", "))
@@ -253,14 +262,12 @@ fn unfit(path: &str, said: &str) -> Problem {
             .replace("expected one of", "expected")
             .replace("expected ", "");
         let reason = format!("is not known here; there is {known}");
-        ("unknown_field", path.to_owned(), reason)
+        (ErrorCode::UnknownField, path.to_owned(), reason)
     } else {
-        ("wrong_type", path.to_owned(), must_be(said))
+        (ErrorCode::WrongType, path.to_owned(), must_be(said))
     };
     let field = if field == "." { "body" } else { &field };
-    let mut problem = Problem::invalid(field, reason);
-    problem.code = code;
-    problem
+    Problem::unfit(code, field, reason)
 }
 
 /// `invalid type: string, expected a map` as a clause.
@@ -293,7 +300,7 @@ fn must_be(said: &str) -> String {
 fn malformed(error: &serde_json::Error) -> Problem {
     let mut problem = Problem::new(
         StatusCode::BAD_REQUEST,
-        "malformed_json",
+        ErrorCode::MalformedJson,
         format!("not JSON: {error}"),
     );
     problem.field = Some("body".to_owned());
@@ -330,7 +337,8 @@ pub(super) fn readable(field: &str, text: &str, max: usize) -> Result<(), Proble
         ));
     }
     if text.len() > max && text.chars().count() > max {
-        return Err(Problem::invalid(
+        return Err(Problem::unfit(
+            ErrorCode::TooLong,
             field,
             format!("must have at most {max} characters"),
         ));

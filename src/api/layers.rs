@@ -27,7 +27,12 @@ use super::{
     problem::{ErrorFormat, Problem},
     web,
 };
-use crate::domain::{clock, config::Config, error::Error, principal::Principal};
+use crate::domain::{
+    clock,
+    config::Config,
+    error::{Error, ErrorCode},
+    principal::Principal,
+};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -49,7 +54,11 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
         .fallback(async || unknown_path())
         .method_not_allowed_fallback(async || {
             let detail = "this path does not answer to that method; see the Allow header";
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                ErrorCode::MethodNotAllowed,
+                detail,
+            )
         })
         .layer(CatchPanicLayer::custom(handle_panic))
         .layer(middleware::from_fn(observe));
@@ -78,7 +87,7 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
 /// For a path that is no route, or none at the moment.
 pub(super) fn unknown_path() -> Problem {
     let detail = "there is nothing at this path; /openapi.json lists the paths that there are";
-    Problem::new(StatusCode::NOT_FOUND, "unknown_path", detail)
+    Problem::new(StatusCode::NOT_FOUND, ErrorCode::UnknownPath, detail)
 }
 
 /// Browsers of these origins may call. Without a list no browser of another origin may.

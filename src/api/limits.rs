@@ -29,6 +29,7 @@ use crate::{
     app::platform::rate_limit::RateLimit,
     domain::{
         config::Config,
+        error::ErrorCode,
         ids::{TenantId, UserId},
         principal::Principal,
     },
@@ -98,7 +99,12 @@ impl Limits {
     fn take(&self, who: &RateKey) -> Result<u32, Problem> {
         self.rates.count(who).map_err(|wait| {
             let detail = "too many requests in a minute; wait as long as Retry-After says";
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(wait)
+            Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                ErrorCode::RateLimited,
+                detail,
+            )
+            .retry_after(wait)
         })
     }
 
@@ -109,7 +115,11 @@ impl Limits {
             let detail = format!(
                 "{open} streams are open for this user, and no more are allowed; close one"
             );
-            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", detail);
+            let problem = Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                ErrorCode::TooManyStreams,
+                detail,
+            );
             problem.retry_after(Duration::from_secs(5))
         })?;
         metrics::gauge!("chatelaine_streams_open").increment(1.0);
@@ -123,7 +133,11 @@ impl Limits {
         let counted = counted.map_err(|open| {
             let detail =
                 format!("{open} calls of this user wait for their servers; wait for one to end");
-            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_at_once", detail);
+            let problem = Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                ErrorCode::TooManyAtOnce,
+                detail,
+            );
             problem.retry_after(Duration::from_secs(1))
         })?;
         Ok(WaitingCall { _counted: counted })
@@ -145,7 +159,11 @@ impl Limits {
         }
         full_since.get_or_insert_with(Instant::now);
         let detail = "too many requests are being answered; try again";
-        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail);
+        let problem = Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCode::Overloaded,
+            detail,
+        );
         Err(problem.retry_after(Duration::from_secs(1)))
     }
 
@@ -155,7 +173,11 @@ impl Limits {
             let detail = format!(
                 "{open} requests of this user are being answered; wait for one of them to end"
             );
-            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_at_once", detail);
+            let problem = Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                ErrorCode::TooManyAtOnce,
+                detail,
+            );
             problem.retry_after(Duration::from_secs(1))
         })
     }
@@ -296,7 +318,11 @@ impl RequestPermit {
         });
         let share = share.transpose().map_err(|open| {
             let detail = format!("{open} large requests of this user arrive already; wait for one");
-            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_at_once", detail);
+            let problem = Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                ErrorCode::TooManyAtOnce,
+                detail,
+            );
             problem.retry_after(Duration::from_secs(1))
         })?;
         let place = Arc::clone(&self.limits.large_bodies).acquire_owned();

@@ -32,6 +32,7 @@ use self::{
     message::{Failure, Message, RpcError, Shape},
 };
 use super::{ApiState, body::body, extract::Path, limits::RequestPermit, problem::Problem};
+use crate::domain::error::ErrorCode;
 use crate::{
     app::tools::client_tools::{self, ClientTools},
     domain::principal::Principal,
@@ -84,7 +85,7 @@ pub(super) async fn listen(
     if era::of_stream(&headers)?.is_modern() {
         let detail = "this revision has no such stream; send `subscriptions/listen`";
         let status = StatusCode::METHOD_NOT_ALLOWED;
-        return Err(Problem::new(status, "method_not_allowed", detail));
+        return Err(Problem::new(status, ErrorCode::MethodNotAllowed, detail));
     }
     let tools = client_tools::of(&state.app, &caller.principal, &agent).await?;
     let client = Client {

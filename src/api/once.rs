@@ -20,7 +20,7 @@ use crate::{
         platform::request_answers::{self, RequestClaim, RequestOwner},
     },
     domain::{
-        error::Error,
+        error::{Error, ErrorCode},
         principal::{Admin, Principal},
         request_key::{KeySource, RequestKey},
         secret::Secret,
@@ -75,7 +75,7 @@ pub(super) async fn make_once<A: IntoResponse>(
                           whether the thing was made, and use a new key";
             Err(Problem::new(
                 StatusCode::CONFLICT,
-                "answer_not_kept",
+                ErrorCode::AnswerNotKept,
                 detail,
             ))
         }

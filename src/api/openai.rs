@@ -44,6 +44,7 @@ use crate::app::{
         transcript::{ClientQuestion, QuestionPlace, Transcript},
     },
 };
+use crate::domain::error::ErrorCode;
 
 /// The agents I may talk to, as models.
 #[utoipa::path(get, path = "/v1/models", tag = "openai", responses((status = 200, body = ModelList)))]
@@ -164,7 +165,7 @@ async fn answer_side_request(
 fn no_model(mut problem: Problem, model: &str) -> Problem {
     if problem.is_unknown_agent {
         problem.detail = format!("model {model:?} was not found");
-        (problem.code, problem.field) = ("model_not_found", Some("model".to_owned()));
+        (problem.code, problem.field) = (ErrorCode::ModelNotFound, Some("model".to_owned()));
         problem.is_sentence = true;
     }
     problem

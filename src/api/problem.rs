@@ -15,14 +15,14 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use crate::domain::error::{Error, Reason, Thing};
+use crate::domain::error::{Error, ErrorCode, Reason, Thing};
 
 /// Why a request was not done.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub status: StatusCode,
     /// Stable; for programs.
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// For people.
     pub detail: String,
     /// The path of the input that cannot be used.
@@ -39,7 +39,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
             status,
             code,
@@ -59,6 +59,11 @@ impl Problem {
 
     pub fn invalid(field: impl Into<String>, reason: impl Into<Reason>) -> Self {
         Error::invalid(field, reason).into()
+    }
+
+    /// An input that cannot be used, with the code of the case.
+    pub fn unfit(code: ErrorCode, field: impl Into<String>, reason: impl Into<Reason>) -> Self {
+        Error::unfit(code, field, reason).into()
     }
 
     #[must_use]
@@ -81,7 +86,7 @@ impl From<Error> for Problem {
             Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
             Error::Forbidden(_) | Error::Suspended(_) => StatusCode::FORBIDDEN,
             Error::Invalid { .. } => StatusCode::BAD_REQUEST,
-            Error::Conflict(_) | Error::Repeated => StatusCode::CONFLICT,
+            Error::Conflict(..) | Error::Repeated => StatusCode::CONFLICT,
             Error::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Error::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
             Error::Unavailable(_) => StatusCode::BAD_GATEWAY,
@@ -89,7 +94,7 @@ impl From<Error> for Problem {
         };
         let mut problem = Self::new(status, error.code(), error.to_string());
         match error {
-            Error::Invalid { field, reason } => {
+            Error::Invalid { field, reason, .. } => {
                 problem.is_sentence = matches!(reason, Reason::Sentence(_));
                 (problem.field, problem.detail) = (Some(field), reason.into_text());
             }
@@ -163,8 +168,9 @@ pub(super) struct ProblemDocument<'a> {
     title: &'a str,
     status: u16,
     detail: String,
-    /// Stable name of the case.
-    code: &'a str,
+    /// What the case is, for programs.
+    #[schema(value_type = String)]
+    code: ErrorCode,
     /// On the paths of the registry document: `detail`, as a sentence that stands alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -212,10 +218,10 @@ impl Problem {
     pub fn openai(&self) -> OpenAiError<'_> {
         let (kind, code) = match self.status {
             StatusCode::UNAUTHORIZED => ("invalid_request_error", "invalid_api_key"),
-            StatusCode::FORBIDDEN => ("permission_error", self.code),
+            StatusCode::FORBIDDEN => ("permission_error", self.code.as_str()),
             StatusCode::TOO_MANY_REQUESTS => ("rate_limit_error", "rate_limit_exceeded"),
-            status if status.is_server_error() => ("server_error", self.code),
-            _ => ("invalid_request_error", self.code),
+            status if status.is_server_error() => ("server_error", self.code.as_str()),
+            _ => ("invalid_request_error", self.code.as_str()),
         };
         OpenAiError {
             error: OpenAiErrorBody {

@@ -26,7 +26,10 @@ use crate::{
         platform::request_answers::RequestOwner,
         servers::registry::{ChangeOutcome, EntryView, IfMatch},
     },
-    domain::{error::Error, registry::Definition},
+    domain::{
+        error::{Error, ErrorCode},
+        registry::Definition,
+    },
 };
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -178,7 +181,7 @@ fn changed(id: &str) -> Problem {
     let detail = format!("MCP server '{id}' has changed since it was read; read it again");
     Problem::new(
         StatusCode::PRECONDITION_FAILED,
-        "precondition_failed",
+        ErrorCode::PreconditionFailed,
         detail,
     )
 }
@@ -190,7 +193,7 @@ fn named(id: &str, error: Error) -> Problem {
             let shown: String = id.chars().take(80).collect();
             Problem::new(
                 StatusCode::NOT_FOUND,
-                "not_found",
+                ErrorCode::NotFound,
                 format!("MCP server not found: {shown}"),
             )
         }

@@ -13,6 +13,7 @@ use crate::{
         runs::repeats::{self, EarlierRequest},
     },
     domain::{
+        error::ErrorCode,
         principal::Principal,
         request_key::{KeySource, KeyedRun, RequestKey},
     },
@@ -115,6 +116,6 @@ pub(super) async fn find_earlier(
 pub(super) fn reused() -> Problem {
     let detail =
         "another request was sent with this Idempotency-Key; use a new key for each request";
-    let code = "idempotency_key_reused";
+    let code = ErrorCode::IdempotencyKeyReused;
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail)
 }

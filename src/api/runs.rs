@@ -11,7 +11,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     ApiState,
@@ -31,7 +31,8 @@ use crate::{
         },
     },
     domain::{
-        error::{Error, Reason},
+        canonical,
+        error::{Error, ErrorCode, Reason},
         ids::{ConversationId, RunId},
         run::{Mode, Run, RunStatus},
     },
@@ -53,10 +54,10 @@ pub(super) struct NewRun {
     prompt: Option<String>,
     /// What the agent's `paramsSchema` wants; the model reads it.
     #[schema(value_type = Option<Object>)]
-    params: Option<Value>,
+    params: Option<Box<RawValue>>,
     /// What only the servers of the run are told, and of the runs that it starts. Never shown again.
     #[schema(value_type = Option<Object>)]
-    scope: Option<Value>,
+    scope: Option<Box<RawValue>>,
     /// `sync`: the answer is the result. `async_poll`, the default: ask for it. `async_callback`: the session that
     /// `X-Agent-Session-Id` names is told.
     mode: Option<String>,
@@ -121,7 +122,7 @@ impl NewRun {
 }
 
 fn given(field: &str, value: Option<String>) -> Result<String, Problem> {
-    value.ok_or_else(|| Problem::invalid(field, "is missing"))
+    value.ok_or_else(|| Problem::unfit(ErrorCode::MissingField, field, "is missing"))
 }
 
 fn session(text: &str) -> Result<ConversationId, Problem> {
@@ -130,12 +131,16 @@ fn session(text: &str) -> Result<ConversationId, Problem> {
 }
 
 /// The error never repeats the value: a scope is secret whatever it looks like.
-fn object(field: &str, value: Option<Value>) -> Result<Map<String, Value>, Problem> {
-    match value {
-        None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(map)) => Ok(map),
-        Some(_) => Err(Problem::invalid(field, "must be an object")),
+fn object(field: &str, value: Option<Box<RawValue>>) -> Result<Map<String, Value>, Problem> {
+    let Some(value) = value else {
+        return Ok(Map::new());
+    };
+    if canonical::ambiguity(value.get()).is_some() {
+        let reason = "holds a name twice, or a number that cannot be kept exactly; write such a number as text";
+        return Err(Problem::invalid(field, reason));
     }
+    serde_json::from_str(value.get())
+        .map_err(|_| Problem::unfit(ErrorCode::WrongType, field, "must be an object"))
 }
 
 /// Start an agent, or go on with a session.

@@ -31,7 +31,7 @@ use crate::{
     },
     domain::{
         canonical,
-        error::Error,
+        error::{Error, ErrorCode},
         ids::{ConversationId, RunId},
         skill,
     },
@@ -66,14 +66,16 @@ impl NewSkillRun {
     /// The arguments, with the free text added.
     fn given(&self) -> Result<Map<String, Value>, Problem> {
         let text = self.arguments.as_ref().map_or("{}", |raw| raw.get());
-        let given = serde_json::from_str::<Map<String, Value>>(text);
-        let given = given.map_err(|_| Problem::invalid("arguments", "must be one JSON object"))?;
         if let Some(why) = canonical::ambiguity(text) {
             return Err(Problem::invalid(
                 "arguments",
                 format!("must be clear beyond doubt, and {why}"),
             ));
         }
+        let given = serde_json::from_str::<Map<String, Value>>(text);
+        let unfit =
+            |_| Problem::unfit(ErrorCode::WrongType, "arguments", "must be one JSON object");
+        let given = given.map_err(unfit)?;
         let input = self.input.as_deref().unwrap_or_default();
         skill::with_input(given, input).map_err(|why| Problem::invalid("input", why))
     }
@@ -153,12 +155,14 @@ fn answer(outcome: SkillRunOutcome) -> Response {
         SkillRunStatus::Running | SkillRunStatus::AwaitingApproval => {
             (StatusCode::ACCEPTED, axum::Json(outcome)).into_response()
         }
-        SkillRunStatus::Failed => failed(StatusCode::BAD_GATEWAY, "skill_failed", why()),
-        SkillRunStatus::OutcomeUnknown => failed(StatusCode::BAD_GATEWAY, "outcome_unknown", why()),
-        SkillRunStatus::Refused => failed(StatusCode::CONFLICT, "refused", why()),
+        SkillRunStatus::Failed => failed(StatusCode::BAD_GATEWAY, ErrorCode::SkillFailed, why()),
+        SkillRunStatus::OutcomeUnknown => {
+            failed(StatusCode::BAD_GATEWAY, ErrorCode::OutcomeUnknown, why())
+        }
+        SkillRunStatus::Refused => failed(StatusCode::CONFLICT, ErrorCode::Refused, why()),
         SkillRunStatus::Cancelled => failed(
             StatusCode::CONFLICT,
-            "run_cancelled",
+            ErrorCode::RunCancelled,
             "the run was cancelled".to_owned(),
         ),
     };
@@ -171,6 +175,6 @@ fn answer(outcome: SkillRunOutcome) -> Response {
     response
 }
 
-fn failed(status: StatusCode, code: &'static str, why: String) -> Response {
+fn failed(status: StatusCode, code: ErrorCode, why: String) -> Response {
     Problem::new(status, code, why).begun().into_response()
 }

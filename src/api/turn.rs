@@ -32,7 +32,7 @@ use crate::{
         },
     },
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::ConversationId,
         principal::Principal,
         run::{Run, RunStatus, Usage},
@@ -231,7 +231,7 @@ impl Turn {
                 );
                 return Err(Problem::new(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    "stopping",
+                    ErrorCode::Stopping,
                     detail,
                 ));
             };

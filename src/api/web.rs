@@ -13,7 +13,10 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, html};
 
 use super::{extract::Path, operations, problem::Problem};
-use crate::{app::App, domain::config::Config};
+use crate::{
+    app::App,
+    domain::{config::Config, error::ErrorCode},
+};
 
 /// A file of the page. `gzip` is `body`, compressed.
 struct File {
@@ -81,7 +84,11 @@ pub(super) async fn file(
     let found = FILES.iter().find(|file| file.name == name);
     let Some(file) = found.filter(|file| file.name != "index.html") else {
         let detail = "the web client has no such file; load the page again";
-        return Err(Problem::new(StatusCode::NOT_FOUND, "not_found", detail));
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            ErrorCode::NotFound,
+            detail,
+        ));
     };
     let mut response = answer(file, &headers);
     response

@@ -95,7 +95,7 @@ pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) ->
     let below = store::trees::descendants(&mut tx, id).await?;
     let open = store::trees::stop(&mut tx, &below).await?;
     let ended = match own {
-        Err(Error::Conflict(_)) if !open.is_empty() || !withdrawn.is_empty() => false,
+        Err(Error::Conflict(..)) if !open.is_empty() || !withdrawn.is_empty() => false,
         own => own?,
     };
     // What was asked for between the two looks at the tree.
@@ -127,7 +127,7 @@ async fn end(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()
     let ended = match store::runs::request_cancel(&mut tx, user, id).await {
         Ok(ended) => ended,
         // By itself, meanwhile, or with its session.
-        Err(Error::Conflict(_) | Error::NotFound(_)) => return Ok(()),
+        Err(Error::Conflict(..) | Error::NotFound(_)) => return Ok(()),
         Err(error) => return Err(error),
     };
     let run = store::runs::get(&mut tx, user, id).await?;

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
+use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use rustyline::{
     CompletionType, Config, Context, Editor, ExternalPrinter as _, Helper, Prompt,
     completion::Completer,
@@ -64,11 +64,7 @@ impl Lines {
             at: AtomicUsize::new(0),
         });
         let interrupted = Arc::new(Notify::new());
-        let before = if interactive {
-            tcgetattr(io::stdin()).ok()
-        } else {
-            None
-        };
+        let before = if interactive { keep_keys() } else { None };
         let mut editor = if interactive {
             editor(history.as_deref(), words)
         } else {
@@ -161,11 +157,23 @@ impl Lines {
     }
 }
 
-/// Restores the terminal when the user leaves in the middle of a line.
+/// Has the terminal keep what is typed between two lines as it is typed, above all Ctrl-D, of which a terminal that edits
+/// lines itself would leave nothing. Ctrl-C remains a signal. Returns how the terminal was before.
+fn keep_keys() -> Option<Termios> {
+    let before = tcgetattr(io::stdin()).ok()?;
+    let mut mode = before.clone();
+    mode.local_flags
+        .remove(LocalFlags::ICANON | LocalFlags::ECHO);
+    tcsetattr(io::stdin(), SetArg::TCSANOW, &mode).ok()?;
+    Some(before)
+}
+
+/// Restores the terminal, also when the user leaves in the middle of a line.
 impl Drop for Lines {
     fn drop(&mut self) {
-        if let (Some(_), Some(before)) = (self.asked, &self.before)
+        if let Some(before) = &self.before
             && tcsetattr(io::stdin(), SetArg::TCSANOW, before).is_ok()
+            && self.asked.is_some()
             && io::stdout().is_terminal()
         {
             write(LEAVE);

@@ -148,7 +148,7 @@ async fn try_personal(
             "{} {}: {}: {}\n  {why}",
             pack.id(),
             spec.id,
-            trouble.code(),
+            trouble.code().as_str(),
             trouble.sentence()
         ));
         Ok(false)
@@ -188,7 +188,7 @@ async fn try_sign_in(
             "{} {}: {}: {}\n  {error}",
             pack.id(),
             spec.id,
-            failed.code(),
+            failed.code().as_str(),
             failed.sentence()
         ));
     }

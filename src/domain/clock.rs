@@ -6,7 +6,7 @@ use std::sync::{
 };
 use std::time::Instant;
 
-use time::{Duration, OffsetDateTime};
+use time::{Duration, OffsetDateTime, UtcOffset};
 
 /// Tells the time: the machine's, or a test's.
 #[derive(Clone, Debug, Default)]
@@ -22,10 +22,11 @@ impl Clock {
         Self::Manual(Arc::new(AtomicI64::new(millis(start))))
     }
 
+    /// In microseconds, as Postgres keeps it, so that an answer says what is read later.
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn now(&self) -> OffsetDateTime {
         match self {
-            Self::System => OffsetDateTime::now_utc(),
+            Self::System => in_microseconds(OffsetDateTime::now_utc()),
             Self::Manual(at) => {
                 OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(at.load(Ordering::SeqCst))
             }
@@ -41,6 +42,13 @@ impl Clock {
             );
         }
     }
+}
+
+/// A time as Postgres keeps it, in UTC.
+pub fn in_microseconds(at: OffsetDateTime) -> OffsetDateTime {
+    let at = at.to_offset(UtcOffset::UTC);
+    let whole = at.nanosecond() / 1000 * 1000;
+    at.replace_nanosecond(whole).unwrap_or(at)
 }
 
 fn millis(at: OffsetDateTime) -> i64 {

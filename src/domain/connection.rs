@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::error::ErrorCode;
+
 /// Why a connection test failed. The names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,13 +22,13 @@ pub enum ConnectionTestError {
 
 impl ConnectionTestError {
     /// The stable name.
-    pub fn code(self) -> &'static str {
+    pub fn code(self) -> ErrorCode {
         match self {
-            Self::Unauthorized => "unauthorized",
-            Self::Unreachable => "unreachable",
-            Self::Timeout => "timeout",
-            Self::BadTemplate => "bad_template",
-            Self::NotMcp => "not_mcp",
+            Self::Unauthorized => ErrorCode::Unauthorized,
+            Self::Unreachable => ErrorCode::Unreachable,
+            Self::Timeout => ErrorCode::Timeout,
+            Self::BadTemplate => ErrorCode::BadTemplate,
+            Self::NotMcp => ErrorCode::NotMcp,
         }
     }
 

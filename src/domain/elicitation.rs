@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use self::reading::DEFAULT_KEY;
-pub(super) use self::reading::readable;
+pub use self::reading::readable;
 pub use self::{
     form::{AnswerError, Field, Format, Kind, match_choice, parse_boolean},
     pending::{Elicitation, Entered, Request, State},

@@ -5,7 +5,11 @@
 
 use std::{fmt, time::Duration};
 
+mod code;
+
 use super::ids::{ConversationId, RunId, WebhookId};
+
+pub use code::ErrorCode;
 
 /// Why a piece of work was not done.
 #[derive(Debug, thiserror::Error)]
@@ -27,10 +31,14 @@ pub enum Error {
     Suspended(String),
     /// What was given cannot be used; `field` is the path of it.
     #[error("{field}: {reason}")]
-    Invalid { field: String, reason: Reason },
+    Invalid {
+        code: ErrorCode,
+        field: String,
+        reason: Reason,
+    },
     /// The state of the thing does not allow this.
-    #[error("{0}")]
-    Conflict(String),
+    #[error("{1}")]
+    Conflict(ErrorCode, String),
     /// A request with the same key came first. The answer is what the first request began.
     #[error("a request with the same key was made at the same time; send it again")]
     Repeated,
@@ -43,6 +51,7 @@ pub enum Error {
     /// A limit is used up. There is more after `retry_after`.
     #[error("{reason}")]
     Limited {
+        code: ErrorCode,
         reason: String,
         retry_after: Duration,
     },
@@ -136,10 +145,20 @@ impl Error {
     }
 
     pub fn invalid(field: impl Into<String>, reason: impl Into<Reason>) -> Self {
+        Self::unfit(ErrorCode::Invalid, field, reason)
+    }
+
+    /// An input that cannot be used, with the code of the case.
+    pub fn unfit(code: ErrorCode, field: impl Into<String>, reason: impl Into<Reason>) -> Self {
         Self::Invalid {
+            code,
             field: field.into(),
             reason: reason.into(),
         }
+    }
+
+    pub fn conflict(code: ErrorCode, reason: impl Into<String>) -> Self {
+        Self::Conflict(code, reason.into())
     }
 
     pub fn internal(cause: impl Into<anyhow::Error>) -> Self {
@@ -147,19 +166,19 @@ impl Error {
     }
 
     /// The stable `code` of the problem document (RFC 9457), also used in metrics.
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         match self {
-            Self::NotFound(_) | Self::SessionNotFound(_) => "not_found",
-            Self::Unauthenticated(_) => "unauthenticated",
-            Self::Forbidden(_) => "forbidden",
-            Self::Suspended(_) => "tenant_suspended",
-            Self::Invalid { .. } => "invalid",
-            Self::Conflict(_) => "conflict",
-            Self::Repeated => "repeated_request",
-            Self::Busy { .. } => "busy",
-            Self::Limited { .. } => "limited",
-            Self::Unavailable(_) => "unavailable",
-            Self::Internal(_) => "internal",
+            Self::NotFound(_) | Self::SessionNotFound(_) => ErrorCode::NotFound,
+            Self::Unauthenticated(_) => ErrorCode::Unauthenticated,
+            Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::Suspended(_) => ErrorCode::TenantSuspended,
+            Self::Invalid { code, .. } | Self::Conflict(code, _) | Self::Limited { code, .. } => {
+                *code
+            }
+            Self::Repeated => ErrorCode::RepeatedRequest,
+            Self::Busy { .. } => ErrorCode::Busy,
+            Self::Unavailable(_) => ErrorCode::Unavailable,
+            Self::Internal(_) => ErrorCode::Internal,
         }
     }
 }

@@ -201,6 +201,7 @@ mod tests {
             status: CallStatus::Succeeded,
             text: "one\ntwo".to_owned(),
             raw: serde_json::value::to_raw_value(&raw).ok(),
+            advice: None,
             approval: None,
             took_ms: None,
         };

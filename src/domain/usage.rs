@@ -7,7 +7,7 @@ use time::{Date, OffsetDateTime};
 
 use super::{
     config::Daily,
-    error::{Error, Result},
+    error::{Error, ErrorCode, Result},
 };
 
 /// What a user has used with an agent.
@@ -154,6 +154,7 @@ impl Daily {
                 .assume_utc();
             let left = (tomorrow - now).whole_seconds().max(1);
             return Err(Error::Limited {
+                code: ErrorCode::QuotaExceeded,
                 reason: format!(
                     "{who} used all {limit} {what} of today; there is more at 00:00 UTC"
                 ),

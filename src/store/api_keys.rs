@@ -11,7 +11,7 @@ pub use self::revocation::{expire, prune_guests, retire, revoke, revoke_guest, r
 use super::Tx;
 use crate::domain::{
     account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, ShownCalls},
-    error::{Error, Result},
+    error::{Error, ErrorCode, Result},
     ids::{ApiKeyId, TenantId},
     principal::Scopes,
 };
@@ -115,10 +115,13 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
     .execute(tx.conn())
     .await?;
     if added.rows_affected() == 0 {
-        return Err(Error::Conflict(format!(
-            "there is a live key {:?} already; rotate or revoke it",
-            key.name
-        )));
+        return Err(Error::conflict(
+            ErrorCode::DuplicateName,
+            format!(
+                "there is a live key {:?} already; rotate or revoke it",
+                key.name
+            ),
+        ));
     }
     Ok(())
 }

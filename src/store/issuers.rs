@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Tx;
 use crate::domain::{
     account::{Issuer, IssuerKeys},
-    error::{Error, Result},
+    error::{Error, ErrorCode, Result},
     ids::{IssuerId, TenantId},
 };
 
@@ -108,14 +108,18 @@ pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
             .iter()
             .any(|own| own.issuer == issuer.issuer && own.audience == issuer.audience)
         {
-            return Err(Error::Conflict(
-                "this issuer was added at this moment; look at the list".to_owned(),
+            return Err(Error::conflict(
+                ErrorCode::Conflict,
+                "this issuer was added at this moment; look at the list",
             ));
         }
-        return Err(Error::Conflict(format!(
-            "issuer {:?} with audience {:?} belongs to another tenant; choose another audience",
-            issuer.issuer, issuer.audience
-        )));
+        return Err(Error::conflict(
+            ErrorCode::IssuerNotAllowed,
+            format!(
+                "issuer {:?} with audience {:?} belongs to another tenant; choose another audience",
+                issuer.issuer, issuer.audience
+            ),
+        ));
     }
     Ok(before.is_none())
 }

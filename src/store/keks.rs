@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::Tx;
 use crate::domain::{
-    error::{Error, Result},
+    error::{Error, ErrorCode, Result},
     ids::{KekId, ReplicaId},
 };
 
@@ -97,9 +97,10 @@ pub async fn promote(tx: &mut Tx, id: &KekId) -> Result<()> {
     .execute(tx.conn())
     .await?;
     if promoted.rows_affected() == 0 {
-        return Err(Error::Conflict(format!(
-            "key {id} cannot seal; see `chatelaine keys list`"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            format!("key {id} cannot seal; see `chatelaine keys list`"),
+        ));
     }
     Ok(())
 }
@@ -115,14 +116,19 @@ pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
     .await;
     let taken = match taken {
         Err(sqlx::Error::Database(error)) if error.is_foreign_key_violation() => {
-            return Err(Error::Conflict(format!(
-                "key {id} still wraps tenants' keys; run `chatelaine keys rewrap`"
-            )));
+            return Err(Error::conflict(
+                ErrorCode::Conflict,
+                format!("key {id} still wraps tenants' keys; run `chatelaine keys rewrap`"),
+            ));
         }
         taken => taken?,
     };
-    let row =
-        taken.ok_or_else(|| Error::Conflict(format!("key {id} seals, or is retired already")))?;
+    let row = taken.ok_or_else(|| {
+        Error::conflict(
+            ErrorCode::Conflict,
+            format!("key {id} seals, or is retired already"),
+        )
+    })?;
     sqlx::query!(
         "
         insert into keks (id, check_value, state, created_at, promoted_at, retired_at)

@@ -19,19 +19,18 @@ pub async fn apply(pool: &PgPool) -> anyhow::Result<()> {
     let options = pool.connect_options();
     let quiet = PgPool::connect_lazy_with(options.as_ref().clone().disable_statement_logging());
     let mut tries = 0;
-    loop {
+    let done = loop {
         match migrator.run(&quiet).await {
-            Ok(()) => {
-                quiet.close().await;
-                return Ok(());
-            }
+            Ok(()) => break Ok(()),
             Err(MigrateError::Execute(_) | MigrateError::ExecuteMigration(..)) if tries < 5 => {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(200 * tries)).await;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => break Err(error.into()),
         }
-    }
+    };
+    quiet.close().await;
+    done
 }
 
 /// Refuses a database that a later release has changed too much.

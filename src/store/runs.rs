@@ -19,7 +19,7 @@ pub use self::{
 };
 use super::Tx;
 use crate::domain::{
-    error::{Error, Result, Thing},
+    error::{Error, ErrorCode, Result, Thing},
     ids::{AgentId, ConversationId, RunId, UserId},
     run::{ClaimedRun, Run, RunKind, RunStatus, Usage},
 };
@@ -185,14 +185,17 @@ pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<boo
         Some(row) => Ok(row.status == "cancelled"),
         None => {
             let run = get(tx, user, id).await?;
-            Err(Error::Conflict(format!(
-                "run {id} is already {}",
-                run.status.as_str()
-            )))
+            Err(Error::conflict(
+                ErrorCode::RunOver,
+                format!("run {id} is already {}", run.status.as_str()),
+            ))
         }
     }
 }
 
 fn lost(run: &ClaimedRun) -> Error {
-    Error::Conflict(format!("run {} is no longer held by this replica", run.id))
+    Error::conflict(
+        ErrorCode::Conflict,
+        format!("run {} is no longer held by this replica", run.id),
+    )
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Tx;
 use crate::domain::{
     account::Tenant,
-    error::{Error, Result},
+    error::{Error, ErrorCode, Result},
     ids::TenantId,
 };
 
@@ -46,10 +46,10 @@ pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     .execute(tx.conn())
     .await?;
     if added.rows_affected() == 0 {
-        return Err(Error::Conflict(format!(
-            "there is a tenant {:?} already",
-            tenant.name
-        )));
+        return Err(Error::conflict(
+            ErrorCode::DuplicateName,
+            format!("there is a tenant {:?} already", tenant.name),
+        ));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
-    error::{Error, Result, Thing},
+    error::{Error, ErrorCode, Result, Thing},
     ids::{DeliveryId, TenantId, WebhookId},
     webhook::{MAX_WEBHOOKS, Webhook},
 };
@@ -32,9 +32,12 @@ pub async fn insert(
     sealed: &[u8],
 ) -> Result<Webhook> {
     let none = || {
-        Error::Conflict(format!(
-            "there are {MAX_WEBHOOKS} webhooks, or one was made at this moment; look at the list"
-        ))
+        Error::conflict(
+            ErrorCode::LimitReached,
+            format!(
+                "there are {MAX_WEBHOOKS} webhooks, or one was made at this moment; look at the list"
+            ),
+        )
     };
     let tenant = tx.tenant()?;
     let taken = sqlx::query_scalar!("select slot from webhooks where tenant_id = $1", tenant.0)

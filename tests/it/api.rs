@@ -2,6 +2,7 @@
 
 mod attachments; // images and text files
 mod branches; // editing and asking again
+mod codes; // the codes of errors
 mod document; // what the OpenAPI document promises
 mod edge; // headers, limits, stopping
 mod events; // SSE

@@ -103,6 +103,22 @@ async fn ctrl_c_says_what_was_stopped() {
 }
 
 #[tokio::test]
+async fn ctrl_d_that_is_typed_while_an_answer_comes_leaves_after_it() {
+    let world = World::start().await;
+    let gate = Gate::new();
+    world.model.reply(text("One two three.").gate(1, &gate));
+    let ann = world.user("ann", &[]).await;
+    let mut terminal = at_a_terminal(&world, &ann, 100, &[]).await;
+    terminal.enters("Count.");
+    gate.reached().await;
+    terminal.shows("Ctrl-C stops").await;
+    terminal.types("\u{4}");
+    gate.open();
+    let shown = terminal.left().await;
+    assert!(shown.contains("three."), "{shown}");
+}
+
+#[tokio::test]
 async fn commands_servers_and_codes_are_completed() {
     let world = World::start().await;
     world.tools_ready().await;

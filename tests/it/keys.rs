@@ -300,7 +300,7 @@ async fn a_damaged_row_is_put_aside_and_kept() {
     damage(&test, &bad).await;
     let error = opened(&replica.keys, &test.db, &bad).await.unwrap_err();
     assert!(
-        matches!(&error, Error::Conflict(why) if why.contains("enter it again")),
+        matches!(&error, Error::Conflict(_, why) if why.contains("enter it again")),
         "{error:?}"
     );
     let kept = stored(&test.db, &bad).await;
@@ -342,7 +342,7 @@ async fn a_replacement_counts_only_over_the_generation_that_was_seen() {
     let done = futures_util::future::join_all(tries).await;
     let conflicts = done
         .iter()
-        .filter(|done| matches!(done, Err(Error::Conflict(_))))
+        .filter(|done| matches!(done, Err(Error::Conflict(..))))
         .count();
     assert_eq!(
         (conflicts, done.iter().filter(|done| done.is_ok()).count()),
@@ -350,7 +350,7 @@ async fn a_replacement_counts_only_over_the_generation_that_was_seen() {
     );
     assert!(matches!(
         put(&replica.keys, &test.db, &first, "four", None).await,
-        Err(Error::Conflict(_))
+        Err(Error::Conflict(..))
     ));
     assert_eq!(stored(&test.db, &first).await.generation, 2);
 }

@@ -202,7 +202,7 @@ async fn an_answer_goes_to_the_prompt_it_is_for_or_nowhere() {
     let path = format!("/v1/conversations/{chat}/messages");
     let answer = |field: &str, value: &str| json!({ "answer": { "field": field, "value": value } });
     let refused = ann.post(&path, answer("token", "reader-token-1")).await;
-    assert_eq!(refused.expect(409)["code"], "conflict");
+    assert_eq!(refused.expect(409)["code"], "question_closed");
     post(&ann, &chat, json!({ "text": "/connect notes" })).await;
     ann.post(&path, answer("other", "reader-token-1"))
         .await

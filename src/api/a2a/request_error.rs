@@ -28,8 +28,8 @@ impl From<Problem> for RequestError {
 impl From<Error> for RequestError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Invalid { field, reason } => invalid(&field, &reason.into_text()),
-            Error::Conflict(why) => Self::Said(A2AError::unsupported_operation(why)),
+            Error::Invalid { field, reason, .. } => invalid(&field, &reason.into_text()),
+            Error::Conflict(_, why) => Self::Said(A2AError::unsupported_operation(why)),
             other => Self::Http(other.into()),
         }
     }

@@ -79,7 +79,7 @@ impl A2aRequest<'_> {
             }
         };
         stopped.map_err(|error| match error {
-            Error::Conflict(_) => A2AError::task_not_cancelable(&task.id).into(),
+            Error::Conflict(..) => A2AError::task_not_cancelable(&task.id).into(),
             other => no_task(run, other),
         })?;
         let begun = StartedRun {

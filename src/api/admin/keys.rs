@@ -25,6 +25,7 @@ use crate::{
     app::{App, accounts, platform::request_answers::RequestOwner, runs::sign_outs},
     domain::{
         account::{ApiKey, ChatSettings, FrontendHeaders, FrontendSettings, KeyKind},
+        clock::in_microseconds,
         ids::ApiKeyId,
         principal::Scopes,
     },
@@ -158,7 +159,7 @@ impl NewKey {
             scopes,
             speaker,
             chat: self.chat,
-            expires_at: self.expires_at,
+            expires_at: self.expires_at.map(in_microseconds),
         })
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     },
     domain::{
         approval::{Note, State},
+        error::ErrorCode,
         ids::{ApprovalId, ConversationId, RunId},
         message::{Part, ToolResult},
     },
@@ -185,7 +186,7 @@ impl Encoder {
     }
 
     fn fail(&mut self, problem: &Problem) -> Vec<AguiEvent> {
-        if problem.code == "run_cancelled" {
+        if problem.code == ErrorCode::RunCancelled {
             return self.finish(AguiOutcome::Cancelled, None);
         }
         let mut events = self.close();

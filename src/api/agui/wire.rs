@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use time::format_description::well_known::Rfc3339;
 
+use crate::domain::error::ErrorCode;
 use crate::domain::{approval::Approval, run::Usage};
 
 /// An event of a run's stream.
@@ -65,7 +66,8 @@ pub(in crate::api) enum AguiEvent {
     },
     RunError {
         message: String,
-        code: &'static str,
+        #[schema(value_type = String)]
+        code: ErrorCode,
     },
 }
 

@@ -5,6 +5,7 @@ use futures_util::{Stream, StreamExt, stream};
 use serde_json::{json, value::to_raw_value};
 
 use super::wire::{UiChunk, UiData, UiMetadata};
+use crate::domain::error::ErrorCode;
 use crate::{
     api::{
         events,
@@ -123,7 +124,7 @@ impl Encoder {
         let mut chunks = self.close();
         let text = problem.detail.clone();
         chunks.push(match problem.code {
-            "run_cancelled" => UiChunk::Abort { reason: text },
+            ErrorCode::RunCancelled => UiChunk::Abort { reason: text },
             _ => UiChunk::Error { error_text: text },
         });
         chunks

@@ -18,7 +18,7 @@ use crate::{
         problem::Problem,
     },
     app::{self, App, accounts},
-    domain::{config::Config, ids::AgentId},
+    domain::{config::Config, error::ErrorCode, ids::AgentId},
 };
 
 const METADATA: &str = "/.well-known/oauth-protected-resource";
@@ -144,7 +144,7 @@ pub(super) fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), P
     let detail = "this origin may not call; the operator allows it with CHATELAINE_CORS_ORIGINS";
     Err(Problem::new(
         StatusCode::FORBIDDEN,
-        "origin_not_allowed",
+        ErrorCode::OriginNotAllowed,
         detail,
     ))
 }
@@ -173,7 +173,7 @@ pub(super) fn check_accepts(headers: &HeaderMap, media: &str) -> Result<(), Prob
     }
     let detail = format!("the answer is {media}; send it in the Accept header");
     let status = StatusCode::NOT_ACCEPTABLE;
-    Err(Problem::new(status, "not_acceptable", detail))
+    Err(Problem::new(status, ErrorCode::NotAcceptable, detail))
 }
 
 /// Whether the client says that it takes answers of this kind.

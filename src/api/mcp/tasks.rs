@@ -75,7 +75,7 @@ impl Client {
         if call.is_open() {
             let cancelled = approvals::cancel(&self.state.app, &self.principal, call.view.id);
             match cancelled.await {
-                Ok(_) | Err(Error::Conflict(_)) => {}
+                Ok(_) | Err(Error::Conflict(..)) => {}
                 Err(error) => return Err(error.into()),
             }
         }

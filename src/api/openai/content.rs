@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     api::problem::Problem,
-    domain::{attachment, message::Role},
+    domain::{attachment, error::ErrorCode, message::Role},
 };
 
 /// Characters of an address that stands for what it leads to.
@@ -40,7 +40,11 @@ pub(in crate::api) fn content(field: &str, content: Option<&Value>) -> Result<St
                 .map(|(at, part)| text(&format!("{field}[{at}]"), part));
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
-        Some(_) => Err(Problem::invalid(field, "must be text or a list of parts")),
+        Some(_) => Err(Problem::unfit(
+            ErrorCode::WrongType,
+            field,
+            "must be text or a list of parts",
+        )),
     }
 }
 
@@ -50,11 +54,16 @@ fn text(field: &str, part: &Value) -> Result<String, Problem> {
         ("text" | "input_text" | "output_text", Some(text), _) | ("refusal", _, Some(text)) => {
             Ok(text.to_owned())
         }
-        ("text" | "input_text" | "output_text", None, _) => Err(Problem::invalid(
+        ("text" | "input_text" | "output_text", None, _) => Err(Problem::unfit(
+            ErrorCode::MissingField,
             format!("{field}.text"),
             "is missing or not text",
         )),
-        ("", ..) => Err(Problem::invalid(format!("{field}.type"), "is missing")),
+        ("", ..) => Err(Problem::unfit(
+            ErrorCode::MissingField,
+            format!("{field}.type"),
+            "is missing",
+        )),
         ("image_url" | "input_image", ..)
             if !images(&Value::Array(vec![part.clone()])).is_empty() =>
         {

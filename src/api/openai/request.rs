@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::content::{content, images, role};
+use crate::domain::error::ErrorCode;
 use crate::{
     api::{
         extract::{MAX_TEXT, readable},
@@ -191,7 +192,7 @@ pub(super) fn refuse_forced(field: &str, choice: Option<&Value>) -> Result<(), P
     }
     let reason = "a tool of the client cannot be called, because the agent's own tools run on the server; leave \
                   this out";
-    Err(Problem::invalid(field, reason))
+    Err(Problem::unfit(ErrorCode::Unsupported, field, reason))
 }
 
 pub(super) fn is_any(tools: Option<&Value>) -> bool {

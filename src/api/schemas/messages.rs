@@ -159,8 +159,10 @@ schemas! {
     struct ToolResult for message::ToolResult {
         call_id: String,
         status: CallStatus,
-        /// What the model reads.
+        /// What came of the call.
         text: String,
+        /// What the model is told to do now, which people need not read.
+        advice: Option<String>,
         /// The server's own result (`content`, `structuredContent`, `isError`), when there was one.
         #[schema(value_type = Option<Object>)]
         raw: Option<Box<RawValue>>,

@@ -10,7 +10,7 @@ use crate::{
         chat::{conversations::ConversationEvent, transcript},
     },
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         event::EventKind,
         message::Role,
         run::{Run, RunStatus},
@@ -36,7 +36,7 @@ impl Turn {
     pub(super) async fn stop(&self) -> Result<()> {
         match app::runs::cancel(&self.app, &self.principal, self.run.id).await {
             // It is over.
-            Ok(_) | Err(Error::Conflict(_)) => Ok(()),
+            Ok(_) | Err(Error::Conflict(..)) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -54,13 +54,17 @@ impl Turn {
         if status == RunStatus::Cancelled {
             return Err(Problem::new(
                 StatusCode::CONFLICT,
-                "run_cancelled",
+                ErrorCode::RunCancelled,
                 "the run was cancelled",
             ));
         }
         let run = app::runs::get(&self.app, &self.principal, self.run.id).await?;
         let detail = run.error.unwrap_or_else(|| "the run failed".to_owned());
-        Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", detail))
+        Err(Problem::new(
+            StatusCode::BAD_GATEWAY,
+            ErrorCode::RunFailed,
+            detail,
+        ))
     }
 
     /// Stores the state before the client learns that the answer is complete, so that its next request finds

@@ -9,7 +9,7 @@ use crate::{
     domain::{
         account::{Issuer, IssuerKeys},
         audit::{Fact, OPERATOR},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{IssuerId, TenantId},
         principal::{Admin, Operator},
     },
@@ -35,21 +35,28 @@ impl Accounts {
         let same = store::issuers::by_issuer(&mut tx, &issuer.issuer).await?;
         if !admin.is_operator() && !same.iter().all(|other| other.tenant == issuer.tenant) {
             let why = "vouches for users of another tenant, too; ask whoever runs this installation to add it";
-            return Err(Error::Conflict(format!("issuer {:?} {why}", issuer.issuer)));
+            return Err(Error::conflict(
+                ErrorCode::IssuerNotAllowed,
+                format!("issuer {:?} {why}", issuer.issuer),
+            ));
         }
         // Whoever came first could have another's users sent to their own tenant.
         if !admin.is_operator() && same.is_empty() {
             let why = "is new to this installation; ask whoever runs the installation to add it";
-            return Err(Error::Conflict(format!("issuer {:?} {why}", issuer.issuer)));
+            return Err(Error::conflict(
+                ErrorCode::IssuerNotAllowed,
+                format!("issuer {:?} {why}", issuer.issuer),
+            ));
         }
         tx.enter(issuer.tenant).await?;
         let known = store::issuers::list(&mut tx, issuer.tenant).await?;
         let is_same =
             |other: &Issuer| other.issuer == issuer.issuer && other.audience == issuer.audience;
         if known.len() >= MAX_ISSUERS && !known.iter().any(is_same) {
-            return Err(Error::Conflict(format!(
-                "there are {MAX_ISSUERS} issuers; remove one first"
-            )));
+            return Err(Error::conflict(
+                ErrorCode::LimitReached,
+                format!("there are {MAX_ISSUERS} issuers; remove one first"),
+            ));
         }
         let new = put(tx, admin, &mut issuer).await?;
         // Its next token is judged by the new rows; other replicas follow within seconds.
@@ -67,10 +74,17 @@ impl Accounts {
         list_issuers(&self.shared.db, tenant).await
     }
 
-    /// Trusts an issuer of the admin's tenant no longer. Its tokens and its users' event streams stop within seconds.
+    /// Trusts an issuer of the admin's tenant no longer. Its tokens and its users' event streams stop within seconds. The
+    /// last one only the operator removes, since nobody could sign in without it.
     pub async fn distrust(&self, admin: &Admin, id: IssuerId) -> Result<()> {
         let tenant = admin.tenant();
         let mut tx = self.shared.db.tenant(tenant).await?;
+        let known = store::issuers::list(&mut tx, tenant).await?;
+        if !admin.is_operator() && known.len() == 1 && known[0].id == id {
+            let why = "this is the only issuer, and nobody could sign in without it; add another first, or ask whoever \
+                       runs this installation to remove it";
+            return Err(Error::conflict(ErrorCode::LastIssuer, why));
+        }
         let removed = store::issuers::take(&mut tx, tenant, id).await?;
         let (issuer, audience) = removed.ok_or_else(|| Error::not_found(format!("issuer {id}")))?;
         let detail = format!("{issuer} for {audience}");
@@ -85,7 +99,7 @@ impl Accounts {
     fn check_reach(&self, admin: &Admin, keys: &IssuerKeys) -> Result<()> {
         match keys {
             IssuerKeys::Jwks(url) if url.len() > MAX_KEYS => {
-                Err(Error::invalid("jwks_url", "is too long"))
+                Err(Error::unfit(ErrorCode::TooLong, "jwks_url", "is too long"))
             }
             IssuerKeys::Jwks(url) => {
                 let of_tenant = !admin.is_operator();
@@ -93,9 +107,11 @@ impl Accounts {
                 let checked = parse_url(url).and_then(check);
                 checked.map_err(|refused| Error::invalid("jwks_url", refused.to_string()))
             }
-            IssuerKeys::PublicKey(pem) if pem.len() > MAX_KEYS => {
-                Err(Error::invalid("public_key", "is too long"))
-            }
+            IssuerKeys::PublicKey(pem) if pem.len() > MAX_KEYS => Err(Error::unfit(
+                ErrorCode::TooLong,
+                "public_key",
+                "is too long",
+            )),
             IssuerKeys::SecretEnv(_) if !admin.is_operator() => {
                 let why =
                     "only whoever runs this installation may name a variable of its environment";

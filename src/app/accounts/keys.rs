@@ -20,7 +20,7 @@ use crate::{
         account::{ApiKey, ChatSettings, KeyKind},
         audit::{self, Fact},
         clock::Clock,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{ApiKeyId, TenantId},
         principal::{Admin, Operator, Scopes},
         secret::Secret,
@@ -90,10 +90,13 @@ impl Accounts {
                 .revoked_at
                 .and_then(|at| at.format(&Rfc3339).ok())
                 .unwrap_or_default();
-            return Err(Error::Conflict(format!(
-                "key {:?} ({}) is revoked already, since {at}",
-                key.name, key.prefix
-            )));
+            return Err(Error::conflict(
+                ErrorCode::AlreadyRevoked,
+                format!(
+                    "key {:?} ({}) is revoked already, since {at}",
+                    key.name, key.prefix
+                ),
+            ));
         }
         let detail = described(&key);
         let fact = Fact::new(admin.user().as_str(), "key.revoked").detail(&detail);
@@ -133,10 +136,13 @@ async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<Is
     store::api_keys::retire(&mut tx, tenant, &new.name, now).await?;
     let live = store::api_keys::list(&mut tx, tenant, Some(&new.name)).await?;
     if live.iter().any(|key| key.is_live(now)) {
-        return Err(Error::Conflict(format!(
-            "there is a live key {:?} already; rotate or revoke it",
-            new.name
-        )));
+        return Err(Error::conflict(
+            ErrorCode::DuplicateName,
+            format!(
+                "there is a live key {:?} already; rotate or revoke it",
+                new.name
+            ),
+        ));
     }
     let (issued, hash) = issue(tenant, new, now);
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
     app::platform::rate_limit::RateLimit,
-    domain::error::{Error, Result},
+    domain::error::{Error, ErrorCode, Result},
 };
 
 /// Look-ups that one address may cause in a minute.
@@ -53,6 +53,7 @@ impl LookupLimiter {
             return Ok(None);
         }
         self.rates.count(&address).map_err(|retry_after| Error::Limited {
+            code: ErrorCode::RateLimited,
             reason: "too many unknown credentials came from this address; wait as long as Retry-After says".to_owned(),
             retry_after,
         })?;

@@ -33,13 +33,14 @@ use crate::app::{
     runs::scheduler::RunEnd,
     servers::{agents, connections, credentials, run_values},
     tools::{
+        approvals,
         elicitations::{ElicitationTarget, target_of},
         toolset,
     },
 };
 use crate::{
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         event::Transient,
         message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
         pack::{Pack, Provider},
@@ -218,18 +219,34 @@ impl RunWorker {
         } else {
             Ending::succeeded()
         };
-        // For frontends that show text and know nothing of tool results.
-        // One that waits for its user has asked them already.
-        let told = results
-            .into_iter()
-            .filter(|result| result.status != CallStatus::AwaitingInput);
-        let mut parts: Vec<_> = told.map(|result| Part::text(result.text)).collect();
+        let mut parts = Vec::new();
+        for result in results {
+            parts.extend(self.explain_result(result).await?);
+        }
         parts.extend(self.credentials_to_report(pack).await?);
         Ok(if parts.is_empty() {
             ending
         } else {
             ending.with_notices(parts)
         })
+    }
+
+    /// The result of a typed call, for frontends that show text and know nothing of tool results. One that waits for its
+    /// user has asked them already, and a request for consent is told once, in the user's language.
+    async fn explain_result(&self, result: ToolResult) -> Result<Option<Part>> {
+        if result.status == CallStatus::AwaitingInput {
+            return Ok(None);
+        }
+        let Some(id) = result.approval else {
+            return Ok(Some(Part::text(result.text)));
+        };
+        let is_it = |part: &Part| matches!(part, Part::Approval(note) if note.id == id);
+        let written = self.written().await?;
+        if written.iter().flat_map(|message| &message.parts).any(is_it) {
+            return Ok(None);
+        }
+        let request = approvals::get(&self.app, &self.run.principal, &id.to_string()).await?;
+        Ok(Some(Part::text(request.text)))
     }
 
     /// Makes the call that a user typed, or that a skill is.
@@ -325,7 +342,7 @@ impl RunWorker {
                 }
                 // What was shown of this step is shown anew by whoever takes the run up.
                 () = self.app.shutdown.cancelled() => {
-                    return Err(Error::Conflict("the process is stopping".to_owned()));
+                    return Err(Error::conflict(ErrorCode::Conflict, "the process is stopping"));
                 }
                 next = stream.next() => next,
             };

@@ -5,7 +5,7 @@ use crate::{
     app::{App, tools::toolset::truncate_text},
     domain::{
         attachment::{self, Attachment, MAX_SIZE, MOST_OF_MESSAGE, SCHEME},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{AttachmentId, ConversationId},
         message::{Message, Part},
         principal::Principal,
@@ -54,8 +54,9 @@ pub(super) async fn keep(
     if store::attachments::insert(tx, id, &kept, data).await? {
         return Ok(kept);
     }
-    Err(Error::Conflict(
-        "this conversation has as many attachments as one may have; begin a new one".to_owned(),
+    Err(Error::conflict(
+        ErrorCode::LimitReached,
+        "this conversation has as many attachments as one may have; begin a new one",
     ))
 }
 
@@ -94,13 +95,14 @@ pub(super) async fn named(
     }
     if ids.len() > MOST_OF_MESSAGE {
         let reason = format!("may hold at most {MOST_OF_MESSAGE} attachments");
-        return Err(Error::invalid("attachments", reason));
+        return Err(Error::unfit(ErrorCode::TooLong, "attachments", reason));
     }
     let found = store::attachments::find(tx, conversation, ids).await?;
     if found.len() == ids.len() {
         return Ok(found);
     }
-    Err(Error::invalid(
+    Err(Error::unfit(
+        ErrorCode::UnknownReference,
         "attachments",
         "names one twice, or one that this conversation does not have",
     ))

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     app::{App, runs::repeats, servers::agents},
     domain::{
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         ids::{ConversationId, MessageId},
         message::{Message, Part, Role},
         principal::Principal,
@@ -49,9 +49,12 @@ pub async fn replace(
     let fork = store::branches::fork_of(&mut tx, id, replaced).await?;
     let (parent, from_seq) = fork.ok_or(Error::NotFound(Thing::Conversation(id)))?;
     if store::branches::insert(&mut tx, id, parent, from_seq).await? > MAX_BRANCHES {
-        return Err(Error::Conflict(format!(
-            "this conversation has {MAX_BRANCHES} branches, and no more are allowed; begin a new one"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::LimitReached,
+            format!(
+                "this conversation has {MAX_BRANCHES} branches, and no more are allowed; begin a new one"
+            ),
+        ));
     }
     let message = UnwrittenMessage {
         conversation: &conversation,
@@ -84,7 +87,11 @@ async fn replaced_message(
     let old = match store::messages::get(tx, conversation, id).await {
         Err(Error::NotFound(_)) => {
             let detail = "is no message of this conversation";
-            return Err(Error::invalid("replaces", detail));
+            return Err(Error::unfit(
+                ErrorCode::UnknownReference,
+                "replaces",
+                detail,
+            ));
         }
         old => old?,
     };
@@ -113,8 +120,9 @@ pub(super) async fn lock_idle(
 ) -> Result<Conversation> {
     let conversation = store::conversations::get(tx, &principal.user, id, true).await?;
     if store::branches::has_open_turn(tx, id).await? {
-        return Err(Error::Conflict(
-            "an answer is on its way; wait for its end or cancel its run first".to_owned(),
+        return Err(Error::conflict(
+            ErrorCode::ConversationBusy,
+            "an answer is on its way; wait for its end or cancel its run first",
         ));
     }
     Ok(conversation)

@@ -31,7 +31,7 @@ use crate::app::{
 use crate::{
     domain::{
         attachment::Attachment,
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         event::Event,
         ids::{AttachmentId, ConversationId, RunId, TenantId},
         message::{Message, Part, Role},
@@ -207,7 +207,8 @@ pub(in crate::app) fn checked(text: &str) -> Result<String> {
         return Err(Error::invalid("text", "is empty; say something"));
     }
     if text.chars().count() > MAX_MESSAGE {
-        return Err(Error::invalid(
+        return Err(Error::unfit(
+            ErrorCode::TooLong,
             "text",
             format!("is longer than {MAX_MESSAGE} characters; send less at once"),
         ));

@@ -25,7 +25,7 @@ use crate::{
     },
     domain::{
         command,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         flow::{Flow, Step},
         ids::{AgentId, ConversationId, RunId, TenantId},
         message::{Part, Role},
@@ -69,8 +69,9 @@ impl FlowAnswer {
         if store::flows::answer(tx, &self.flow, run, &self.answer).await? {
             return Ok(());
         }
-        Err(Error::Conflict(
-            "the question has an answer already or was cancelled meanwhile; look at the conversation".to_owned(),
+        Err(Error::conflict(
+            ErrorCode::QuestionClosed,
+            "the question has an answer already or was cancelled meanwhile; look at the conversation",
         ))
     }
 }
@@ -126,9 +127,12 @@ pub(super) async fn match_answer(
         let is_asked =
             |flow: &Flow| flow.expires_at > app.clock.now() && asks_for(pack, flow, field);
         let Some(flow) = flow.filter(is_asked) else {
-            return Err(Error::Conflict(format!(
-                "nobody asks for {field:?} here at the moment; look at the conversation's last messages"
-            )));
+            return Err(Error::conflict(
+                ErrorCode::QuestionClosed,
+                format!(
+                    "nobody asks for {field:?} here at the moment; look at the conversation's last messages"
+                ),
+            ));
         };
         return seal_answer(app, principal, flow, text).await.map(Some);
     }

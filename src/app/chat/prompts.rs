@@ -126,13 +126,17 @@ pub async fn use_one(
             return Ok(tell("prompt_failed", Key::PromptFailed, &values));
         }
     };
-    let message = |said| message_of_prompt(&spec.id, &found.name, said);
+    let message = |said: &prompt::PromptMessage| message_of_prompt(&spec.id, &found.name, said);
     Ok(PromptOutcome::Messages(
-        said.messages.into_iter().map(message).collect(),
+        said.messages.iter().map(message).collect(),
     ))
 }
 
-fn message_of_prompt(server: &ServerId, prompt: &str, said: prompt::PromptMessage) -> (Role, Part) {
+fn message_of_prompt(
+    server: &ServerId,
+    prompt: &str,
+    said: &prompt::PromptMessage,
+) -> (Role, Part) {
     let role = match said.by {
         PromptRole::User => Role::User,
         PromptRole::Assistant => Role::Assistant,

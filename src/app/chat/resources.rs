@@ -152,6 +152,7 @@ pub async fn call(
         status,
         text,
         raw: None,
+        advice: None,
         approval: None,
         took_ms: None,
     };

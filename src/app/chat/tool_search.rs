@@ -101,6 +101,7 @@ pub fn call(toolbox: &Toolbox, call: &ToolCall) -> Result<ToolResult> {
         status,
         text,
         raw,
+        advice: None,
         approval: None,
         took_ms: None,
     };

@@ -28,7 +28,7 @@ use crate::{
     app::App,
     domain::{
         credential::CredentialRef,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{TenantId, UserId, WebhookId},
         ring::KeyRing,
         secret::Secret,
@@ -71,9 +71,10 @@ pub enum OpenError {
 impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Unopenable(_) => {
-                Self::Conflict("what is stored cannot be opened; enter it again".to_owned())
-            }
+            OpenError::Unopenable(_) => Self::conflict(
+                ErrorCode::CredentialUnusable,
+                "what is stored cannot be opened; enter it again",
+            ),
             OpenError::Failed(error) => error,
         }
     }

@@ -44,7 +44,7 @@ where
         let now = Instant::now();
         match prolong().await {
             Ok(()) => prolonged_at = now,
-            Err(Error::Conflict(_)) => return LeaseEnd::Lost,
+            Err(Error::Conflict(..)) => return LeaseEnd::Lost,
             Err(_) if prolonged_at.elapsed() >= lease => return LeaseEnd::Lost,
             Err(error) => {
                 tracing::warn!(what, %error, "a lease could not be prolonged; trying again");

@@ -15,7 +15,7 @@ use crate::{
     domain::{
         account::Tenant,
         audit::{Fact, SYSTEM},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::ReplicaId,
         retention::{Days, Kind},
     },
@@ -63,7 +63,10 @@ pub async fn purge(db: &Db, settings: &Days, only: Option<&str>, actor: &str) ->
     let stop = CancellationToken::new();
     let lease = Lease::claim(db, ReplicaId::new(), &stop, Duration::ZERO).await?;
     let lease = lease.ok_or_else(|| {
-        Error::Conflict("a replica is purging at the moment; try again in a few minutes".to_owned())
+        Error::conflict(
+            ErrorCode::Conflict,
+            "a replica is purging at the moment; try again in a few minutes",
+        )
     })?;
     let purged = purge_all(&lease, settings, only, actor).await;
     // The next purge of the replicas is an hour later only if this one was of all tenants.
@@ -132,8 +135,9 @@ async fn purge_all(
             match purged {
                 Ok(true) => {}
                 Ok(false) => {
-                    return Err(Error::Conflict(
-                        "the purge was stopped; what is left is purged the next time".to_owned(),
+                    return Err(Error::conflict(
+                        ErrorCode::Conflict,
+                        "the purge was stopped; what is left is purged the next time",
                     ));
                 }
                 Err(error) => failed = failed.or(warn(&tenant, kind.name(), Err(error))),

@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::{
     domain::{
         audit::Fact,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{DeliveryId, WebhookId},
         principal::Admin,
         secret::Secret,
@@ -119,7 +119,8 @@ pub async fn create(
 ) -> Result<(Webhook, Secret)> {
     webhook::check_events(events).map_err(|reason| Error::invalid("events", reason))?;
     if url.len() > MAX_URL {
-        return Err(Error::invalid(
+        return Err(Error::unfit(
+            ErrorCode::TooLong,
             "url",
             format!("must have at most {MAX_URL} bytes"),
         ));
@@ -170,9 +171,10 @@ pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<PingOu
     let mut tx = app.db.tenant(admin.tenant()).await?;
     let webhook = store::webhooks::get(&mut tx, admin.tenant(), id).await?;
     if webhook.disabled_at.is_some() {
-        return Err(Error::Conflict(format!(
-            "webhook {id} is disabled; remove it and make a new one"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::WebhookDisabled,
+            format!("webhook {id} is disabled; remove it and make a new one"),
+        ));
     }
     let busy = || Error::Busy {
         reason: "messages to this webhook are under way; try again".to_owned(),

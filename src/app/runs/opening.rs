@@ -7,7 +7,7 @@ use super::scheduler::Claim;
 use crate::{
     app::App,
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         event::Event,
         ids::{RunId, TenantId},
         message::{Message, Part, Role},
@@ -123,6 +123,7 @@ impl RunRequest<'_> {
 fn admit(app: &App, principal: &Principal, open: OpenRuns) -> Result<()> {
     let refuse = |who: &str, count: i64| {
         Err(Error::Limited {
+            code: ErrorCode::TooManyRuns,
             reason: format!(
                 "{who} {count} runs open already; wait until one has ended, or cancel one"
             ),

@@ -106,7 +106,7 @@ pub fn stop_unless_repeated(
             }
         }
         match super::cancel(&app, &principal, run).await {
-            Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
+            Ok(_) | Err(Error::Conflict(..) | Error::NotFound(_)) => {}
             Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
         }
     });

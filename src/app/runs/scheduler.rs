@@ -27,7 +27,7 @@ use crate::{
         },
     },
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::RunId,
         run::ClaimedRun,
     },
@@ -163,7 +163,7 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<RunSlot>, stopping: boo
         let work = (app.worker)(app.clone(), run.clone(), cancel.clone());
         let worked = tokio::select! {
             worked = AssertUnwindSafe(work).catch_unwind() => worked,
-            _ = hold(&app, &run, &cancel) => Ok(Err(Error::Conflict("the lease was lost".to_owned()))),
+            _ = hold(&app, &run, &cancel) => Ok(Err(Error::conflict(ErrorCode::Conflict, "the lease was lost"))),
         };
         app.running.remove(run.id);
         drop(permit);
@@ -176,7 +176,7 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<RunSlot>, stopping: boo
                     runs::ending::finalize(&app, run.tenant, run.id).await;
                 }
             }
-            Ok(Err(Error::Conflict(reason))) => {
+            Ok(Err(Error::Conflict(_, reason))) => {
                 tracing::info!(run = %run.id, reason, "a run is left to another worker");
                 release_run(&app, &run).await;
             }

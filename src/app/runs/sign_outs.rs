@@ -152,7 +152,7 @@ pub async fn find_ended(
 async fn cancel(app: &App, tenant: TenantId, user: &UserId, run: RunId) -> Result<()> {
     match runs::cancel_of(app, tenant, user, run).await {
         // It ended by itself meanwhile.
-        Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => Ok(()),
+        Ok(_) | Err(Error::Conflict(..) | Error::NotFound(_)) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         servers::{agents, orchestrator::RunCaller},
     },
     domain::{
-        error::{Error, Reason, Result},
+        error::{Error, ErrorCode, Reason, Result},
         ids::ConversationId,
         orchestrator::{DELETE_ALL, status_name},
         run::{Mode, RunStatus},
@@ -95,7 +95,7 @@ pub async fn call(
         ))),
     };
     done.map_err(|error| match error {
-        Error::Invalid { field, reason: Reason::Clause(why) } => format!("{field} {why}"),
+        Error::Invalid { field, reason: Reason::Clause(why), .. } => format!("{field} {why}"),
         Error::Invalid { reason: Reason::Sentence(why), .. } => why,
         Error::Internal(cause) => {
             tracing::error!(run = %caller.run, tool, error = format!("{cause:#}"), "the orchestrator failed");
@@ -228,10 +228,10 @@ async fn result(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
     let child = child(app, caller, session).await?;
     if matches!(child.status, RunStatus::Queued | RunStatus::Running) {
         let status = status_name(child.status);
-        return Err(Error::Conflict(format!(
-            "Session not finished: {} (status: {status})",
-            child.session
-        )));
+        return Err(Error::conflict(
+            ErrorCode::SessionBusy,
+            format!("Session not finished: {} (status: {status})", child.session),
+        ));
     }
     let mut tx = app.db.tenant(caller.principal.tenant).await?;
     let text = ending::outcome(&mut tx, child.run, child.status, child.error.as_deref()).await?;

@@ -17,7 +17,7 @@ use crate::app::{
 use crate::{
     domain::{
         audit::Fact,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{ApprovalId, ConversationId, RunId, TenantId, UserId},
         principal::{Admin, Principal},
     },
@@ -149,10 +149,10 @@ async fn delete_rest(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> R
     if all {
         return Ok(());
     }
-    Err(Error::Conflict(
+    Err(Error::conflict(
+        ErrorCode::CallInProgress,
         "a call of this user that was approved is being made at the moment, so its record is left; \
-         everything else is deleted; delete the user again in a minute"
-            .to_owned(),
+         everything else is deleted; delete the user again in a minute",
     ))
 }
 

@@ -273,7 +273,7 @@ pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Resul
         return Ok(());
     };
     let credential = credential(principal, &connection.agent, &connection.server, held);
-    let reason = ConnectionTestError::Unauthorized.code();
+    let reason = ConnectionTestError::Unauthorized.code().as_str();
     mark_credential(&app.db, &credential, CredentialState::Rejected, reason).await?;
     forget_marked(app, &credential).await;
     Ok(())
@@ -371,7 +371,7 @@ fn owner(id: CredentialId, generation: u64) -> ConnectionOwner {
 fn copy_of(error: &Error) -> Error {
     match error {
         Error::NotFound(text) => Error::NotFound(text.clone()),
-        Error::Conflict(text) => Error::Conflict(text.clone()),
+        Error::Conflict(code, text) => Error::Conflict(*code, text.clone()),
         Error::Unavailable(text) => Error::Unavailable(text.clone()),
         Error::Busy {
             reason,

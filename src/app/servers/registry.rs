@@ -41,7 +41,7 @@ use crate::{
     app::App,
     domain::{
         config::Environment,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{AgentId, TenantId},
         pack::Pack,
         registry::{Grants, ServerRef},
@@ -139,7 +139,10 @@ fn check_capacity(count: i64, of_what: &str) -> Result<()> {
     if count < MAX_ENTRIES {
         return Ok(());
     }
-    Err(Error::Conflict(format!(
-        "there are {count} {of_what}, and there may be {MAX_ENTRIES} at most; remove one first"
-    )))
+    Err(Error::conflict(
+        ErrorCode::LimitReached,
+        format!(
+            "there are {count} {of_what}, and there may be {MAX_ENTRIES} at most; remove one first"
+        ),
+    ))
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::{
     app::{App, platform::keys::contexts, servers::registry},
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{ConversationId, RunId, TenantId},
         orchestrator,
         pack::Pack,
@@ -34,7 +34,8 @@ pub(in crate::app) async fn sealed(
     }
     let text = serde_json::to_string(scope).map_err(Error::internal)?;
     if text.chars().count() > MAX_SCOPE {
-        return Err(Error::invalid(
+        return Err(Error::unfit(
+            ErrorCode::TooLong,
             "scope",
             format!("has more than {MAX_SCOPE} characters"),
         ));

@@ -32,7 +32,7 @@ use crate::{
     app::{App, platform::keys::contexts},
     domain::{
         approval::{Approval, Approver, Choice, State, Vote},
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
         pack::Pack,
         principal::Principal,
@@ -76,7 +76,10 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         return Ok(approval);
     }
     if !store::approvals::is_live(&mut tx, id).await? {
-        return Err(Error::Conflict(closed_reason(&approval)));
+        return Err(Error::conflict(
+            ErrorCode::AlreadyDecided,
+            closed_reason(&approval),
+        ));
     }
     let vote = Vote {
         approval: id,

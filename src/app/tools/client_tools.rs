@@ -221,7 +221,7 @@ impl ClientTools {
             ))),
             (CallStatus::Denied, _) if found.is_none() => {
                 let server = self.unconnected_server(request.name);
-                let text = result.text;
+                let text = result.for_model();
                 Ok(ToolAnswer::Unavailable(Unavailable { text, server }))
             }
             _ => Ok(ToolAnswer::Result(result)),

@@ -19,7 +19,7 @@ use crate::{
     app::App,
     domain::{
         elicitation::Elicitation,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         event::Event,
         ids::{ConversationId, TenantId},
         message::{Part, Role},
@@ -82,8 +82,9 @@ pub async fn record_answer(
     if store::elicitations::answer(tx, seen, next, life).await? {
         return Ok(());
     }
-    Err(Error::Conflict(
-        "the question was answered or withdrawn meanwhile; look at the conversation".to_owned(),
+    Err(Error::conflict(
+        ErrorCode::QuestionClosed,
+        "the question was answered or withdrawn meanwhile; look at the conversation",
     ))
 }
 

@@ -190,8 +190,9 @@ async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::ApprovalRequest<
     let equal = equal_elsewhere.map(|code| {
         format!(" An equal request of the user, {code}, waits in another conversation; say so.")
     });
-    let text = approvals::waiting_text(&approval, is_new) + &equal.unwrap_or_default();
+    let (text, advice) = approvals::waiting_text(&approval, is_new);
     ToolResult {
+        advice: Some(advice.to_owned() + &equal.unwrap_or_default()),
         approval: Some(approval.id),
         ..counted_result(call.call_id, CallStatus::AwaitingApproval, text)
     }
@@ -212,7 +213,7 @@ async fn connect(
 
 fn not_connected(spec: &ServerSpec) -> String {
     format!(
-        "not executed: the user is not connected to {0}; do not retry, tell them to type /connect {0}",
+        "not executed: {0} is not connected; type /connect {0}",
         spec.id
     )
 }

@@ -217,7 +217,7 @@ pub(super) fn address(text: &str) -> Result<(Url, String), &'static str> {
 }
 
 /// Text of a server: cut, in one direction, without control characters and what nobody sees.
-pub(in crate::domain) fn readable(text: &str, most: usize) -> String {
+pub fn readable(text: &str, most: usize) -> String {
     let seen = remove_hidden(text);
     let mut seen = seen.chars().filter(|c| !c.is_control() || *c == '\n');
     let mut shown: String = seen.by_ref().take(most).collect();

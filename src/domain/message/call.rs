@@ -28,8 +28,11 @@ pub struct ToolCall {
 pub struct ToolResult {
     pub call_id: String,
     pub status: CallStatus,
-    /// What the model reads.
+    /// What came of it, for people and the model.
     pub text: String,
+    /// What the model is to do now. People do not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
     /// The server's own result (`content`, `structuredContent`, `isError`), when there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Box<RawValue>>,
@@ -53,6 +56,15 @@ pub struct CallOutcome {
     /// The server's own result, when there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Box<RawValue>>,
+}
+
+impl ToolResult {
+    pub fn for_model(&self) -> String {
+        match &self.advice {
+            Some(advice) => format!("{}; {advice}", self.text),
+            None => self.text.clone(),
+        }
+    }
 }
 
 impl CallOutcome {

@@ -22,8 +22,8 @@ use crate::domain::{
 /// Bytes of one value, as written and as resolved.
 pub const MAX_VALUE: usize = 8192;
 /// The reason for a value that no header can carry.
-pub const UNCARRIED: &str =
-    "its value holds a line break or another character that a header cannot carry";
+pub const UNCARRIED: &str = "its value holds a line break or another character that a header cannot carry, such as `ü`; a key of \
+     `type: json` takes any text";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use crate::{
     domain::{
         credential::{CredentialRef, CredentialState},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{AgentId, CredentialId, ServerId, UserId},
     },
     store::Tx,
@@ -62,10 +62,13 @@ pub async fn put(
     if done.rows_affected() == 1 {
         return Ok(());
     }
-    Err(Error::Conflict(format!(
-        "the credential for {} was changed meanwhile; look at it again",
-        credential.server
-    )))
+    Err(Error::conflict(
+        ErrorCode::Conflict,
+        format!(
+            "the credential for {} was changed meanwhile; look at it again",
+            credential.server
+        ),
+    ))
 }
 
 /// Marks a credential as one that needs attention: an active one as rejected, any as quarantined. `false` when it is

@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use crate::{
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{AgentId, ConversationId, RunId, UserId},
         run::RunStatus,
     },
@@ -150,8 +150,9 @@ pub async fn set_parent(
     if let Err(sqlx::Error::Database(error)) = &done
         && error.is_foreign_key_violation()
     {
-        return Err(Error::Conflict(
-            "not started: the session that wants it was deleted".to_owned(),
+        return Err(Error::conflict(
+            ErrorCode::RunOver,
+            "not started: the session that wants it was deleted",
         ));
     }
     done?;

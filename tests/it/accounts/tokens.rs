@@ -398,7 +398,7 @@ async fn an_issuer_and_audience_belong_to_one_tenant() {
     let error = accounts::add_issuer(fixture.db(), &theirs)
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Conflict(_)), "{error:?}");
+    assert!(matches!(error, Error::Conflict(..)), "{error:?}");
     let caller = admit(&fixture.accounts, &provider.token(json!({}))).await;
     assert_eq!(caller.principal.tenant, fixture.tenant.id);
     assert!(

@@ -45,6 +45,7 @@ async fn an_issuer_that_is_new_to_the_installation_is_the_operators_to_add() {
         let mut new = issuer(&provider);
         new["issuer"] = name.into();
         let refused = admin.post(ISSUERS, new).await.expect(409);
+        assert_eq!(refused["code"], "issuer_not_allowed");
         let why = refused["detail"].as_str().unwrap();
         assert!(why.contains("ask whoever runs"), "{refused}");
     }
@@ -138,6 +139,19 @@ async fn who_listens_is_sent_away_on_every_replica_when_their_issuer_is_removed(
     world.model.reply(crate::support::model::text("Hello."));
     let run = bystander.say(&other, "hello").await;
     stays.until_run_ends(&run).await;
+}
+
+#[tokio::test]
+async fn an_admin_does_not_remove_the_last_issuer() {
+    let world = world().await;
+    let admin = world.admin().await;
+    let known = admin.get(ISSUERS).await.expect(200);
+    let [last] = known["items"].as_array().unwrap().as_slice() else {
+        panic!("{known}")
+    };
+    let path = format!("{ISSUERS}/{}", last["id"].as_str().unwrap());
+    let refused = admin.delete(&path).await.expect(409);
+    assert_eq!(refused["code"], "last_issuer");
 }
 
 #[tokio::test]

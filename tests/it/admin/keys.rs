@@ -169,6 +169,7 @@ async fn of_two_admins_who_revoke_a_key_at_once_the_second_is_told_when_it_was()
     };
     assert_eq!(done.status, 204);
     let problem = late.expect(409);
+    assert_eq!(problem["code"], "already_revoked");
     let since = admin.get(KEYS).await.expect(200)["items"][0]["revoked_at"]
         .as_str()
         .unwrap()

@@ -48,7 +48,7 @@ async fn a_tenants_own_limit_counts_in_place_of_the_installations() {
     turn(&ann).await.expect(202);
     let refused = turn(&ann).await;
     let problem = refused.expect(429);
-    assert_eq!(problem["code"], "limited");
+    assert_eq!(problem["code"], "quota_exceeded");
     assert_eq!(
         problem["detail"],
         "you have used all 2 runs of today; there is more at 00:00 UTC"

@@ -165,7 +165,8 @@ async fn no_branch_is_made_or_left_while_an_answer_is_on_its_way() {
     let run = ann.say(&id, "more").await;
     gate.reached().await;
     let edit = json!({ "replaces": hi, "text": "ho" });
-    ann.post(&path(&id), edit.clone()).await.expect(409);
+    let busy = ann.post(&path(&id), edit.clone()).await.expect(409);
+    assert_eq!(busy["code"], "conversation_busy");
     switch(&ann, &id, 0).await.expect(409);
     ann.post(&format!("/v1/runs/{run}/cancel"), json!({}))
         .await

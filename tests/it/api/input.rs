@@ -37,7 +37,7 @@ fn cases() -> Vec<Case> {
             NEW,
             json!([]),
             400,
-            "invalid",
+            "wrong_type",
             "body",
             "must be an object",
         ),
@@ -82,7 +82,7 @@ fn cases() -> Vec<Case> {
             NEW,
             json!({ "agent": "bank", "title": "x".repeat(201) }),
             400,
-            "invalid",
+            "too_long",
             "title",
             "at most 200",
         ),
@@ -163,7 +163,7 @@ fn cases() -> Vec<Case> {
             SAY,
             json!({ "text": "ä".repeat(32_769) }),
             400,
-            "invalid",
+            "too_long",
             "text",
             "at most 32768",
         ),
@@ -365,6 +365,10 @@ async fn bodies_that_are_not_json_are_told_apart() {
         (415, "unsupported_media_type".to_owned())
     );
     assert_eq!(
+        send(Some("application/json; charset=utf-16"), b"{}").await,
+        (415, "unsupported_media_type".to_owned())
+    );
+    assert_eq!(
         send(Some("application/jsonish"), b"{}").await,
         (415, "unsupported_media_type".to_owned())
     );
@@ -375,6 +379,25 @@ async fn bodies_that_are_not_json_are_told_apart() {
         ann.send(answer.body("{\"agent\": \"bank\"}")).await.status,
         201
     );
+}
+
+#[tokio::test]
+async fn a_number_of_a_run_that_cannot_be_kept_exactly_is_refused() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    for field in ["params", "scope"] {
+        for number in ["1e400", "12345678901234567890123"] {
+            let body =
+                format!(r#"{{"agent_name":"bank","prompt":"hi","{field}":{{"a":{number}}}}}"#);
+            let request = ann
+                .request(Method::POST, "/v1/runs/check")
+                .header("content-type", "application/json");
+            let problem = ann.send(request.body(body)).await.expect(400);
+            assert_eq!(problem["field"], field);
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("cannot be kept exactly"), "{detail}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -81,6 +81,19 @@ async fn what_was_made_is_where_the_answer_says() {
 }
 
 #[tokio::test]
+async fn a_creation_answers_the_times_that_are_read_later_in_utc() {
+    let world = World::start().await;
+    let admin = world.admin().await;
+    let new = json!({ "name": "one", "expires_at": "2099-01-31T12:00:00.123456789+02:00" });
+    let made = admin.post("/v1/admin/keys", new).await.expect(201);
+    assert_eq!(made["expires_at"], "2099-01-31T10:00:00.123456Z");
+    let read = admin.get("/v1/admin/keys").await.expect(200)["items"][0].clone();
+    for name in ["created_at", "expires_at"] {
+        assert_eq!(made[name], read[name], "{name}");
+    }
+}
+
+#[tokio::test]
 async fn a_repeated_request_makes_one_conversation() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;

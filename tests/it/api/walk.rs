@@ -36,7 +36,8 @@ fn routes(document: &Value, id: &str) -> Vec<Route> {
                 .replace("{id}", id)
                 .replace("{agent}", "office")
                 .replace("{model}", "office")
-                .replace("{tenant}", "acme");
+                .replace("{tenant}", "acme")
+                .replace("{token}", "made-up");
             routes.push(Route {
                 method: method.to_uppercase().parse().unwrap(),
                 path: path.clone(),
@@ -113,7 +114,7 @@ fn bodies() -> [(&'static str, String); 7] {
     ]
 }
 
-/// Protocols whose refusals have a form of their own (JSON-RPC), and a page.
+/// Protocols whose refusals have a form of their own (JSON-RPC), and a page. They have a walk of their own.
 fn has_own_form(path: &str) -> bool {
     path.starts_with("/a2a") || path.starts_with("/mcp/") || path.starts_with("/connect/")
 }
@@ -203,6 +204,62 @@ async fn no_route_takes_fields_of_another_type_or_too_much() {
         }
     }
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn protocols_and_pages_refuse_bad_input_in_their_own_form() {
+    let world = world().await;
+    let people = People::of(&world).await;
+    let (mut wrong, mut walked) = (Vec::new(), 0);
+    for route in routes(&api::openapi(), "none") {
+        // A stream does not end.
+        let is_stream = route.method == Method::GET && route.path.starts_with("/mcp/");
+        if !has_own_form(&route.path) || is_stream {
+            continue;
+        }
+        walked += 1;
+        let (is_page, has_body) = (route.path.starts_with("/connect/"), route.body.is_some());
+        let media = route.body.as_deref().unwrap_or("application/json");
+        let wanted = [("application/json", "rpc"), ("text/plain", "problem")];
+        for (kind, body) in bodies() {
+            for (media, form) in
+                wanted.map(|(is, form)| (if form == "rpc" { media } else { is }, form))
+            {
+                let request = people.ann.request(route.method.clone(), &route.filled);
+                let request = request
+                    .header(header::CONTENT_TYPE, media)
+                    .header(header::ACCEPT, "application/json, text/event-stream");
+                let answer = people.ann.send(request.body(body.clone())).await;
+                let form = if is_page || !has_body { "any" } else { form };
+                let what = format!("{} {} with {kind} as {media}", route.method, route.path);
+                check_form(&what, &answer, form, &mut wrong);
+            }
+        }
+    }
+    assert!(walked >= 6, "only {walked} routes have a form of their own");
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+/// An error of JSON-RPC (`rpc`), a problem, or any of them or a page; never a failure of the program, and never nothing.
+fn check_form(what: &str, answer: &Answer, form: &str, wrong: &mut Vec<String>) {
+    let body: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+    // A list of messages is answered by a list.
+    let body = body.get(0).cloned().unwrap_or(body);
+    let is_sentence = |text: &Value| {
+        text.as_str()
+            .is_some_and(|text| text.split(' ').count() >= 2)
+    };
+    let is_rpc = body["error"]["code"].is_i64() && is_sentence(&body["error"]["message"]);
+    let is_problem = body["code"].is_string() && is_sentence(&body["detail"]);
+    let is_page = answer.header("content-type").starts_with("text/html");
+    let fits = match form {
+        "rpc" => is_rpc,
+        "problem" => is_problem || is_rpc,
+        _ => is_problem || is_rpc || is_page || answer.status == 200,
+    };
+    if !fits || answer.status >= 500 || answer.text.is_empty() {
+        wrong.push(format!("{what}: {} {}", answer.status, answer.text));
+    }
 }
 
 /// The fields that the body of an operation must have.

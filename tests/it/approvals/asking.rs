@@ -31,7 +31,12 @@ async fn the_model_hears_at_once_that_its_call_waits_and_for_whom() {
         )),
         "{words}"
     );
-    assert!(words.contains("do not retry"), "{words}");
+    assert!(!words.contains("do not retry"), "for people: {words}");
+    let heard = world.model.last_request().to_string();
+    assert!(
+        heard.contains("; do not retry. Tell the user the code"),
+        "{heard}"
+    );
     let note = &notes(&staff.ann, &conversation).await[0];
     assert_eq!(
         (&note["code"], &note["state"]),

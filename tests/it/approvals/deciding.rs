@@ -91,6 +91,7 @@ async fn a_rejection_carries_its_reason_to_everybody_and_runs_nothing() {
         "{last}"
     );
     let refused = approve(&staff.carl, &request).await.expect(409);
+    assert_eq!(refused["code"], "already_decided");
     assert!(
         refused["detail"]
             .as_str()
@@ -146,6 +147,7 @@ async fn a_decision_about_other_arguments_is_none() {
     let decide = format!("{}/decision", path(&request));
     let other = json!({ "decision": "approve", "args_sha256": "ab".repeat(32) });
     let refused = staff.bob.post(&decide, other).await.expect(409);
+    assert_eq!(refused["code"], "arguments_changed");
     assert!(
         refused["detail"]
             .as_str()

@@ -46,6 +46,29 @@ async fn the_queue_is_worked_with_text_alone() {
 }
 
 #[tokio::test]
+async fn a_typed_call_that_waits_is_told_once_and_to_the_person() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let line = format!("/call bank send_money {}", payment("10.00"));
+    let conversation = staff.ann.open("bank").await;
+    // The second time the call joins the request that waits.
+    for times in [1, 2] {
+        staff.ann.say_and_wait(&conversation, &line).await;
+        let messages = staff.ann.messages(&conversation).await;
+        let parts = messages
+            .iter()
+            .flat_map(|message| message["parts"].as_array().unwrap());
+        let shown: Vec<_> = parts.filter_map(|part| part["text"].as_str()).collect();
+        let told = |text: &&&str| text.contains("waits for the approval of finance-manager, cfo");
+        assert_eq!(shown.iter().filter(told).count(), times, "{shown:#?}");
+        for words in ["do not retry", "Tell the user", "You will be told"] {
+            let is_shown = shown.iter().any(|text| text.contains(words));
+            assert!(!is_shown, "{words:?}: {shown:#?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_rejection_and_a_cancellation_are_typed_too() {
     let world = world().await;
     let staff = Staff::of(&world).await;

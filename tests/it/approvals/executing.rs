@@ -128,7 +128,11 @@ async fn a_tool_that_fails_is_told_as_failed_and_not_tried_again() {
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "999999.00").await;
     approve(&staff.bob, &request).await.expect(200);
-    becomes(&staff.ann, &request, "failed").await;
+    let view = becomes(&staff.ann, &request, "failed").await;
+    assert_eq!(
+        view["reason"],
+        "bank: “account current does not hold 999999.00 EUR”"
+    );
     let told = told(&world).await;
     assert!(
         told.contains("\"state\":\"failed\"") && told.contains("does not hold"),

@@ -68,7 +68,7 @@ async fn the_official_python_client_works_unchanged() {
         "responses": ["Again 5 euros.", 18, "No more.", "No more.", "completed"],
         "no such model": ["NotFoundError", 404, "model_not_found", "model"],
         "wrong key": ["AuthenticationError", 401, "invalid_api_key", null],
-        "forced tools": ["BadRequestError", 400, "invalid", "tool_choice"],
+        "forced tools": ["BadRequestError", 400, "unsupported", "tool_choice"],
         "failed run": ["InternalServerError", 502, "run_failed", null],
         "failed response": ["InternalServerError", 502, "run_failed", null],
         "failed stream": ["APIError", null, "run_failed", null],

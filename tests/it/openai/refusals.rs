@@ -69,13 +69,13 @@ const CASES: [Case; 12] = [
     (
         |body| body["messages"][0]["content"] = json!(3),
         "messages[0].content",
-        "invalid",
+        "wrong_type",
         "text or a list",
     ),
     (
         |body| body["messages"][0]["content"] = json!([{}]),
         "messages[0].content[0].type",
-        "invalid",
+        "missing_field",
         "missing",
     ),
     (

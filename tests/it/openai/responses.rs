@@ -353,14 +353,14 @@ async fn a_response_in_the_background_is_read_later_or_cancelled() {
     );
     gate.reached().await;
     let early = ann.post(PATH, after(&begun, "more")).await;
-    assert_eq!(early.expect(409)["error"]["code"], "conflict");
+    assert_eq!(early.expect(409)["error"]["code"], "conversation_busy");
     let path = format!("{PATH}/{}", begun["id"].as_str().unwrap());
     assert_eq!(ann.get(&path).await.expect(200)["status"], "in_progress");
     gate.open();
     crate::turn::eventually(async || ann.get(&path).await.json()["status"] == "completed").await;
     assert_eq!(output(&ann.get(&path).await.expect(200)), ["At last."]);
     let over = ann.post(&format!("{path}/cancel"), json!({})).await;
-    assert_eq!(over.expect(409)["error"]["code"], "conflict");
+    assert_eq!(over.expect(409)["error"]["code"], "run_over");
     let gate = Gate::new();
     world.model.reply(text("never to be heard").gate(1, &gate));
     let begun = ann.post(PATH, body).await.expect(200);

@@ -94,6 +94,7 @@ async fn an_id_that_is_taken_is_a_conflict() {
     let admin = world.admin().await;
     admin.post("/mcp-servers", atlassian()).await.expect(201);
     let taken = admin.post("/v1/mcp-servers", atlassian()).await.expect(409);
+    assert_eq!(taken["code"], "duplicate_id");
     assert_eq!(taken["detail"], "MCP server 'atlassian' already exists");
 }
 
@@ -549,7 +550,10 @@ async fn an_entry_in_use_is_not_deleted_and_its_users_are_named() {
     admin.post("/mcp-servers", atlassian()).await.expect(201);
     let refused = admin.delete("/mcp-servers/atlassian").await.expect(409);
     let expected = "MCP server 'atlassian' is used by reader, writer; remove it from there first";
-    assert_eq!(refused["detail"], expected);
+    assert_eq!(
+        (&refused["detail"], &refused["code"]),
+        (&json!(expected), &json!("server_in_use"))
+    );
     // The other tenant has neither agent.
     stranger.post("/mcp-servers", atlassian()).await.expect(201);
     stranger.delete("/mcp-servers/atlassian").await.expect(204);

@@ -11,6 +11,7 @@ use chatelaine::{
         },
     },
     domain::{
+        error::{Error, ErrorCode},
         ids::{AgentId, RunId},
         message::{CallStatus, ToolResult},
         pack::Pack,
@@ -183,10 +184,10 @@ async fn a_run_without_a_required_value_is_refused_in_the_documents_words() {
         error.to_string(),
         "Missing required value: scope.context_id for config key 'context_id'"
     );
-    let error = chatelaine::domain::error::Error::from(error);
+    let error = Error::from(error);
     assert_eq!(
         (error.code(), error.to_string().split(": ").next().unwrap()),
-        ("invalid", "scope.context_id")
+        (ErrorCode::MissingField, "scope.context_id")
     );
 }
 

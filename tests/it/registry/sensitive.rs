@@ -230,6 +230,18 @@ async fn a_key_that_is_sensitive_no_more_does_not_show_what_it_was() {
 }
 
 #[tokio::test]
+async fn a_secret_that_no_header_can_carry_is_refused_when_it_is_written() {
+    let world = World::start().await;
+    let admin = world.admin().await;
+    for value in ["a\nb", "a\0", "Zürich"] {
+        let refused = put(&admin, "/v1/secrets/token", &json!({ "value": value })).await;
+        let problem = refused.expect(400);
+        assert_eq!(problem["field"], "value");
+        assert!(!refused.text.contains(value), "{problem}");
+    }
+}
+
+#[tokio::test]
 async fn secrets_are_written_and_only_their_names_are_read() {
     let world = world_with_user().await;
     let admin = world.admin().await;
@@ -260,6 +272,7 @@ async fn secrets_are_written_and_only_their_names_are_read() {
         .delete("/v1/secrets/atlassian-api-key")
         .await
         .expect(409);
+    assert_eq!(used["code"], "secret_in_use");
     assert!(
         used["detail"]
             .as_str()

@@ -135,7 +135,7 @@ async fn whoever_has_used_all_of_today_is_told_when_there_is_more() {
         .await,
     ] {
         let problem = answer.expect(429);
-        assert_eq!(problem["code"], "limited");
+        assert_eq!(problem["code"], "quota_exceeded");
         assert_eq!(
             problem["detail"],
             "you have used all 2 runs of today; there is more at 00:00 UTC"

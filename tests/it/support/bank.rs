@@ -113,7 +113,7 @@ impl Drop for BankProcess {
 }
 
 /// What a build needs of the environment.
-const KEPT: [&str; 10] = [
+const KEPT: [&str; 11] = [
     "PATH",
     "HOME",
     "CARGO_HOME",
@@ -121,6 +121,7 @@ const KEPT: [&str; 10] = [
     "CARGO_BUILD_TARGET_DIR",
     "RUSTUP_HOME",
     "RUSTUP_TOOLCHAIN",
+    "RUSTUP_AUTO_INSTALL",
     "RUSTFLAGS",
     "DATABASE_URL",
     "SQLX_OFFLINE",

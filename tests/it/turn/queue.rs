@@ -96,9 +96,10 @@ async fn a_waiting_run_can_be_cancelled_and_its_messages_stay() {
         .await
         .expect(202);
     events.until_run_ends(&waiting).await;
-    ann.post(&format!("/v1/runs/{waiting}/cancel"), json!({}))
-        .await
-        .expect(409);
+    let over = ann
+        .post(&format!("/v1/runs/{waiting}/cancel"), json!({}))
+        .await;
+    assert_eq!(over.expect(409)["code"], "run_over");
     gate.open();
     ended(&ann, &first).await;
     ann.say_and_wait(&id, "three").await;

@@ -14,7 +14,7 @@ pub(super) fn of_result(result: ToolResult) -> String {
     match result.raw {
         Some(raw) => String::from(Box::<str>::from(raw)),
         None => text_result(
-            &result.text,
+            &result.for_model(),
             result.status != CallStatus::Succeeded,
             &json!({ "chatelaine/status": result.status.as_str() }),
         ),

@@ -135,7 +135,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
             Error::NotFound(Thing::Agent(_)) => Self::Http(error.into()),
-            Error::NotFound(_) | Error::Invalid { .. } | Error::Conflict(_) => {
+            Error::NotFound(_) | Error::Invalid { .. } | Error::Conflict(..) => {
                 Self::Rpc(RpcError::invalid_params(error.to_string()))
             }
             error => Self::Http(error.into()),

@@ -20,7 +20,11 @@ use crate::{
         turn::{AnswerOptions, AnswerPart, AnswerStyle, Limiter, OnDisconnect},
     },
     app::{accounts, chat::completions},
-    domain::{account::ShownCalls, error::Error, response::ResponseSettings},
+    domain::{
+        account::ShownCalls,
+        error::{Error, ErrorCode},
+        response::ResponseSettings,
+    },
 };
 
 pub(super) fn options(
@@ -80,7 +84,7 @@ pub(super) async fn answer_side_request(
 pub(super) fn no_previous(mut problem: Problem, field: &str) -> Problem {
     if problem.status == StatusCode::NOT_FOUND && !problem.is_unknown_agent {
         problem.status = StatusCode::BAD_REQUEST;
-        problem.code = "previous_response_not_found";
+        problem.code = ErrorCode::PreviousResponseNotFound;
         problem.detail = String::from(
             "there is no such response, or it was not stored; send the whole conversation as `input`",
         );

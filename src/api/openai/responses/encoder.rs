@@ -21,6 +21,7 @@ use crate::api::{
     problem::Problem,
     turn::{AnswerEnd, AnswerPart, Piece},
 };
+use crate::domain::error::ErrorCode;
 
 /// The response so far.
 pub(in crate::api) struct Encoder {
@@ -139,7 +140,7 @@ impl Encoder {
             }
             Err(problem) => {
                 response.status = match problem.code {
-                    "run_cancelled" => "cancelled",
+                    ErrorCode::RunCancelled => "cancelled",
                     _ => "failed",
                 };
                 let message = problem.detail.clone();
@@ -184,7 +185,7 @@ impl Encoder {
 
 /// Whether a problem is how the answer has ended, and not of the stream alone.
 fn is_end(problem: &Problem) -> bool {
-    matches!(problem.code, "run_failed" | "run_cancelled")
+    matches!(problem.code, ErrorCode::RunFailed | ErrorCode::RunCancelled)
 }
 
 fn sse(event: &ResponseEvent) -> Event {

@@ -21,7 +21,10 @@ use crate::{
         accounts::Caller,
         chat::transcript::{ClientQuestion, QuestionPlace},
     },
-    domain::{ids::RunId, message::Role, request_key::RequestKey, response::ResponseSettings},
+    domain::{
+        error::ErrorCode, ids::RunId, message::Role, request_key::RequestKey,
+        response::ResponseSettings,
+    },
 };
 
 /// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools`, `text.format`,
@@ -107,7 +110,7 @@ impl NewResponse {
         }
         if self.background == Some(true) && !self.is_stored() {
             let reason = "a response that is not stored cannot be read later; leave `store` out";
-            return Err(Problem::invalid("background", reason));
+            return Err(Problem::unfit(ErrorCode::Unsupported, "background", reason));
         }
         if !is_frontend && is_any(self.tools.as_ref()) {
             refuse_forced("tool_choice", self.tool_choice.as_ref())?;
@@ -203,7 +206,13 @@ impl NewResponse {
                 });
             }
             Value::Array(items) => items,
-            _ => return Err(Problem::invalid("input", "must be text or a list of items")),
+            _ => {
+                return Err(Problem::unfit(
+                    ErrorCode::WrongType,
+                    "input",
+                    "must be text or a list of items",
+                ));
+            }
         };
         let mut input = Input::default();
         for (at, item) in items.iter().enumerate() {

@@ -5,7 +5,7 @@ use crate::{
     domain::{
         audit::{self, Fact},
         clock::Clock,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::TenantId,
     },
     store::{self, Db},
@@ -28,9 +28,10 @@ pub async fn rotate_key(
         .pop()
         .ok_or_else(|| Error::not_found(format!("live key {name:?}")))?;
     if !live.is_empty() {
-        return Err(Error::Conflict(format!(
-            "two keys {name:?} are live; revoke one by its prefix first"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            format!("two keys {name:?} are live; revoke one by its prefix first"),
+        ));
     }
     let span = old.expires_at.map(|expiry| expiry - old.created_at);
     let new = NewKey {

@@ -100,6 +100,7 @@ impl RunWorker {
             status,
             text: text.to_owned(),
             raw: None,
+            advice: None,
             approval: None,
             took_ms: None,
         };

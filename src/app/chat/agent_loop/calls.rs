@@ -360,8 +360,9 @@ impl RunWorker {
 /// What is known of a call that an earlier attempt left open; `sent` are the lines of those that may have been sent.
 fn interrupted(call: &ToolCall, request: Option<&Approval>, sent: &HashSet<AuditId>) -> ToolResult {
     if let Some(request) = request {
-        let text = approvals::waiting_text(request, false);
+        let (text, advice) = approvals::waiting_text(request, false);
         return ToolResult {
+            advice: Some(advice.to_owned()),
             approval: Some(request.id),
             ..result_of(call, CallStatus::AwaitingApproval, text)
         };
@@ -382,6 +383,7 @@ fn result_of(call: &ToolCall, status: CallStatus, text: String) -> ToolResult {
         status,
         text,
         raw: None,
+        advice: None,
         approval: None,
         took_ms: None,
     }

@@ -163,7 +163,7 @@ fn text_of(result: &ToolResult) -> String {
     if result.status == CallStatus::Failed && result.raw.is_some() {
         format!("failed: {}", result.text)
     } else {
-        result.text.clone()
+        result.for_model()
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn answer(
         // Such an error is a message for the user and no failure of the run.
         Err(error) => {
             let text = explain(app, principal, &texts, &error, rest).await?;
-            notice(error.code(), text)
+            notice(error.code().as_str(), text)
         }
     };
     Ok(Answer::Parts(vec![part]))
@@ -75,7 +75,7 @@ async fn explain(
             Key::ApprovalForOthers,
             &[("code", &code), ("approvers", &approvers)],
         ),
-        Error::Conflict(_) if view.votes.iter().any(|vote| vote.by == principal.user) => {
+        Error::Conflict(..) if view.votes.iter().any(|vote| vote.by == principal.user) => {
             texts.render(Key::ApprovalAlreadyVoted, &values)
         }
         Error::NotFound(_) => texts.render(Key::ApprovalNotFound, &values),

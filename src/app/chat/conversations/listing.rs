@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     app::{App, chat::branches},
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{AgentId, ConversationId},
         message::{Message, MessageRange, Part},
         principal::Principal,
@@ -169,7 +169,8 @@ pub async fn change(
     if let Some(branch) = change.branch {
         branches::lock_idle(&mut tx, principal, id).await?;
         if !store::branches::switch(&mut tx, id, branch).await? {
-            return Err(Error::invalid(
+            return Err(Error::unfit(
+                ErrorCode::UnknownReference,
                 "branch",
                 "is no branch of this conversation",
             ));

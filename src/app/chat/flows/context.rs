@@ -294,7 +294,11 @@ impl<'a> FlowContext<'a> {
                 self.notice(
                     "connection_failed",
                     key,
-                    &[server, ("code", trouble.code()), ("reason", &reason)],
+                    &[
+                        server,
+                        ("code", trouble.code().as_str()),
+                        ("reason", &reason),
+                    ],
                 )
             }
         }])

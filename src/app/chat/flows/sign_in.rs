@@ -24,7 +24,7 @@ use crate::{
         },
     },
     domain::{
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         flow::{Flow, Step},
         ids::ConversationId,
         message::{Part, Prompt},
@@ -119,9 +119,10 @@ pub async fn begin(
         .server(server)
         .ok_or_else(|| Error::NotFound(Thing::Server(server.to_owned())))?;
     if !spec.takes_sign_in() {
-        return Err(Error::Conflict(format!(
-            "nobody signs in at server {server}"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::NoSignIn,
+            format!("nobody signs in at server {server}"),
+        ));
     }
     if !principal.authenticated {
         return Err(Error::Forbidden(

@@ -5,7 +5,7 @@ use super::{ClientQuestion, MOST_IMPORTED, Transcript, digest, without_calls};
 use crate::{
     app::{App, chat::conversations, servers::credentials},
     domain::{
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         ids::{ConversationId, RunId},
         message::{Part, Role},
         pack::Pack,
@@ -131,7 +131,10 @@ async fn follow(
     }
     if !status.is_final() {
         let detail = "the previous response is not complete; wait for its end or cancel it";
-        return Err(Error::Conflict(detail.to_owned()));
+        return Err(Error::conflict(
+            ErrorCode::ConversationBusy,
+            detail.to_owned(),
+        ));
     }
     // Instructions hold for one response, and are said again only when they are others.
     if let Some(wanted) = wanted.filter(|wanted| instructions.as_ref() != Some(*wanted)) {

@@ -5,7 +5,7 @@ use crate::{
     domain::{
         audit::{Fact, SYSTEM},
         credential::{CredentialRef, CredentialState},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         secret::Secret,
     },
     store::{self, Db},
@@ -55,7 +55,12 @@ impl Keys {
         let (id, generation) = (credential.id, credential.generation);
         let sealed = store::credentials::sealed(&mut tx, id, generation).await?;
         drop(tx);
-        let gone = || Error::Conflict("the credential has changed meanwhile; try again".to_owned());
+        let gone = || {
+            Error::conflict(
+                ErrorCode::Conflict,
+                "the credential has changed meanwhile; try again",
+            )
+        };
         let sealed = sealed.ok_or_else(gone)?;
         let opened = self
             .open(credential.tenant, &context(credential), &sealed)

@@ -12,7 +12,7 @@ use crate::{
     app::App,
     domain::{
         audit::SYSTEM,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{KekId, ReplicaId},
         pack::Pack,
         ring::{Kek, KeyRing},
@@ -124,7 +124,7 @@ pub async fn hold(app: Arc<App>) {
             Ok(()) => app.keys.set_fit(true),
             Err(error) => {
                 // A database that is away says nothing about the keys.
-                if matches!(error, Error::Conflict(_)) {
+                if matches!(error, Error::Conflict(..)) {
                     app.keys.set_fit(false);
                 }
                 tracing::error!(%error, "this replica's keys could not be checked, or do not fit the database");
@@ -166,22 +166,28 @@ pub(super) fn compare(kek: &Kek, known: &[KekRecord]) -> Result<()> {
         return Ok(());
     }
     refuse_other_name(kek, known)?;
-    Err(Error::Conflict(format!(
-        "key {id} is wrong: this database was sealed with another one (its check value is {}, that of yours {}); \
+    Err(Error::conflict(
+        ErrorCode::Conflict,
+        format!(
+            "key {id} is wrong: this database was sealed with another one (its check value is {}, that of yours {}); \
          put the right key back, or give the new one an id of its own",
-        hex::encode(&theirs.check_value[..4]),
-        hex::encode(&ours[..4]),
-    )))
+            hex::encode(&theirs.check_value[..4]),
+            hex::encode(&ours[..4]),
+        ),
+    ))
 }
 
 /// Refuses a key that is known by another id.
 pub(super) fn refuse_other_name(kek: &Kek, known: &[KekRecord]) -> Result<()> {
     let value = vault::check_value(kek);
     match known.iter().find(|known| known.check_value == value) {
-        Some(same) => Err(Error::Conflict(format!(
-            "key {} is wrong: this database knows that key as {}; write `{}:` before it",
-            kek.id, same.id, same.id,
-        ))),
+        Some(same) => Err(Error::conflict(
+            ErrorCode::Conflict,
+            format!(
+                "key {} is wrong: this database knows that key as {}; write `{}:` before it",
+                kek.id, same.id, same.id,
+            ),
+        )),
         None => Ok(()),
     }
 }
@@ -190,7 +196,8 @@ fn require(ring: &KeyRing, id: &KekId, why: &str) -> Result<()> {
     if ring.get(id).is_some() {
         return Ok(());
     }
-    Err(Error::Conflict(format!(
-        "key {id} is missing: {why}; add `{id}:…` to MCP_CONFIG_ENCRYPTION_KEYS"
-    )))
+    Err(Error::conflict(
+        ErrorCode::Conflict,
+        format!("key {id} is missing: {why}; add `{id}:…` to MCP_CONFIG_ENCRYPTION_KEYS"),
+    ))
 }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     domain::{
         audit::OPERATOR,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{KekId, TenantId},
         ring::{Kek, KeyRing},
     },
@@ -81,9 +81,10 @@ pub async fn add(keys: &Keys, id: &KekId) -> Result<KekState> {
     compare(kek, &known)?;
     let state = found(&known, id)?.state;
     if state == KekState::Retired {
-        return Err(Error::Conflict(format!(
-            "key {id} is retired; give a new key another id"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            format!("key {id} is retired; give a new key another id"),
+        ));
     }
     tx.commit().await?;
     Ok(state)
@@ -99,21 +100,25 @@ pub async fn promote(keys: &Keys, id: &KekId) -> Result<()> {
     match state {
         KekState::Sealing => return Ok(()),
         KekState::Retired => {
-            return Err(Error::Conflict(format!(
-                "key {id} is retired; add a new one and promote that"
-            )));
+            return Err(Error::conflict(
+                ErrorCode::Conflict,
+                format!("key {id} is retired; add a new one and promote that"),
+            ));
         }
         KekState::Added | KekState::Opening => {}
     }
     let lacking = store::keks::replicas_without(&mut tx, id).await?;
     if !lacking.is_empty() {
         let replicas: Vec<String> = lacking.iter().map(ToString::to_string).collect();
-        return Err(Error::Conflict(format!(
-            "{} running without key {id} ({}): restart with `{id}:…` in MCP_CONFIG_ENCRYPTION_KEYS first (a replica \
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            format!(
+                "{} running without key {id} ({}): restart with `{id}:…` in MCP_CONFIG_ENCRYPTION_KEYS first (a replica \
              that was killed counts for a minute)",
-            counted(lacking.len() as u64, "replica is", "replicas are"),
-            replicas.join(", "),
-        )));
+                counted(lacking.len() as u64, "replica is", "replicas are"),
+                replicas.join(", "),
+            ),
+        ));
     }
     store::keks::promote(&mut tx, id).await?;
     store::audit::record_for_operator(&mut tx, OPERATOR, "kek.promoted", id.as_str()).await?;
@@ -128,9 +133,10 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
     match found(&known, id)?.state {
         KekState::Retired => return Ok(()),
         KekState::Sealing => {
-            return Err(Error::Conflict(format!(
-                "key {id} seals; promote another one first"
-            )));
+            return Err(Error::conflict(
+                ErrorCode::Conflict,
+                format!("key {id} seals; promote another one first"),
+            ));
         }
         KekState::Added | KekState::Opening => {}
     }
@@ -144,11 +150,14 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
             .get(id)
             .copied()
             .unwrap_or_default();
-        return Err(Error::Conflict(format!(
-            "key {id} is needed: it wraps {}, which {}; run `chatelaine keys rewrap` first",
-            counted(needed.tenant_keys, "tenant key", "tenant keys"),
-            counted(needed.records, "record needs", "records need"),
-        )));
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            format!(
+                "key {id} is needed: it wraps {}, which {}; run `chatelaine keys rewrap` first",
+                counted(needed.tenant_keys, "tenant key", "tenant keys"),
+                counted(needed.records, "record needs", "records need"),
+            ),
+        ));
     }
     store::keks::retire(&mut tx, id).await?;
     store::audit::record_for_operator(&mut tx, OPERATOR, "kek.retired", id.as_str()).await?;
@@ -187,9 +196,10 @@ fn in_ring<'a>(keys: &'a Keys, id: &KekId) -> Result<&'a Kek> {
 
 fn found<'a>(known: &'a [KekRecord], id: &KekId) -> Result<&'a KekRecord> {
     known.iter().find(|known| known.id == *id).ok_or_else(|| {
-        Error::Conflict(format!(
-            "this database does not know a key {id}; run `chatelaine keys add {id}` first"
-        ))
+        Error::conflict(
+            ErrorCode::Conflict,
+            format!("this database does not know a key {id}; run `chatelaine keys add {id}` first"),
+        )
     })
 }
 

@@ -23,7 +23,7 @@ use crate::{
     },
     domain::{
         approval::State,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{ApprovalId, TenantId},
     },
     store,
@@ -96,7 +96,7 @@ fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, place: OwnedSemaphore
         let _place = place;
         match AssertUnwindSafe(Box::pin(execute(&app, tenant, id))).catch_unwind().await {
             Ok(Ok(())) => {}
-            Ok(Err(Error::Conflict(reason))) => {
+            Ok(Err(Error::Conflict(_, reason))) => {
                 tracing::info!(approval = %id, reason, "an approval is left to another");
             }
             Ok(Err(error)) => {
@@ -142,7 +142,7 @@ async fn hold(
         if execution::heartbeat(app, approval).await? {
             Ok(())
         } else {
-            Err(Error::Conflict("the lease was lost".to_owned()))
+            Err(Error::conflict(ErrorCode::Conflict, "the lease was lost"))
         }
     });
     match end.await {

@@ -8,7 +8,7 @@ use super::{RunInitiator, RunSpec, RunTarget};
 use crate::{
     app::{App, servers::run_values},
     domain::{
-        error::{Error, Reason, Result},
+        error::{Error, ErrorCode, Reason, Result},
         ids::ConversationId,
         orchestrator::MAX_INPUT,
         pack::{Pack, Provider},
@@ -23,9 +23,10 @@ use crate::{
 pub(super) fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
     let agent = pack.id();
     if pack.llm.provider == Provider::None {
-        return Err(Error::Conflict(format!(
-            "agent {agent} has no model, so it can neither be started nor resumed"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::AgentHasNoModel,
+            format!("agent {agent} has no model, so it can neither be started nor resumed"),
+        ));
     }
     let prompt = wanted.prompt.replace('\0', "");
     let text = params::message(&prompt, &wanted.params);
@@ -52,7 +53,8 @@ fn check_size(prompt: &str, params: &Map<String, Value>) -> Result<()> {
     let size = prompt.chars().count()
         + serde_json::to_string(params).map_or(0, |text| text.chars().count());
     if size > MAX_INPUT {
-        return Err(Error::invalid(
+        return Err(Error::unfit(
+            ErrorCode::TooLong,
             "params",
             Reason::Sentence(format!(
                 "Parameters too large: {size} characters (max {MAX_INPUT})"

@@ -4,7 +4,7 @@ use super::RunInitiator;
 use crate::{
     app::App,
     domain::{
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         ids::{ConversationId, RunId},
         pack::Pack,
         principal::Principal,
@@ -61,9 +61,10 @@ pub(super) async fn conversation(
     let found = store::conversations::get(tx, &principal.user, id, true).await;
     let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;
     if store::runs::waiting(tx, id).await?.is_some() {
-        return Err(Error::Conflict(format!(
-            "Session not finished: {id} (status: pending)"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::SessionBusy,
+            format!("Session not finished: {id} (status: pending)"),
+        ));
     }
     Ok(conversation)
 }
@@ -97,24 +98,30 @@ pub(super) async fn branch(
         app.config.run_tree,
     );
     let depth = parent.depth + 1;
-    let refused = |why: String| Err(Error::Conflict(format!("not started: {why}")));
+    let refused = |code, why: String| Err(Error::conflict(code, format!("not started: {why}")));
     if stopping {
-        return refused("the run that wants it is being stopped".to_owned());
+        return refused(
+            ErrorCode::RunOver,
+            "the run that wants it is being stopped".to_owned(),
+        );
     }
     if i64::from(depth) > i64::from(deepest) {
-        return refused(format!(
-            "agents may start agents {deepest} generations deep at most; do this yourself"
-        ));
+        return refused(
+            ErrorCode::LimitReached,
+            format!("agents may start agents {deepest} generations deep at most; do this yourself"),
+        );
     }
     if children >= i64::from(widest) {
-        return refused(format!(
-            "one run may start {widest} runs at most; use what those have found"
-        ));
+        return refused(
+            ErrorCode::LimitReached,
+            format!("one run may start {widest} runs at most; use what those have found"),
+        );
     }
     if all >= i64::from(most) {
-        return refused(format!(
-            "a tree of runs may have {most} runs at most; finish with what there is"
-        ));
+        return refused(
+            ErrorCode::LimitReached,
+            format!("a tree of runs may have {most} runs at most; finish with what there is"),
+        );
     }
     Ok(Branch {
         root: parent.root,

@@ -17,7 +17,7 @@ use crate::{
         audit::Fact,
         connection::ConnectionTestError,
         credential::{CredentialRef, CredentialState},
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         ids::CredentialId,
         oauth::{Authorization, to_sealable},
         pack::Pack,
@@ -117,7 +117,7 @@ async fn replace(
         Err(error) if new.tokens.is_some() && !error.is_credential() => None,
         Err(error) => {
             trial.give_up().await;
-            tracing::info!(server = %spec.id, reason = ConnectionTestError::from(&error).code(), "what a user entered does not work");
+            tracing::info!(server = %spec.id, reason = ConnectionTestError::from(&error).code().as_str(), "what a user entered does not work");
             return Ok(TestOutcome::failed(ConnectionTestError::from(&error)));
         }
     };
@@ -216,15 +216,17 @@ pub async fn test(
     let (pack, spec) = personal_server(app, principal, agent, server).await?;
     let held = of_user(app, principal, pack.id()).await?;
     let not_configured = || {
-        Error::Conflict(format!(
-            "there is no credential for {server} yet; enter one first"
-        ))
+        Error::conflict(
+            ErrorCode::NotConnected,
+            format!("there is no credential for {server} yet; enter one first"),
+        )
     };
     let held = held.of(&spec.id).cloned().ok_or_else(not_configured)?;
     if held.state == CredentialState::Quarantined {
-        return Err(Error::Conflict(format!(
-            "the credential for {server} cannot be opened; enter it again"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::CredentialUnusable,
+            format!("the credential for {server} cannot be opened; enter it again"),
+        ));
     }
     let Some(decrypted) = decrypt(app, principal, pack.id(), &held, &spec).await? else {
         return Err(not_configured());
@@ -273,9 +275,10 @@ pub(super) async fn personal_server(
         .cloned()
         .ok_or_else(|| Error::NotFound(Thing::Server(server.to_owned())))?;
     if spec.access_mode != AccessMode::UserControlled {
-        return Err(Error::Conflict(format!(
-            "server {server} is shared; its credential is the operator's"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::ServerShared,
+            format!("server {server} is shared; its credential is the operator's"),
+        ));
     }
     if !principal.authenticated {
         return Err(Error::Forbidden(

@@ -7,7 +7,7 @@ use crate::{
     app::{App, platform::keys::OpenError},
     domain::{
         credential::{CredentialMeta, CredentialRef},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::AgentId,
         oauth::{Authorization, OAuthConfig, from_sealable},
         pack::Pack,
@@ -115,10 +115,13 @@ impl Content {
     fn effective(&self, spec: &ServerSpec) -> Result<ServerSpec> {
         match self {
             Self::Values(values) => personal::effective(spec, values).map_err(|unfit| {
-                Error::Conflict(format!(
-                    "what was entered for {} does not fit it any more: {}",
-                    spec.id, unfit.fault
-                ))
+                Error::conflict(
+                    ErrorCode::CredentialUnusable,
+                    format!(
+                        "what was entered for {} does not fit it any more: {}",
+                        spec.id, unfit.fault
+                    ),
+                )
             }),
             Self::SignIn(credential) => {
                 let secret = |oauth: &OAuthConfig| oauth.client_secret.clone();

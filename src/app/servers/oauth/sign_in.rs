@@ -15,7 +15,7 @@ use crate::{
     },
     domain::{
         credential::CredentialRef,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{ConversationId, CredentialId, ServerId, TenantId},
         oauth::{
             Authorization, ClientAuthMethod, OAuthClient, OAuthConfig, PendingSignIn, add_scopes,
@@ -89,7 +89,7 @@ impl From<BeginError> for Error {
         match error {
             BeginError::Failed(error) => error,
             BeginError::Away(why) => Self::Unavailable(why),
-            other => Self::Conflict(other.to_string()),
+            other => Self::conflict(ErrorCode::NoSignIn, other.to_string()),
         }
     }
 }

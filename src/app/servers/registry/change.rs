@@ -12,7 +12,7 @@ use super::{
 use crate::{
     app::App,
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::TenantId,
         principal::Admin,
         registry::{Definition, Entry, EntryId, InvalidDefinition, Rules, host_of},
@@ -92,7 +92,7 @@ pub async fn get(app: &App, admin: &Admin, id: &str) -> Result<EntryView> {
 async fn usable(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Option<Entry>> {
     match opened(app, tenant, row).await {
         Ok(entry) => Ok(Some(entry)),
-        Err(Error::Conflict(reason)) => {
+        Err(Error::Conflict(_, reason)) => {
             tracing::error!(%tenant, entry = row.entry, reason, "an entry of the registry cannot be used");
             Ok(None)
         }
@@ -127,10 +127,10 @@ pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<
     let mut tx = app.db.tenant(admin.tenant()).await?;
     check_capacity(store::registry::count(&mut tx).await?, "MCP servers")?;
     if !store::registry::insert(&mut tx, admin.tenant(), &row).await? {
-        return Err(Error::Conflict(format!(
-            "MCP server '{}' already exists",
-            entry.id
-        )));
+        return Err(Error::conflict(
+            ErrorCode::DuplicateId,
+            format!("MCP server '{}' already exists", entry.id),
+        ));
     }
     audit(app, &mut tx, admin, "registry.created", &row).await?;
     tx.commit().await?;
@@ -153,7 +153,8 @@ pub async fn update(
     for _ in 0..TRIES {
         let before = row(app, admin.tenant(), id).await?;
         if definition.id != before.entry {
-            return Err(Error::invalid(
+            return Err(Error::unfit(
+                ErrorCode::ReadOnlyField,
                 "id",
                 "never changes; leave it out, or create another entry",
             ));
@@ -207,9 +208,10 @@ pub async fn remove(
         let users = users.await?;
         if !users.is_empty() {
             let users = users.join(", ");
-            return Err(Error::Conflict(format!(
-                "MCP server '{id}' is used by {users}; remove it from there first"
-            )));
+            return Err(Error::conflict(
+                ErrorCode::ServerInUse,
+                format!("MCP server '{id}' is used by {users}; remove it from there first"),
+            ));
         }
         let mut tx = app.db.tenant(admin.tenant()).await?;
         if store::registry::delete(&mut tx, row.id, row.version).await? {

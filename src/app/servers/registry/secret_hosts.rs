@@ -10,7 +10,7 @@ use super::{agents_with, snapshot};
 use crate::{
     app::App,
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::TenantId,
         registry::{ConfigValue, Entry, EntryId, host_of},
     },
@@ -41,7 +41,8 @@ pub(super) async fn check_secrets(app: &App, tenant: TenantId, entry: &Entry) ->
         let senders = snapshot.entries.values().filter(|known| named(known, name));
         let known: BTreeSet<String> = senders.flat_map(|known| hosts_of(known)).collect();
         if let Some(host) = hosts.difference(&known).next() {
-            return Err(Error::invalid(
+            return Err(Error::unfit(
+                ErrorCode::SecretNeeded,
                 "url",
                 format!(
                     "would send the secret {name:?} to {host}, which has not had it; enter the secret again \

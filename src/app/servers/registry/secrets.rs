@@ -8,7 +8,8 @@ use super::{agents_with, check_capacity, secret_context, snapshot, tell};
 use crate::{
     app::App,
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
+        header,
         principal::Admin,
         registry::{ConfigValue, SecretName, ServerRef},
         secret::Secret,
@@ -44,10 +45,16 @@ pub async fn list_secrets(app: &App, admin: &Admin) -> Result<Vec<SecretView>> {
 pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) -> Result<()> {
     let name = SecretName::parse(name).map_err(|reason| Error::invalid("name", reason))?;
     if value.expose().is_empty() || value.expose().len() > MAX_SECRET {
-        return Err(Error::invalid(
+        return Err(Error::unfit(
+            ErrorCode::TooLong,
             "value",
             format!("must have 1 to {MAX_SECRET} bytes"),
         ));
+    }
+    if !header::can_carry(value.expose()) {
+        let reason =
+            "holds a line break or another character that a header cannot carry; remove it";
+        return Err(Error::invalid("value", reason));
     }
     for _ in 0..TRIES {
         let mut tx = app.db.tenant(admin.tenant()).await?;
@@ -128,10 +135,13 @@ pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
     }
     if !users.is_empty() {
         // Rolled back.
-        return Err(Error::Conflict(format!(
-            "secret {name:?} is used by {}; remove it from there first",
-            users.join(", ")
-        )));
+        return Err(Error::conflict(
+            ErrorCode::SecretInUse,
+            format!(
+                "secret {name:?} is used by {}; remove it from there first",
+                users.join(", ")
+            ),
+        ));
     }
     audit(app, &mut tx, admin, "secret.removed", name).await?;
     tx.commit().await?;

@@ -6,7 +6,7 @@ use super::{MAX_ENTRIES, changed};
 use crate::{
     app::{App, platform::keys::contexts},
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::TenantId,
         registry::{Definition, Entry, EntryId, Rules, SensitiveValues},
         secret::Secret,
@@ -110,7 +110,8 @@ pub(super) async fn opened(app: &App, tenant: TenantId, row: &StoredEntry) -> Re
             .await?;
         definition = definition.with(SensitiveValues::from_text(&text).map_err(Error::internal)?);
     }
-    Entry::parse(definition, Rules::Operator).map_err(|fault| Error::Conflict(fault.to_string()))
+    Entry::parse(definition, Rules::Operator)
+        .map_err(|fault| Error::conflict(ErrorCode::Conflict, fault.to_string()))
 }
 
 /// The context of an entry. Its scope contains a colon, which no scope of a credential has, so the two

@@ -149,7 +149,7 @@ impl TokenStore {
             .map_err(Error::from)
         {
             Ok(text) => text,
-            Err(Error::Conflict(_)) => return Ok(None),
+            Err(Error::Conflict(..)) => return Ok(None),
             Err(error) => return Err(error),
         };
         let kept: SealedToken = serde_json::from_str(text.expose()).map_err(Error::internal)?;

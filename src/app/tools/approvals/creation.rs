@@ -11,7 +11,7 @@ use crate::{
     domain::{
         approval::{About, Approval, Choice, Consent, Vote, code},
         canonical,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
         policy::ApprovalPolicy,
         principal::Principal,
@@ -198,12 +198,13 @@ async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {
         let why = format!(
             "{own} calls of this user wait for approval already, and at most {most_own} may; cancel one"
         );
-        return Err(Error::Conflict(why));
+        return Err(Error::conflict(ErrorCode::LimitReached, why));
     }
     if all >= i64::from(most) {
-        return Err(Error::Conflict(format!(
-            "{all} calls wait for approval already, and at most {most} may"
-        )));
+        return Err(Error::conflict(
+            ErrorCode::LimitReached,
+            format!("{all} calls wait for approval already, and at most {most} may"),
+        ));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::{
         approval::{Approval, Approver, Choice, State, Vote},
         audit::SYSTEM,
         canonical::Hash,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{ApprovalId, TenantId, UserId},
         pack::Pack,
     },
@@ -46,14 +46,20 @@ pub async fn decide(
         return repeat_vote(approval, mine, verdict);
     }
     if !store::approvals::is_live(&mut tx, id).await? {
-        return Err(Error::Conflict(closed_reason(&approval)));
+        return Err(Error::conflict(
+            ErrorCode::AlreadyDecided,
+            closed_reason(&approval),
+        ));
     }
     if let Some(reason) = obstacle {
         let ended = revoke(app, tx, &approval, &reason).await?;
-        return Err(Error::Conflict(format!(
-            "{} cannot be approved any more and was revoked: {reason}",
-            ended.code
-        )));
+        return Err(Error::conflict(
+            ErrorCode::ApprovalRevoked,
+            format!(
+                "{} cannot be approved any more and was revoked: {reason}",
+                ended.code
+            ),
+        ));
     }
     let vote = Vote {
         approval: id,
@@ -109,10 +115,13 @@ async fn lock(
         return Err(refusal(approver, &approval));
     }
     if verdict.args_sha256 != approval.args_sha256 {
-        return Err(Error::Conflict(format!(
-            "these are not the arguments of {}; look at it again and decide anew",
-            approval.code
-        )));
+        return Err(Error::conflict(
+            ErrorCode::ArgumentsChanged,
+            format!(
+                "these are not the arguments of {}; look at it again and decide anew",
+                approval.code
+            ),
+        ));
     }
     Ok(approval)
 }
@@ -122,12 +131,15 @@ fn repeat_vote(approval: Approval, mine: &Vote, verdict: &Verdict) -> Result<App
     if mine.choice == verdict.choice {
         return Ok(approval);
     }
-    Err(Error::Conflict(format!(
-        "you {} {} at {}",
-        mine.choice.done(),
-        approval.code,
-        time_of(mine.at)
-    )))
+    Err(Error::conflict(
+        ErrorCode::AlreadyVoted,
+        format!(
+            "you {} {} at {}",
+            mine.choice.done(),
+            approval.code,
+            time_of(mine.at)
+        ),
+    ))
 }
 
 /// Why a request must not be approved although it is pending. Asked before the row is locked.
@@ -192,7 +204,7 @@ pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId)
         store::approvals::lock(&mut tx, approval.id).await?;
         match revoke(app, tx, &approval, &reason).await {
             // It was decided meanwhile; whoever executes it looks again.
-            Ok(_) | Err(Error::Conflict(_)) => {}
+            Ok(_) | Err(Error::Conflict(..)) => {}
             Err(error) => return Err(error),
         }
     }
@@ -211,7 +223,8 @@ async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -
         window: Duration::ZERO,
     };
     let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
-    let ended = ended.ok_or_else(|| Error::Conflict(closed_reason(approval)))?;
+    let ended =
+        ended.ok_or_else(|| Error::conflict(ErrorCode::AlreadyDecided, closed_reason(approval)))?;
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
     let program = UserId(SYSTEM.into());
     let step = AuditedStep::new("approval.revoked", &program).because(Some(reason));

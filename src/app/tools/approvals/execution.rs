@@ -13,9 +13,9 @@ use super::{App, AuditedStep, audit, changed, client_calls, context, delivery, p
 use crate::{
     domain::{
         approval::{Approval, State},
-        canonical,
-        error::{Error, Result},
-        ids::{ApprovalId, AuditId, TenantId},
+        canonical, elicitation,
+        error::{Error, ErrorCode, Result},
+        ids::{ApprovalId, AuditId, ServerId, TenantId},
         message::{CallStatus, ToolResult},
         resource,
     },
@@ -124,10 +124,11 @@ pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Opt
 
 /// What came of the call. Of a request that was given up for lost meanwhile it is only evidence.
 pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> Result<()> {
+    let failure = failure_of(&approval.server, result);
     let (to, reason) = match result.status {
         CallStatus::Succeeded => (State::Succeeded, None),
         CallStatus::OutcomeUnknown => (State::OutcomeUnknown, Some(result.text.as_str())),
-        _ => (State::Failed, first_line(&result.text)),
+        _ => (State::Failed, failure.as_deref()),
     };
     let mut tx = app.db.tenant(approval.tenant).await?;
     store::audit::end(&mut tx, approval.audit_id, result.status.as_str()).await?;
@@ -156,11 +157,18 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     Ok(())
 }
 
-/// The beginning of what a server says about a failure, for those who did not ask and read no result.
-fn first_line(text: &str) -> Option<&str> {
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
-    let end = line.char_indices().nth(MAX_REASON).map(|(at, _)| at);
-    Some(&line[..end.unwrap_or(line.len())])
+/// The beginning of what is said about a failure, for those who did not ask and read no result. A server's own words stand
+/// in quotes behind its name, so that they cannot pass for the program's.
+fn failure_of(server: &ServerId, result: &ToolResult) -> Option<String> {
+    let mut lines = result
+        .text
+        .lines()
+        .map(|line| elicitation::readable(line, MAX_REASON));
+    let line = lines.find(|line| !line.is_empty())?;
+    if result.raw.is_none() {
+        return Some(line);
+    }
+    Some(format!("{server}: “{}”", line.replace(['“', '”'], "\"")))
 }
 
 /// Characters of the reason of a failure.
@@ -214,8 +222,8 @@ fn held<'a>(approval: &Approval, to: State, reason: Option<&'a str>) -> Transiti
 }
 
 fn lost(approval: &Approval) -> Error {
-    Error::Conflict(format!(
-        "approval {} is no longer held by this replica",
-        approval.id
-    ))
+    Error::conflict(
+        ErrorCode::Conflict,
+        format!("approval {} is no longer held by this replica", approval.id),
+    )
 }

@@ -11,7 +11,7 @@ use crate::{
     app::App,
     domain::{
         approval::{Approval, Approver, State, Vote},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::ApprovalId,
     },
     store::{
@@ -37,8 +37,12 @@ pub(super) async fn apply_vote(
         window: app.config.approval_window,
     };
     let approval = store::approvals::change(tx, id, &change).await?;
-    let approval = approval
-        .ok_or_else(|| Error::Conflict("it was decided meanwhile; look again".to_owned()))?;
+    let approval = approval.ok_or_else(|| {
+        Error::conflict(
+            ErrorCode::AlreadyDecided,
+            "it was decided meanwhile; look again",
+        )
+    })?;
     let delivered = if to.is_open() {
         None
     } else {
@@ -68,17 +72,20 @@ pub async fn record(
             return Ok(approval);
         }
         let (by, at) = (name_of(&approval, &recorded.by), time_of(recorded.at));
-        return Err(Error::Conflict(format!(
-            "{by} recorded what happened to {} at {at}",
-            approval.code
-        )));
+        return Err(Error::conflict(
+            ErrorCode::OutcomeKnown,
+            format!("{by} recorded what happened to {} at {at}", approval.code),
+        ));
     }
     let recorded = store::approvals::record(&mut tx, id, happened, note, approver.user()).await?;
     let recorded = recorded.ok_or_else(|| {
-        Error::Conflict(format!(
-            "{}; only an unknown outcome can be recorded",
-            closed_reason(&approval)
-        ))
+        Error::conflict(
+            ErrorCode::OutcomeKnown,
+            format!(
+                "{}; only an unknown outcome can be recorded",
+                closed_reason(&approval)
+            ),
+        )
     })?;
     let delivered = delivery::deliver(app, &mut tx, &recorded, None).await?;
     let detail = if happened {

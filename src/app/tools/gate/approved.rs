@@ -114,7 +114,7 @@ async fn checked(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
         .map_err(NotSent::Revoked)?;
     let arguments = match execution::arguments(app, approval).await {
         Ok(arguments) => arguments,
-        Err(Error::Conflict(_)) => {
+        Err(Error::Conflict(..)) => {
             return Err(NotSent::Revoked(
                 "its arguments cannot be opened any more".to_owned(),
             ));

@@ -27,7 +27,7 @@ use crate::{
         tools::approvals::recheck::credential_of,
     },
     domain::{
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{AgentId, RunId},
         message::CallStatus,
         owner::ConnectionOwner,
@@ -244,7 +244,7 @@ pub(super) async fn resolve_connection(
         ..
     } = *caller;
     if app.orchestrator.is(spec) {
-        let no_run = || Error::Conflict("the orchestrator answers runs only".to_owned());
+        let no_run = || Error::conflict(ErrorCode::Conflict, "the orchestrator answers runs only");
         let run = run.ok_or_else(no_run)?;
         let caller = orchestrator::caller(app, principal.tenant, run).await?;
         return Ok(Some(Destination::BuiltIn(caller)));

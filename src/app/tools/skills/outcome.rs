@@ -15,7 +15,7 @@ use crate::{
     },
     domain::{
         approval::{Note, State},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{ConversationId, RunId},
         message::{CallStatus, Message, Part, ToolResult},
         principal::Principal,
@@ -199,6 +199,9 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, agent: &str, id: RunI
                 .await
                 .map(|_| ())
         }
-        _ => Err(Error::Conflict(format!("run {id} is over already"))),
+        _ => Err(Error::conflict(
+            ErrorCode::RunOver,
+            format!("run {id} is over already"),
+        )),
     }
 }

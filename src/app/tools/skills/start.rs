@@ -15,7 +15,7 @@ use crate::{
     },
     domain::{
         canonical,
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Result, Thing},
         ids::ConversationId,
         orchestrator::MAX_INPUT,
         principal::Principal,
@@ -91,7 +91,8 @@ pub async fn begin(
 fn command_line(view: &SkillView, arguments: &Map<String, Value>) -> Result<String> {
     let line = format!("{} {}", view.command, Value::Object(arguments.clone()));
     if line.chars().count() > MAX_INPUT {
-        return Err(Error::invalid(
+        return Err(Error::unfit(
+            ErrorCode::TooLong,
             "arguments",
             format!("have more than {MAX_INPUT} characters"),
         ));
@@ -113,7 +114,8 @@ async fn fits(toolbox: &Toolbox, view: &SkillView, arguments: &Map<String, Value
         None => named.check(&given).await,
     };
     checked.map_err(|problems| {
-        Error::invalid(
+        Error::unfit(
+            ErrorCode::ArgumentsUnfit,
             "arguments",
             format!("do not fit the tool {}: {problems}", view.tool),
         )

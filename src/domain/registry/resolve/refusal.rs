@@ -1,7 +1,7 @@
 //! Why a server cannot be resolved, and how an API says so.
 
 use crate::domain::{
-    error::{Error, Reason},
+    error::{Error, ErrorCode, Reason},
     ids::ServerId,
     registry::EntryId,
 };
@@ -39,6 +39,11 @@ impl From<ResolveError> for Error {
             ResolveError::Key { alias, key, .. } => format!("mcpServers.{alias}.config.{key}"),
             ResolveError::Field { alias, field, .. } => format!("mcpServers.{alias}.{field}"),
         };
+        let code = match &error {
+            ResolveError::UnknownEntry { .. } => ErrorCode::UnknownReference,
+            ResolveError::Missing { .. } => ErrorCode::MissingField,
+            ResolveError::Key { .. } | ResolveError::Field { .. } => ErrorCode::Invalid,
+        };
         let text = error.to_string();
         let reason = match error {
             ResolveError::UnknownEntry { .. } | ResolveError::Missing { .. } => {
@@ -46,6 +51,6 @@ impl From<ResolveError> for Error {
             }
             ResolveError::Key { .. } | ResolveError::Field { .. } => Reason::Clause(text),
         };
-        Self::invalid(field, reason)
+        Self::unfit(code, field, reason)
     }
 }

@@ -345,6 +345,7 @@ impl RealRequests {
                     status,
                     text: "so it went".to_owned(),
                     raw: None,
+                    advice: None,
                     approval: None,
                     took_ms: None,
                 };
@@ -499,5 +500,8 @@ fn refused(error: &Error) -> Answer {
     if let Error::Internal(cause) = error {
         panic!("{cause:#}");
     }
-    Answer::Refused(error.code())
+    Answer::Refused(match error {
+        Error::Conflict(..) => "conflict",
+        other => other.code().as_str(),
+    })
 }

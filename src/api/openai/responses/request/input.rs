@@ -11,7 +11,7 @@ use crate::{
         problem::Problem,
     },
     app::chat::transcript::Transcript,
-    domain::{ids::RunId, message::Role},
+    domain::{error::ErrorCode, ids::RunId, message::Role},
 };
 
 #[derive(Default)]
@@ -42,10 +42,18 @@ impl Input {
                 self.say(Role::Tool, said);
             }
             (Some("message"), None) => {
-                return Err(Problem::invalid(format!("{field}.role"), "is missing"));
+                return Err(Problem::unfit(
+                    ErrorCode::MissingField,
+                    format!("{field}.role"),
+                    "is missing",
+                ));
             }
             (None, None) => {
-                return Err(Problem::invalid(format!("{field}.type"), "is missing"));
+                return Err(Problem::unfit(
+                    ErrorCode::MissingField,
+                    format!("{field}.type"),
+                    "is missing",
+                ));
             }
             // Calls, thoughts and the like: what came of them is in what was said.
             (Some(_), _) => {}

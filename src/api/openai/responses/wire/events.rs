@@ -159,7 +159,7 @@ impl ErrorEvent {
     pub fn new(sequence_number: u64, problem: &Problem) -> Self {
         Self {
             sequence_number,
-            code: problem.code,
+            code: problem.code.as_str(),
             message: problem.detail.clone(),
             param: problem.field.clone(),
         }

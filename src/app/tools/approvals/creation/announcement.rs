@@ -12,30 +12,33 @@ use crate::{
     store::{self, Tx, messages::NewMessage},
 };
 
-/// What the model is told of a call that waits.
-pub fn waiting_text(approval: &Approval, is_new: bool) -> String {
+/// What is said of a call that waits, and what the model is to do.
+pub fn waiting_text(approval: &Approval, is_new: bool) -> (String, &'static str) {
     let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
     match approval.state {
         State::Pending => {}
         State::Approved | State::Executing => {
-            return format!(
-                "not executed again: request {code} for this very call is approved and being carried out; do not retry"
+            let text = format!(
+                "not executed again: request {code} for this very call is approved and being carried out"
             );
+            return (text, "do not retry");
         }
         ended => {
-            return format!(
+            let text = format!(
                 "not executed again: request {code} for this very call is over ({}), and its outcome is told in the \
-                 conversation; do not retry",
+                 conversation",
                 ended.as_str()
             );
+            return (text, "do not retry");
         }
     }
     let again = if is_new { "" } else { "still " };
-    format!(
-        "not executed: {again}waiting for approval {code} by {approvers} until {}; do not retry. Tell the user the code \
-         and who can approve it. You will be told the outcome.",
+    let text = format!(
+        "not executed: {again}waiting for approval {code} by {approvers} until {}",
         time_of(approval.expires_at)
-    )
+    );
+    let advice = "do not retry. Tell the user the code and who can approve it. You will be told the outcome.";
+    (text, advice)
 }
 
 /// Shows a new request in its conversation and commits.

@@ -65,6 +65,10 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: AnsweredCall) -> 
 
 pub(super) fn awaiting_input(call: &Call<'_>) -> ToolResult {
     let text = "not finished: the server wants to know something from the user first, and they are being asked in the \
-                chat. Do not retry and do not answer for them. You will be told the outcome.";
-    counted_result(call.call_id, CallStatus::AwaitingInput, text.to_owned())
+                chat";
+    let advice = "do not retry and do not answer for them. You will be told the outcome.";
+    ToolResult {
+        advice: Some(advice.to_owned()),
+        ..counted_result(call.call_id, CallStatus::AwaitingInput, text.to_owned())
+    }
 }

@@ -84,6 +84,7 @@ pub(in crate::app::tools::gate) fn counted_result(
         status,
         text,
         raw: None,
+        advice: None,
         approval: None,
         took_ms: None,
     }
