@@ -42,8 +42,8 @@ pub fn run(args: &Args) -> ExitCode {
     };
     let _ = writeln!(
         io::stderr(),
-        "chatelaine: command {:?} cannot be started: {failed}",
-        args.command
+        "chatelaine: command \"{}\" cannot be started: {failed}",
+        args.command.display()
     );
     ExitCode::from(127)
 }

@@ -165,7 +165,13 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
     if native.is_empty() {
         field.mask();
     }
-    // `{ENV:NAME}`, `{env.NAME}` and `${NAME:-default}` are references in other programs.
+    warn_of_literals(field, text);
+    native.push_str(&escaped(rest));
+    complete.then_some(native)
+}
+
+/// `{ENV:NAME}`, `{env.NAME}` and `${NAME:-default}` are references in other programs.
+fn warn_of_literals(field: &Field, text: &str) {
     let mut literals =
         text.split("{env:")
             .enumerate()
@@ -176,8 +182,6 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
     if literals.any(|text| text.contains("${") || text.to_ascii_lowercase().contains("{env")) {
         field.warn("is sent as it stands", "write `{env:NAME}`, in lower case");
     }
-    native.push_str(&escaped(rest));
-    complete.then_some(native)
 }
 
 /// The first `${…}`, if it names a variable.

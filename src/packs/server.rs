@@ -78,11 +78,10 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         "write `transport: streamable-http`, `sse`, `websocket` or `stdio`",
     );
     let transport = transport.and_then(|field| endpoint::transport(&field));
-    let access_mode = object
-        .optional("accessMode")
-        .map_or(Some(AccessMode::default()), |field| {
-            field.one_of(&ACCESS_MODES)
-        });
+    let access_mode = match object.optional("accessMode") {
+        Some(field) => field.one_of(&ACCESS_MODES),
+        None => Some(AccessMode::default()),
+    };
     let endpoint = endpoint::read(&mut object, transport, pack);
     let auth = auth::read(&mut object, access_mode, transport, endpoint.as_ref());
     let user_config = user_config(&mut object, access_mode, transport, pack);
@@ -107,10 +106,8 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         timeouts.start = None;
     }
     let mut switch = |name| {
-        object
-            .optional(name)
-            .and_then(|field| field.boolean())
-            .unwrap_or(LOAD)
+        let field = object.optional(name);
+        field.and_then(|field| field.boolean()).unwrap_or(LOAD)
     };
     let (load_tools, load_prompts) = (switch("loadTools"), switch("loadPrompts"));
     let terminate_on_close = terminate_on_close(&mut object, transport);

@@ -82,6 +82,12 @@ async fn link(client: &Client, chat: &str) -> String {
         .to_owned()
 }
 
+/// What a page or a server of a test answers.
+async fn fetch(url: &str) -> reqwest::Response {
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    http.get(url).send().await.unwrap()
+}
+
 /// Goes where the link leads and agrees: the path at the service to which the browser is sent back.
 async fn sign_in(service: &str, link: &str) -> String {
     let jar = reqwest::redirect::Policy::none();

@@ -117,11 +117,14 @@ pub async fn find_changes(app: &Arc<App>) -> Result<()> {
     Ok(())
 }
 
+/// The name of an issuer, and its rows as they were read.
+type KnownIssuer = (Arc<String>, Arc<CachedRow<Vec<Issuer>>>);
+
 /// The issuers that are looked at for the first time, and that have changed since they were read.
 async fn changed_since_read(
     tx: &mut Tx,
     before: &Watched,
-    known: &[(Arc<String>, Arc<CachedRow<Vec<Issuer>>>)],
+    known: &[KnownIssuer],
 ) -> Result<Vec<String>> {
     let mut changed = Vec::new();
     for (issuer, row) in known {

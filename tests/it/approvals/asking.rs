@@ -325,10 +325,7 @@ async fn an_equal_call_in_another_conversation_is_a_request_of_its_own_and_both_
     let (first_chat, first) = asked(&staff.ann, "10.00").await;
     let (second_chat, second) = asked(&staff.ann, "10.00").await;
     assert_ne!(first["id"], second["id"]);
-    let words = tool_results(&staff.ann, &second_chat).await[0]["text"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let words = tool_results(&staff.ann, &second_chat).await[0]["advice"].to_string();
     let hint = format!(
         "An equal request of the user, {}, waits in another conversation",
         first["code"].as_str().unwrap()

@@ -10,7 +10,7 @@ use tokio::{
     process::Command,
 };
 
-use super::PACK;
+use super::{PACK, fetch};
 use crate::{
     admin::{operator, with_operator},
     support::{
@@ -107,7 +107,7 @@ impl Desk {
 
     async fn count(&self, path: &str) -> Value {
         let url = format!("http://127.0.0.1:{}{path}", self.provider.port);
-        reqwest::get(url).await.unwrap().json().await.unwrap()
+        fetch(&url).await.json().await.unwrap()
     }
 
     fn file(&self) -> std::path::PathBuf {
@@ -227,7 +227,7 @@ async fn a_service_without_a_provider_says_what_to_do() {
     assert!(!done.status.success());
     assert!(
         said.contains(
-            "has no provider at which people sign in; use `chatelaine chat --token TOKEN`"
+            "has no provider at which people sign in; name your tenant with --tenant, or use `chatelaine chat --token TOKEN`"
         ),
         "{said}"
     );

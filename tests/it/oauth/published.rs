@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{call, connect, say, world};
+use super::{call, connect, fetch, say, world};
 use crate::support::{
     model::{calls, text},
     servers::{folder, free_port, start, venv},
@@ -43,13 +43,8 @@ async fn months_of_use(more: &[&str]) -> Value {
 }
 
 async fn count(port: u16) -> Value {
-    let builder = reqwest::Client::builder().no_proxy();
-    let asked = builder
-        .build()
-        .unwrap()
-        .get(format!("http://127.0.0.1:{port}/count"));
-    let answer = asked.send().await.unwrap();
-    answer.json().await.unwrap()
+    let url = format!("http://127.0.0.1:{port}/count");
+    fetch(&url).await.json().await.unwrap()
 }
 
 #[tokio::test]

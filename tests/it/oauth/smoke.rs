@@ -1,6 +1,6 @@
 //! `chatelaine smoke` for a server at which users sign in, as an operator runs it at a terminal.
 
-use super::{PACK, guarded::Guarded};
+use super::{PACK, fetch, guarded::Guarded};
 use crate::{
     packs::write_pack,
     support::{program::chatelaine, servers::until, terminal::Terminal},
@@ -29,7 +29,7 @@ async fn an_operator_signs_in_and_sees_the_tools_and_nothing_of_it_stays() {
     let link = shown
         .split_whitespace()
         .find(|word| word.contains("/authorize?"));
-    let page = reqwest::get(link.unwrap()).await.unwrap();
+    let page = fetch(link.unwrap()).await;
     assert_eq!(page.status(), 200);
     assert_eq!(page.headers()["cache-control"], "no-store");
     assert!(
