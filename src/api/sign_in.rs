@@ -24,6 +24,7 @@ pub(super) struct SignInProviderView {
     issuer: String,
     client_id: String,
     /// The terminal client, where it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     terminal_client_id: Option<String>,
     scope: String,
     token: SignInTokenName,
