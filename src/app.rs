@@ -213,8 +213,10 @@ impl App {
         self.tasks.spawn(async move {
             let first = connections::await_first_discovery(&app);
             // A server that says nothing keeps nobody from being served.
-            let _ = tokio::time::timeout(FIRST_DISCOVERY, first).await;
-            app.started.cancel();
+            tokio::select! {
+                _ = tokio::time::timeout(FIRST_DISCOVERY, first) => app.started.cancel(),
+                () = app.shutdown.cancelled() => {}
+            }
         });
         Ok(())
     }

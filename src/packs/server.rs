@@ -73,10 +73,8 @@ pub(super) fn read_all(field: &Field, pack: &PackContext) -> Vec<ServerSpec> {
 }
 
 fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Option<ServerSpec> {
-    let transport = object.required(
-        "transport",
-        "write `transport: streamable-http`, `sse`, `websocket` or `stdio`",
-    );
+    let transports = "write `transport: streamable-http`, `sse`, `websocket` or `stdio`";
+    let transport = object.required("transport", transports);
     let transport = transport.and_then(|field| endpoint::transport(&field));
     let access_mode = match object.optional("accessMode") {
         Some(field) => field.one_of(&ACCESS_MODES),
