@@ -104,11 +104,13 @@ impl Session {
         session
     }
 
-    /// The demo's bank is connected in the background.
+    /// The demo's bank is connected in the background, and its other servers have answered or not.
     async fn tools_ready(&self) {
         let client = self.speakers.client("employee");
         let ready = async {
-            while !tools(client).await.contains("get_balances") {
+            while !tools(client).await.contains("get_balances")
+                || client.get("/readyz").await.status != 200
+            {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
