@@ -51,7 +51,7 @@ impl Scrubber {
     }
 
     /// For the credentials that a connection to this server carries: the user's values, and the operator's, see
-    /// [`carried`].
+    /// `carried`.
     pub fn of(spec: &ServerSpec) -> Self {
         Self::new(spec.entered.iter().chain(&carried::secrets(&spec.endpoint)))
     }
