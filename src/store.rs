@@ -49,6 +49,7 @@ pub mod tickets;
 pub mod trees;
 pub mod usage;
 pub mod user_data;
+pub mod user_sources;
 pub mod users;
 pub mod webhooks;
 

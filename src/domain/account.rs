@@ -2,12 +2,16 @@
 //! layers above see them; they hold no secret.
 
 mod frontend;
+mod source;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
-pub use self::frontend::{Frontend, FrontendHeaders, FrontendSettings};
+pub use self::{
+    frontend::{Frontend, FrontendHeaders, FrontendSettings},
+    source::{FRONTEND_USER, ISSUER_USER, SourceName, SourceSettings, UserSource},
+};
 use super::{
     error::{Error, Result},
     ids::{AgentId, ApiKeyId, IssuerId, TenantId},
@@ -66,6 +70,7 @@ pub struct Issuer {
     /// As in a token's header: `RS256`, `ES256`, `EdDSA`, `HS256` …
     pub algorithm: String,
     pub keys: IssuerKeys,
+    pub source: UserSource,
 }
 
 /// Where the key is that verifies an issuer's signatures.
@@ -89,6 +94,8 @@ pub struct ApiKey {
     pub prefix: String,
     pub scopes: Scopes,
     pub speaker: KeyKind,
+    /// Of a frontend's users; of other keys it says nothing.
+    pub source: UserSource,
     pub chat: ChatSettings,
     pub created_at: OffsetDateTime,
     pub expires_at: Option<OffsetDateTime>,

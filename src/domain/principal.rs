@@ -112,7 +112,7 @@ impl Principal {
         let id = if auth.user_id_attribute == "sub" {
             Some(self.user.to_string())
         } else if auth.user_id_attribute == "email"
-            && self.claims.get("email_verified") == Some(&Value::Bool(false))
+            && self.claim("email_verified").as_deref() != Some("true")
         {
             None
         } else {

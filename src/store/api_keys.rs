@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 pub use self::revocation::{expire, prune_guests, retire, revoke, revoke_guest, revoke_one};
 use super::Tx;
 use crate::domain::{
-    account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, ShownCalls},
+    account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, ShownCalls, UserSource},
     error::{Error, ErrorCode, Result},
     ids::{ApiKeyId, TenantId},
     principal::Scopes,
@@ -31,6 +31,8 @@ struct Row {
     created_at: OffsetDateTime,
     expires_at: Option<OffsetDateTime>,
     revoked_at: Option<OffsetDateTime>,
+    user_prefix: Option<String>,
+    trust_email: Option<bool>,
 }
 
 /// A query that answers whole rows.
@@ -38,10 +40,12 @@ macro_rules! rows {
     ($after:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
             Row,
-            r#"select tenant_id as "tenant_id: _", id as "id: _", name, prefix, hash, scopes, kind,
-                      claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
-                      keep_running, tool_calls, created_at, expires_at, revoked_at
-               from api_keys "# + $after
+            r#"select k.tenant_id as "tenant_id: _", k.id as "id: _", k.name, k.prefix, k.hash, k.scopes, k.kind,
+                      k.claims as "claims: Json<Map<String, Value>>", k.frontend as "frontend: Json<FrontendHeaders>",
+                      k.keep_running, k.tool_calls, k.created_at, k.expires_at, k.revoked_at,
+                      s.prefix as "user_prefix?", s.trust_email as "trust_email?"
+               from api_keys k left join user_sources s
+                 on s.tenant_id = k.tenant_id and s.kind = 'frontend' and s.name = k.name and k.kind = 'frontend' "# + $after
             $(, $value)*
         )
     };
@@ -69,6 +73,10 @@ impl TryFrom<Row> for ApiKey {
             prefix: row.prefix,
             scopes: Scopes::parse(&row.scopes).map_err(broken)?,
             speaker,
+            source: UserSource {
+                prefix: row.user_prefix.unwrap_or_default(),
+                trust_email: row.trust_email.unwrap_or_default(),
+            },
             chat: ChatSettings {
                 keep_running: row.keep_running,
                 // A later release may know more.
@@ -128,7 +136,7 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
 
 /// The key with a prefix and the hash of the whole; wants [`super::Db::system`].
 pub async fn by_prefix(tx: &mut Tx, prefix: &str) -> Result<Option<(ApiKey, Vec<u8>)>> {
-    let row = rows!("where prefix = $1", prefix)
+    let row = rows!("where k.prefix = $1", prefix)
         .fetch_optional(tx.conn())
         .await?;
     row.map(|mut row| {
@@ -141,7 +149,7 @@ pub async fn by_prefix(tx: &mut Tx, prefix: &str) -> Result<Option<(ApiKey, Vec<
 /// The keys of a tenant, guests left out, oldest first; only those of one name when it is given.
 pub async fn list(tx: &mut Tx, tenant: TenantId, name: Option<&str>) -> Result<Vec<ApiKey>> {
     let rows = rows!(
-        "where tenant_id = $1 and kind <> 'guest' and ($2::text is null or name = $2) order by name, id",
+        "where k.tenant_id = $1 and k.kind <> 'guest' and ($2::text is null or k.name = $2) order by k.name, k.id",
         tenant.0,
         name,
     )
@@ -158,7 +166,7 @@ pub async fn page(
     limit: i64,
 ) -> Result<Vec<ApiKey>> {
     let rows = rows!(
-        "where tenant_id = $1 and kind <> 'guest' and ($2::uuid is null or id < $2) order by id desc limit $3",
+        "where k.tenant_id = $1 and k.kind <> 'guest' and ($2::uuid is null or k.id < $2) order by k.id desc limit $3",
         tenant.0,
         before.map(|id| id.0),
         limit,
@@ -171,7 +179,7 @@ pub async fn page(
 /// One key, unless it is a guest's.
 pub async fn get(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<Option<ApiKey>> {
     let row = rows!(
-        "where tenant_id = $1 and id = $2 and kind <> 'guest'",
+        "where k.tenant_id = $1 and k.id = $2 and k.kind <> 'guest'",
         tenant.0,
         id.0
     )

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Tx;
 use crate::domain::{
-    account::{Issuer, IssuerKeys},
+    account::{Issuer, IssuerKeys, UserSource},
     error::{Error, ErrorCode, Result},
     ids::{IssuerId, TenantId},
 };
@@ -18,6 +18,8 @@ struct Row {
     jwks_url: Option<String>,
     public_key: Option<String>,
     secret_env: Option<String>,
+    prefix: Option<String>,
+    trust_email: Option<bool>,
 }
 
 /// A query that answers whole rows.
@@ -25,8 +27,10 @@ macro_rules! rows {
     ($after:literal, $value:expr) => {
         sqlx::query_as!(
             Row,
-            r#"select tenant_id as "tenant_id: _", id as "id: _", issuer, audience, algorithm, jwks_url, public_key, secret_env
-               from issuers "# + $after,
+            r#"select i.tenant_id as "tenant_id: _", i.id as "id: _", i.issuer, i.audience, i.algorithm, i.jwks_url,
+                      i.public_key, i.secret_env, s.prefix as "prefix?", s.trust_email as "trust_email?"
+               from issuers i left join user_sources s
+                 on s.tenant_id = i.tenant_id and s.kind = 'issuer' and s.name = i.issuer "# + $after,
             $value
         )
     };
@@ -60,6 +64,10 @@ impl TryFrom<Row> for Issuer {
             audience,
             algorithm,
             keys,
+            source: UserSource {
+                prefix: row.prefix.unwrap_or_default(),
+                trust_email: row.trust_email.unwrap_or_default(),
+            },
         })
     }
 }
@@ -138,7 +146,7 @@ pub async fn take(tx: &mut Tx, tenant: TenantId, id: IssuerId) -> Result<Option<
 
 /// The issuers of all tenants that say `issuer`, at most 100; wants [`super::Db::system`].
 pub async fn by_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<Issuer>> {
-    let rows = rows!("where issuer = $1 order by id limit 100", issuer)
+    let rows = rows!("where i.issuer = $1 order by i.id limit 100", issuer)
         .fetch_all(tx.conn())
         .await?;
     rows.into_iter().map(TryInto::try_into).collect()
@@ -146,9 +154,12 @@ pub async fn by_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<Issuer>> {
 
 /// The issuers of the transaction's tenant.
 pub async fn list(tx: &mut Tx, tenant: TenantId) -> Result<Vec<Issuer>> {
-    let rows = rows!("where tenant_id = $1 order by issuer, audience", tenant.0)
-        .fetch_all(tx.conn())
-        .await?;
+    let rows = rows!(
+        "where i.tenant_id = $1 order by i.issuer, i.audience",
+        tenant.0
+    )
+    .fetch_all(tx.conn())
+    .await?;
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
@@ -176,8 +187,10 @@ pub async fn delete(
 /// A stamp of each of these issuers that changes whenever a row of it does. Needs the system role.
 pub async fn stamps(tx: &mut Tx, issuers: &[String]) -> Result<HashMap<String, String>> {
     let rows = sqlx::query!(
-        r#"select issuer, md5(string_agg(i::text, ',' order by id)) as "stamp!" from issuers i
-           where issuer = any($1) group by issuer"#,
+        r#"select i.issuer, md5(string_agg(i::text || coalesce(s::text, ''), ',' order by i.id)) as "stamp!"
+           from issuers i left join user_sources s
+             on s.tenant_id = i.tenant_id and s.kind = 'issuer' and s.name = i.issuer
+           where i.issuer = any($1) group by i.issuer"#,
         issuers
     )
     .fetch_all(tx.conn())

@@ -51,6 +51,7 @@ async fn actions(db: &Db, tenant: TenantId) -> Vec<String> {
 fn new_key(name: &str) -> NewKey {
     let speaker = KeyKind::Service(serde_json::Map::new());
     NewKey {
+        source: chatelaine::domain::account::SourceSettings::default(),
         name: name.to_owned(),
         scopes: Scopes::of([Scope::Chat]),
         speaker,
@@ -86,8 +87,11 @@ async fn what_an_operator_does_to_a_tenant_is_in_its_trail_without_any_secret() 
         audience: "chat".to_owned(),
         algorithm: "HS256".to_owned(),
         keys: IssuerKeys::SecretEnv("IDP_SECRET".to_owned()),
+        source: Default::default(),
     };
-    accounts::add_issuer(db, &issuer).await.unwrap();
+    accounts::add_issuer(db, issuer.clone(), &Default::default())
+        .await
+        .unwrap();
     accounts::remove_issuer(db, tenant, &issuer.issuer, None)
         .await
         .unwrap();

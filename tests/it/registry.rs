@@ -175,6 +175,7 @@ async fn world() -> World {
 /// Somebody with the power to manage the other tenant.
 async fn other_admin(world: &World) -> Client {
     let new = NewKey {
+        source: chatelaine::domain::account::SourceSettings::default(),
         name: "admin".to_owned(),
         scopes: Scopes::of([Scope::Admin, Scope::Chat]),
         speaker: KeyKind::Service(serde_json::Map::new()),

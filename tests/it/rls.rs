@@ -38,6 +38,10 @@ const ROWS: &[(&str, &str)] = &[
         "api_keys",
         "insert into api_keys (tenant_id, id, name, prefix, hash, scopes, kind) values ($1, $1, 'key', $2, '', '{}', 'service')",
     ),
+    (
+        "user_sources",
+        "insert into user_sources (tenant_id, id, kind, name, prefix) values ($1, $1, 'issuer', $2, '')",
+    ),
     ("conversations", "insert into conversations (tenant_id, id, agent, user_id) values ($1, $1, 'bank', $2)"),
     (
         "runs",
@@ -211,6 +215,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
     ("usage_additions", "tenant_id"),
+    ("user_sources", "*"),
     (
         "webhook_deliveries",
         "tenant_id id webhook_id created_at next_attempt_at",

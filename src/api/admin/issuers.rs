@@ -21,7 +21,7 @@ use super::{
 use crate::{
     app::{App, platform::request_answers::RequestOwner},
     domain::{
-        account::{Issuer, IssuerKeys},
+        account::{Issuer, IssuerKeys, SourceSettings, UserSource},
         ids::IssuerId,
         principal,
     },
@@ -42,6 +42,10 @@ pub(in crate::api) struct IssuerView {
     /// The name of the variable with its HMAC secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     secret_env: Option<String>,
+    /// What the ids of its users begin with, before the claim `sub`; empty for the first source of the tenant.
+    user_prefix: String,
+    /// Whether the claim `email` counts without `email_verified`.
+    trust_email: bool,
 }
 
 impl From<Issuer> for IssuerView {
@@ -52,6 +56,7 @@ impl From<Issuer> for IssuerView {
             audience,
             algorithm,
             keys,
+            source,
             ..
         } = from;
         let (jwks_url, public_key, secret_env) = match keys {
@@ -67,6 +72,8 @@ impl From<Issuer> for IssuerView {
             jwks_url,
             public_key,
             secret_env,
+            user_prefix: source.prefix,
+            trust_email: source.trust_email,
         }
     }
 }
@@ -88,6 +95,11 @@ pub(in crate::api) struct NewIssuer {
     public_key: Option<String>,
     /// The name of the variable of this process with its HMAC secret; for the operator only.
     secret_env: Option<String>,
+    /// The claim `email` counts without `email_verified`. Absent: as before, at first `false`.
+    trust_email: Option<bool>,
+    /// Another issuer, or the name of a frontend's key, whose users are the users of this issuer, too. Absent: as before,
+    /// at first the issuer has users of its own.
+    shares_users_with: Option<String>,
 }
 
 fn rs256() -> String {
@@ -95,7 +107,7 @@ fn rs256() -> String {
 }
 
 impl NewIssuer {
-    fn read(self, admin: &principal::Admin) -> Result<Issuer, Problem> {
+    fn read(self, admin: &principal::Admin) -> Result<(Issuer, SourceSettings), Problem> {
         let keys = match (self.jwks_url, self.public_key, self.secret_env) {
             (Some(url), None, None) => IssuerKeys::Jwks(url),
             (None, Some(pem), None) => IssuerKeys::PublicKey(pem),
@@ -108,14 +120,20 @@ impl NewIssuer {
             }
         };
         let (issuer, audience, algorithm) = (self.issuer, self.audience, self.algorithm);
-        Ok(Issuer {
+        let settings = SourceSettings {
+            trust_email: self.trust_email,
+            shares_users_with: self.shares_users_with,
+        };
+        let issuer = Issuer {
             id: IssuerId::new(),
             tenant: admin.tenant(),
             issuer,
             audience,
             algorithm,
             keys,
-        })
+            source: UserSource::default(),
+        };
+        Ok((issuer, settings))
     }
 }
 
@@ -154,7 +172,8 @@ pub(in crate::api) async fn add(
 ) -> Result<Response, Problem> {
     let (maker, owner) = (app.clone(), RequestOwner::from(&admin));
     let make = async move {
-        let (issuer, is_new) = maker.accounts.trust(&admin, new.read(&admin)?).await?;
+        let (issuer, settings) = new.read(&admin)?;
+        let (issuer, is_new) = maker.accounts.trust(&admin, issuer, &settings).await?;
         let status = if is_new {
             StatusCode::CREATED
         } else {

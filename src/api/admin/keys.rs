@@ -45,6 +45,12 @@ pub(in crate::api) struct KeyView {
     claims: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     frontend: Option<FrontendHeaders>,
+    /// Of a frontend: what the ids of its users begin with; empty for the first source of the tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_prefix: Option<String>,
+    /// Of a frontend: whether the e-mail address that it sends counts as verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trust_email: Option<bool>,
     chat: ChatSettings,
     /// `live`, `expired` or `revoked`.
     state: &'static str,
@@ -80,6 +86,7 @@ impl KeyView {
             name,
             prefix,
             scopes,
+            source,
             chat,
             created_at,
             expires_at,
@@ -87,6 +94,7 @@ impl KeyView {
             ..
         } = key;
         let scopes = scopes.names();
+        let source = frontend.is_some().then_some(source);
         Self {
             id,
             name,
@@ -95,6 +103,8 @@ impl KeyView {
             kind,
             claims,
             frontend,
+            user_prefix: source.as_ref().map(|source| source.prefix.clone()),
+            trust_email: source.map(|source| source.trust_email),
             chat,
             state,
             created_at,
@@ -140,6 +150,7 @@ impl NewKey {
     fn read(self) -> Result<accounts::NewKey, Problem> {
         let scopes =
             Scopes::parse(&self.scopes).map_err(|reason| Problem::invalid("scopes", reason))?;
+        let source = self.frontend.as_ref().map(FrontendSettings::source);
         let speaker = match (self.frontend, self.claims) {
             (None, claims) => KeyKind::Service(claims.unwrap_or_default()),
             (Some(_), Some(_)) => {
@@ -158,6 +169,7 @@ impl NewKey {
             name: self.name,
             scopes,
             speaker,
+            source: source.unwrap_or_default(),
             chat: self.chat,
             expires_at: self.expires_at.map(in_microseconds),
         })

@@ -181,6 +181,12 @@ schemas! {
         locale: Option<String>,
         /// The header with the frontend's own id of the conversation.
         conversation: Option<String>,
+        /// An e-mail address in the header counts as verified. Absent: as for the keys of this name before, at first
+        /// `false`.
+        trust_email: Option<bool>,
+        /// An issuer, or the name of another frontend's key, whose users are this frontend's users, too. Absent: as for the
+        /// keys of this name before; at first the frontend has users of its own.
+        shares_users_with: Option<String>,
     }
 
     /// The request headers in which a frontend says who its user is. They count only together with the

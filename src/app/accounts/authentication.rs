@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Accounts, Headers, keys};
 use crate::domain::{
-    account::ChatSettings,
+    account::{ChatSettings, FRONTEND_USER, ISSUER_USER},
     audit,
     error::{Error, Result},
     header,
@@ -103,7 +103,7 @@ pub(super) fn unauthenticated<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Unauthenticated(why.into()))
 }
 
-/// Prefixes of the user ids that the program assigns itself. No issuer and no frontend may use them.
+/// What the id of a service key's user begins with. No issuer and no frontend may use it.
 pub(super) const KEY_USER: &str = "key:";
 
 /// A user id that an issuer or a frontend has named; `whose` says where, such as `the claim sub`.
@@ -113,10 +113,9 @@ pub(super) fn user_id(text: &str, whose: &str) -> Result<UserId> {
             "{whose} is not a user id of 1 to 255 bytes without control characters"
         ));
     }
-    if text.starts_with(KEY_USER) || text.starts_with(GUEST_USER) {
-        return unauthenticated(format!(
-            "{whose} starts with `key:` or `guest:`, which are reserved"
-        ));
+    let reserved = [KEY_USER, GUEST_USER, ISSUER_USER, FRONTEND_USER];
+    if let Some(prefix) = reserved.iter().find(|prefix| text.starts_with(**prefix)) {
+        return unauthenticated(format!("{whose} starts with `{prefix}`, which is reserved"));
     }
     // The audit trail must not mistake a user for one of these actors.
     if [audit::OPERATOR, audit::SYSTEM].contains(&text) {

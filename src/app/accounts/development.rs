@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use super::{add_issuer, list_issuers};
 use crate::{
     domain::{
-        account::{Issuer, IssuerKeys, Tenant},
+        account::{Issuer, IssuerKeys, SourceSettings, Tenant, UserSource},
         error::{Error, Result},
         ids::IssuerId,
         secret::Secret,
@@ -62,7 +62,7 @@ pub async fn token(
         .iter()
         .any(|known| known.issuer == issuer.issuer && known.keys == issuer.keys)
     {
-        add_issuer(db, &issuer).await?;
+        add_issuer(db, issuer.clone(), &SourceSettings::default()).await?;
     }
     let claims = claims(&issuer, person, valid.start, valid.end);
     let text =
@@ -78,6 +78,7 @@ fn issuer_of(tenant: &Tenant, key: &Key) -> Issuer {
         audience: AUDIENCE.to_owned(),
         algorithm: "EdDSA".to_owned(),
         keys: IssuerKeys::PublicKey(key.public_pem.clone()),
+        source: UserSource::default(),
     }
 }
 
@@ -106,6 +107,9 @@ fn claims(
         .into_iter()
         .filter_map(|(claim, text)| Some((claim.to_owned(), text.clone()?.into())));
     claims.extend(described);
+    if person.email.is_some() {
+        claims.insert("email_verified".to_owned(), true.into());
+    }
     if !person.roles.is_empty() {
         claims.insert("roles".to_owned(), person.roles.clone().into());
     }

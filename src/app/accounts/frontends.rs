@@ -11,9 +11,8 @@ use super::{
     authentication::{unauthenticated, user_id},
 };
 use crate::domain::{
-    account::FrontendHeaders,
+    account::{ApiKey, FrontendHeaders},
     error::Result,
-    ids::{ApiKeyId, TenantId},
     principal::Principal,
 };
 
@@ -21,7 +20,7 @@ const MAX_VALUE: usize = 1024;
 
 /// The user that a request of a frontend is for, and the frontend's id of the conversation.
 pub(super) fn user(
-    (tenant, key): (TenantId, ApiKeyId),
+    key: &ApiKey,
     settings: &FrontendHeaders,
     headers: &Headers<'_>,
 ) -> Result<(Principal, Option<String>)> {
@@ -32,7 +31,8 @@ pub(super) fn user(
         ));
     };
     // The id is taken as it is: two spellings are two users, never one by accident.
-    let user = user_id(&id, &format!("the header `{name}`"))?;
+    let subject = user_id(&id, &format!("the header `{name}`"))?;
+    let user = key.source.user(&subject);
     let mut claims = Map::from_iter([("sub".to_owned(), Value::from(id))]);
     let described = [
         ("name", &settings.name),
@@ -44,16 +44,17 @@ pub(super) fn user(
             claims.insert(claim.to_owned(), decoded(&text).into());
         }
     }
+    key.source.vouch(&mut claims);
     let locale = optional(headers, settings.locale.as_ref())?;
     let conversation = optional(headers, settings.conversation.as_ref())?;
     Ok((
         Principal {
-            tenant,
+            tenant: key.tenant,
             user,
             claims: Arc::new(claims),
             locale,
             authenticated: true,
-            key: Some(key),
+            key: Some(key.id),
         },
         conversation,
     ))

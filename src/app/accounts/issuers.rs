@@ -1,13 +1,15 @@
 //! Issuers, as the operator and the admins of a tenant manage them. An issuer that could not verify a token
 //! is refused when it is added.
 
-use jsonwebtoken::{Algorithm, AlgorithmFamily};
+mod checks;
+
 use url::Url;
 
-use super::{Accounts, tokens};
+use self::checks::check;
+use super::Accounts;
 use crate::{
     domain::{
-        account::{Issuer, IssuerKeys},
+        account::{Issuer, IssuerKeys, SourceName, SourceSettings, UserSource},
         audit::{Fact, OPERATOR},
         error::{Error, ErrorCode, Result},
         ids::{IssuerId, TenantId},
@@ -27,7 +29,12 @@ impl Accounts {
     /// it is new. What only the operator may: name a variable of the environment, add an issuer that is new to the
     /// installation, or one that vouches for another tenant, too (whoever adds audiences of it could have that tenant's
     /// tokens refused).
-    pub async fn trust(&self, admin: &Admin, mut issuer: Issuer) -> Result<(Issuer, bool)> {
+    pub async fn trust(
+        &self,
+        admin: &Admin,
+        mut issuer: Issuer,
+        settings: &SourceSettings,
+    ) -> Result<(Issuer, bool)> {
         issuer.tenant = admin.tenant();
         self.check_reach(admin, &issuer.keys)?;
         check(&issuer)?;
@@ -58,7 +65,7 @@ impl Accounts {
                 format!("there are {MAX_ISSUERS} issuers; remove one first"),
             ));
         }
-        let new = put(tx, admin, &mut issuer).await?;
+        let new = put(tx, admin, &mut issuer, settings).await?;
         // Its next token is judged by the new rows; other replicas follow within seconds.
         self.shared.issuer_changed(&issuer.issuer).await;
         Ok((issuer, new))
@@ -122,21 +129,33 @@ impl Accounts {
     }
 }
 
-/// Adds an issuer of a tenant as the operator, or replaces the one with the same issuer and audience.
-pub async fn add_issuer(db: &Db, issuer: &Issuer) -> Result<()> {
-    check(issuer)?;
+/// Adds an issuer of a tenant as the operator, or replaces the one with the same issuer and audience. How its users are
+/// known.
+pub async fn add_issuer(
+    db: &Db,
+    mut issuer: Issuer,
+    settings: &SourceSettings,
+) -> Result<UserSource> {
+    check(&issuer)?;
     let admin = Operator::at_the_database().admin_of(issuer.tenant);
-    put(db.tenant(issuer.tenant).await?, &admin, &mut issuer.clone())
-        .await
-        .map(drop)
+    let tx = db.tenant(issuer.tenant).await?;
+    put(tx, &admin, &mut issuer, settings).await?;
+    Ok(issuer.source)
 }
 
 /// Writes an issuer that was checked. Whether it is new; one that was there keeps its id.
-async fn put(mut tx: Tx, admin: &Admin, issuer: &mut Issuer) -> Result<bool> {
+async fn put(
+    mut tx: Tx,
+    admin: &Admin,
+    issuer: &mut Issuer,
+    settings: &SourceSettings,
+) -> Result<bool> {
+    let name = SourceName::Issuer(&issuer.issuer);
+    issuer.source = store::user_sources::put(&mut tx, name, settings).await?;
     let new = store::issuers::put(&mut tx, issuer).await?;
     let detail = format!(
-        "{} for {}, {}",
-        issuer.issuer, issuer.audience, issuer.algorithm
+        "{} for {}, {}{}",
+        issuer.issuer, issuer.audience, issuer.algorithm, issuer.source
     );
     let fact = Fact::new(admin.user().as_str(), "issuer.stored").detail(&detail);
     store::audit::record(&mut tx, issuer.tenant, &fact).await?;
@@ -171,74 +190,4 @@ pub async fn remove_issuer(
     )
     .await?;
     tx.commit().await
-}
-
-fn check(issuer: &Issuer) -> Result<()> {
-    for (field, text) in [("issuer", &issuer.issuer), ("audience", &issuer.audience)] {
-        if text.is_empty() || text.len() > 500 || text.chars().any(char::is_control) {
-            return Err(Error::invalid(
-                field,
-                "must be 1 to 500 bytes without control characters",
-            ));
-        }
-    }
-    let algorithm = tokens::algorithm(&issuer.algorithm).ok_or_else(|| {
-        let known =
-            "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, or HS256 with a secret";
-        Error::invalid(
-            "algorithm",
-            format!("{:?} is not one of {known}", issuer.algorithm),
-        )
-    })?;
-    let symmetric = algorithm.family() == AlgorithmFamily::Hmac;
-    match &issuer.keys {
-        IssuerKeys::SecretEnv(name) if symmetric => check_variable(name),
-        IssuerKeys::SecretEnv(_) => Err(Error::invalid(
-            "algorithm",
-            "a secret in an environment variable goes with HS256, HS384 or HS512",
-        )),
-        _ if symmetric => Err(Error::invalid(
-            "algorithm",
-            format!("{algorithm:?} needs a secret in an environment variable"),
-        )),
-        IssuerKeys::Jwks(url) => match Url::parse(url) {
-            Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(()),
-            _ => Err(Error::invalid(
-                "jwks_url",
-                format!("{url:?} is not an http or https URL"),
-            )),
-        },
-        IssuerKeys::PublicKey(pem) => check_public_key(pem, algorithm),
-    }
-}
-
-fn check_variable(name: &str) -> Result<()> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit())
-    {
-        return Ok(());
-    }
-    // The value may be the secret itself, so the message must not repeat it.
-    Err(Error::invalid(
-        "secret_env",
-        "give the name of an environment variable, not the secret",
-    ))
-}
-
-fn check_public_key(pem: &str, algorithm: Algorithm) -> Result<()> {
-    if pem.contains("PRIVATE KEY") {
-        return Err(Error::invalid(
-            "public_key",
-            "this is a private key; keep it where it signs and give its public key",
-        ));
-    }
-    let wanted = || {
-        Error::invalid(
-            "public_key",
-            format!("not a public key in PEM that fits {algorithm:?}"),
-        )
-    };
-    tokens::public_key(pem, algorithm)
-        .map(drop)
-        .map_err(|_| wanted())
 }

@@ -17,7 +17,7 @@ pub use self::rotation::rotate_key;
 use super::{Accounts, EndedSessions};
 use crate::{
     domain::{
-        account::{ApiKey, ChatSettings, KeyKind},
+        account::{ApiKey, ChatSettings, KeyKind, SourceName, SourceSettings, UserSource},
         audit::{self, Fact},
         clock::Clock,
         error::{Error, ErrorCode, Result},
@@ -25,7 +25,7 @@ use crate::{
         principal::{Admin, Operator, Scopes},
         secret::Secret,
     },
-    store::{self, Db},
+    store::{self, Db, Tx},
 };
 
 /// What every key starts with.
@@ -39,6 +39,8 @@ pub struct NewKey {
     pub scopes: Scopes,
     /// Not a guest: those come from [`super::Accounts::create_guest`].
     pub speaker: KeyKind,
+    /// Of a frontend.
+    pub source: SourceSettings,
     pub chat: ChatSettings,
     pub expires_at: Option<OffsetDateTime>,
 }
@@ -144,7 +146,9 @@ async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<Is
             ),
         ));
     }
-    let (issued, hash) = issue(tenant, new, now);
+    let settings = new.source.clone();
+    let (mut issued, hash) = issue(tenant, new, now);
+    issued.key.source = source_of(&mut tx, &issued.key, &settings).await?;
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
     let detail = described(&issued.key);
     store::audit::record(
@@ -157,14 +161,25 @@ async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<Is
     Ok(issued)
 }
 
+/// How the users of a key are known, if it is a frontend's.
+async fn source_of(tx: &mut Tx, key: &ApiKey, settings: &SourceSettings) -> Result<UserSource> {
+    match key.speaker {
+        KeyKind::Frontend(_) => {
+            store::user_sources::put(tx, SourceName::Frontend(&key.name), settings).await
+        }
+        KeyKind::Service(_) | KeyKind::Guest => Ok(UserSource::default()),
+    }
+}
+
 /// A key as the audit trail shows it: its name, its public prefix, and its scopes.
 fn described(key: &ApiKey) -> String {
     format!(
-        "{} ({}): {}, {}",
+        "{} ({}): {}, {}{}",
         key.name,
         key.prefix,
         key.speaker.kind(),
-        key.scopes.names().join(" ")
+        key.scopes.names().join(" "),
+        key.source
     )
 }
 
@@ -207,6 +222,7 @@ fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8;
         prefix,
         scopes: new.scopes,
         speaker: new.speaker,
+        source: UserSource::default(),
         chat: new.chat,
         created_at: now,
         expires_at: new.expires_at,

@@ -106,13 +106,15 @@ impl Shared {
     }
 }
 
-fn caller(issuer: &Issuer, claims: Map<String, Value>) -> Result<Caller> {
+fn caller(issuer: &Issuer, mut claims: Map<String, Value>) -> Result<Caller> {
+    issuer.source.vouch(&mut claims);
     let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
     // `decode` also accepts a list of issuers, which identifies no single issuer.
     if text("iss") != Some(&issuer.issuer) {
         return unauthenticated("the token's claim `iss` is not its issuer");
     }
-    let user = user_id(text("sub").unwrap_or_default(), "the token's claim `sub`")?;
+    let subject = user_id(text("sub").unwrap_or_default(), "the token's claim `sub`")?;
+    let user = issuer.source.user(&subject);
     let locale = text("locale").map(str::to_owned);
     let scopes = scopes(&claims);
     let principal = Principal {

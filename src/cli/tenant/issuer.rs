@@ -7,7 +7,7 @@ use anyhow::Context;
 use crate::{
     app::accounts::{add_issuer, find_tenant, list_issuers, remove_issuer},
     domain::{
-        account::{Issuer, IssuerKeys},
+        account::{Issuer, IssuerKeys, SourceSettings, UserSource},
         ids::IssuerId,
     },
     store::Db,
@@ -29,6 +29,8 @@ pub enum Command {
         algorithm: String,
         #[command(flatten)]
         keys: KeySourceArgs,
+        #[command(flatten)]
+        source: SourceArgs,
     },
     /// List the issuers of a tenant
     List { tenant: String },
@@ -40,6 +42,26 @@ pub enum Command {
         #[arg(long)]
         audience: Option<String>,
     },
+}
+
+/// How the users of an issuer or of a frontend are known. What is not given stays as it was.
+#[derive(Debug, clap::Args)]
+pub struct SourceArgs {
+    /// An e-mail address counts without the claim `email_verified`
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    trust_email: Option<bool>,
+    /// Another issuer, or the name of a frontend's key, whose users are its users, too
+    #[arg(long, value_name = "ISSUER_OR_KEY")]
+    shares_users_with: Option<String>,
+}
+
+impl From<SourceArgs> for SourceSettings {
+    fn from(args: SourceArgs) -> Self {
+        Self {
+            trust_email: args.trust_email,
+            shares_users_with: args.shares_users_with,
+        }
+    }
 }
 
 /// Where its keys are: one of three.
@@ -87,6 +109,7 @@ pub(super) async fn run(
             audience,
             algorithm,
             keys,
+            source,
         } => {
             let tenant = find_tenant(db, &tenant).await?;
             let keys = keys.read()?;
@@ -97,13 +120,12 @@ pub(super) async fn run(
                 audience,
                 algorithm,
                 keys,
+                source: UserSource::default(),
             };
-            add_issuer(db, &issuer).await?;
-            writeln!(
-                out,
-                "tenant {} trusts {} for audience {}",
-                tenant.name, issuer.issuer, issuer.audience
-            )?;
+            let trusted = format!("{} for audience {}", issuer.issuer, issuer.audience);
+            let source = add_issuer(db, issuer, &source.into()).await?;
+            writeln!(out, "tenant {} trusts {trusted}", tenant.name)?;
+            tell_prefix(&source, out)?;
         }
         Command::List { tenant } => {
             let tenant = find_tenant(db, &tenant).await?;
@@ -128,6 +150,18 @@ pub(super) async fn run(
     Ok(())
 }
 
+/// Says what the users are called, where that is not what the source calls them.
+pub(super) fn tell_prefix(source: &UserSource, out: &mut impl Write) -> std::io::Result<()> {
+    if source.prefix.is_empty() {
+        return Ok(());
+    }
+    let prefix = &source.prefix;
+    writeln!(
+        out,
+        "its users are {prefix}<id>; --shares-users-with makes them the users of another issuer or frontend"
+    )
+}
+
 fn line(issuer: &Issuer) -> String {
     let keys = match &issuer.keys {
         IssuerKeys::Jwks(url) => url.clone(),
@@ -135,7 +169,7 @@ fn line(issuer: &Issuer) -> String {
         IssuerKeys::SecretEnv(name) => format!("the secret in {name}"),
     };
     format!(
-        "{}  audience {}  {} with {keys}",
-        issuer.issuer, issuer.audience, issuer.algorithm
+        "{}  audience {}  {} with {keys}{}",
+        issuer.issuer, issuer.audience, issuer.algorithm, issuer.source
     )
 }

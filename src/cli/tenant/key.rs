@@ -7,12 +7,15 @@ use clap::ValueEnum;
 use serde_json::{Map, Value};
 use time::{Duration, OffsetDateTime};
 
+use super::issuer::{SourceArgs, tell_prefix};
 use crate::{
     app::accounts::{
         IssuedKey, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
     },
     domain::{
-        account::{self, ApiKey, ChatSettings, FrontendSettings, KeyKind, ShownCalls},
+        account::{
+            self, ApiKey, ChatSettings, FrontendSettings, KeyKind, ShownCalls, SourceSettings,
+        },
         clock::Clock,
         principal::Scopes,
     },
@@ -82,6 +85,8 @@ pub struct KeyOwnerArgs {
     /// The header with the frontend's id of the conversation
     #[arg(long)]
     conversation_header: Option<String>,
+    #[command(flatten)]
+    source: SourceArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -117,7 +122,8 @@ impl From<Frontend> for account::Frontend {
 }
 
 impl KeyOwnerArgs {
-    fn speaker(self) -> anyhow::Result<KeyKind> {
+    fn speaker(self) -> anyhow::Result<(KeyKind, SourceSettings)> {
+        let source = SourceSettings::from(self.source);
         let settings = FrontendSettings {
             preset: self.frontend.map(Into::into),
             user_id: self.user_id_header,
@@ -126,20 +132,23 @@ impl KeyOwnerArgs {
             roles: self.roles_header,
             locale: self.locale_header,
             conversation: self.conversation_header,
+            trust_email: source.trust_email,
+            shares_users_with: source.shares_users_with,
         };
         if !settings.is_empty() {
+            let source = settings.source();
             let headers = settings.headers();
             let headers = headers.context(
                 "a frontend's headers need --user-id-header, which says who its user is",
             )?;
-            return Ok(KeyKind::Frontend(headers));
+            return Ok((KeyKind::Frontend(headers), source));
         }
         let claims = self.claims.map_or_else(
             || Ok(Map::new()),
             |text| serde_json::from_str::<Map<String, Value>>(&text),
         );
         claims
-            .map(KeyKind::Service)
+            .map(|claims| (KeyKind::Service(claims), SourceSettings::default()))
             .map_err(|error| anyhow::anyhow!("--claims: not a JSON object: {error}"))
     }
 }
@@ -160,11 +169,13 @@ pub(super) async fn run(
             keep_running,
             tool_calls,
         } => {
+            let (speaker, source) = speaker.speaker()?;
             let new = NewKey {
                 name,
                 scopes: Scopes::parse(&scopes)
                     .map_err(|error| anyhow::anyhow!("--scope: {error}"))?,
-                speaker: speaker.speaker()?,
+                speaker,
+                source,
                 chat: ChatSettings {
                     keep_running,
                     tool_calls: tool_calls.into(),
@@ -172,7 +183,9 @@ pub(super) async fn run(
                 expires_at: days.map(|days| clock.now() + Duration::days(days.into())),
             };
             let tenant = find_tenant(db, &tenant).await?;
-            show(&create_key(db, clock, tenant.id, new).await?, out)?;
+            let issued = create_key(db, clock, tenant.id, new).await?;
+            show(&issued, out)?;
+            tell_prefix(&issued.key.source, out)?;
         }
         Command::List { tenant } => print_keys(db, clock, &tenant, out).await?,
         Command::Revoke {
@@ -216,8 +229,7 @@ async fn print_keys(
 
 fn show(issued: &IssuedKey, out: &mut impl Write) -> anyhow::Result<()> {
     writeln!(out, "{}", issued.secret.expose())?;
-    writeln!(out, "keep it: it cannot be shown again")?;
-    Ok(())
+    Ok(writeln!(out, "keep it: it cannot be shown again")?)
 }
 
 fn line(key: &ApiKey, now: OffsetDateTime) -> String {
@@ -228,10 +240,11 @@ fn line(key: &ApiKey, now: OffsetDateTime) -> String {
         (None, None) => "live".to_owned(),
     };
     format!(
-        "{}  {}  {}  {}  {state}",
+        "{}  {}  {}  {}  {state}{}",
         key.prefix,
         key.name,
         key.speaker.kind(),
-        key.scopes.names().join(",")
+        key.scopes.names().join(","),
+        key.source
     )
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::SourceSettings;
+
 /// A frontend whose headers are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -25,12 +27,24 @@ pub struct FrontendSettings {
     pub locale: Option<String>,
     /// The header with the frontend's own id of the conversation.
     pub conversation: Option<String>,
+    /// An e-mail address in the header counts as verified.
+    pub trust_email: Option<bool>,
+    /// The issuer, or the name of another frontend's key, whose users are this frontend's users, too.
+    pub shares_users_with: Option<String>,
 }
 
 impl FrontendSettings {
     /// Whether nothing at all is said.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What they say about the users.
+    pub fn source(&self) -> SourceSettings {
+        SourceSettings {
+            trust_email: self.trust_email,
+            shares_users_with: self.shares_users_with.clone(),
+        }
     }
 
     /// `None` when no header names the user.

@@ -422,7 +422,31 @@ async fn frontends_keys_take_a_preset_and_single_headers() {
         ("ann", Some("a,b"))
     );
     let bob = who(&own, &[("X-Uid", "bob")]).await;
-    assert_eq!(bob.user.as_str(), "bob");
+    assert_eq!(bob.user.as_str(), "frontend:own:bob");
+    let shared = create(&[
+        "same",
+        "--user-id-header",
+        "X-Uid",
+        "--shares-users-with",
+        "webui",
+    ]);
+    let carl = who(&shared, &[("X-Uid", "carl")]).await;
+    assert_eq!(carl.user.as_str(), "carl");
+    let said = typed(
+        &fixture,
+        data,
+        &create(&["third", "--frontend", "librechat", "--trust-email"]),
+    )
+    .await
+    .unwrap();
+    assert!(said.contains("its users are frontend:third:<id>"), "{said}");
+    let listed = typed(&fixture, data, &["tenant", "key", "list", "acme"])
+        .await
+        .unwrap();
+    assert!(
+        listed.contains("users frontend:third:<id>, e-mail trusted"),
+        "{listed}"
+    );
     let error = refused(&fixture, &create(&["half", "--name-header", "X-Name"])).await;
     assert!(error.contains("--user-id-header"), "{error}");
     let error = refused(&fixture, &create(&["bad", "--scope", "root"])).await;

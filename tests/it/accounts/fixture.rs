@@ -68,9 +68,13 @@ impl TenantFixture {
     }
 
     pub async fn trust(&self, tenant: &Tenant, algorithm: &str, keys: IssuerKeys) {
-        accounts::add_issuer(self.db(), &issuer(tenant, algorithm, keys))
-            .await
-            .unwrap();
+        accounts::add_issuer(
+            self.db(),
+            issuer(tenant, algorithm, keys),
+            &Default::default(),
+        )
+        .await
+        .unwrap();
     }
 
     /// A tenant that trusts one identity provider with a static key.
@@ -93,6 +97,7 @@ impl TenantFixture {
 
     pub async fn key_of(&self, tenant: &Tenant, name: &str, speaker: KeyKind) -> String {
         let new = NewKey {
+            source: chatelaine::domain::account::SourceSettings::default(),
             name: name.to_owned(),
             scopes: Scopes::of([Scope::Chat]),
             speaker,
@@ -122,6 +127,7 @@ pub fn issuer(tenant: &Tenant, algorithm: &str, keys: IssuerKeys) -> Issuer {
         audience: AUDIENCE.to_owned(),
         algorithm: algorithm.to_owned(),
         keys,
+        source: Default::default(),
     }
 }
 

@@ -104,11 +104,15 @@ async fn a_frontend_that_names_no_user_is_refused() {
         ),
         (
             vec![("X-OpenWebUI-User-Id", "key:web")],
-            format!("{header} starts with `key:` or `guest:`, which are reserved"),
+            format!("{header} starts with `key:`, which is reserved"),
         ),
         (
             vec![("X-OpenWebUI-User-Id", "guest:1")],
-            format!("{header} starts with `key:` or `guest:`, which are reserved"),
+            format!("{header} starts with `guest:`, which is reserved"),
+        ),
+        (
+            vec![("X-OpenWebUI-User-Id", "issuer:0:ada")],
+            format!("{header} starts with `issuer:`, which is reserved"),
         ),
     ] {
         let error = refusal_of(&fixture.accounts, &with(&key, pairs)).await;

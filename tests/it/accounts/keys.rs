@@ -30,6 +30,7 @@ fn prefix(key: &str) -> &str {
 
 fn new(name: &str, scopes: &[Scope], speaker: KeyKind) -> NewKey {
     NewKey {
+        source: chatelaine::domain::account::SourceSettings::default(),
         name: name.to_owned(),
         scopes: Scopes::of(scopes.iter().copied()),
         speaker,

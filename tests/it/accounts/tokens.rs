@@ -207,7 +207,7 @@ async fn claims_that_do_not_fit_are_refused_with_a_reason() {
         "the token cannot be read: it lacks the claim `iss` or `aud`, each of which must be text";
     let sub = "the token's claim `sub`";
     let shape = format!("{sub} is not a user id of 1 to 255 bytes without control characters");
-    let reserved = format!("{sub} starts with `key:` or `guest:`, which are reserved");
+    let reserved = |prefix: &str| format!("{sub} starts with `{prefix}`, which is reserved");
     let expired = "the token has expired; ask its issuer for a new one";
     for (claims, sentence) in [
         (
@@ -235,8 +235,12 @@ async fn claims_that_do_not_fit_are_refused_with_a_reason() {
         (json!({ "sub": "" }), shape.clone()),
         (json!({ "sub": "a\nb" }), shape.clone()),
         (json!({ "sub": "x".repeat(256) }), shape),
-        (json!({ "sub": "key:ci" }), reserved.clone()),
-        (json!({ "sub": "guest:1" }), reserved),
+        (json!({ "sub": "key:ci" }), reserved("key:")),
+        (
+            json!({ "sub": "frontend:webui:ada" }),
+            reserved("frontend:"),
+        ),
+        (json!({ "sub": "guest:1" }), reserved("guest:")),
         (
             json!({ "sub": "operator" }),
             format!("{sub} is \"operator\", which is reserved"),
@@ -371,7 +375,9 @@ async fn one_issuer_may_serve_two_tenants_by_audience() {
         IssuerKeys::PublicKey(provider.public_pem()),
     );
     theirs.audience = "their chat".to_owned();
-    accounts::add_issuer(fixture.db(), &theirs).await.unwrap();
+    accounts::add_issuer(fixture.db(), theirs, &Default::default())
+        .await
+        .unwrap();
     let ours = admit(&fixture.accounts, &provider.token(json!({}))).await;
     assert_eq!(ours.principal.tenant, fixture.tenant.id);
     let token = provider.token(json!({ "aud": "their chat" }));
@@ -395,7 +401,7 @@ async fn an_issuer_and_audience_belong_to_one_tenant() {
         "EdDSA",
         IssuerKeys::PublicKey(Provider::new("evil").public_pem()),
     );
-    let error = accounts::add_issuer(fixture.db(), &theirs)
+    let error = accounts::add_issuer(fixture.db(), theirs, &Default::default())
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Conflict(..)), "{error:?}");
@@ -537,9 +543,13 @@ async fn an_issuer_that_could_not_verify_anything_is_refused() {
         ("RS256", jwks("ftp://idp.example/jwks"), "jwks_url"),
         ("RS256", jwks("idp.example"), "jwks_url"),
     ] {
-        let error = accounts::add_issuer(fixture.db(), &issuer(&fixture.tenant, algorithm, keys))
-            .await
-            .unwrap_err();
+        let error = accounts::add_issuer(
+            fixture.db(),
+            issuer(&fixture.tenant, algorithm, keys),
+            &Default::default(),
+        )
+        .await
+        .unwrap_err();
         assert!(
             matches!(&error, Error::Invalid { field: at, .. } if at == field),
             "{algorithm}: {error:?}"

@@ -86,6 +86,8 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
     let ada = user(&world, &provider);
     let added = admin.post(ISSUERS, issuer(&provider)).await.expect(201);
     assert_eq!(ada.get("/v1/me").await.expect(200)["user"], "ada");
+    let me = admin.get("/v1/me").await.expect(200);
+    let root = me["user"].as_str().unwrap();
     let listed = admin.get(ISSUERS).await.expect(200);
     assert!(
         listed["items"].as_array().unwrap().contains(&added),
@@ -96,7 +98,7 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
     admin.delete(&path).await.expect(404);
     ada.get("/v1/me").await.expect(401);
     let lines = trail(&world, world.tenant.id, "issuer.%").await;
-    let ours: Vec<_> = lines.into_iter().filter(|line| line.0 == "root").collect();
+    let ours: Vec<_> = lines.into_iter().filter(|line| line.0 == root).collect();
     let (stored, removed) = (
         format!("{ISSUER} for {AUDIENCE}, EdDSA"),
         format!("{ISSUER} for {AUDIENCE}"),
@@ -104,8 +106,8 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
     assert_eq!(
         ours,
         [
-            line("root", "issuer.stored", &stored),
-            line("root", "issuer.removed", &removed)
+            line(root, "issuer.stored", &stored),
+            line(root, "issuer.removed", &removed)
         ]
     );
 }

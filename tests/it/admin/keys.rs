@@ -83,7 +83,10 @@ async fn a_frontends_key_speaks_for_its_users_by_the_headers_that_were_said() {
     .await;
     webui.get("/v1/me").await.expect(401);
     let ann = webui.clone().with_header("X-OpenWebUI-User-Id", "ann");
-    assert_eq!(ann.get("/v1/me").await.expect(200)["user"], "ann");
+    assert_eq!(
+        ann.get("/v1/me").await.expect(200)["user"],
+        "frontend:webui:ann"
+    );
     let other =
         json!({ "name": "own", "frontend": { "preset": "librechat", "user_id": "X-Person" } });
     let (key, own) = made(&world, &admin, other).await;
@@ -97,7 +100,7 @@ async fn a_frontends_key_speaks_for_its_users_by_the_headers_that_were_said() {
             .get("/v1/me")
             .await
             .expect(200)["user"],
-        "bob"
+        "frontend:own:bob"
     );
 }
 

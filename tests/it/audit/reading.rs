@@ -183,6 +183,7 @@ async fn a_question_that_cannot_be_understood_is_refused_by_its_field() {
 async fn another_tenants_admin_reads_their_own_trail_only() {
     let (world, admin) = world().await;
     let new = NewKey {
+        source: chatelaine::domain::account::SourceSettings::default(),
         name: "root".to_owned(),
         scopes: Scopes::of([Scope::Admin]),
         speaker: KeyKind::Service(serde_json::Map::new()),

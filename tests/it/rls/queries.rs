@@ -12,15 +12,15 @@ use super::ROWS;
 /// They see the columns of [`super::SYSTEM_READS`] and nothing else.
 const CROSS_TENANT: &[(&str, &str)] = &[
     (
-        "from api_keys where prefix = $1",
+        "where k.prefix = $1",
         "finds the tenant of an API key by the key",
     ),
     (
-        "from issuers where issuer = $1 order by id limit 100",
+        "where i.issuer = $1 order by i.id limit 100",
         "finds the tenant of a token by its issuer",
     ),
     (
-        "from issuers i where issuer = any($1) group by issuer",
+        "where i.issuer = any($1) group by i.issuer",
         "asks once for all issuers in memory whether they changed",
     ),
     (

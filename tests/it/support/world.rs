@@ -280,6 +280,7 @@ impl World {
     /// A key of the tenant.
     pub async fn key(&self, name: &str, scopes: Scopes, speaker: KeyKind) -> Secret {
         self.made(NewKey {
+            source: chatelaine::domain::account::SourceSettings::default(),
             name: name.to_owned(),
             scopes,
             speaker,
@@ -292,6 +293,7 @@ impl World {
     /// A key whose OpenAI clients are answered like this.
     pub async fn chat_key(&self, name: &str, chat: ChatSettings, speaker: KeyKind) -> Secret {
         self.made(NewKey {
+            source: chatelaine::domain::account::SourceSettings::default(),
             name: name.to_owned(),
             scopes: Scopes::of([Scope::Chat]),
             speaker,

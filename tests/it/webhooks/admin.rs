@@ -17,6 +17,7 @@ use crate::support::{client::Client, world::World};
 async fn other_admin(world: &World) -> Client {
     let speaker = KeyKind::Service(serde_json::Map::new());
     let new = NewKey {
+        source: chatelaine::domain::account::SourceSettings::default(),
         name: "root".to_owned(),
         scopes: Scopes::of([Scope::Admin]),
         speaker,

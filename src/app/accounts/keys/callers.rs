@@ -96,7 +96,7 @@ fn prefix_of(text: &str) -> Option<&str> {
 
 fn caller_of_key(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
     let (principal, conversation_key) = match &key.speaker {
-        KeyKind::Frontend(settings) => frontends::user((key.tenant, key.id), settings, headers)?,
+        KeyKind::Frontend(settings) => frontends::user(key, settings, headers)?,
         KeyKind::Service(claims) => {
             let locale = claims
                 .get("locale")

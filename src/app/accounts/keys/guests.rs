@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 use super::{NewKey, issue};
 use crate::{
     domain::{
-        account::{ChatSettings, KeyKind},
+        account::{ChatSettings, KeyKind, SourceSettings},
         clock::Clock,
         error::{Error, Result},
         ids::TenantId,
@@ -42,6 +42,7 @@ pub(in crate::app::accounts) async fn create_guest(
         name: "guest".to_owned(),
         scopes: Scopes::of([Scope::Chat]),
         speaker: KeyKind::Guest,
+        source: SourceSettings::default(),
         chat: ChatSettings::default(),
         expires_at: Some(expiry),
     };

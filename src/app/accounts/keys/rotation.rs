@@ -3,6 +3,7 @@
 use super::{IssuedKey, NewKey, described, issue};
 use crate::{
     domain::{
+        account::SourceSettings,
         audit::{self, Fact},
         clock::Clock,
         error::{Error, ErrorCode, Result},
@@ -38,10 +39,12 @@ pub async fn rotate_key(
         name: old.name.clone(),
         scopes: old.scopes,
         speaker: old.speaker.clone(),
+        source: SourceSettings::default(),
         chat: old.chat,
         expires_at: span.map(|span| now + span),
     };
-    let (issued, hash) = issue(tenant, new, now);
+    let (mut issued, hash) = issue(tenant, new, now);
+    issued.key.source = old.source;
     let slot = store::api_keys::slot(&mut tx, tenant, old.id).await?;
     store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
     store::api_keys::expire(&mut tx, tenant, old.id, now + overlap).await?;
