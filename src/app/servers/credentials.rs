@@ -24,6 +24,7 @@ use std::{
 use moka::future::Cache;
 
 use self::content::{DecryptedCredential, decrypt};
+pub(super) use self::trial::ConnectionTrial;
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
     change::{put, put_checked, put_sign_in, test},
