@@ -98,6 +98,22 @@ pub async fn is_used(tx: &mut Tx, id: Uuid) -> Result<bool> {
     Ok(used.unwrap_or(false))
 }
 
+/// Whether the sign-in of a flow was not ended since it began. It cannot end before the transaction does.
+pub async fn is_in_force(
+    tx: &mut Tx,
+    (conversation, flow): (ConversationId, Uuid),
+) -> Result<bool> {
+    let found = sqlx::query_scalar!(
+        "select id from oauth_sign_ins where tenant_id = $1 and conversation_id = $2 and flow_id = $3 for key share",
+        tx.tenant()?.0,
+        conversation.0,
+        flow,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(found.is_some())
+}
+
 /// Ends the sign-ins of a user, or of everybody: all of them, or those at one server of an agent.
 pub async fn end(
     tx: &mut Tx,

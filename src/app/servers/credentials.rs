@@ -24,9 +24,10 @@ use std::{
 use moka::future::Cache;
 
 use self::content::{DecryptedCredential, decrypt};
+pub(super) use self::trial::ConnectionTrial;
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{put, put_checked, put_sign_in, test},
+    change::{NewSignIn, put, put_checked, put_sign_in, test},
     content::scrubber,
     news::{changed_elsewhere, close_all, close_tenant, find_news},
     removal::{end_sign_ins, remove, remove_all, remove_by_id},

@@ -1,5 +1,7 @@
 //! From `/connect` to the tools, and back.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::{
@@ -32,6 +34,18 @@ async fn a_personal_server_of_which_nothing_is_said_is_found_to_want_a_sign_in()
     let ann = world.user("ann", &[]).await;
     let chat = ann.open("desk").await;
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
+}
+
+/// A process looks each second for connections whose credential is gone. The question where to sign in is asked with
+/// none.
+#[tokio::test]
+async fn a_server_that_answers_slowly_is_signed_in_at_like_any_other() {
+    let guarded = Guarded::start().await;
+    let world = world(&guarded.url, "auth: oauth", |_| {}).await;
+    let ann = world.user("ann", &[]).await;
+    let chat = ann.open("desk").await;
+    guarded.turn(|knobs| knobs.slow = Duration::from_secs(3));
+    assert!(link(&ann, &chat).await.starts_with(&guarded.issuer));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{TEST, connect, connected, connection, guarded::Guarded};
+use super::{TEST, connect, connected, connection, guarded::Guarded, sign_in};
 use crate::{
     admin::{operator, patch, with_operator},
     support::{
@@ -111,4 +111,30 @@ async fn tokens_that_come_while_their_user_signs_out_end_too() {
         guarded.seen(|seen| seen.revoked[1].clone())
     );
     assert_eq!(guarded.seen(|seen| seen.calls), 0);
+}
+
+#[tokio::test]
+async fn a_user_who_comes_back_from_a_sign_in_while_they_sign_out_is_not_connected() {
+    let (guarded, world, ann, chat) = connected(|_| {}).await;
+    let begun = ann
+        .post("/v1/agents/desk/connections/notes/sign-in", json!({}))
+        .await;
+    let cookie = begun.header("set-cookie").to_owned();
+    let back = sign_in(&world.url, begun.expect(200)["url"].as_str().unwrap()).await;
+    guarded.turn(|knobs| knobs.hold = true);
+    let browser = world.nobody();
+    let asking = tokio::spawn(async move {
+        let request = browser.request(http::Method::GET, &back);
+        let request = request.header("cookie", cookie.split(';').next().unwrap());
+        browser.send(request).await
+    });
+    until(|| guarded.seen(|seen| seen.codes.len() == 2)).await;
+    // The answer to that is still heard, and nothing after it.
+    ann.say(&chat, "/logout").await;
+    until_revoked(&guarded, 1).await;
+    guarded.turn(|knobs| knobs.hold = false);
+    let page = soon(asking).await.unwrap();
+    assert!(!page.text.contains("notes is connected"), "{}", page.text);
+    until_revoked(&guarded, 2).await;
+    assert_eq!(credentials(&world, "ann").await, json!([]));
 }

@@ -56,7 +56,7 @@ pub struct Knobs {
     pub away: bool,
     /// What the tool `write` needs.
     pub write_scope: String,
-    /// Refreshes are done, and their answers wait.
+    /// Tokens are issued, and the answers that bring them wait.
     pub hold: bool,
     /// For how long the MCP server does nothing before it looks at a token.
     pub slow: Duration,
@@ -277,7 +277,7 @@ async fn authorize(State(guarded): State<Guarded>, Query(asked): Query<Fields>) 
 async fn token(State(guarded): State<Guarded>, body: String) -> Response {
     let asked = fields(&body);
     let answer = tokens(&guarded, &asked);
-    while asked["grant_type"] == "refresh_token" && guarded.inner().knobs.hold {
+    while guarded.inner().knobs.hold {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     answer

@@ -226,7 +226,7 @@ impl FlowContext<'_> {
             return Ok(None);
         };
         if let Ok(tokens) = from_sealable(&text) {
-            return Ok(Some(Entered::SignIn(Box::new(tokens))));
+            return Ok(Some(Entered::SignIn(Box::new(tokens), flow.id)));
         }
         let values = Values::from_sealable(&text).map_err(Error::internal)?;
         Ok(Some(Entered::Values(values)))

@@ -11,11 +11,12 @@ use crate::{
         servers::{
             agents,
             connections::{ConnectionKind, ConnectionView, State},
-            credentials,
+            credentials::{self, NewSignIn},
+            oauth,
         },
     },
     domain::{
-        error::Result,
+        error::{Error, ErrorCode, Result},
         flow::{Flow, Step},
         ids::{ConversationId, ServerId},
         message::{Choice, Part, Prompt},
@@ -33,7 +34,8 @@ use crate::{
 /// What a flow was about to get from its user.
 pub(super) enum Entered {
     Values(Values),
-    SignIn(Box<Authorization>),
+    /// Tokens, and the flow in which the user signed in.
+    SignIn(Box<Authorization>, Uuid),
 }
 
 /// A user in a conversation with an agent.
@@ -276,11 +278,25 @@ impl<'a> FlowContext<'a> {
             Entered::Values(values) => {
                 credentials::put_checked(app, principal, pack, &spec, values).await
             }
-            Entered::SignIn(tokens) => {
-                credentials::put_sign_in(app, principal, pack, &spec, tokens.as_ref().clone()).await
+            Entered::SignIn(tokens, flow) => {
+                let sign_in = NewSignIn {
+                    tokens: tokens.as_ref().clone(),
+                    flow: (self.conversation, *flow),
+                };
+                credentials::put_sign_in(app, principal, pack, &spec, sign_in).await
             }
         };
         self.end().await?;
+        if let (Entered::SignIn(tokens, _), Err(Error::Conflict(ErrorCode::NoSignIn, _))) =
+            (entered, &tested)
+        {
+            oauth::revoke_unused(app, tokens.as_ref().clone());
+            return Ok(vec![self.notice(
+                "flow_expired",
+                Key::McpConfigExpired,
+                &[],
+            )]);
+        }
         let server = ("server", spec.id.as_str());
         Ok(vec![match tested?.reason {
             None => self.notice("connection_saved", Key::McpConfigSaved, &[server]),

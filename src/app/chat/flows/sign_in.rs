@@ -271,7 +271,8 @@ impl Returning<'_> {
 
     /// The browser is the user's own: the tokens are in force at once.
     async fn connect(&self, tokens: Authorization) -> Result<SignInPage> {
-        let Some(conversation) = self.conversation() else {
+        let (Some(conversation), Some(flow)) = (self.conversation(), self.taken.sign_in.flow)
+        else {
             return Err(Error::internal(anyhow::anyhow!(
                 "a sign-in without a place"
             )));
@@ -280,7 +281,7 @@ impl Returning<'_> {
         let context =
             FlowContext::in_conversation(self.app, principal, self.pack.clone(), conversation);
         let parts = context
-            .finish(self.spec, &Entered::SignIn(Box::new(tokens)))
+            .finish(self.spec, &Entered::SignIn(Box::new(tokens), flow))
             .await?;
         self.say(&parts).await?;
         let is_saved =

@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use uuid::Uuid;
+
 use super::{
     TestOutcome, catalogs, changed, content::decrypt, credential, key, of_user, reject,
     trial::ConnectionTrial, whose,
@@ -18,7 +20,7 @@ use crate::{
         connection::ConnectionTestError,
         credential::{CredentialRef, CredentialState},
         error::{Error, ErrorCode, Result, Thing},
-        ids::CredentialId,
+        ids::{ConversationId, CredentialId},
         oauth::{Authorization, to_sealable},
         pack::Pack,
         personal::{self, FieldError, InvalidField, Values},
@@ -61,25 +63,31 @@ pub async fn put_checked(
     let new = NewCredential {
         effective: Arc::new(effective),
         text: values.to_sealable(),
-        tokens: None,
+        sign_in: None,
     };
     replace(app, principal, pack, spec, new).await
 }
 
+/// Tokens, and the flow in which their user signed in.
+pub struct NewSignIn {
+    pub tokens: Authorization,
+    pub flow: (ConversationId, Uuid),
+}
+
 /// Puts a sign-in in force in place of what the user had. Only a definite no of the server keeps it from that: the
-/// authorization server has vouched for it.
+/// authorization server has vouched for it. One that ended meanwhile is a conflict ([`ErrorCode::NoSignIn`]).
 pub async fn put_sign_in(
     app: &App,
     principal: &Principal,
     pack: &Pack,
     spec: &Arc<ServerSpec>,
-    tokens: Authorization,
+    sign_in: NewSignIn,
 ) -> Result<TestOutcome> {
-    let effective = spec.with_bearer(&tokens.access_token);
+    let effective = spec.with_bearer(&sign_in.tokens.access_token);
     let new = NewCredential {
         effective: Arc::new(effective),
-        text: to_sealable(&tokens),
-        tokens: Some(tokens),
+        text: to_sealable(&sign_in.tokens),
+        sign_in: Some(sign_in),
     };
     replace(app, principal, pack, spec, new).await
 }
@@ -90,8 +98,7 @@ struct NewCredential {
     effective: Arc<ServerSpec>,
     /// To be sealed.
     text: Secret,
-    /// Of a sign-in.
-    tokens: Option<Authorization>,
+    sign_in: Option<NewSignIn>,
 }
 
 /// Tests a new credential and puts it in force in place of the one before.
@@ -114,7 +121,7 @@ async fn replace(
     let must_list = must_list(app, principal, pack, spec).await?;
     let discovery = match trial.run(&new.effective, must_list).await {
         Ok(discovery) => discovery,
-        Err(error) if new.tokens.is_some() && !error.is_credential() => None,
+        Err(error) if new.sign_in.is_some() && !error.is_credential() => None,
         Err(error) => {
             trial.give_up().await;
             tracing::info!(server = %spec.id, reason = ConnectionTestError::from(&error).code().as_str(), "what a user entered does not work");
@@ -122,7 +129,7 @@ async fn replace(
         }
     };
     let kept = store_credential(app, &credential, &new, replaces).await;
-    if kept.is_err() || new.tokens.is_some() {
+    if kept.is_err() || new.sign_in.is_some() {
         // The connection of a sign-in gets its tokens from the row.
         trial.give_up().await;
     }
@@ -188,8 +195,14 @@ async fn store_credential(
     let (tenant, context) = (credential.tenant, keys::context(credential));
     let sealed = keys::seal(app, tenant, &context, &new.text).await?;
     let mut tx = app.db.tenant(tenant).await?;
+    if let Some(sign_in) = &new.sign_in
+        && !store::oauth_sign_ins::is_in_force(&mut tx, sign_in.flow).await?
+    {
+        let why = "the user signed out while they signed in; sign in again";
+        return Err(Error::conflict(ErrorCode::NoSignIn, why));
+    }
     store::credentials::put(&mut tx, credential, &sealed, replaces).await?;
-    if let Some(tokens) = &new.tokens {
+    if let Some(NewSignIn { tokens, .. }) = &new.sign_in {
         let refresh_at = oauth::tokens::refresh_at(tokens);
         store::authorizations::describe(&mut tx, credential, tokens, refresh_at).await?;
     }

@@ -57,19 +57,20 @@ impl From<&McpError> for ConnectionTestError {
     }
 }
 
-/// A connection made to see whether something works. The poll for outdated connections leaves it alone meanwhile.
-pub(super) struct ConnectionTrial<'a> {
+/// A connection made to see whether something works. There is no row of its credential, and the poll for outdated
+/// connections leaves it alone meanwhile.
+pub(in crate::app::servers) struct ConnectionTrial<'a> {
     app: &'a App,
     pub(super) key: Key,
 }
 
 impl<'a> ConnectionTrial<'a> {
-    pub(super) fn begin(app: &'a App, key: Key) -> Self {
+    pub(in crate::app::servers) fn begin(app: &'a App, key: Key) -> Self {
         app.credentials.trials().insert(key.clone());
         Self { app, key }
     }
 
-    pub(super) async fn run(
+    pub(in crate::app::servers) async fn run(
         &self,
         spec: &Arc<ServerSpec>,
         list: bool,
@@ -80,7 +81,7 @@ impl<'a> ConnectionTrial<'a> {
         self.app.mcp.connect(&self.key, spec).await.map(|_| None)
     }
 
-    pub(super) async fn give_up(&self) {
+    pub(in crate::app::servers) async fn give_up(&self) {
         self.app.mcp.close(&self.key).await;
     }
 }

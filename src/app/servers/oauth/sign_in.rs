@@ -11,7 +11,7 @@ use crate::{
     app::{
         App,
         platform::keys::{self, contexts},
-        servers::credentials,
+        servers::credentials::{self, ConnectionTrial},
     },
     domain::{
         credential::CredentialRef,
@@ -161,8 +161,9 @@ async fn challenge_of(
             generation: 0,
         },
     };
-    let asked = app.mcp.discover(&key, &Arc::new(spec.clone())).await;
-    app.mcp.close(&key).await;
+    let trial = ConnectionTrial::begin(app, key);
+    let asked = trial.run(&Arc::new(spec.clone()), true).await;
+    trial.give_up().await;
     let Err(error) = asked else {
         return Err(BeginError::NotWanted);
     };
