@@ -43,6 +43,7 @@ impl Call<'_> {
         key: &Key,
         spec: &Arc<ServerSpec>,
     ) -> Result<ToolOutcome, CallError> {
+        let CallRequest { tool, arguments } = self.request;
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
         let _slot = known.call_slots.acquire(self.user.as_ref()).await;
@@ -51,16 +52,13 @@ impl Call<'_> {
             tries -= 1;
             let session = pool.session(&using.slot).await?;
             let headers = if session.era == Era::Modern {
-                known.headers_of(self.request.tool)
+                known.headers_of(tool)
             } else {
                 None
             };
-            let param_headers = params::headers(
-                headers.as_deref().unwrap_or_default(),
-                self.request.arguments,
-            );
+            let param_headers = params::headers(headers.as_deref().unwrap_or_default(), arguments);
             let mut pending = PendingRequest::of_call(
-                self.request.arguments.to_owned(),
+                arguments.to_owned(),
                 param_headers,
                 self.progress.clone(),
                 self.once.clone(),
