@@ -187,6 +187,14 @@ pub struct Progress {
     pub message: Option<String>,
 }
 
+/// Which tool to call, and with what.
+#[derive(Clone, Copy, Debug)]
+pub struct CallRequest<'a> {
+    pub tool: &'a str,
+    /// A JSON object.
+    pub arguments: &'a RawValue,
+}
+
 /// What goes with one call.
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
@@ -257,23 +265,20 @@ impl Mcp {
 
     /// Calls a tool once. The server's request timeout covers everything: waiting for a free place,
     /// connecting, the call itself and the last byte of its answer; not what [`CallOptions::live`] takes to answer.
-    /// `arguments` is a JSON object.
     pub async fn call(
         &self,
         key: &Key,
         spec: &Arc<ServerSpec>,
-        tool: &str,
-        arguments: &RawValue,
+        request: CallRequest<'_>,
         options: CallOptions,
     ) -> Result<ToolOutcome, CallError> {
-        if !arguments.get().starts_with('{') {
+        if !request.arguments.get().starts_with('{') {
             return Err(CallError::NotSent(
                 "the arguments of a tool are a JSON object".to_owned(),
             ));
         }
         let call = Call {
-            tool,
-            arguments,
+            request,
             progress: options.progress,
             once: options.once,
             asks: options.asks,

@@ -12,7 +12,7 @@ mod request_error;
 mod send;
 mod task;
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use ::a2a::{
     A2AError, CancelTaskRequest, GetTaskRequest, JsonRpcId, JsonRpcRequest, JsonRpcResponse,
@@ -20,10 +20,9 @@ use ::a2a::{
 };
 use axum::{
     Extension,
-    extract::State,
+    extract::{FromRequest, Request, State},
     response::{IntoResponse, Response},
 };
-use http::HeaderMap;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, value::RawValue};
 
@@ -79,9 +78,8 @@ pub(super) async fn call(
     State(state): State<ApiState>,
     caller: Caller,
     Extension(place): Extension<RequestPermit>,
-    headers: HeaderMap,
     Path(agent): Path<String>,
-    body: Result<Json<Box<RawValue>>, Problem>,
+    sent: SentRequest,
 ) -> Result<Response, Problem> {
     app::servers::agents::get(&state.app, caller.principal(), &agent).await?;
     let agent = Some(agent.as_str());
@@ -92,8 +90,7 @@ pub(super) async fn call(
             place: &place,
             agent,
         },
-        &headers,
-        body,
+        sent,
     )
     .await
 }
@@ -105,8 +102,7 @@ pub(super) async fn call_any(
     State(state): State<ApiState>,
     caller: Caller,
     Extension(place): Extension<RequestPermit>,
-    headers: HeaderMap,
-    body: Result<Json<Box<RawValue>>, Problem>,
+    sent: SentRequest,
 ) -> Result<Response, Problem> {
     respond(
         A2aRequest {
@@ -115,8 +111,7 @@ pub(super) async fn call_any(
             place: &place,
             agent: None,
         },
-        &headers,
-        body,
+        sent,
     )
     .await
 }
@@ -130,6 +125,27 @@ struct A2aRequest<'a> {
     agent: Option<&'a str>,
 }
 
+/// A request as it was sent. What is wrong with its body is for JSON-RPC to say.
+pub(super) struct SentRequest {
+    /// What the header names; empty without one.
+    version: String,
+    body: Result<Box<RawValue>, Problem>,
+}
+
+impl FromRequest<ApiState> for SentRequest {
+    type Rejection = Infallible;
+
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Infallible> {
+        let version = request.headers().get(SVC_PARAM_VERSION);
+        let version = version.map(|value| value.to_str().unwrap_or("?").trim().to_owned());
+        let body = Json::from_request(request, state).await;
+        Ok(Self {
+            version: version.unwrap_or_default(),
+            body: body.map(|Json(body)| body),
+        })
+    }
+}
+
 /// The version of the protocol that a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProtocolVersion {
@@ -137,13 +153,9 @@ enum ProtocolVersion {
     Legacy,
 }
 
-async fn respond(
-    a2a_request: A2aRequest<'_>,
-    headers: &HeaderMap,
-    body: Result<Json<Box<RawValue>>, Problem>,
-) -> Result<Response, Problem> {
-    let body = match body {
-        Ok(Json(body)) => body,
+async fn respond(a2a_request: A2aRequest<'_>, sent: SentRequest) -> Result<Response, Problem> {
+    let body = match sent.body {
+        Ok(body) => body,
         Err(problem) if problem.code == ErrorCode::MalformedJson => {
             return Ok(refusal(
                 JsonRpcId::Null,
@@ -173,7 +185,7 @@ async fn respond(
     let JsonRpcRequest {
         id, method, params, ..
     } = request;
-    let asked = match era(headers, &method) {
+    let asked = match era(&sent.version, &method) {
         Ok(era) => {
             a2a_request
                 .ask(era, &method, params.unwrap_or(Value::Null))
@@ -202,16 +214,12 @@ fn id_of(body: &RawValue) -> JsonRpcId {
 }
 
 /// The name of the method tells the version. A version header must agree with it.
-fn era(headers: &HeaderMap, method: &str) -> Result<ProtocolVersion, A2AError> {
+fn era(version: &str, method: &str) -> Result<ProtocolVersion, A2AError> {
     let named = if methods::is_valid(method) {
         Some(ProtocolVersion::Current)
     } else {
         legacy::is_method(method)
     };
-    let version = headers
-        .get(SVC_PARAM_VERSION)
-        .map(|value| value.to_str().unwrap_or("?").trim())
-        .unwrap_or_default();
     let asked = match version.split('.').take(2).collect::<Vec<_>>()[..] {
         [""] => named,
         ["1", "0"] => Some(ProtocolVersion::Current),

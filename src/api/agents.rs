@@ -6,7 +6,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    extract::{Caller, Path, Query},
+    extract::{Caller, NoParameters, Path, Query},
     problem::Problem,
 };
 use crate::{
@@ -30,6 +30,7 @@ pub(super) struct List<T: utoipa::ToSchema> {
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
+    _: Query<NoParameters>,
 ) -> Result<axum::Json<List<AgentView>>, Problem> {
     Ok(axum::Json(List {
         items: app::servers::agents::list(&app, caller.principal()).await?,
@@ -98,6 +99,7 @@ pub(super) async fn prompts(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
+    _: Query<NoParameters>,
 ) -> Result<axum::Json<List<PromptView>>, Problem> {
     Ok(axum::Json(List {
         items: app::chat::prompts::list(&app, caller.principal(), &agent).await?,
@@ -111,6 +113,7 @@ pub(super) async fn connections(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
+    _: Query<NoParameters>,
 ) -> Result<axum::Json<List<ConnectionView>>, Problem> {
     let operator = caller.0.scopes.has(Scope::Admin);
     Ok(axum::Json(List {

@@ -6,7 +6,7 @@ use axum::extract::State;
 
 use super::{
     agents::List,
-    extract::{Caller, Path},
+    extract::{Caller, NoParameters, Path, Query},
     problem::Problem,
 };
 use crate::{
@@ -22,6 +22,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<ConversationId>,
+    _: Query<NoParameters>,
 ) -> Result<axum::Json<List<ConversationBranch>>, Problem> {
     Ok(axum::Json(List {
         items: app::chat::branches::list(&app, caller.principal(), id).await?,

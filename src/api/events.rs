@@ -8,14 +8,14 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
-    extract::State,
+    extract::{FromRequestParts, State},
     response::{
         IntoResponse, Response,
         sse::{Event, KeepAlive, Sse},
     },
 };
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header, request::Parts};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::time::Instant;
@@ -91,11 +91,9 @@ pub(super) async fn listen(
     State(state): State<ApiState>,
     Listener(principal): Listener,
     Path(id): Path<ConversationId>,
-    Query(query): Query<After>,
+    ResumeAfter(after): ResumeAfter,
     Extension(permit): Extension<RequestPermit>,
-    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let after = last_event_id(&headers)?.or(query.after);
     let stream = state.limits.open_stream(&principal)?;
     let listening = app::chat::conversations::listen(&state.app, &principal, id, after).await?;
     permit.release();
@@ -104,6 +102,18 @@ pub(super) async fn listen(
     Ok(answer(hello.chain(
         events(listening, stream).take_until(Box::pin(signed_out)),
     )))
+}
+
+/// The event after which a client listens: `Last-Event-ID`, else `after` of the query.
+pub(super) struct ResumeAfter(Option<i64>);
+
+impl FromRequestParts<ApiState> for ResumeAfter {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let Query(After { after, .. }) = Query::from_request_parts(parts, state).await?;
+        Ok(Self(last_event_id(&parts.headers)?.or(after)))
+    }
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {

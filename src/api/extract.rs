@@ -202,6 +202,11 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for Query<T> {
     }
 }
 
+/// The query of a list without parameters: any that is there is a mistake.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoParameters {}
+
 /// A JSON body, typed.
 pub(super) struct Json<T>(pub T);
 
@@ -261,7 +266,11 @@ fn unfit(path: &str, said: &str) -> Problem {
         let known = known
             .replace("expected one of", "expected")
             .replace("expected ", "");
-        let reason = format!("is not known here; there is {known}");
+        let reason = if known == "there are no fields" {
+            "is not known here; leave it out".to_owned()
+        } else {
+            format!("is not known here; there is {known}")
+        };
         (ErrorCode::UnknownField, path.to_owned(), reason)
     } else {
         (ErrorCode::WrongType, path.to_owned(), must_be(said))

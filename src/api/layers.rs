@@ -12,7 +12,9 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, uri::Authority,
+};
 use sha2::{Digest, Sha256};
 use tower_http::{
     catch_panic::CatchPanicLayer,
@@ -61,6 +63,7 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
             )
         })
         .layer(CatchPanicLayer::custom(handle_panic))
+        .layer(middleware::from_fn(require_host))
         .layer(middleware::from_fn(observe));
     for (name, value) in SECURITY {
         let value = HeaderValue::from_static(value);
@@ -143,6 +146,36 @@ fn handle_panic(panic: Box<dyn Any + Send>) -> Response {
         .or_else(|| panic.downcast_ref::<&str>().copied());
     let cause = anyhow::anyhow!("a handler panicked: {}", said.unwrap_or("no message"));
     Problem::from(Error::internal(cause)).into_response()
+}
+
+/// Refuses a request that does not name its host exactly once (RFC 9112, section 3.2): two readers of such a request,
+/// a proxy and this program, could take it for different hosts.
+async fn require_host(request: Request, next: Next) -> Response {
+    match check_host(request.version(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) if version == Version::HTTP_11 => {
+            let reason = "is missing; every request of HTTP/1.1 names its host";
+            Err(Problem::unfit(ErrorCode::MissingField, "Host", reason))
+        }
+        (Some(_), Some(_)) => Err(Problem::invalid("Host", "must be sent once")),
+        (Some(host), None) if !is_host(host.as_bytes()) => {
+            let reason = "must be a name or an address, with a port if need be";
+            Err(Problem::invalid("Host", reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Empty, as from a client whose address has no host, or a host without a user in front of it.
+fn is_host(host: &[u8]) -> bool {
+    host.is_empty() || Authority::try_from(host).is_ok() && !host.contains(&b'@')
 }
 
 /// Gives the request its id and span, measures it, and writes out what went wrong.

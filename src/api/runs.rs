@@ -7,7 +7,7 @@ use std::{str::FromStr, sync::Arc};
 
 use axum::{
     Extension,
-    extract::{OriginalUri, State},
+    extract::{FromRequest, Request, State},
 };
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,7 @@ use crate::{
         canonical,
         error::{Error, ErrorCode, Reason},
         ids::{ConversationId, RunId},
+        request_key::RequestKey,
         run::{Mode, Run, RunStatus},
     },
 };
@@ -63,6 +64,16 @@ pub(super) struct NewRun {
     mode: Option<String>,
 }
 
+/// A request for a new run, whole.
+pub(super) struct NewRunRequest {
+    new: NewRun,
+    key: Option<RequestKey>,
+    /// The session that [`SESSION_HEADER`] names.
+    parent: Option<ConversationId>,
+    /// As the client wrote it: the run is found below it.
+    path: String,
+}
+
 /// A run that was started.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Started {
@@ -77,6 +88,22 @@ pub(super) struct Started {
     /// In mode `sync`: why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+impl FromRequest<ApiState> for NewRunRequest {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        let path = request.uri().path().to_owned();
+        let parent = parent_of(request.headers());
+        let Keyed(new, key) = Keyed::from_request(request, state).await?;
+        Ok(Self {
+            new,
+            key,
+            parent: parent?,
+            path,
+        })
+    }
 }
 
 impl NewRun {
@@ -151,18 +178,16 @@ pub(super) async fn create(
     State(state): State<ApiState>,
     caller: Caller,
     Extension(place): Extension<RequestPermit>,
-    headers: HeaderMap,
-    OriginalUri(uri): OriginalUri,
-    Keyed(new, key): Keyed<NewRun>,
+    request: NewRunRequest,
 ) -> Result<Located<Started>, Problem> {
     let app = &state.app;
-    let (mut wanted, mode) = new.wanted(parent_of(&headers)?)?;
+    let (mut wanted, mode) = request.new.wanted(request.parent)?;
     let waits = mode == Mode::Sync;
     let _open = waits
         .then(|| state.limits.open_stream(caller.principal()))
         .transpose()?;
-    wanted.key.clone_from(&key);
-    let (principal, key) = (caller.principal(), key.as_ref());
+    wanted.key.clone_from(&request.key);
+    let (principal, key) = (caller.principal(), request.key.as_ref());
     let mut earlier = request_key::find_earlier(app, principal, key).await?;
     let mut begun = None;
     if earlier.is_none() {
@@ -186,7 +211,7 @@ pub(super) async fn create(
         result: None,
         error: None,
     };
-    let location = format!("{}/{}", uri.path(), begun.run);
+    let location = format!("{}/{}", request.path, begun.run);
     if !waits {
         return Ok(located(StatusCode::ACCEPTED, location, started));
     }

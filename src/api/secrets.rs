@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
 use super::{
-    extract::{Authenticated, Json, Path},
+    extract::{Authenticated, Json, NoParameters, Path, Query},
     problem::Problem,
 };
 use crate::{
@@ -26,6 +26,7 @@ pub(super) struct Secrets {
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     known: Authenticated,
+    _: Query<NoParameters>,
 ) -> Result<axum::Json<Secrets>, Problem> {
     Ok(axum::Json(Secrets {
         items: app::servers::registry::list_secrets(&app, &known.0.admin()?).await?,

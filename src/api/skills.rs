@@ -15,7 +15,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{
     ApiState,
     agents::List,
-    extract::{Caller, Path},
+    extract::{Caller, NoParameters, Path, Query},
     limits::RequestPermit,
     problem::Problem,
     request_key::{self, Keyed},
@@ -44,6 +44,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
+    _: Query<NoParameters>,
 ) -> Result<axum::Json<List<SkillView>>, Problem> {
     Ok(axum::Json(List {
         items: app::tools::skills::list(&app, caller.principal(), &agent).await?,

@@ -10,10 +10,7 @@ mod sign_in;
 use std::{process::ExitCode, sync::Arc};
 
 use serde::Deserialize;
-use serde_json::{
-    Map, Value, json,
-    value::{RawValue, to_raw_value},
-};
+use serde_json::{Map, Value, json, value::to_raw_value};
 use tokio::sync::mpsc;
 use url::Url;
 
@@ -34,8 +31,8 @@ use crate::{
     },
     egress::Egress,
     mcp::{
-        CallError, CallOptions, Discovery, Key, LiveQuestion, Mcp, McpError, McpErrorKind, Options,
-        oauth::Challenge,
+        CallError, CallOptions, CallRequest, Discovery, Key, LiveQuestion, Mcp, McpError,
+        McpErrorKind, Options, oauth::Challenge,
     },
 };
 
@@ -172,7 +169,12 @@ impl SuiteClient {
             .into_iter()
             .filter(|(tool, _)| tools.iter().any(|known| known.name == *tool))
         {
-            let called = self.call(&tool, &to_raw_value(&arguments)?).await?;
+            let arguments = to_raw_value(&arguments)?;
+            let request = CallRequest {
+                tool: &tool,
+                arguments: &arguments,
+            };
+            let called = self.call(request).await?;
             // A server may refuse what was made up.
             good &= matches!(called, Ok(_) | Err(CallError::Refused { .. }));
             super::print_line(&match called {
@@ -186,11 +188,10 @@ impl SuiteClient {
     /// A call, made again after a sign-in as often as the server wants one.
     async fn call(
         &mut self,
-        tool: &str,
-        arguments: &RawValue,
+        request: CallRequest<'_>,
     ) -> anyhow::Result<Result<ToolOutcome, CallError>> {
         loop {
-            let called = call(&self.mcp, &self.key, &self.spec, tool, arguments).await;
+            let called = call(&self.mcp, &self.key, &self.spec, request).await;
             let wanted = match &called {
                 Err(CallError::Unauthorized) => None,
                 Err(CallError::ScopeRequired(scope)) => Some(scope.clone()),
@@ -241,8 +242,7 @@ async fn call(
     mcp: &Mcp,
     key: &Key,
     spec: &Arc<ServerSpec>,
-    tool: &str,
-    arguments: &RawValue,
+    request: CallRequest<'_>,
 ) -> Result<ToolOutcome, CallError> {
     let mut answer = None;
     for _ in 0..ROUNDS {
@@ -261,7 +261,7 @@ async fn call(
             std::future::pending::<()>().await;
         };
         let outcome = tokio::select! {
-            outcome = mcp.call(key, spec, tool, arguments, options) => outcome?,
+            outcome = mcp.call(key, spec, request, options) => outcome?,
             () = agreeing => unreachable!("it waits for ever"),
         };
         let Some(input) = &outcome.input else {
@@ -269,8 +269,7 @@ async fn call(
         };
         answer = Some(accept(input));
     }
-    mcp.call(key, spec, tool, arguments, CallOptions::default())
-        .await
+    mcp.call(key, spec, request, CallOptions::default()).await
 }
 
 fn accept(input: &InputRequired) -> Answer {

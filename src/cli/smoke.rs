@@ -217,22 +217,22 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
 }
 
 /// Guests where the pack takes any, users without a role, each role that the pack names, and administrators.
-fn standings(pack: &Pack) -> Vec<(&str, EffectiveAccess)> {
+fn accesses(pack: &Pack) -> Vec<(&str, EffectiveAccess)> {
     let mut roles: BTreeSet<&str> = roles_named_by(pack);
     if !pack.flows.authentication.required {
         roles.insert(GUEST);
     }
     let access = |roles, admin| EffectiveAccess { roles, admin };
     let of_role = |role: &str| access(BTreeSet::from([role.to_owned()]), false);
-    let mut standings = vec![("(signed in)", EffectiveAccess::default())];
-    standings.extend(roles.into_iter().map(|role| (role, of_role(role))));
-    standings.push(("(admin)", access(BTreeSet::new(), true)));
-    standings
+    let mut accesses = vec![("(signed in)", EffectiveAccess::default())];
+    accesses.extend(roles.into_iter().map(|role| (role, of_role(role))));
+    accesses.push(("(admin)", access(BTreeSet::new(), true)));
+    accesses
 }
 
 /// One line per tool: its name and what each role may do with it.
 fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
-    let standings = standings(pack);
+    let accesses = accesses(pack);
     let width = discovery
         .tools
         .iter()
@@ -241,7 +241,7 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
         .unwrap_or(0)
         .max("tool".len());
     let mut text = format!("  {:width$}", "tool");
-    for (role, _) in &standings {
+    for (role, _) in &accesses {
         let _ = write!(text, "  {role}");
     }
     let names: Vec<&str> = discovery
@@ -258,8 +258,8 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
             .as_ref()
             .is_some_and(|closed| closed.contains(tool.name.as_str()));
         let _ = write!(text, "\n  {:width$}", tool.name);
-        for (role, standing) in &standings {
-            let verdict = match decide(spec, standing, &tool.name) {
+        for (role, access) in &accesses {
+            let verdict = match decide(spec, access, &tool.name) {
                 _ if is_closed => "–",
                 Decision::Allow(_) => "yes",
                 Decision::Approve(_) => "ask",

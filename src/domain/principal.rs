@@ -88,7 +88,7 @@ impl Principal {
 
     /// Roles and admin right in one pack. Roles that the pack does not name are
     /// dropped; a guest has exactly [`GUEST`] and is never an admin.
-    pub fn standing(&self, pack: &Pack) -> EffectiveAccess {
+    pub fn access(&self, pack: &Pack) -> EffectiveAccess {
         if !self.authenticated {
             return EffectiveAccess {
                 roles: BTreeSet::from([GUEST.to_owned()]),

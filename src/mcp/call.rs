@@ -6,11 +6,10 @@ use std::{
 };
 
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
-use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
-    CallError, Era, Key, Progress,
+    CallError, CallRequest, Era, Key, Progress,
     error::Failure,
     interceptor::{PendingRequest, locked},
     list,
@@ -26,8 +25,7 @@ const HEADER_MISMATCH: i64 = -32020;
 
 /// One call.
 pub(super) struct Call<'a> {
-    pub(super) tool: &'a str,
-    pub(super) arguments: &'a RawValue,
+    pub(super) request: CallRequest<'a>,
     pub(super) progress: Option<mpsc::UnboundedSender<Progress>>,
     pub(super) once: Option<String>,
     pub(super) asks: bool,
@@ -45,6 +43,7 @@ impl Call<'_> {
         key: &Key,
         spec: &Arc<ServerSpec>,
     ) -> Result<ToolOutcome, CallError> {
+        let CallRequest { tool, arguments } = self.request;
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
         let _slot = known.call_slots.acquire(self.user.as_ref()).await;
@@ -53,14 +52,13 @@ impl Call<'_> {
             tries -= 1;
             let session = pool.session(&using.slot).await?;
             let headers = if session.era == Era::Modern {
-                known.headers_of(self.tool)
+                known.headers_of(tool)
             } else {
                 None
             };
-            let param_headers =
-                params::headers(headers.as_deref().unwrap_or_default(), self.arguments);
+            let param_headers = params::headers(headers.as_deref().unwrap_or_default(), arguments);
             let mut pending = PendingRequest::of_call(
-                self.arguments.to_owned(),
+                arguments.to_owned(),
                 param_headers,
                 self.progress.clone(),
                 self.once.clone(),
@@ -100,7 +98,7 @@ impl Call<'_> {
     }
 
     fn request(&self) -> ClientRequest {
-        let mut params = CallToolRequestParams::new(self.tool.to_owned());
+        let mut params = CallToolRequestParams::new(self.request.tool.to_owned());
         if let Some(Answer { responses, state }) = &self.answer {
             params.input_responses =
                 (!responses.is_empty()).then(|| responses.clone().into_iter().collect());

@@ -7,6 +7,7 @@ mod document; // what the OpenAPI document promises
 mod edge; // headers, limits, stopping
 mod events; // SSE
 mod history; // messages from the end, search, titles
+mod host; // a request that does not name its host once
 mod input; // everything malformed
 mod keeping; // export, feedback, tickets, runs, who may do what
 mod lists; // pages

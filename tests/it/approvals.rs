@@ -5,9 +5,9 @@ mod deciding; // who decides, when, and what it does
 mod entry_points; // text commands, OpenAI clients, news
 mod executing; // once, or not at all
 mod flow; // a frontend in TypeScript
+mod lost_rights; // when a requester or an approver may not any more
 mod machine; // all of it at random, against a model
 mod personal; // with everybody's own credential
-mod standing; // whose it still is
 mod states; // the transitions, one by one
 mod terminal; // two people at their terminals
 

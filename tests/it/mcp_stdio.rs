@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::support::servers::{
-    args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, soon, spec,
-    spec_with, time_stdio,
+    args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, request, soon,
+    spec, spec_with, time_stdio,
 };
 
 /// What the probe did, a line each, in a file of its own.
@@ -73,8 +73,7 @@ async fn a_published_server_of_the_older_era_answers() {
         .call(
             &key,
             &spec,
-            "trigger-long-running-operation",
-            &arguments,
+            request("trigger-long-running-operation", &arguments),
             options,
         )
         .await
@@ -105,7 +104,12 @@ async fn a_published_python_server_answers() {
     );
     let arguments = args(&json!({"timezone": "Europe/Zurich"}));
     let outcome = mcp
-        .call(&key, &spec, "get_current_time", &arguments, options())
+        .call(
+            &key,
+            &spec,
+            request("get_current_time", &arguments),
+            options(),
+        )
         .await
         .unwrap();
     assert!(outcome.text.contains("Europe/Zurich"), "{}", outcome.text);
@@ -119,8 +123,7 @@ async fn a_server_of_the_newer_era_answers() {
         .call(
             &key,
             &spec,
-            "add",
-            &args(&json!({"a": 2, "b": 3})),
+            request("add", &args(&json!({"a": 2, "b": 3}))),
             options(),
         )
         .await
@@ -170,7 +173,12 @@ async fn a_child_sees_what_is_declared_and_nothing_else_of_ours() {
     let (mcp, key) = (mcp(), key());
     let spec = spec(probe_stdio(&[], &[("DECLARED", "yes")]));
     let outcome = mcp
-        .call(&key, &spec, "environment", &args(&json!({})), options())
+        .call(
+            &key,
+            &spec,
+            request("environment", &args(&json!({}))),
+            options(),
+        )
         .await
         .unwrap();
     let environment: BTreeMap<String, Value> = serde_json::from_str(&outcome.text).unwrap();
@@ -195,7 +203,7 @@ async fn a_child_may_less_than_the_service() {
     );
     let call = async |tool| {
         let outcome = mcp
-            .call(&key, &spec, tool, &args(&json!({})), options())
+            .call(&key, &spec, request(tool, &args(&json!({}))), options())
             .await;
         serde_json::from_str::<Value>(&outcome.unwrap().text).unwrap()
     };
@@ -325,12 +333,12 @@ async fn a_child_that_dies_of_a_call_is_not_asked_again_and_the_next_call_starts
     let ledger = Ledger::new();
     let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&[])));
     let error = mcp
-        .call(&key, &spec, "die", &args(&json!({})), options())
+        .call(&key, &spec, request("die", &args(&json!({}))), options())
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
     assert_eq!(ledger.count("die"), 1);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!((ledger.count("die"), ledger.count("start")), (1, 2));
@@ -340,7 +348,7 @@ async fn a_child_that_dies_of_a_call_is_not_asked_again_and_the_next_call_starts
 async fn an_endless_line_ends_the_connection() {
     let ledger = Ledger::new();
     let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&[])));
-    let error = soon(mcp.call(&key, &spec, "flood", &args(&json!({})), options()))
+    let error = soon(mcp.call(&key, &spec, request("flood", &args(&json!({}))), options()))
         .await
         .unwrap_err();
     assert!(
@@ -348,7 +356,7 @@ async fn an_endless_line_ends_the_connection() {
         "{error:?}"
     );
     assert_eq!(ledger.count("flood"), 1);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
 }
@@ -368,19 +376,19 @@ async fn a_child_that_hangs_costs_its_own_time_and_is_replaced() {
     let (key, spec) = (key(), spec_with(ledger.probe(&[]), timeouts));
     mcp.discover(&key, &spec).await.unwrap();
     let hung = mcp
-        .call(&key, &spec, "sleep", &args(&json!({})), options())
+        .call(&key, &spec, request("sleep", &args(&json!({}))), options())
         .await
         .unwrap_err();
     assert_eq!(hung, CallError::TimedOut(timeouts.request));
     let doubted = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap_err();
     assert!(matches!(doubted, CallError::NotSent(_)), "{doubted:?}");
     assert!(matches!(mcp.state(&key), ConnectionState::Down { .. }));
     let back = async {
         while mcp
-            .call(&key, &spec, "echo", &args(&json!({})), options())
+            .call(&key, &spec, request("echo", &args(&json!({}))), options())
             .await
             .is_err()
         {}

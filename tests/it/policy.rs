@@ -184,13 +184,13 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
                         let spec = server(allowlist.clone(), Some(access));
                         for held in subsets(&ROLES) {
                             for admin in [false, true] {
-                                let standing = who(&held, admin);
+                                let effective = who(&held, admin);
                                 for tool in TOOLS {
-                                    let decision = decide(&spec, &standing, tool);
+                                    let decision = decide(&spec, &effective, tool);
                                     assert_eq!(
                                         verdict(&decision),
-                                        oracle(&spec, &standing, tool),
-                                        "{spec:?} {standing:?} {tool}: {decision:?}"
+                                        oracle(&spec, &effective, tool),
+                                        "{spec:?} {effective:?} {tool}: {decision:?}"
                                     );
                                     seen.insert(verdict(&decision));
                                 }
@@ -248,8 +248,8 @@ proptest! {
         tool in "[ab]{0,6}",
     ) {
         let spec = server(tools, access);
-        let standing = EffectiveAccess { roles, admin };
-        prop_assert_eq!(verdict(&decide(&spec, &standing, &tool)), oracle(&spec, &standing, &tool));
+        let effective = EffectiveAccess { roles, admin };
+        prop_assert_eq!(verdict(&decide(&spec, &effective, &tool)), oracle(&spec, &effective, &tool));
     }
 
     #[test]

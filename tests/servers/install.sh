@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the published MCP servers that the tests run against, beside this file: node_modules and .venv.
-# Done before, it ends at once; a changed package-lock.json or requirements.txt installs again.
+# Installs the published MCP servers and clients that the tests run against, beside this file: node_modules, .venv
+# and .venv-llama-index. Done before, it ends at once; a changed package-lock.json or list of requirements installs
+# again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -33,22 +34,25 @@ install_node() {
     printf '%s' "$want" >"$stamp"
 }
 
+# Installs a list of requirements into a virtual environment of its own.
 install_python() {
-    local stamp=.venv/.stamp want
-    want=$(fingerprint requirements.txt)
+    local venv=$1 requirements=$2 stamp=$1/.stamp want
+    want=$(fingerprint "$requirements")
     [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
     command -v python3 >/dev/null || apt_install python3 python3-venv
-    rm -rf .venv
+    rm -rf "$venv"
     # Debian's python3 comes without ensurepip.
-    if ! python3 -m venv .venv >/dev/null 2>&1; then
-        rm -rf .venv
+    if ! python3 -m venv "$venv" >/dev/null 2>&1; then
+        rm -rf "$venv"
         apt_install python3-venv
-        python3 -m venv .venv
+        python3 -m venv "$venv"
     fi
-    say "installing the Python servers"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -r requirements.txt >&2
+    say "installing the Python packages of $requirements"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input -r "$requirements" >&2
     printf '%s' "$want" >"$stamp"
 }
 
 install_node
-install_python
+install_python .venv requirements.txt
+# LlamaIndex wants an older openai than the other clients.
+install_python .venv-llama-index llama-index.txt

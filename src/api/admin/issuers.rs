@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        extract::{Path, located},
+        extract::{NoParameters, Path, Query, located},
         once::make_once,
         problem::Problem,
         request_key::Keyed,
@@ -153,6 +153,7 @@ pub(in crate::api) struct IssuerPath {
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
+    _: Query<NoParameters>,
 ) -> Result<axum::Json<Issuers>, Problem> {
     let issuers = app.accounts.issuers(&admin).await?;
     Ok(axum::Json(Issuers {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::{
         conversations::split_page,
-        extract::{Path, Query, created},
+        extract::{NoParameters, Path, Query, created},
         once::make_once,
         problem::Problem,
         request_key::Keyed,
@@ -82,6 +82,7 @@ pub(in crate::api) struct Webhooks {
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
+    _: Query<NoParameters>,
 ) -> Result<axum::Json<Webhooks>, Problem> {
     Ok(axum::Json(Webhooks {
         items: app::platform::webhooks::list(&app, &admin).await?,

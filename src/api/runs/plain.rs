@@ -2,20 +2,16 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Extension,
-    extract::{OriginalUri, State},
-};
-use http::{HeaderMap, StatusCode};
+use axum::{Extension, extract::State};
+use http::StatusCode;
 
-use super::{NewRun, Started};
+use super::{NewRun, NewRunRequest, Started};
 use crate::{
     api::{
         ApiState,
         extract::{Caller, Located, Path},
         limits::RequestPermit,
         problem::Problem,
-        request_key::Keyed,
     },
     app::{App, runs::RunView},
     domain::{
@@ -32,11 +28,9 @@ pub(in crate::api) async fn create(
     state: State<ApiState>,
     caller: Caller,
     permit: Extension<RequestPermit>,
-    headers: HeaderMap,
-    uri: OriginalUri,
-    new: Keyed<NewRun>,
+    request: NewRunRequest,
 ) -> Result<Located<Started>, Problem> {
-    super::create(state, caller, permit, headers, uri, new).await
+    super::create(state, caller, permit, request).await
 }
 
 /// As `GET /v1/runs/{id}`.

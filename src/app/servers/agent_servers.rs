@@ -97,7 +97,7 @@ pub async fn list(
     operator: bool,
 ) -> Result<Vec<ServerView>> {
     let pack = agents::pack(app, principal, agent).await?;
-    if explain && !operator && !principal.standing(&pack).admin {
+    if explain && !operator && !principal.access(&pack).admin {
         return Err(Error::Forbidden(
             "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
         ));

@@ -81,11 +81,11 @@ pub async fn roles(
                 claims.insert(name.clone(), value.clone());
             }
         }
-        let standing = principal.standing(&pack);
+        let access = principal.access(&pack);
         agents.push(AgentRoles {
             agent: agent.id,
-            roles: standing.roles.into_iter().collect(),
-            admin: standing.admin,
+            roles: access.roles.into_iter().collect(),
+            admin: access.admin,
         });
     }
     Ok((agents, claims))

@@ -74,7 +74,7 @@ pub fn opening_line(
 ) -> Option<AuditRow> {
     let (server, tool) = (call.server.as_deref()?, call.tool.as_deref()?);
     let (spec, named) = toolbox.by_pair(server, tool)?;
-    let Decision::Allow(allowed) = decide(spec, toolbox.standing(), &named.tool.name) else {
+    let Decision::Allow(allowed) = decide(spec, toolbox.access(), &named.tool.name) else {
         return None;
     };
     let caller = CallContext {
@@ -125,7 +125,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
                 server: &spec.id,
                 tool: &named.tool,
                 policy,
-                counts_requester: policy.counts_requester(call.toolbox.standing()),
+                counts_requester: policy.counts_requester(call.toolbox.access()),
                 arguments: &arguments,
                 credential: &credential,
                 run: call.run,

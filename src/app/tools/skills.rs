@@ -111,7 +111,7 @@ async fn of_pack(
 /// has is not known while it is down.
 fn view(pack: &Pack, toolbox: &Toolbox, skill: &Skill) -> Option<SkillView> {
     let spec = pack.server(skill.server.as_str())?;
-    let needs_approval_by = match decide(spec, toolbox.standing(), skill.tool()) {
+    let needs_approval_by = match decide(spec, toolbox.access(), skill.tool()) {
         Decision::Deny(_) => return None,
         Decision::Allow(_) => None,
         Decision::Approve(policy) => Some(policy.approvers.clone()),

@@ -52,10 +52,10 @@ pub struct NamedTool {
     json: [OnceLock<Box<str>>; 2],
 }
 
-/// The tools of an agent that one standing may see.
+/// The tools of an agent that are visible with one access.
 pub struct Toolbox {
     all: Arc<AgentTools>,
-    standing: EffectiveAccess,
+    access: EffectiveAccess,
     usable: Reachability,
     /// Positions in `all.tools`, ascending.
     allowed: Arc<[usize]>,
@@ -98,11 +98,11 @@ impl NamedTool {
 
 impl Toolbox {
     /// Decides about every tool.
-    pub fn build(all: Arc<AgentTools>, standing: EffectiveAccess, usable: Reachability) -> Self {
+    pub fn build(all: Arc<AgentTools>, access: EffectiveAccess, usable: Reachability) -> Self {
         let may = |tool: &NamedTool| {
             usable[tool.server]
                 && !matches!(
-                    decide(all.spec(tool), &standing, &tool.tool.name),
+                    decide(all.spec(tool), &access, &tool.tool.name),
                     Decision::Deny(_)
                 )
         };
@@ -111,7 +111,7 @@ impl Toolbox {
             .collect();
         Self {
             all,
-            standing,
+            access,
             usable,
             allowed,
         }
@@ -171,8 +171,8 @@ impl Toolbox {
         at.is_some_and(|at| self.usable[at])
     }
 
-    pub fn standing(&self) -> &EffectiveAccess {
-        &self.standing
+    pub fn access(&self) -> &EffectiveAccess {
+        &self.access
     }
 
     pub fn agent(&self) -> &AgentId {

@@ -29,12 +29,12 @@ impl Principal {
     pub fn approver(&self, packs: &[Arc<Pack>]) -> Result<Approver, Error> {
         let mut roles = BTreeMap::new();
         for pack in packs.iter().filter(|_| self.authenticated) {
-            let standing = self.standing(pack);
+            let access = self.access(pack);
             let named = tool_accesses(pack)
                 .flat_map(|access| &access.approval)
                 .flat_map(|policy| &policy.approvers);
             let held: BTreeSet<String> = named
-                .filter(|role| standing.roles.contains(*role))
+                .filter(|role| access.roles.contains(*role))
                 .cloned()
                 .collect();
             if !held.is_empty() {

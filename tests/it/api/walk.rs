@@ -262,17 +262,49 @@ fn check_form(what: &str, answer: &Answer, form: &str, wrong: &mut Vec<String>) 
     }
 }
 
+/// The schema behind a reference, or the schema itself.
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    match schema["$ref"].as_str() {
+        Some(name) => document.pointer(name.trim_start_matches('#')).unwrap(),
+        None => schema,
+    }
+}
+
 /// The fields that the body of an operation must have.
 fn required(document: &Value, operation: &Value) -> Vec<String> {
     let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
-    let schema = match schema["$ref"].as_str() {
-        Some(name) => document.pointer(name.trim_start_matches('#')).unwrap(),
-        None => schema,
-    };
+    let schema = resolve(document, schema);
     let names = schema["required"].as_array().into_iter().flatten();
     names
         .map(|name| name.as_str().unwrap().to_owned())
         .collect()
+}
+
+#[tokio::test]
+async fn every_list_names_a_query_parameter_that_it_does_not_know() {
+    let world = world().await;
+    let people = People::of(&world).await;
+    let id = people.ann.open("office").await;
+    let document = api::openapi();
+    let (mut wrong, mut lists) = (Vec::new(), 0);
+    for route in routes(&document, &id) {
+        let operation = &document["paths"][&route.path]["get"];
+        let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+        let items = &resolve(&document, schema)["properties"]["items"];
+        if route.method != Method::GET || items["type"] != "array" {
+            continue;
+        }
+        lists += 1;
+        let path = format!("{}?limitt=1", route.filled);
+        let answer = people.owner(&route.path).get(&path).await;
+        check(&path, &answer, &[400], &mut wrong);
+        let body: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+        if body["code"] != "unknown_field" || body["field"] != "limitt" {
+            wrong.push(format!("{path}: {}", answer.text));
+        }
+    }
+    assert!(lists > 18, "only {lists} routes answer with a list");
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use crate::{
     mcp_http::scripted::{Scripted, Seen, event, events, text as result},
     support::{
         offer::{world, world_with},
-        servers::{args, asks, everything, key, mcp, probe_stdio, spec},
+        servers::{args, asks, everything, key, mcp, probe_stdio, request, spec},
     },
     turn::eventually,
 };
@@ -127,13 +127,16 @@ async fn over_a_pipe_the_question_is_of_the_one_call_that_is_open() {
     let (mcp, key, spec) = (mcp(), key(), spec(probe_stdio(&["curious"], &[])));
     let (options, mut questions) = live();
     let arguments = args(&json!({"who": "ann"}));
-    let (outcome, ()) = tokio::join!(mcp.call(&key, &spec, "ask", &arguments, options), async {
-        let question = questions.recv().await.unwrap();
-        let asked = question.input.questions.as_ref().unwrap();
-        assert_eq!(asked[0].message, "Who is ann?");
-        let said = Answer::from_values(asked, &[json!("Ann")], None);
-        question.answer.send(said).unwrap();
-    });
+    let (outcome, ()) = tokio::join!(
+        mcp.call(&key, &spec, request("ask", &arguments), options),
+        async {
+            let question = questions.recv().await.unwrap();
+            let asked = question.input.questions.as_ref().unwrap();
+            assert_eq!(asked[0].message, "Who is ann?");
+            let said = Answer::from_values(asked, &[json!("Ann")], None);
+            question.answer.send(said).unwrap();
+        }
+    );
     assert_eq!(
         outcome.unwrap().text,
         r#"{"action": "accept", "content": {"name": "Ann"}}"#
@@ -150,8 +153,8 @@ async fn over_a_pipe_a_question_is_declined_while_two_calls_are_open() {
     mcp.connect(&key, &spec).await.unwrap();
     let calls = async {
         tokio::join!(
-            mcp.call(&key, &spec, "ask_late", &arguments, first),
-            mcp.call(&key, &spec, "echo", &arguments, second),
+            mcp.call(&key, &spec, request("ask_late", &arguments), first),
+            mcp.call(&key, &spec, request("echo", &arguments), second),
         )
     };
     // A question that reached one of the two users is answered, so that its call ends.
@@ -190,19 +193,27 @@ async fn over_a_pipe_nobody_is_asked_after_a_call_that_was_given_up() {
     let nothing = args(&json!({}));
     let (gone, _) = live();
     let cancel = gone.cancel.clone();
-    let (given_up, ()) = tokio::join!(mcp.call(&key, &spec, "forget", &nothing, gone), async {
-        // Over the same pipe, so that the first one was written when the last of these is answered.
-        for _ in 0..2 {
-            mcp.call(&key, &spec, "echo", &nothing, CallOptions::default())
+    let (given_up, ()) = tokio::join!(
+        mcp.call(&key, &spec, request("forget", &nothing), gone),
+        async {
+            // Over the same pipe, so that the first one was written when the last of these is answered.
+            for _ in 0..2 {
+                mcp.call(
+                    &key,
+                    &spec,
+                    request("echo", &nothing),
+                    CallOptions::default(),
+                )
                 .await
                 .unwrap();
+            }
+            cancel.cancel();
         }
-        cancel.cancel();
-    });
+    );
     given_up.unwrap_err();
     let (options, mut questions) = live();
     let outcome = mcp
-        .call(&key, &spec, "ask", &nothing, options)
+        .call(&key, &spec, request("ask", &nothing), options)
         .await
         .unwrap();
     assert_eq!(outcome.text, r#"{"action": "decline"}"#);

@@ -11,7 +11,7 @@ use super::{
     calls::{call, calls},
     scripted::{Seen, event, events, reply},
 };
-use crate::support::servers::{args, key, mcp, options, spec};
+use crate::support::servers::{args, key, mcp, options, request, spec};
 
 #[tokio::test]
 async fn a_401_or_403_without_any_header_is_definite() {
@@ -137,8 +137,7 @@ async fn what_a_server_says_of_a_failure_is_shown_without_the_credential() {
         .call(
             &key(),
             &spec(endpoint),
-            "echo",
-            &args(&json!({})),
+            request("echo", &args(&json!({}))),
             options(),
         )
         .await

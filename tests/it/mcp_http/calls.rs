@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::scripted::{Reply, Scripted, Seen, event, events, reply, text};
-use crate::support::servers::{args, key, mcp, options, soon, spec, spec_with};
+use crate::support::servers::{args, key, mcp, options, request, soon, spec, spec_with};
 
 /// A modern server that answers calls as told and everything else well.
 pub async fn calls<R: Future<Output = Reply> + Send + 'static>(
@@ -33,7 +33,13 @@ pub async fn calls<R: Future<Output = Reply> + Send + 'static>(
 /// The outcome of one call, and how often the server was asked to make it.
 pub async fn call(server: &Scripted) -> (Result<String, CallError>, usize) {
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({"n": 1})), options())).await;
+    let outcome = soon(mcp.call(
+        &key,
+        &spec,
+        request("echo", &args(&json!({"n": 1}))),
+        options(),
+    ))
+    .await;
     (
         outcome.map(|outcome| outcome.text),
         server.requests("tools/call").len(),
@@ -52,11 +58,11 @@ fn short(request: Duration) -> Timeouts {
 async fn a_warm_call_is_one_request() {
     let server = Scripted::modern(async |_| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     let before = server.methods().len();
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!(server.methods()[before..], ["tools/call"]);
@@ -69,7 +75,7 @@ async fn arguments_arrive_as_they_were_spelt() {
     let arguments =
         serde_json::from_str(r#"{ "amount": 12345678901234567890.10, "b": "\u00e9" }"#).unwrap();
     let arguments: Box<serde_json::value::RawValue> = arguments;
-    mcp.call(&key, &spec, "echo", &arguments, options())
+    mcp.call(&key, &spec, request("echo", &arguments), options())
         .await
         .unwrap();
     let sent = server.requests("tools/call").remove(0);
@@ -83,7 +89,7 @@ async fn arguments_that_are_no_object_are_not_sent() {
     let server = Scripted::modern(async |_| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let error = mcp
-        .call(&key, &spec, "echo", &args(&json!([1])), options())
+        .call(&key, &spec, request("echo", &args(&json!([1]))), options())
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::NotSent(_)));
@@ -205,7 +211,7 @@ async fn a_call_that_is_cancelled_before_it_is_sent_is_said_not_to_be_sent() {
         ..CallOptions::default()
     };
     let arguments = args(&json!({}));
-    let calling = mcp.call(&key, &spec, "echo", &arguments, options);
+    let calling = mcp.call(&key, &spec, request("echo", &arguments), options);
     let cancelling = async {
         server.until("server/discover", 1).await;
         cancel.cancel();
@@ -225,7 +231,7 @@ async fn a_slow_call_costs_its_own_time_and_the_server_hears_of_it() {
     .await;
     let (mcp, key) = (mcp(), key());
     let spec = spec_with(server.endpoint(), short(Duration::from_millis(300)));
-    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await;
+    let outcome = soon(mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())).await;
     assert_eq!(
         outcome.unwrap_err(),
         CallError::TimedOut(Duration::from_millis(300))
@@ -252,11 +258,11 @@ async fn after_a_call_ran_out_of_time_the_server_is_asked_for_a_sign_of_life() {
     };
     let spec = spec_with(server.endpoint(), timeouts);
     let first = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await;
     assert_eq!(first.unwrap_err(), CallError::TimedOut(timeouts.request));
     let second = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await;
     assert!(matches!(second.unwrap_err(), CallError::NotSent(_)));
     assert!(matches!(mcp.state(&key), ConnectionState::Down { .. }));
@@ -278,13 +284,12 @@ async fn a_server_that_was_only_slow_once_goes_on_in_its_session() {
     mcp.call(
         &key,
         &spec,
-        "echo",
-        &args(&json!({"slow": true})),
+        request("echo", &args(&json!({"slow": true}))),
         options(),
     )
     .await
     .unwrap_err();
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!(
@@ -323,7 +328,7 @@ async fn a_cancelled_call_closes_its_request() {
         ..CallOptions::default()
     };
     let arguments = args(&json!({}));
-    let calling = mcp.call(&key, &spec, "echo", &arguments, options);
+    let calling = mcp.call(&key, &spec, request("echo", &arguments), options);
     let cancelling = async {
         server.until("tools/call", 1).await;
         cancel.cancel();
@@ -346,9 +351,10 @@ async fn no_more_calls_than_allowed_are_under_way() {
         .map(|millis| spec_with(server.endpoint(), short(Duration::from_millis(millis))));
     let third = async {
         server.until("tools/call", 2).await;
-        mcp.call(&key, &hasty, "echo", &arguments, options()).await
+        mcp.call(&key, &hasty, request("echo", &arguments), options())
+            .await
     };
-    let one = || mcp.call(&key, &patient, "echo", &arguments, options());
+    let one = || mcp.call(&key, &patient, request("echo", &arguments), options());
     let (a, b, c) = tokio::join!(one(), one(), third);
     for held in [a, b] {
         assert!(matches!(held, Err(CallError::TimedOut(_))), "{held:?}");
@@ -377,11 +383,12 @@ async fn one_user_cannot_take_all_places_of_a_server() {
     };
     let (waiting, quick) = (args(&json!({"wait": true})), args(&json!({})));
     let greedy = futures_util::future::join_all(
-        (0..20).map(|_| mcp.call(&key, &spec, "echo", &waiting, of("alice"))),
+        (0..20).map(|_| mcp.call(&key, &spec, request("echo", &waiting), of("alice"))),
     );
     let other = async {
         server.until("tools/call", 2).await;
-        mcp.call(&key, &spec, "echo", &quick, of("bob")).await
+        mcp.call(&key, &spec, request("echo", &quick), of("bob"))
+            .await
     };
     tokio::select! {
         _ = greedy => panic!("these calls wait for ever"),

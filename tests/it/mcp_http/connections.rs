@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use super::scripted::{Scripted, Seen, reply};
 use crate::support::servers::{
-    args, key, mcp, mcp_with, options, replaced, soon, spec, spec_with, until,
+    args, key, mcp, mcp_with, options, replaced, request, soon, spec, spec_with, until,
 };
 
 /// A server that takes requests and never answers.
@@ -49,7 +49,8 @@ async fn however_many_ask_a_server_is_connected_once() {
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let arguments = args(&json!({}));
     let calls =
-        join_all((0..20).map(|_| mcp.call(&key, &spec, "echo", &arguments, options()))).await;
+        join_all((0..20).map(|_| mcp.call(&key, &spec, request("echo", &arguments), options())))
+            .await;
     assert!(calls.iter().all(Result::is_ok), "{calls:?}");
     assert_eq!(
         (
@@ -80,7 +81,7 @@ async fn a_silent_server_costs_its_connect_timeout_once() {
         "{error:?}"
     );
     let call = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap_err();
     assert!(matches!(call, CallError::NotSent(_)), "{call:?}");
@@ -303,7 +304,7 @@ async fn a_changed_server_gets_a_new_connection_and_the_old_one_serves_who_holds
         headers,
     });
     for spec in [&old, &new, &old, &new] {
-        mcp.call(&key, spec, "echo", &args(&json!({})), options())
+        mcp.call(&key, spec, request("echo", &args(&json!({}))), options())
             .await
             .unwrap();
     }
@@ -327,7 +328,7 @@ async fn an_idle_connection_is_closed_and_opened_again_when_needed() {
     mcp.discover(&key, &spec).await.unwrap();
     server.until("DELETE", 1).await;
     assert_eq!(mcp.state(&key), ConnectionState::Idle);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
 }

@@ -12,7 +12,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::scripted::{Scripted, Seen, event, events, text};
-use crate::support::servers::{args, key, mcp, options, soon, spec};
+use crate::support::servers::{args, key, mcp, options, request, soon, spec};
 
 /// A modern server whose list is this, whatever page is asked for.
 async fn listing(list: Value) -> Scripted {
@@ -207,7 +207,7 @@ async fn marked_arguments_travel_as_headers_too() {
         found.dropped
     );
     let arguments = args(&json!({"region": " Zürich", "nested": {"n": 7}}));
-    mcp.call(&key, &spec, "route", &arguments, options())
+    mcp.call(&key, &spec, request("route", &arguments), options())
         .await
         .unwrap();
     let sent = &server.requests("tools/call")[0].headers;
@@ -234,7 +234,7 @@ async fn a_server_that_misses_its_headers_is_listed_and_called_again() {
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let arguments = args(&json!({"region": "eu"}));
     let outcome = mcp
-        .call(&key, &spec, "route", &arguments, options())
+        .call(&key, &spec, request("route", &arguments), options())
         .await
         .unwrap();
     assert_eq!(

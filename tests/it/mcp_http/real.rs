@@ -2,7 +2,7 @@ use chatelaine::mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::support::servers::{args, desk, everything, key, mcp, options, spec};
+use crate::support::servers::{args, desk, everything, key, mcp, options, request, spec};
 
 #[tokio::test]
 async fn a_published_server_of_the_older_era_lists_its_tools_and_answers() {
@@ -23,8 +23,7 @@ async fn a_published_server_of_the_older_era_lists_its_tools_and_answers() {
         .call(
             &key,
             &spec,
-            "echo",
-            &args(&json!({"message": "hello"})),
+            request("echo", &args(&json!({"message": "hello"}))),
             options(),
         )
         .await
@@ -49,8 +48,7 @@ async fn progress_of_a_published_server_arrives_in_order() {
         .call(
             &key,
             &spec,
-            "trigger-long-running-operation",
-            &arguments,
+            request("trigger-long-running-operation", &arguments),
             options,
         )
         .await
@@ -72,14 +70,24 @@ async fn images_and_structured_content_of_a_published_server_survive() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.endpoint(&[]));
     let image = mcp
-        .call(&key, &spec, "get-tiny-image", &args(&json!({})), options())
+        .call(
+            &key,
+            &spec,
+            request("get-tiny-image", &args(&json!({}))),
+            options(),
+        )
         .await
         .unwrap();
     assert!(image.text.contains("[image image/png, "), "{}", image.text);
     assert!(image.raw.get().contains("\"type\":\"image\""));
     let arguments = args(&json!({"location": "New York"}));
     let weather = mcp
-        .call(&key, &spec, "get-structured-content", &arguments, options())
+        .call(
+            &key,
+            &spec,
+            request("get-structured-content", &arguments),
+            options(),
+        )
         .await
         .unwrap();
     assert!(
@@ -99,13 +107,15 @@ async fn after_a_restart_of_a_published_server_the_next_call_has_a_new_session()
     let _server = everything(Some(port)).await;
     let arguments = args(&json!({"message": "again"}));
     // It answers 400, which is no word of the protocol for a lost session: the call is not made a second time.
-    let refused = mcp.call(&key, &spec, "echo", &arguments, options()).await;
+    let refused = mcp
+        .call(&key, &spec, request("echo", &arguments), options())
+        .await;
     assert!(
         matches!(&refused, Err(CallError::Refused { message, .. }) if message.contains("session")),
         "{refused:?}"
     );
     let outcome = mcp
-        .call(&key, &spec, "echo", &arguments, options())
+        .call(&key, &spec, request("echo", &arguments), options())
         .await
         .unwrap();
     assert_eq!(outcome.text, "Echo: again");
@@ -124,8 +134,7 @@ async fn a_published_server_of_the_newer_era_is_spoken_to_without_a_handshake() 
         .call(
             &key,
             &spec,
-            "add",
-            &args(&json!({"a": 2, "b": 3})),
+            request("add", &args(&json!({"a": 2, "b": 3}))),
             options(),
         )
         .await
@@ -136,9 +145,14 @@ async fn a_published_server_of_the_newer_era_is_spoken_to_without_a_handshake() 
         progress: Some(progress),
         ..CallOptions::default()
     };
-    mcp.call(&key, &spec, "count", &args(&json!({"to": 3})), options)
-        .await
-        .unwrap();
+    mcp.call(
+        &key,
+        &spec,
+        request("count", &args(&json!({"to": 3}))),
+        options,
+    )
+    .await
+    .unwrap();
     let first = heard.recv().await.unwrap();
     assert_eq!(
         first,
@@ -158,8 +172,7 @@ async fn a_tool_that_fails_is_a_result_and_no_error_of_the_call() {
         .call(
             &key,
             &spec,
-            "fail",
-            &args(&json!({"why": "no reason"})),
+            request("fail", &args(&json!({"why": "no reason"}))),
             options(),
         )
         .await
@@ -191,8 +204,7 @@ async fn a_wrong_token_is_a_definite_no() {
         .call(
             &key,
             &spec,
-            "add",
-            &args(&json!({"a": 1, "b": 1})),
+            request("add", &args(&json!({"a": 1, "b": 1}))),
             options(),
         )
         .await

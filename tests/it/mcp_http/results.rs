@@ -3,7 +3,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::scripted::{Scripted, Seen, reply};
-use crate::support::servers::{args, key, mcp, options, spec};
+use crate::support::servers::{args, key, mcp, options, request, spec};
 
 /// What a call makes of this result.
 async fn outcome_of(result: impl Into<String>) -> Result<ToolOutcome, CallError> {
@@ -17,8 +17,7 @@ async fn outcome_of(result: impl Into<String>) -> Result<ToolOutcome, CallError>
         .call(
             &key(),
             &spec(server.endpoint()),
-            "echo",
-            &args(&json!({})),
+            request("echo", &args(&json!({}))),
             options(),
         )
         .await
@@ -160,7 +159,7 @@ async fn bytes_that_are_no_utf_8_become_replacement_characters() {
         .await;
         let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
         let outcome = mcp
-            .call(&key, &spec, "echo", &args(&json!({})), options())
+            .call(&key, &spec, request("echo", &args(&json!({}))), options())
             .await;
         assert_eq!(outcome.unwrap().text, "caf\u{fffd}é", "{content_type}");
     }

@@ -15,7 +15,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::scripted::{Reply, Scripted, Seen, events, json_reply, reply};
-use crate::support::servers::{args, key, mcp, options, soon, spec, spec_with};
+use crate::support::servers::{args, key, mcp, options, request, soon, spec, spec_with};
 
 /// A server of the older era that knows only its second session, and counts executions.
 async fn forgetful(lost: fn() -> Reply) -> (Scripted, Arc<AtomicUsize>) {
@@ -42,7 +42,7 @@ async fn forgetful(lost: fn() -> Reply) -> (Scripted, Arc<AtomicUsize>) {
 async fn a_session_lost_with_404_is_opened_again_and_the_call_made_once() {
     let (server, executed) = forgetful(|| reply(StatusCode::NOT_FOUND, &[], "")).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!(
@@ -68,13 +68,15 @@ async fn after_a_400_without_an_id_the_next_call_has_a_new_session() {
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let arguments = args(&json!({}));
-    let first = mcp.call(&key, &spec, "echo", &arguments, options()).await;
+    let first = mcp
+        .call(&key, &spec, request("echo", &arguments), options())
+        .await;
     assert!(
         matches!(&first, Err(CallError::Refused { message, .. }) if message.contains("No valid session")),
         "{first:?}"
     );
     assert_eq!(server.requests("tools/call").len(), 1);
-    mcp.call(&key, &spec, "echo", &arguments, options())
+    mcp.call(&key, &spec, request("echo", &arguments), options())
         .await
         .unwrap();
     assert_eq!(
@@ -105,7 +107,12 @@ async fn an_error_of_the_tool_is_no_lost_session_whatever_its_status_and_words()
         .await;
         let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
         let outcome = mcp
-            .call(&key, &spec, "echo", &args(&json!({"x": "buy"})), options())
+            .call(
+                &key,
+                &spec,
+                request("echo", &args(&json!({"x": "buy"}))),
+                options(),
+            )
             .await;
         let refused = CallError::Refused {
             code: Some(-32000),
@@ -128,7 +135,7 @@ async fn a_404_with_an_error_for_another_request_is_a_lost_session() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!(executed.load(Ordering::SeqCst), 1);
@@ -146,7 +153,7 @@ async fn a_400_that_is_not_about_the_session_is_a_refusal() {
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let error = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap_err();
     assert!(
@@ -175,7 +182,7 @@ async fn a_server_that_forgets_every_session_is_given_up_after_the_second() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+    let error = soon(mcp.call(&key, &spec, request("echo", &args(&json!({}))), options()))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
@@ -234,7 +241,7 @@ async fn a_call_that_may_be_sent_once_is_not_sent_over_a_second_session() {
         ..options()
     };
     let error = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), once())
+        .call(&key, &spec, request("echo", &args(&json!({}))), once())
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
@@ -258,10 +265,10 @@ async fn a_call_that_may_be_sent_once_carries_its_key() {
             once: Some("request-1".to_owned()),
             ..options()
         };
-        mcp.call(&key, &spec, "echo", &args(&json!({})), once)
+        mcp.call(&key, &spec, request("echo", &args(&json!({}))), once)
             .await
             .unwrap();
-        mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
             .await
             .unwrap();
         let keys: Vec<_> = server
@@ -292,7 +299,7 @@ async fn a_call_that_may_be_sent_once_follows_no_redirect() {
         ..options()
     };
     let error = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), once)
+        .call(&key, &spec, request("echo", &args(&json!({}))), once)
         .await
         .unwrap_err();
     assert!(
@@ -308,7 +315,7 @@ async fn the_negotiated_revision_and_the_session_ride_on_every_request_after_the
     let server = Scripted::legacy(async |_| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     mcp.discover(&key, &spec).await.unwrap();
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     let header = |method: &str, name: &str| {

@@ -16,14 +16,16 @@ use tokio::process::Child;
 use super::{Ledger, is_alive};
 use crate::support::{
     program::chatelaine,
-    servers::{args, folder, key, mcp, mcp_with, options, probe_stdio, soon, spec, until, venv},
+    servers::{
+        args, folder, key, mcp, mcp_with, options, probe_stdio, request, soon, spec, until, venv,
+    },
 };
 
 /// The process id of a grandchild that outlives everybody.
 async fn grandchild(mcp: &Mcp, key: &Key) -> String {
     let spec = spec(probe_stdio(&[], &[]));
     let pid = mcp
-        .call(key, &spec, "spawn", &args(&json!({})), options())
+        .call(key, &spec, request("spawn", &args(&json!({}))), options())
         .await
         .unwrap()
         .text;
@@ -166,8 +168,7 @@ async fn closing_ends_what_npx_has_started() {
         .call(
             &key,
             &spec,
-            "echo",
-            &args(&json!({"message": "hello"})),
+            request("echo", &args(&json!({"message": "hello"}))),
             options(),
         )
         .await

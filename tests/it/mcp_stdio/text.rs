@@ -6,7 +6,7 @@ use chatelaine::{
 };
 use serde_json::json;
 
-use crate::support::servers::{args, key, mcp, options, probe_stdio, spec};
+use crate::support::servers::{args, key, mcp, options, probe_stdio, request, spec};
 
 /// The probe with its streams in a Python encoding, and what the pack says of it.
 fn probe(python: &str, label: &str) -> Endpoint {
@@ -50,8 +50,7 @@ async fn text_survives_both_ways_in_every_encoding() {
             .call(
                 &key,
                 &spec,
-                "echo",
-                &args(&json!({"said": said})),
+                request("echo", &args(&json!({"said": said}))),
                 options(),
             )
             .await
@@ -85,7 +84,12 @@ async fn an_unknown_encoding_is_refused_at_the_launch() {
 async fn lines_may_end_as_on_windows_and_what_is_no_message_is_left_out() {
     let (mcp, key, spec) = (mcp(), key(), spec(probe_stdio(&["crlf", "chatty"], &[])));
     let outcome = mcp
-        .call(&key, &spec, "echo", &args(&json!({"n": 1})), options())
+        .call(
+            &key,
+            &spec,
+            request("echo", &args(&json!({"n": 1}))),
+            options(),
+        )
         .await
         .unwrap();
     assert_eq!(outcome.text, r#"{"n": 1}"#);

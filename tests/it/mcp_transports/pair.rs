@@ -21,7 +21,8 @@ use crate::{
     egress::origin::{Origin, ok},
     mcp_http::scripted::{Reply, Scripted, Seen, event, events, reply, text},
     support::servers::{
-        args, everything, everything_sse, key, mcp, options, replaced, soon, spec, spec_with, until,
+        args, everything, everything_sse, key, mcp, options, replaced, request, soon, spec,
+        spec_with, until,
     },
 };
 
@@ -125,8 +126,7 @@ async fn a_published_server_answers_and_says_how_far_it_is() {
         .call(
             &key,
             &spec,
-            "trigger-long-running-operation",
-            &arguments,
+            request("trigger-long-running-operation", &arguments),
             options,
         )
         .await
@@ -153,8 +153,7 @@ async fn an_address_that_ends_in_sse_is_tried_both_ways_whatever_the_pack_calls_
         .call(
             &key,
             &spec,
-            "echo",
-            &args(&json!({"message": "hello"})),
+            request("echo", &args(&json!({"message": "hello"}))),
             options(),
         )
         .await
@@ -170,8 +169,7 @@ async fn a_server_of_streamable_http_that_a_pack_calls_sse_is_spoken_to_that_way
         .call(
             &key,
             &spec,
-            "echo",
-            &args(&json!({"message": "hello"})),
+            request("echo", &args(&json!({"message": "hello"}))),
             options(),
         )
         .await
@@ -199,7 +197,7 @@ async fn streamable_http_is_tried_once_and_the_way_that_worked_is_remembered() {
 async fn credentials_go_with_the_stream_and_with_every_message() {
     let (server, _line) = pair("/messages", async |_, _| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     for method in [
@@ -271,7 +269,7 @@ async fn a_definite_no_to_a_call_is_told_as_one() {
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
     let error = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap_err();
     assert_eq!(error, CallError::Unauthorized);
@@ -291,8 +289,7 @@ async fn a_call_whose_stream_ends_is_not_made_again_and_the_next_one_opens_a_new
     let error = soon(mcp.call(
         &key,
         &spec,
-        "echo",
-        &args(&json!({"fatal": true})),
+        request("echo", &args(&json!({"fatal": true}))),
         options(),
     ))
     .await
@@ -300,7 +297,7 @@ async fn a_call_whose_stream_ends_is_not_made_again_and_the_next_one_opens_a_new
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
     assert_eq!(server.requests("tools/call").len(), 1);
     drop(line);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!(
@@ -329,7 +326,7 @@ async fn a_session_that_is_lost_is_opened_again_and_the_call_made_once() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!(
@@ -353,7 +350,7 @@ async fn an_answer_counts_although_nonsense_follows_it_at_once() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+    let outcome = soon(mcp.call(&key, &spec, request("echo", &args(&json!({}))), options()))
         .await
         .unwrap();
     assert_eq!(outcome.text, "counts");
@@ -370,7 +367,7 @@ async fn an_event_that_is_too_large_ends_the_connection() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+    let error = soon(mcp.call(&key, &spec, request("echo", &args(&json!({}))), options()))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
@@ -404,7 +401,7 @@ async fn a_credential_that_the_server_says_back_is_hidden() {
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
     let outcome = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert!(
@@ -433,7 +430,7 @@ async fn a_call_that_may_be_sent_once_follows_no_redirect() {
         ..options()
     };
     let error = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), once)
+        .call(&key, &spec, request("echo", &args(&json!({}))), once)
         .await
         .unwrap_err();
     assert!(

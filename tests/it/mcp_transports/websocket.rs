@@ -13,7 +13,7 @@ use super::sockets::{Say, Sockets};
 use crate::{
     egress::origin::{Origin, ok, redirect},
     mcp_http::scripted::{Scripted, reply, text},
-    support::servers::{args, gateway, key, mcp, options, soon, spec, spec_with, until},
+    support::servers::{args, gateway, key, mcp, options, request, soon, spec, spec_with, until},
 };
 
 #[tokio::test]
@@ -32,8 +32,7 @@ async fn a_published_gateway_answers_and_says_how_far_it_is() {
         .call(
             &key,
             &spec,
-            "trigger-long-running-operation",
-            &arguments,
+            request("trigger-long-running-operation", &arguments),
             options,
         )
         .await
@@ -152,15 +151,14 @@ async fn a_call_whose_socket_breaks_is_not_made_again_and_the_next_one_opens_a_n
     let error = soon(mcp.call(
         &key,
         &spec,
-        "echo",
-        &args(&json!({"fatal": true})),
+        request("echo", &args(&json!({"fatal": true}))),
         options(),
     ))
     .await
     .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
     assert_eq!(server.count("tools/call"), 1);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!((server.count("tools/call"), server.shakes().len()), (2, 2));
@@ -173,7 +171,7 @@ async fn a_message_that_is_too_large_ends_the_connection() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+    let error = soon(mcp.call(&key, &spec, request("echo", &args(&json!({}))), options()))
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
@@ -193,7 +191,7 @@ async fn messages_that_are_none_are_left_out_and_bytes_are_read_as_text() {
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let outcome = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert_eq!(outcome.text, "in bytes");
@@ -209,7 +207,7 @@ async fn a_server_that_gives_no_sign_of_life_is_given_up() {
         ..Timeouts::default()
     };
     let (mcp, key, spec) = (mcp(), key(), spec_with(server.endpoint(), timeouts));
-    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+    let outcome = soon(mcp.call(&key, &spec, request("echo", &args(&json!({}))), options()))
         .await
         .unwrap();
     assert_eq!(outcome.text, "{}");
@@ -231,7 +229,7 @@ async fn a_credential_that_the_server_says_back_is_hidden() {
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let outcome = mcp
-        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
     assert!(

@@ -1,4 +1,4 @@
-//! The official Python client, unchanged: only `base_url` and `api_key` are ours.
+//! Clients in Python, the official one and libraries, unchanged: only the address and the key are ours.
 
 use std::path::Path;
 
@@ -7,16 +7,22 @@ use tokio::process::Command;
 
 use crate::support::{
     client::Client,
-    model::{calls, error, text},
+    model::{calls, error, results, text},
     world::World,
 };
 
 /// What `tests/servers/install.sh` installs, as `make test` does.
 const PYTHON: &str = "tests/servers/.venv/bin/python";
+/// The same for LlamaIndex, which wants an older `openai`.
+const LLAMA_INDEX: &str = "tests/servers/.venv-llama-index/bin/python";
 
 /// Runs a program as somebody; what it prints, as JSON.
-async fn run(program: &str, world: &World, client: &Client) -> Value {
-    let program = Command::new(PYTHON)
+async fn run(python: &str, program: &str, world: &World, client: &Client) -> Value {
+    assert!(
+        Path::new(python).exists(),
+        "the clients in Python are not installed; run tests/servers/install.sh"
+    );
+    let program = Command::new(python)
         .args([program, &format!("{}/v1", world.url)])
         .env("OPENAI_API_KEY", client.token())
         .kill_on_drop(true)
@@ -32,10 +38,6 @@ async fn run(program: &str, world: &World, client: &Client) -> Value {
 
 #[tokio::test]
 async fn the_official_python_client_works_unchanged() {
-    assert!(
-        Path::new(PYTHON).exists(),
-        "the Python client is not installed; run tests/servers/install.sh"
-    );
     let world = World::start().await;
     world.tools_ready().await;
     let rate = calls([(
@@ -58,7 +60,7 @@ async fn the_official_python_client_works_unchanged() {
         .reply(error(400, "on holiday"))
         .reply(error(400, "on holiday"));
     let ann = world.user("ann", &["employee"]).await;
-    let mut seen = run("tests/it/openai/client.py", &world, &ann).await;
+    let mut seen = run(PYTHON, "tests/it/openai/client.py", &world, &ann).await;
     let expected = json!({
         "models": ["bank", "office"],
         "model": "bank",
@@ -90,7 +92,7 @@ async fn langchain_and_llm_work_unchanged() {
     let world = World::start().await;
     world.model.on(|_| Some(text("Fine.").usage(11, 7)));
     let ann = world.user("ann", &[]).await;
-    let seen = run("tests/it/openai/libraries.py", &world, &ann).await;
+    let seen = run(PYTHON, "tests/it/openai/libraries.py", &world, &ann).await;
     let expected = json!({
         "invoke": ["Fine.", 18],
         "continued": "Fine.",
@@ -105,4 +107,41 @@ async fn langchain_and_llm_work_unchanged() {
     // What was continued is one conversation.
     let conversations = ann.get("/v1/conversations").await.expect(200);
     assert_eq!(conversations["items"].as_array().unwrap().len(), 7);
+}
+
+#[tokio::test]
+async fn llama_index_works_unchanged() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let rate = || {
+        let arguments = json!({ "from": "EUR", "to": "USD" });
+        calls([("bank__get_exchange_rate", arguments)])
+    };
+    world
+        .model
+        .reply(text("You have 5 euros.").usage(11, 7))
+        .reply(text("Still 5 euros."))
+        .reply(rate())
+        .reply(text("A euro is 1.08 dollars."))
+        .reply(rate())
+        .reply(text("It still is 1.08 dollars."))
+        .reply(text("I cannot see the weather."))
+        .reply(text("Again."));
+    let ann = world.user("ann", &["employee"]).await;
+    let seen = run(LLAMA_INDEX, "tests/it/openai/llama.py", &world, &ann).await;
+    let expected = json!({
+        "chat": ["You have 5 euros.", 18],
+        "streamed": ["Still 5 euros.", true],
+        "tool": "A euro is 1.08 dollars.",
+        "tool streamed": ["It still is 1.08 dollars.", true],
+        "own tools": ["I cannot see the weather.", []],
+        "async": "Again.",
+        "no such model": ["NotFoundError", "model_not_found"],
+    });
+    assert_eq!(seen, expected);
+    let requests = world.model.requests();
+    assert_eq!(requests.len(), 8, "each turn with a tool has two steps");
+    for after_a_call in [&requests[3], &requests[5]] {
+        assert_eq!(results(&after_a_call.body).len(), 1, "the tool was called");
+    }
 }

@@ -16,7 +16,7 @@ use chatelaine::{
         server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
     },
     egress::Egress,
-    mcp::{CallOptions, Key, Mcp, Options},
+    mcp::{CallOptions, CallRequest, Key, Mcp, Options},
 };
 use serde_json::{
     Value,
@@ -96,6 +96,10 @@ pub fn spec(endpoint: Endpoint) -> Arc<ServerSpec> {
 
 pub fn args(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap()
+}
+
+pub fn request<'a>(tool: &'a str, arguments: &'a RawValue) -> CallRequest<'a> {
+    CallRequest { tool, arguments }
 }
 
 pub fn options() -> CallOptions {

@@ -73,7 +73,7 @@ fn describe(prompt: &mut String, toolbox: &Toolbox) {
             server = spec.id.as_str();
             let _ = write!(prompt, "\n{server}:");
         }
-        let approval = match decide(spec, toolbox.standing(), &named.tool.name) {
+        let approval = match decide(spec, toolbox.access(), &named.tool.name) {
             Decision::Approve(_) => " (needs approval)",
             _ => "",
         };

@@ -65,10 +65,10 @@ async fn shown(
     operator: bool,
 ) -> Result<ConnectionView> {
     let (mut view, catalog) = view(app, principal, pack, server).await?;
-    let standing = principal.standing(pack);
-    if !operator && !standing.admin {
+    let access = principal.access(pack);
+    if !operator && !access.admin {
         let may =
-            |tool: &&Arc<Tool>| !matches!(decide(server, &standing, &tool.name), Decision::Deny(_));
+            |tool: &&Arc<Tool>| !matches!(decide(server, &access, &tool.name), Decision::Deny(_));
         view.redact_for_user(catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count()));
     }
     Ok(view)

@@ -63,7 +63,7 @@ fn permitted(
         .iter()
         .find(|server| server.id == approval.server);
     let spec = spec.ok_or_else(|| "the agent does not have the server any more".to_owned())?;
-    match decide(spec, &principal.standing(pack), &approval.tool) {
+    match decide(spec, &principal.access(pack), &approval.tool) {
         Decision::Deny(_) => Err("its requester may not use the tool any more".to_owned()),
         Decision::Approve(policy) if Consent::from(policy) != approval.consent => {
             Err("who has to approve it has changed; ask again".to_owned())

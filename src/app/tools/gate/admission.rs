@@ -40,7 +40,7 @@ pub(super) async fn admit<'a>(
     spec: &'a ServerSpec,
     named: &'a NamedTool,
 ) -> Result<Admission<'a>, String> {
-    let decision = decide(spec, call.toolbox.standing(), &named.tool.name);
+    let decision = decide(spec, call.toolbox.access(), &named.tool.name);
     // Before anything is said about the arguments.
     if let Decision::Deny(_) = decision {
         return Err(unknown(call));

@@ -37,7 +37,7 @@ use crate::{
         server::{AccessMode, ServerSpec},
         tool::ToolOutcome,
     },
-    mcp::{CallError, CallOptions},
+    mcp::{CallError, CallOptions, CallRequest},
     store::audit::AuditRow,
 };
 
@@ -125,8 +125,11 @@ impl<'a> Permit<'a> {
                     user: Some(self.caller.principal.user.clone()),
                     ..options
                 };
-                self.send(app.mcp.call(key, spec, tool, arguments, options))
-                    .await
+                self.send(
+                    app.mcp
+                        .call(key, spec, CallRequest { tool, arguments }, options),
+                )
+                .await
             }
         }
     }

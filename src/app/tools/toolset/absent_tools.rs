@@ -30,12 +30,12 @@ impl Toolbox {
             return Some(not_available(server));
         };
         let spec = &self.all.specs[at];
-        if may_see_unlisted(spec, &self.standing, tool) {
+        if may_see_unlisted(spec, &self.access, tool) {
             return Some(not_allowlisted(server, tool));
         }
         if !self.usable[at] {
             // Nothing is known of the tool; only principals who could call it are told what to do.
-            let may = !matches!(decide(spec, &self.standing, tool), Decision::Deny(_));
+            let may = !matches!(decide(spec, &self.access, tool), Decision::Deny(_));
             return may.then(|| format!("{server} is not connected; type /connect {server}"));
         }
         self.all.catalogs[at]

@@ -83,7 +83,7 @@ pub async fn access_matrix(
     let seen = credentials::server_access(app, principal, &pack).await?;
     let tools = agent_tools::agent_tools(app, principal, &pack, seen).await;
     let holders = holders(&pack);
-    let standings: Vec<_> = holders.iter().map(AccessHolder::access).collect();
+    let accesses: Vec<_> = holders.iter().map(AccessHolder::access).collect();
     let connections = views(app, principal, &pack).await?;
     let servers = pack.servers.iter().zip(connections).enumerate();
     let servers = servers.map(|(at, (server, connection))| {
@@ -91,7 +91,7 @@ pub async fn access_matrix(
         let is_listed = known.is_some_and(|catalog| !catalog.tools.is_empty());
         ServerAccessRows {
             server: server.id.to_string(),
-            tools: rows(&tools, server, &standings),
+            tools: rows(&tools, server, &accesses),
             unlisted: (!is_listed).then(|| MissingToolList::of(&connection.state, known.is_some())),
         }
     });

@@ -26,7 +26,7 @@ pub(super) const REMEMBERED: u64 = 4096;
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// The number of cached selections per agent. With more of them, a cached one is hardly ever used again.
-const STANDINGS: usize = 256;
+const MAX_SELECTIONS: usize = 256;
 
 /// All tools of an agent, whoever may use them.
 pub struct AgentTools {
@@ -40,7 +40,7 @@ pub struct AgentTools {
     pub(super) by_own_name: HashMap<String, usize>,
     /// Positions of tools that a misspelt name of an approval policy closes, whoever asks.
     pub(super) closed: HashSet<usize>,
-    /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
+    /// The selection that is visible, by access. Not whole toolboxes: those hold this value, which then would never go.
     pub(super) allowed: Mutex<VisibilityCache>,
 }
 
@@ -109,24 +109,24 @@ impl AgentTools {
         &self.specs[tool.server]
     }
 
-    /// The toolbox of a standing, decided once.
+    /// The toolbox of whoever has this access, decided once.
     pub fn toolbox(
         self: &Arc<Self>,
-        standing: EffectiveAccess,
+        access: EffectiveAccess,
         usable: Reachability,
     ) -> Arc<Toolbox> {
         let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (standing, usable);
+        let key = (access, usable);
         if let Some(allowed) = known.get(&key) {
-            let (standing, usable) = key;
+            let (access, usable) = key;
             return Arc::new(Toolbox {
                 all: self.clone(),
-                standing,
+                access,
                 usable,
                 allowed: allowed.clone(),
             });
         }
-        if known.len() >= STANDINGS {
+        if known.len() >= MAX_SELECTIONS {
             known.clear();
         }
         let toolbox = Toolbox::build(self.clone(), key.0.clone(), key.1.clone());
@@ -159,7 +159,7 @@ pub async fn toolbox(
     let usable = seen.iter().map(|seen| seen.usable).collect();
     Ok(agent_tools(app, principal, pack, seen)
         .await
-        .toolbox(principal.standing(pack), usable))
+        .toolbox(principal.access(pack), usable))
 }
 
 /// The named tools of an agent, built again only when the pack or a catalog has changed.

@@ -117,7 +117,7 @@ pub async fn explain(
 ) -> Result<Vec<ServerTools>> {
     let pack = agents::pack(app, principal, agent).await?;
     let toolbox = toolbox(app, principal, &pack).await?;
-    if !operator && !toolbox.standing.admin {
+    if !operator && !toolbox.access.admin {
         return Err(Error::Forbidden(
             "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
         ));
@@ -132,7 +132,7 @@ pub async fn explain(
         let all = toolbox.all.tools.iter().enumerate();
         let all = all.filter(|(_, tool)| toolbox.all.spec(tool).id == spec.id);
         let denied = all.filter_map(|(at, tool)| {
-            let reason = match decide(spec, &toolbox.standing, &tool.tool.name) {
+            let reason = match decide(spec, &toolbox.access, &tool.tool.name) {
                 Decision::Deny(reason) => Some(reason),
                 _ if toolbox.all.closed.contains(&at) => Some(Denial::ApprovalNameMisspelt),
                 _ => unusable,
@@ -168,7 +168,7 @@ async fn group(
         description: named.tool.description.clone(),
         input_schema: named.tool.input_schema.clone(),
         annotations: named.tool.annotations.clone(),
-        needs_approval_by: match decide(spec, &toolbox.standing, &named.tool.name) {
+        needs_approval_by: match decide(spec, &toolbox.access, &named.tool.name) {
             Decision::Approve(policy) => Some(policy.approvers.clone()),
             _ => None,
         },

@@ -18,7 +18,7 @@ impl Toolbox {
         let offering = servers.filter_map(|((spec, catalog), usable)| {
             let catalog = catalog.as_deref().filter(|_| *usable)?;
             let tools = catalog.tools.iter().map(|tool| tool.name.as_str());
-            offers_prompts(spec, &self.standing, tools).then_some((spec, catalog))
+            offers_prompts(spec, &self.access, tools).then_some((spec, catalog))
         });
         offering
             .flat_map(|(spec, catalog)| catalog.prompts.iter().map(move |prompt| (spec, prompt)))

@@ -164,7 +164,7 @@ impl RealRequests {
         let pack = self.app.library.get(&agent).unwrap();
         let Decision::Approve(policy) = decide(
             &pack.servers[0],
-            &principal.standing(&pack),
+            &principal.access(&pack),
             TOOLS[call.tool].name,
         ) else {
             panic!("every tool of the pack needs consent")

@@ -26,7 +26,7 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: AnsweredCall) -> 
     let Some((spec, named)) = call.toolbox.by_pair(server, tool) else {
         return denied(app, call, unknown(call));
     };
-    let allowed = match decide(spec, call.toolbox.standing(), &named.tool.name) {
+    let allowed = match decide(spec, call.toolbox.access(), &named.tool.name) {
         Decision::Allow(allowed) => allowed,
         Decision::Deny(_) => return denied(app, call, unknown(call)),
         Decision::Approve(_) => {
