@@ -87,11 +87,15 @@ async fn what_an_operator_does_to_a_tenant_is_in_its_trail_without_any_secret() 
         audience: "chat".to_owned(),
         algorithm: "HS256".to_owned(),
         keys: IssuerKeys::SecretEnv("IDP_SECRET".to_owned()),
-        source: Default::default(),
+        source: chatelaine::domain::account::UserSource::default(),
     };
-    accounts::add_issuer(db, issuer.clone(), &Default::default())
-        .await
-        .unwrap();
+    accounts::add_issuer(
+        db,
+        issuer.clone(),
+        &chatelaine::domain::account::SourceSettings::default(),
+    )
+    .await
+    .unwrap();
     accounts::remove_issuer(db, tenant, &issuer.issuer, None)
         .await
         .unwrap();

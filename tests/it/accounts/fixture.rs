@@ -71,7 +71,7 @@ impl TenantFixture {
         accounts::add_issuer(
             self.db(),
             issuer(tenant, algorithm, keys),
-            &Default::default(),
+            &chatelaine::domain::account::SourceSettings::default(),
         )
         .await
         .unwrap();
@@ -127,7 +127,7 @@ pub fn issuer(tenant: &Tenant, algorithm: &str, keys: IssuerKeys) -> Issuer {
         audience: AUDIENCE.to_owned(),
         algorithm: algorithm.to_owned(),
         keys,
-        source: Default::default(),
+        source: chatelaine::domain::account::UserSource::default(),
     }
 }
 

@@ -375,9 +375,13 @@ async fn one_issuer_may_serve_two_tenants_by_audience() {
         IssuerKeys::PublicKey(provider.public_pem()),
     );
     theirs.audience = "their chat".to_owned();
-    accounts::add_issuer(fixture.db(), theirs, &Default::default())
-        .await
-        .unwrap();
+    accounts::add_issuer(
+        fixture.db(),
+        theirs,
+        &chatelaine::domain::account::SourceSettings::default(),
+    )
+    .await
+    .unwrap();
     let ours = admit(&fixture.accounts, &provider.token(json!({}))).await;
     assert_eq!(ours.principal.tenant, fixture.tenant.id);
     let token = provider.token(json!({ "aud": "their chat" }));
@@ -401,9 +405,13 @@ async fn an_issuer_and_audience_belong_to_one_tenant() {
         "EdDSA",
         IssuerKeys::PublicKey(Provider::new("evil").public_pem()),
     );
-    let error = accounts::add_issuer(fixture.db(), theirs, &Default::default())
-        .await
-        .unwrap_err();
+    let error = accounts::add_issuer(
+        fixture.db(),
+        theirs,
+        &chatelaine::domain::account::SourceSettings::default(),
+    )
+    .await
+    .unwrap_err();
     assert!(matches!(error, Error::Conflict(..)), "{error:?}");
     let caller = admit(&fixture.accounts, &provider.token(json!({}))).await;
     assert_eq!(caller.principal.tenant, fixture.tenant.id);
@@ -546,7 +554,7 @@ async fn an_issuer_that_could_not_verify_anything_is_refused() {
         let error = accounts::add_issuer(
             fixture.db(),
             issuer(&fixture.tenant, algorithm, keys),
-            &Default::default(),
+            &chatelaine::domain::account::SourceSettings::default(),
         )
         .await
         .unwrap_err();
