@@ -86,7 +86,7 @@ async fn replica(world: &World) -> Program {
     Program::start(command).await
 }
 
-/// What came of calls: `done`, a code, or that nobody answered.
+/// What came of calls: `done`, why not, or that nobody answered.
 type Outcomes = BTreeMap<String, usize>;
 
 /// Calls at any replica until the time is up.
@@ -122,7 +122,7 @@ async fn tested(user: &Client) -> String {
     let body: Value = answer.json().await.unwrap_or_default();
     match (status.as_u16(), &body["ok"]) {
         (200, Value::Bool(true)) => "done".to_owned(),
-        (200, _) => body["code"].as_str().unwrap_or("failed").to_owned(),
+        (200, _) => body["reason"].as_str().unwrap_or("failed").to_owned(),
         (status, _) => format!("HTTP {status}"),
     }
 }
