@@ -13,7 +13,7 @@ use crate::support::{
 
 /// What `tests/servers/install.sh` installs, as `make test` does.
 const PYTHON: &str = "tests/servers/.venv/bin/python";
-/// The same for LlamaIndex, which wants an older `openai`.
+/// The same for `LlamaIndex`, which wants an older `openai`.
 const LLAMA_INDEX: &str = "tests/servers/.venv-llama-index/bin/python";
 
 /// Runs a program as somebody; what it prints, as JSON.
