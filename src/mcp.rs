@@ -98,7 +98,7 @@ pub struct Options {
     /// How long a child may take until the handshake is done, where its pack does not say; `npx` and `uvx` download
     /// first.
     pub stdio_start: Duration,
-    /// A personal connection that nobody used for this long is closed.
+    /// A connection of a user or of runs that nobody used for this long is closed.
     pub idle_ttl: Duration,
     /// The same for shared ones.
     pub shared_idle_ttl: Duration,

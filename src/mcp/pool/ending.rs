@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{Pool, Slot, same_connection};
 use crate::{
-    domain::server::{AccessMode, ServerSpec},
+    domain::{owner::ConnectionOwner, server::ServerSpec},
     mcp::{Key, interceptor::locked, session::Session},
 };
 
@@ -112,9 +112,12 @@ impl Pool {
     }
 
     fn time_limit_with(&self, slot: &Slot) -> Duration {
-        match slot.target.spec.access_mode {
-            AccessMode::AdminControlled => self.options.shared_idle_ttl,
-            AccessMode::UserControlled => self.options.idle_ttl,
+        match slot.target.key.owner {
+            ConnectionOwner::Shared => self.options.shared_idle_ttl,
+            // It holds a user's credential, or values of runs, which may be secret.
+            ConnectionOwner::Credential { .. }
+            | ConnectionOwner::Run(_)
+            | ConnectionOwner::RunConfig(_) => self.options.idle_ttl,
         }
     }
 

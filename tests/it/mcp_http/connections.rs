@@ -12,7 +12,7 @@ use chatelaine::{
         ids::RunId,
         owner::ConnectionOwner,
         secret::Secret,
-        server::{Endpoint, Remote, Timeouts},
+        server::{AccessMode, Endpoint, Remote, ServerSpec, Timeouts},
     },
     mcp::{CallError, ConnectionState, Key, McpErrorKind, Options},
 };
@@ -331,6 +331,29 @@ async fn an_idle_connection_is_closed_and_opened_again_when_needed() {
     mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_connection_with_values_of_runs_is_closed_as_soon_as_a_personal_one() {
+    let server = Scripted::legacy(async |_| None).await;
+    let mcp = mcp_with(Options {
+        idle_ttl: Duration::from_millis(50),
+        ..Options::default()
+    });
+    let of = |owner| Key { owner, ..key() };
+    let shared = Arc::new(ServerSpec {
+        access_mode: AccessMode::AdminControlled,
+        ..(*spec(server.endpoint())).clone()
+    });
+    let (all, runs) = (
+        of(ConnectionOwner::Shared),
+        of(ConnectionOwner::RunConfig([7; 16])),
+    );
+    mcp.connect(&all, &shared).await.unwrap();
+    mcp.connect(&runs, &shared).await.unwrap();
+    server.until("DELETE", 1).await;
+    assert_eq!(mcp.state(&runs), ConnectionState::Idle);
+    assert!(matches!(mcp.state(&all), ConnectionState::Ready { .. }));
 }
 
 #[tokio::test]
