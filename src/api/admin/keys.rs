@@ -81,35 +81,22 @@ impl KeyView {
             KeyKind::Frontend(headers) => (None, Some(headers)),
             KeyKind::Guest => (None, None),
         };
-        let ApiKey {
-            id,
-            name,
-            prefix,
-            scopes,
-            source,
-            chat,
-            created_at,
-            expires_at,
-            revoked_at,
-            ..
-        } = key;
-        let scopes = scopes.names();
-        let source = frontend.is_some().then_some(source);
+        let source = frontend.is_some().then_some(key.source);
         Self {
-            id,
-            name,
-            prefix,
-            scopes,
+            id: key.id,
+            name: key.name,
+            prefix: key.prefix,
+            scopes: key.scopes.names(),
             kind,
             claims,
             frontend,
             user_prefix: source.as_ref().map(|source| source.prefix.clone()),
             trust_email: source.map(|source| source.trust_email),
-            chat,
+            chat: key.chat,
             state,
-            created_at,
-            expires_at,
-            revoked_at,
+            created_at: key.created_at,
+            expires_at: key.expires_at,
+            revoked_at: key.revoked_at,
         }
     }
 }
