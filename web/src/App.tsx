@@ -1,7 +1,7 @@
 import { MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
 import { lazy, Suspense, useEffect } from 'react';
 import { ApprovalsPage } from './approvals/ApprovalsPage';
-import { NewsProvider, useNews } from './approvals/news';
+import { useBadge } from './approvals/news';
 import { ChatPage } from './chat/ChatPage';
 import { ConnectionsPage } from './connections/ConnectionsPage';
 import { Brand } from './parts/Brand';
@@ -21,18 +21,14 @@ export function App() {
   const { me, isChecking } = useSession();
   if (isChecking) return <Loading />;
   if (!me) return <SignIn />;
-  return (
-    <NewsProvider key={me.user}>
-      <Shell />
-    </NewsProvider>
-  );
+  return <Shell key={me.user} />;
 }
 
 function Shell() {
   const route = useRoute();
   const { say } = useTexts();
   const isAdmin = useMe().scopes.includes('admin');
-  const { badge: { pending_approvals: waiting } } = useNews();
+  const { pending_approvals: waiting } = useBadge();
   useEffect(() => {
     document.title = `${waiting > 0 ? `(${waiting}) ` : ''}${say(`nav.${route.page}`)} – Chatelaine`;
   }, [route.page, say, waiting]);
@@ -54,7 +50,7 @@ const ICONS = { chat: MessageSquare, approvals: ShieldCheck, connections: Plug, 
 function Header({ page }: { page: Page }) {
   const { say } = useTexts();
   const me = useMe();
-  const { badge } = useNews();
+  const badge = useBadge();
   const pages: Page[] = me.scopes.includes('admin') ? ['chat', 'approvals', 'connections', 'admin'] : ['chat', 'approvals', 'connections'];
   return (
     <header className="top">

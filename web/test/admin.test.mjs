@@ -178,3 +178,17 @@ test('the health of each server is listed, and others have no such pages', async
   await erin.getByText('Only administrators of your organisation see this page.').waitFor();
   await check(erin, 'not-an-admin');
 });
+
+test('a long list is loaded page after page, each entry once', async () => {
+  const token = await stage.token('admin');
+  const ids = Array.from({ length: 60 }, (_, at) => `many-${at}`);
+  for (const id of ids) await stage.call(token, 'POST', '/v1/mcp-servers', { ...ENTRY, id });
+  await alice.reload();
+  await part('Registry');
+  const links = alice.getByRole('link', { name: /^many-/ });
+  await links.nth(40).waitFor();
+  assert.ok(await links.count() < ids.length);
+  await alice.getByRole('button', { name: 'Show more' }).click();
+  await links.nth(59).waitFor();
+  assert.deepEqual((await links.allTextContents()).sort(), ids.sort());
+});

@@ -1,8 +1,8 @@
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Bar, BarChart, CartesianGrid, ResponsiveContainer, Tooltip, XAxis, YAxis } from 'recharts';
-import { api, read } from '../api/client';
-import { Empty, Failure, Loading } from '../parts/parts';
-import { useLoad } from '../parts/useLoad';
+import { get } from '../api/queries';
+import { Empty, Pending } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { NumberHead, Table } from './Table';
 
@@ -22,7 +22,9 @@ export default function UsagePage() {
   const { say } = useTexts();
   const [period, setPeriod] = useState<number>(7);
   const [measure, setMeasure] = useState<Measure>('tokens');
-  const usage = useLoad(String(period), () => loadUsage(period));
+  const query = daysOf(period);
+  const days = useQuery(get('/v1/admin/usage/days', { query }));
+  const users = useQuery(get('/v1/admin/usage', { query: { ...query, limit: 1000 } }));
   return (
     <>
       <div className="filters">
@@ -37,9 +39,9 @@ export default function UsagePage() {
           </select>
         </label>
       </div>
-      {usage.error && <Failure error={usage.error} retry={usage.reload} />}
-      {!usage.data && !usage.error && <Loading />}
-      {usage.data && <Shown days={usage.data.days} users={usage.data.users} measure={measure} />}
+      {days.data && users.data
+        ? <Shown days={days.data.items.map((line) => usedOf(line.day, line))} users={users.data.items.map((line) => usedOf(`${line.user} · ${line.agent}`, line))} measure={measure} />
+        : <Pending query={days.error ? days : users} />}
     </>
   );
 }
@@ -88,17 +90,10 @@ function Numbers({ label, head, lines }: { label: string; head: string; lines: U
 const DAY = 86_400_000;
 const dayOf = (at: number) => new Date(at).toISOString().slice(0, 10);
 
-async function loadUsage(count: number): Promise<{ days: Used[]; users: Used[] }> {
+/** So many days, with today as the last one. */
+function daysOf(count: number) {
   const now = Date.now();
-  const query = { since: dayOf(now - (count - 1) * DAY), until: dayOf(now + DAY) };
-  const [days, users] = await Promise.all([
-    read(api.GET('/v1/admin/usage/days', { params: { query } })),
-    read(api.GET('/v1/admin/usage', { params: { query: { ...query, limit: 1000 } } })),
-  ]);
-  return {
-    days: days.items.map((line) => usedOf(line.day, line)),
-    users: users.items.map((line) => usedOf(`${line.user} · ${line.agent}`, line)),
-  };
+  return { since: dayOf(now - (count - 1) * DAY), until: dayOf(now + DAY) };
 }
 
 type Line = { runs: number; tool_calls: number; input_tokens: number; output_tokens: number };

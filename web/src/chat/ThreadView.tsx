@@ -1,7 +1,8 @@
 import { useEffect, useMemo, useRef, useState } from 'react';
+import { invalidate } from '../api/queries';
 import { Markdown } from '../parts/Markdown';
 import { Empty, Failure, Loading } from '../parts/parts';
-import { useAction } from '../parts/useLoad';
+import { useAction } from '../parts/useAction';
 import { href } from '../router';
 import { useTexts } from '../texts/texts';
 import type { Changes } from './Actions';
@@ -13,9 +14,9 @@ import { Question } from './Question';
 import { type Message, openQuestion, type Thread } from './thread';
 import { useConversation } from './useConversation';
 
-export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
+export function ThreadView({ id }: { id: string }) {
   const { say } = useTexts();
-  const open = useConversation(id, onSaid);
+  const open = useConversation(id);
   const { thread, state, isLoaded } = open;
   const scrolls = useStickToEnd();
   const change = useAction();
@@ -29,7 +30,7 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
   const send: typeof open.say = async (said) => {
     await open.say(said);
     scrolls.toEnd();
-    onSaid();
+    void invalidate('/v1/conversations');
   };
   useEffect(() => {
     const text = takeFirstMessage(id);

@@ -1,7 +1,9 @@
+import { useQuery } from '@tanstack/react-query';
 import { MessageSquarePlus } from 'lucide-react';
 import { api, read, type Schemas } from '../api/client';
-import { Empty, Failure, Loading } from '../parts/parts';
-import { useAction, useLoad } from '../parts/useLoad';
+import { get, invalidate } from '../api/queries';
+import { Empty, Failure, Pending } from '../parts/parts';
+import { useAction } from '../parts/useAction';
 import { go, href } from '../router';
 import { useMe } from '../signin/session';
 import { useTexts } from '../texts/texts';
@@ -9,18 +11,17 @@ import { FirstMessage } from './FirstMessage';
 import { keepFirstMessage } from './keptMessage';
 
 /** Whom one can talk to, and a field to begin at once. */
-export function Welcome({ onCreated }: { onCreated: () => void }) {
+export function Welcome() {
   const { say } = useTexts();
   const me = useMe();
-  const agents = useLoad('agents', () => read(api.GET('/v1/agents')));
+  const agents = useQuery(get('/v1/agents'));
   const { isBusy, error, run } = useAction();
-  if (agents.error) return <Failure error={agents.error} retry={agents.reload} />;
-  if (!agents.data) return <Loading />;
+  if (!agents.data) return <Pending query={agents} />;
   const { items } = agents.data;
   const start = (agent: string, text?: string) => run(async () => {
     const { id } = await read(api.POST('/v1/conversations', { body: { agent } }));
     if (text) keepFirstMessage(id, text);
-    onCreated();
+    void invalidate('/v1/conversations');
     go('chat', id);
   });
   return (

@@ -1,7 +1,7 @@
+import { useQuery } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
-import { api, read } from '../../api/client';
-import { Empty, Failure, Loading } from '../../parts/parts';
-import { useLoad } from '../../parts/useLoad';
+import { get } from '../../api/queries';
+import { Empty, Pending } from '../../parts/parts';
 import { go } from '../../router';
 import { useTexts } from '../../texts/texts';
 
@@ -12,9 +12,8 @@ export function AgentChoice({ part, agent, children }: {
   children: (agent: string) => ReactNode;
 }) {
   const { say } = useTexts();
-  const agents = useLoad('agents', () => read(api.GET('/v1/agents')));
-  if (agents.error) return <Failure error={agents.error} retry={agents.reload} />;
-  if (!agents.data) return <Loading />;
+  const agents = useQuery(get('/v1/agents'));
+  if (!agents.data) return <Pending query={agents} />;
   const chosen = agent || agents.data.items[0]?.id;
   if (!chosen) return <Empty>{say('chat.agents.none')}</Empty>;
   return (

@@ -1,6 +1,7 @@
-import { api, read, type Schemas } from '../../api/client';
-import { Empty, Failure, Loading } from '../../parts/parts';
-import { useLoad } from '../../parts/useLoad';
+import { useQuery } from '@tanstack/react-query';
+import type { Schemas } from '../../api/client';
+import { get } from '../../api/queries';
+import { Empty, Pending } from '../../parts/parts';
 import { href } from '../../router';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
@@ -16,9 +17,8 @@ export function AgentsPage({ item }: { item: string }) {
 
 function Inherited({ agent }: { agent: string }) {
   const { say } = useTexts();
-  const servers = useLoad(agent, () => read(api.GET('/v1/agents/{agent}/servers', { params: { path: { agent }, query: { explain: true } } })));
-  if (servers.error) return <Failure error={servers.error} retry={servers.reload} />;
-  if (!servers.data) return <Loading />;
+  const servers = useQuery(get('/v1/agents/{agent}/servers', { path: { agent }, query: { explain: true } }));
+  if (!servers.data) return <Pending query={servers} />;
   if (servers.data.items.length === 0) return <Empty>{say('agents.none')}</Empty>;
   return (
     <>

@@ -1,7 +1,9 @@
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read, refusal } from '../../api/client';
-import { ConfirmButton, Failure, Loading } from '../../parts/parts';
-import { useAction, useLoad } from '../../parts/useLoad';
+import { invalidate } from '../../api/queries';
+import { ConfirmButton, Failure, Pending } from '../../parts/parts';
+import { useAction } from '../../parts/useAction';
 import { go, href } from '../../router';
 import { useTexts } from '../../texts/texts';
 import { type Definition, EMPTY, type Read, readEntry, write } from './entry';
@@ -12,14 +14,20 @@ import { UsedBy } from './UsedBy';
 /** One entry: its form and its JSON side by side. Without an id it is a new one. */
 export function EntryPage({ id }: { id: string }) {
   const { say } = useTexts();
-  const loaded = useLoad<Read>(id, async () => (id ? readEntry(id) : { definition: EMPTY, etag: '' }));
+  // What is edited is loaded once, and again when it is saved: a change in between is a conflict, which is shown.
+  const loaded = useQuery({
+    queryKey: ['/v1/mcp-servers/{id}', id],
+    queryFn: async (): Promise<Read> => (id ? readEntry(id) : { definition: EMPTY, etag: '' }),
+    staleTime: Infinity,
+    gcTime: 0,
+  });
   return (
     <>
       <p><a href={href('admin', 'servers')}>← {say('admin.servers')}</a></p>
       <h2>{id ? <code>{id}</code> : say('server.new')}</h2>
-      {loaded.error && <Failure error={loaded.error} retry={loaded.reload} />}
-      {!loaded.data && !loaded.error && <Loading />}
-      {loaded.data && <Editor key={loaded.data.etag} id={id} read={loaded.data} onSaved={loaded.reload} />}
+      {loaded.data
+        ? <Editor key={loaded.data.etag} id={id} read={loaded.data} onSaved={() => void Promise.all([loaded.refetch(), changed()])} />
+        : <Pending query={loaded} />}
       {id && <UsedBy id={id} />}
     </>
   );
@@ -35,6 +43,9 @@ function parse(text: string): Definition | Error {
   }
 }
 
+/** The list of the entries, and what agents make of them. */
+const changed = () => Promise.all([invalidate('/v1/mcp-servers'), invalidate('/v1/agents/{agent}/servers')]);
+
 function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: () => void }) {
   const { say } = useTexts();
   const [text, setText] = useState(() => write(was.definition));
@@ -45,6 +56,7 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
     if (definition instanceof Error) return;
     if (!id) {
       const made = await read(api.POST('/v1/mcp-servers', { body: definition }));
+      void changed();
       return go('admin', 'servers', made.id ?? '');
     }
     const { response, error: problem } = await api.PUT('/v1/mcp-servers/{id}', { params: { path: { id }, header: { 'If-Match': etag } }, body: definition });
@@ -55,6 +67,7 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
   });
   const remove = () => run(async () => {
     await read(api.DELETE('/v1/mcp-servers/{id}', { params: { path: { id }, header: { 'If-Match': was.etag } } }));
+    void changed();
     go('admin', 'servers');
   });
   return (

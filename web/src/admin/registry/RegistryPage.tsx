@@ -1,6 +1,6 @@
+import { useInfiniteQuery } from '@tanstack/react-query';
 import { Plus } from 'lucide-react';
-import { api, read } from '../../api/client';
-import { useLoad } from '../../parts/useLoad';
+import { getPages } from '../../api/queries';
 import { href } from '../../router';
 import { useTexts } from '../../texts/texts';
 import { Paged, Table } from '../Table';
@@ -17,12 +17,11 @@ export function RegistryPage({ item }: { item: string }) {
 
 function Entries() {
   const { say } = useTexts();
-  const load = (after?: string) => read(api.GET('/v1/mcp-servers', { params: { query: { ...(after && { after }), limit: 50 } } }));
-  const entries = useLoad('servers', load);
+  const entries = useInfiniteQuery(getPages('/v1/mcp-servers', { query: { limit: 50 } }));
   return (
     <>
       <div><a className="button primary" href={href('admin', 'servers', NEW)}><Plus size={18} /> {say('server.new')}</a></div>
-      <Paged loaded={entries} load={load}>
+      <Paged query={entries}>
         {(items) => (
           <Table label={say('admin.servers')} heads={[say('server.id'), say('server.name'), say('server.url'), say('server.description')]}>
             {items.map((entry) => (
