@@ -208,6 +208,25 @@ test('a part of the page that cannot be loaded says so, and comes back with the 
   stage.complaints = stage.complaints.filter((line) => !/AdminPage/.test(line));
 });
 
+test('the address says what is shown, goes back and forward, and leads to the chat where it is unknown', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  const start = fred.getByRole('heading', { name: 'Start a conversation' });
+  await start.waitFor();
+  assert.match(fred.url(), /#\/chat$/);
+  const approvals = fred.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: /Approvals/ });
+  await approvals.click();
+  await fred.getByRole('heading', { name: 'Approvals' }).waitFor();
+  assert.match(fred.url(), /#\/approvals$/);
+  assert.equal(await approvals.getAttribute('aria-current'), 'page');
+  await fred.goBack();
+  await start.waitFor();
+  await fred.goForward();
+  await fred.getByRole('heading', { name: 'Approvals' }).waitFor();
+  await fred.goto(`${stage.origin}/#/no-such-page`);
+  await start.waitFor();
+  assert.match(fred.url(), /#\/chat$/);
+});
+
 test('a guest is told to sign in before connecting a server', async () => {
   const guest = await stage.signIn('Guest');
   await guest.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Connections' }).click();

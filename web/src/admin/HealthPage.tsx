@@ -1,8 +1,9 @@
 import { useQueries, useQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { api, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { Pending } from '../parts/parts';
-import { href } from '../router';
+import { toConnections } from '../links';
 import { type TextKey, useTexts } from '../texts/texts';
 import { NumberHead, Table } from './Table';
 
@@ -22,7 +23,7 @@ export function HealthPage() {
         {servers.map(({ agent, view }) => (
           <tr key={`${agent} ${view.server}`}>
             <td>{agent}</td>
-            <th scope="row"><a href={href('connections', agent)}>{view.server}</a></th>
+            <th scope="row"><Link {...toConnections(agent)}>{view.server}</Link></th>
             <td><span className={`state ${view.state}`}>{say(`connection.${view.state}` satisfies TextKey)}</span></td>
             <td className="number">{view.tools}</td>
             <td>

@@ -1,4 +1,5 @@
 /** A request for consent: who asks for what, with exactly the arguments that run. */
+import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
 import { invalidate } from '../api/queries';
@@ -6,7 +7,7 @@ import { withoutMark } from '../parts/Outcomes';
 import { Failure, Moment, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { useTexts, type TextKey } from '../texts/texts';
-import { href } from '../router';
+import { toChat } from '../links';
 import { type Approval, keepApproval, useApproval } from './news';
 
 export function State({ state }: { state: Approval['state'] }) {
@@ -43,7 +44,7 @@ export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | u
       <Outcome view={view} />
       {view.decidable && view.state === 'pending' && view.arguments != null && <Decision view={view} />}
       {view.own && view.state === 'pending' && <TakeBack view={view} />}
-      {view.own && view.conversation_id && <p><a href={href('chat', view.conversation_id)}>{say('approval.conversation')}</a></p>}
+      {view.own && view.conversation_id && <p><Link {...toChat(view.conversation_id)}>{say('approval.conversation')}</Link></p>}
     </article>
   );
 }

@@ -20,7 +20,7 @@ export function ChatPage({ id }: { id: string }) {
     <div className="chat">
       <nav className={`conversations${isListOpen ? ' open' : ''}`} aria-label={say('chat.conversations')}>
         <ConversationList
-          id={id} query={conversations} words={words} isArchive={isArchive}
+          query={conversations} words={words} isArchive={isArchive}
           onSearch={setWords} onArchive={setIsArchive} onOpen={() => setIsListOpen(false)}
         />
       </nav>

@@ -1,11 +1,12 @@
 import { useQuery } from '@tanstack/react-query';
+import { useNavigate } from '@tanstack/react-router';
 import { Archive, Download, Ellipsis, Pencil, Pin } from 'lucide-react';
 import { type ReactNode, useState } from 'react';
 import { api, authorization, read, refusal, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { ConfirmButton, Failure } from '../parts/parts';
 import { useAction } from '../parts/useAction';
-import { go } from '../router';
+import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
 
 type Listed = Schemas['ConversationPage']['items'][number];
@@ -31,6 +32,7 @@ function Unlisted({ id, children }: { id: string; children: ReactNode }) {
 
 function Open({ item, children }: { item: Listed; children: ReactNode }) {
   const { say } = useTexts();
+  const navigate = useNavigate();
   const [isRenaming, setIsRenaming] = useState(false);
   const { isBusy, error, run } = useAction();
   const path = { id: item.id };
@@ -42,7 +44,7 @@ function Open({ item, children }: { item: Listed; children: ReactNode }) {
   const remove = () => run(async () => {
     await read(api.DELETE('/v1/conversations/{id}', { params: { path } }));
     void invalidate('/v1/conversations');
-    go('chat');
+    await navigate(toChat());
   });
   if (isRenaming)
     return <div className="bar"><Rename title={item.title ?? ''} onEnd={(title) => { setIsRenaming(false); if (title !== undefined) void change({ title }); }} /></div>;

@@ -1,15 +1,15 @@
 import type { UseInfiniteQueryResult } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { Archive, Pin, Plus, Search } from 'lucide-react';
 import type { Schemas } from '../api/client';
 import { Empty, More, Pending } from '../parts/parts';
-import { href } from '../router';
+import { toChat } from '../links';
 import { type TextKey, useTexts } from '../texts/texts';
 
 type Listed = Schemas['ConversationPage']['items'][number];
 
 /** The user's conversations: the pinned ones, and the others by the day on which something happened last. */
-export function ConversationList({ id, query, words, isArchive, onSearch, onArchive, onOpen }: {
-  id: string;
+export function ConversationList({ query, words, isArchive, onSearch, onArchive, onOpen }: {
   query: UseInfiniteQueryResult<Listed[]>;
   words: string;
   isArchive: boolean;
@@ -22,7 +22,7 @@ export function ConversationList({ id, query, words, isArchive, onSearch, onArch
   const none = words ? 'chat.search.none' : isArchive ? 'chat.archive.none' : 'chat.none';
   return (
     <>
-      <a className="button" href={href('chat')} onClick={onOpen}><Plus size={18} /> {say('chat.new')}</a>
+      <Link className="button" {...toChat()} activeOptions={{ exact: true }} onClick={onOpen}><Plus size={18} /> {say('chat.new')}</Link>
       <label className="search">
         <span className="sr-only">{say('chat.search')}</span>
         <Search size={16} />
@@ -33,7 +33,7 @@ export function ConversationList({ id, query, words, isArchive, onSearch, onArch
       {groups(items).map(([name, group]) => (
         <section key={name} aria-label={say(name)}>
           <h2>{say(name)}</h2>
-          <ul>{group.map((item) => <Item key={item.id} item={item} isCurrent={item.id === id} onOpen={onOpen} />)}</ul>
+          <ul>{group.map((item) => <Item key={item.id} item={item} onOpen={onOpen} />)}</ul>
         </section>
       ))}
       {query.data && <More query={query} />}
@@ -42,15 +42,15 @@ export function ConversationList({ id, query, words, isArchive, onSearch, onArch
   );
 }
 
-function Item({ item, isCurrent, onOpen }: { item: Listed; isCurrent: boolean; onOpen: () => void }) {
+function Item({ item, onOpen }: { item: Listed; onOpen: () => void }) {
   const { say } = useTexts();
   return (
     <li>
-      <a href={href('chat', item.id)} aria-current={isCurrent ? 'page' : undefined} onClick={onOpen}>
+      <Link {...toChat(item.id)} onClick={onOpen}>
         {item.pinned && <Pin size={14} />}
         <span className="title">{item.title || say('chat.untitled')}{item.found && <span className="muted"><br />{item.found.text}</span>}</span>
         <span className="muted">{item.agent}</span>
-      </a>
+      </Link>
     </li>
   );
 }

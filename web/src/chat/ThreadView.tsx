@@ -1,9 +1,10 @@
+import { Link } from '@tanstack/react-router';
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { invalidate } from '../api/queries';
 import { Markdown } from '../parts/Markdown';
 import { Empty, Failure, Loading } from '../parts/parts';
 import { useAction } from '../parts/useAction';
-import { href } from '../router';
+import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
 import type { Changes } from './Actions';
 import { type Branch, versionsOf } from './branches';
@@ -36,7 +37,7 @@ export function ThreadView({ id }: { id: string }) {
     const text = takeFirstMessage(id);
     if (text) void change.run(() => send({ text }));
   }, [id]);
-  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <a href={href('chat')}>{say('chat.start')}</a></Empty></div>;
+  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <Link {...toChat()}>{say('chat.start')}</Link></Empty></div>;
   return (
     <>
       {state === 'lost' && <p className="lost" role="status">{say('chat.lost')}</p>}

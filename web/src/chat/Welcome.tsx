@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query';
+import { Link, useNavigate } from '@tanstack/react-router';
 import { MessageSquarePlus } from 'lucide-react';
 import { api, read, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { Empty, Failure, Pending } from '../parts/parts';
 import { useAction } from '../parts/useAction';
-import { go, href } from '../router';
+import { toChat, toConnections } from '../links';
 import { useMe } from '../signin/session';
 import { useTexts } from '../texts/texts';
 import { FirstMessage } from './FirstMessage';
@@ -14,6 +15,7 @@ import { keepFirstMessage } from './keptMessage';
 export function Welcome() {
   const { say } = useTexts();
   const me = useMe();
+  const navigate = useNavigate();
   const agents = useQuery(get('/v1/agents'));
   const { isBusy, error, run } = useAction();
   if (!agents.data) return <Pending query={agents} />;
@@ -22,7 +24,7 @@ export function Welcome() {
     const { id } = await read(api.POST('/v1/conversations', { body: { agent } }));
     if (text) keepFirstMessage(id, text);
     void invalidate('/v1/conversations');
-    go('chat', id);
+    await navigate(toChat(id));
   });
   return (
     <div className="thread">
@@ -48,7 +50,7 @@ function Agent({ agent, isBusy, onStart }: { agent: Schemas['AgentView']; isBusy
         <button type="button" disabled={isBusy} onClick={onStart}>
           <MessageSquarePlus size={18} /> {say('chat.talk', { agent: agent.display_name })}
         </button>
-        <a href={href('connections', agent.id)}>{say('nav.connections')}</a>
+        <Link {...toConnections(agent.id)}>{say('nav.connections')}</Link>
       </div>
     </>
   );

@@ -1,17 +1,19 @@
 import { useQuery } from '@tanstack/react-query';
+import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { EntryField } from '../parts/EntryField';
 import { ConfirmButton, Empty, Failure, Pending } from '../parts/parts';
 import { useAction } from '../parts/useAction';
-import { go } from '../router';
+import { toConnections } from '../links';
 import { useMe } from '../signin/session';
 import { useTexts, type TextKey } from '../texts/texts';
 
 /** The servers of an agent, and what the user has entered for them. */
 export function ConnectionsPage({ agent }: { agent: string }) {
   const { say } = useTexts();
+  const navigate = useNavigate();
   const agents = useQuery(get('/v1/agents'));
   const first = agents.data?.items[0]?.id;
   const chosen = agent || first;
@@ -19,7 +21,7 @@ export function ConnectionsPage({ agent }: { agent: string }) {
     <main className="page">
       <h1>{say('nav.connections')}</h1>
       {agents.data && agents.data.items.length > 1 && (
-        <label>{say('approval.agent')} <select value={chosen} onChange={(event) => go('connections', event.target.value)}>
+        <label>{say('approval.agent')} <select value={chosen} onChange={(event) => void navigate(toConnections(event.target.value))}>
           {agents.data.items.map((item) => <option key={item.id} value={item.id}>{item.display_name}</option>)}
         </select></label>
       )}

@@ -1,8 +1,9 @@
 import { useQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import type { Schemas } from '../../api/client';
 import { get } from '../../api/queries';
 import { Empty, Pending } from '../../parts/parts';
-import { href } from '../../router';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
 import { AgentChoice } from './AgentChoice';
@@ -38,7 +39,7 @@ function ServerCard({ view }: { view: ServerView }) {
         {view.per_run && <span className="state">{say('agents.per_run')}</span>}
         {connection && <span className={`state ${connection.state}`}>{say(`connection.${connection.state}`)}</span>}
       </header>
-      <p className="muted">{view.description} <a href={href('admin', 'servers', view.ref)}><code>{view.ref}</code></a></p>
+      <p className="muted">{view.description} <Link {...toAdmin('servers', view.ref)}><code>{view.ref}</code></Link></p>
       {explained?.url && <p><code>{explained.url}</code></p>}
       {explained?.problem && <p className="failure">{explained.problem}</p>}
       {explained && explained.config.length > 0 && (

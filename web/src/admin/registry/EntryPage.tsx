@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query';
+import { Link, useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, refusal } from '../../api/client';
 import { invalidate } from '../../api/queries';
 import { ConfirmButton, Failure, Pending } from '../../parts/parts';
 import { useAction } from '../../parts/useAction';
-import { go, href } from '../../router';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { type Definition, EMPTY, type Read, readEntry, write } from './entry';
 import { EntryForm } from './EntryForm';
@@ -23,7 +24,7 @@ export function EntryPage({ id }: { id: string }) {
   });
   return (
     <>
-      <p><a href={href('admin', 'servers')}>← {say('admin.servers')}</a></p>
+      <p><Link {...toAdmin('servers')}>← {say('admin.servers')}</Link></p>
       <h2>{id ? <code>{id}</code> : say('server.new')}</h2>
       {loaded.data
         ? <Editor key={loaded.data.etag} id={id} read={loaded.data} onSaved={() => void Promise.all([loaded.refetch(), changed()])} />
@@ -50,6 +51,7 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
   const { say } = useTexts();
   const [text, setText] = useState(() => write(was.definition));
   const [theirs, setTheirs] = useState<Read>();
+  const navigate = useNavigate();
   const { isBusy, error, run } = useAction();
   const definition = parse(text);
   const save = (etag: string) => run(async () => {
@@ -57,7 +59,7 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
     if (!id) {
       const made = await read(api.POST('/v1/mcp-servers', { body: definition }));
       void changed();
-      return go('admin', 'servers', made.id ?? '');
+      return navigate(toAdmin('servers', made.id ?? ''));
     }
     const { response, error: problem } = await api.PUT('/v1/mcp-servers/{id}', { params: { path: { id }, header: { 'If-Match': etag } }, body: definition });
     if (response.status === 412) return setTheirs(await readEntry(id));
@@ -68,7 +70,7 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
   const remove = () => run(async () => {
     await read(api.DELETE('/v1/mcp-servers/{id}', { params: { path: { id }, header: { 'If-Match': was.etag } } }));
     void changed();
-    go('admin', 'servers');
+    await navigate(toAdmin('servers'));
   });
   return (
     <form onSubmit={(event) => { event.preventDefault(); void save(was.etag); }}>

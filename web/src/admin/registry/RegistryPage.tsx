@@ -1,7 +1,8 @@
 import { useInfiniteQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { Plus } from 'lucide-react';
 import { getPages } from '../../api/queries';
-import { href } from '../../router';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { Paged, Table } from '../Table';
 import { EntryPage } from './EntryPage';
@@ -20,13 +21,13 @@ function Entries() {
   const entries = useInfiniteQuery(getPages('/v1/mcp-servers', { query: { limit: 50 } }));
   return (
     <>
-      <div><a className="button primary" href={href('admin', 'servers', NEW)}><Plus size={18} /> {say('server.new')}</a></div>
+      <div><Link className="button primary" {...toAdmin('servers', NEW)}><Plus size={18} /> {say('server.new')}</Link></div>
       <Paged query={entries}>
         {(items) => (
           <Table label={say('admin.servers')} heads={[say('server.id'), say('server.name'), say('server.url'), say('server.description')]}>
             {items.map((entry) => (
               <tr key={entry.id}>
-                <th scope="row"><a href={href('admin', 'servers', entry.id ?? '')}><code>{entry.id}</code></a></th>
+                <th scope="row"><Link {...toAdmin('servers', entry.id ?? '')}><code>{entry.id}</code></Link></th>
                 <td>{entry.name}</td>
                 <td><code>{entry.url}</code></td>
                 <td>{entry.description}</td>

@@ -1,7 +1,8 @@
 import { useQueries, useQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { get } from '../../api/queries';
 import { Pending } from '../../parts/parts';
-import { href } from '../../router';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 
 /** The agents that take this entry. */
@@ -17,7 +18,7 @@ export function UsedBy({ id }: { id: string }) {
       <h3>{say('server.used')}</h3>
       {missing && <Pending query={missing} />}
       {!missing && uses.length === 0 && <p className="muted">{say('server.used.none')}</p>}
-      <ul>{uses.map(({ agent, server }) => <li key={`${agent} ${server}`}><a href={href('admin', 'agents', agent)}>{agent}</a> · <code>{server}</code></li>)}</ul>
+      <ul>{uses.map(({ agent, server }) => <li key={`${agent} ${server}`}><Link {...toAdmin('agents', agent)}>{agent}</Link> · <code>{server}</code></li>)}</ul>
     </section>
   );
 }

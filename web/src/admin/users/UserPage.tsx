@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../../api/client';
 import { get, invalidate } from '../../api/queries';
 import { ConfirmButton, Failure, Moment, Pending } from '../../parts/parts';
 import { useAction } from '../../parts/useAction';
-import { href } from '../../router';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
 import { WhyNot } from './WhyNot';
@@ -15,7 +16,7 @@ export function UserPage({ user }: { user: string }) {
   const seen = useQuery(get('/v1/admin/users/{user}', { path: { user } }));
   return (
     <>
-      <p><a href={href('admin', 'users')}>← {say('admin.users')}</a></p>
+      <p><Link {...toAdmin('users')}>← {say('admin.users')}</Link></p>
       <h2>{user}</h2>
       {seen.data ? <Facts seen={seen.data} /> : <Pending query={seen} />}
       <WhyNot user={user} />

@@ -1,8 +1,9 @@
 import { keepPreviousData, useInfiniteQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import { getPages, TYPING } from '../../api/queries';
 import { Moment } from '../../parts/parts';
-import { href } from '../../router';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { NumberHead, Paged, Table } from '../Table';
 import { UserPage } from './UserPage';
@@ -26,7 +27,7 @@ function UserList() {
           <Table label={say('admin.users')} heads={[say('admin.user'), say('admin.seen'), ...COUNTS.map((name) => <NumberHead key={name}>{say(name)}</NumberHead>)]}>
             {items.map((user) => (
               <tr key={user.id}>
-                <th scope="row"><a href={href('admin', 'users', user.id)}>{user.id}</a></th>
+                <th scope="row"><Link {...toAdmin('users', user.id)}>{user.id}</Link></th>
                 <td>{user.last_seen && <Moment at={user.last_seen} />}</td>
                 <td className="number">{user.conversations}</td>
                 <td className="number">{user.open_approvals}</td>
