@@ -125,6 +125,11 @@ test('the matrix says why, and so does the page of a user', async () => {
   await why.getByRole('searchbox', { name: 'Tool' }).fill('send_money');
   await why.getByRole('row', { name: /send_money/ }).getByText('approval', { exact: true }).waitFor();
   assert.equal(await why.getByRole('row').count(), 2);
+  const usage = alice.getByRole('region', { name: 'Tokens by day' });
+  await usage.locator('.recharts-bar-rectangle path').first().waitFor();
+  await usage.getByText('The days as a table').click();
+  const used = await usage.getByRole('row').last().getByRole('cell').allTextContents();
+  assert.equal(used[1], '1', 'the runs of today');
   await check(alice, 'user');
 });
 

@@ -311,6 +311,35 @@ test('a message is edited and asked again, and each version can be seen', async 
   await fred.getByText('savings').waitFor();
 });
 
+test('an answer is rated with a word, another thumb replaces it, and the same one takes it back', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, 'what is the rate?');
+  const answer = fred.locator('.message.assistant', { hasText: 'One euro is' });
+  const up = answer.getByRole('button', { name: 'Good answer' });
+  const down = answer.getByRole('button', { name: 'Bad answer' });
+  const pressed = (button) => button.and(fred.locator('[aria-pressed=true]'));
+  await down.click();
+  await pressed(down).waitFor();
+  await answer.getByRole('textbox', { name: 'In a word: why?' }).fill('too short');
+  await check(fred, 'feedback');
+  await answer.getByRole('button', { name: 'Send' }).click();
+  await answer.getByRole('textbox').waitFor({ state: 'detached' });
+  const token = await stage.token('finance');
+  const id = /chat\/([^/]+)$/.exec(fred.url())[1];
+  const { items } = await stage.call(token, 'GET', `/v1/conversations/${id}/messages`);
+  const message = items.find((item) => JSON.stringify(item.parts).includes('One euro is')).id;
+  const path = `/v1/conversations/${id}/messages/${message}/feedback`;
+  assert.deepEqual(await stage.call(token, 'GET', path), { rating: 'down', comment: 'too short' });
+  await fred.reload();
+  await pressed(down).waitFor();
+  await up.click();
+  await pressed(up).waitFor();
+  assert.equal(await pressed(down).count(), 0);
+  await up.click();
+  await pressed(up).waitFor({ state: 'detached' });
+  await assert.rejects(stage.call(token, 'GET', path), /404/);
+});
+
 test('an image goes with a message, and stands in it after a reload', async () => {
   const fred = await stage.signIn('Fred, finance');
   await ask(fred, '');

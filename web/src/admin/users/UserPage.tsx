@@ -8,6 +8,7 @@ import { useAction } from '../../parts/useAction';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
+import { UserUsage } from './UserUsage';
 import { WhyNot } from './WhyNot';
 
 /** One user: what they have, what they may use and why not the rest, and an end to their sessions. */
@@ -19,6 +20,7 @@ export function UserPage({ user }: { user: string }) {
       <p><Link {...toAdmin('users')}>← {say('admin.users')}</Link></p>
       <h2>{user}</h2>
       {seen.data ? <Facts seen={seen.data} /> : <Pending query={seen} />}
+      <UserUsage user={user} />
       <WhyNot user={user} />
     </>
   );
