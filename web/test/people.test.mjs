@@ -400,6 +400,23 @@ test('a phone in the dark, in Spanish and in French', async () => {
   await spanish.locator('.tool .state.rejected').waitFor();
 });
 
+test('whoever signs in next in a tab begins anew', async () => {
+  const page = await stage.signIn('Fred, finance');
+  await ask(page, 'what is the rate?');
+  await page.getByText('One euro is').waitFor();
+  const id = /chat\/([^/]+)$/.exec(page.url())[1];
+  await page.getByRole('button', { name: 'Fred' }).click();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('button', { name: 'Erin, employee' }).waitFor();
+  const asked = [];
+  page.on('request', (request) => asked.push(request.url()));
+  await page.getByRole('button', { name: 'Erin, employee' }).click();
+  await page.getByRole('heading', { name: 'Hello Erin!' }).waitFor();
+  await page.getByText('No conversations yet.').waitFor();
+  assert.match(page.url(), /#\/chat$/);
+  assert.deepEqual(asked.filter((address) => address.includes(id)), []);
+});
+
 test('a token that is not good is refused', async () => {
   const page = await stage.open();
   await page.getByText('Sign in with a token').click();
