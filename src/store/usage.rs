@@ -164,20 +164,27 @@ pub async fn list(
     Ok(rows)
 }
 
-/// By day, from `since` on and before `until`, oldest first. Days on which nothing was used are among them.
-pub async fn by_day(tx: &mut Tx, since: Date, until: Date) -> Result<Vec<DayLine>> {
+/// By day, from `since` on and before `until`, oldest first: of all users, or of one. Days on which nothing was used
+/// are among them.
+pub async fn by_day(
+    tx: &mut Tx,
+    user: Option<&UserId>,
+    since: Date,
+    until: Date,
+) -> Result<Vec<DayLine>> {
     let rows = sqlx::query_as!(
         DayLine,
         r#"with used as (
              select day, runs, input_tokens, output_tokens, 0::bigint as tool_calls
-             from usage where tenant_id = $3 and day >= $1 and day < $2
+             from usage where tenant_id = $3 and day >= $1 and day < $2 and ($4::text is null or user_id = $4)
              union all
              select day, runs, input_tokens, output_tokens, 0
-             from usage_additions where tenant_id = $3 and day >= $1 and day < $2
+             from usage_additions where tenant_id = $3 and day >= $1 and day < $2 and ($4::text is null or user_id = $4)
              union all
              select (at at time zone 'utc')::date, 0, 0, 0, count(*)
              from audit
              where tenant_id = $3 and action = 'tool.call' and agent is not null
+               and ($4::text is null or actor = $4)
                and at >= $1::date::timestamp at time zone 'utc' and at < $2::date::timestamp at time zone 'utc'
              group by 1
              union all
@@ -189,6 +196,7 @@ pub async fn by_day(tx: &mut Tx, since: Date, until: Date) -> Result<Vec<DayLine
         since,
         until,
         tx.tenant()?.0,
+        user.map(UserId::as_str),
     )
     .fetch_all(tx.conn())
     .await?;

@@ -1,5 +1,7 @@
+import { QueryClientProvider } from '@tanstack/react-query';
 import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
+import { queries } from './api/queries';
 import { App } from './App';
 import { SessionProvider } from './signin/session';
 import './style/base.css';
@@ -10,10 +12,12 @@ const root = document.getElementById('root');
 if (!root) throw new Error('index.html has no element for the page');
 createRoot(root).render(
   <StrictMode>
-    <TextsProvider>
-      <SessionProvider>
-        <App />
-      </SessionProvider>
-    </TextsProvider>
+    <QueryClientProvider client={queries}>
+      <TextsProvider>
+        <SessionProvider>
+          <App />
+        </SessionProvider>
+      </TextsProvider>
+    </QueryClientProvider>
   </StrictMode>,
 );

@@ -125,6 +125,11 @@ test('the matrix says why, and so does the page of a user', async () => {
   await why.getByRole('searchbox', { name: 'Tool' }).fill('send_money');
   await why.getByRole('row', { name: /send_money/ }).getByText('approval', { exact: true }).waitFor();
   assert.equal(await why.getByRole('row').count(), 2);
+  const usage = alice.getByRole('region', { name: 'Tokens by day' });
+  await usage.locator('.recharts-bar-rectangle path').first().waitFor();
+  await usage.getByText('The days as a table').click();
+  const used = await usage.getByRole('row').last().getByRole('cell').allTextContents();
+  assert.equal(used[1], '1', 'the runs of today');
   await check(alice, 'user');
 });
 
@@ -177,4 +182,18 @@ test('the health of each server is listed, and others have no such pages', async
   await erin.goto(`${stage.origin}/#/admin/users`);
   await erin.getByText('Only administrators of your organisation see this page.').waitFor();
   await check(erin, 'not-an-admin');
+});
+
+test('a long list is loaded page after page, each entry once', async () => {
+  const token = await stage.token('admin');
+  const ids = Array.from({ length: 60 }, (_, at) => `many-${at}`);
+  for (const id of ids) await stage.call(token, 'POST', '/v1/mcp-servers', { ...ENTRY, id });
+  await alice.reload();
+  await part('Registry');
+  const links = alice.getByRole('link', { name: /^many-/ });
+  await links.nth(40).waitFor();
+  assert.ok(await links.count() < ids.length);
+  await alice.getByRole('button', { name: 'Show more' }).click();
+  await links.nth(59).waitFor();
+  assert.deepEqual((await links.allTextContents()).sort(), ids.sort());
 });

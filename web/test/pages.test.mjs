@@ -66,6 +66,7 @@ for (const { name, ...way } of WAYS) {
     for (const [address, text] of PAGES) {
       await alice.goto(`${stage.origin}/#/${address}`);
       await alice.getByText(text).first().waitFor();
+      await alice.locator('.loading').first().waitFor({ state: 'detached' });
       const shot = `${name}-${address.replaceAll(/\W+/g, '-') || 'start'}`;
       await check(alice, shot);
       await checkWidth(alice, shot);

@@ -208,6 +208,25 @@ test('a part of the page that cannot be loaded says so, and comes back with the 
   stage.complaints = stage.complaints.filter((line) => !/AdminPage/.test(line));
 });
 
+test('the address says what is shown, goes back and forward, and leads to the chat where it is unknown', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  const start = fred.getByRole('heading', { name: 'Start a conversation' });
+  await start.waitFor();
+  assert.match(fred.url(), /#\/chat$/);
+  const approvals = fred.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: /Approvals/ });
+  await approvals.click();
+  await fred.getByRole('heading', { name: 'Approvals' }).waitFor();
+  assert.match(fred.url(), /#\/approvals$/);
+  assert.equal(await approvals.getAttribute('aria-current'), 'page');
+  await fred.goBack();
+  await start.waitFor();
+  await fred.goForward();
+  await fred.getByRole('heading', { name: 'Approvals' }).waitFor();
+  await fred.goto(`${stage.origin}/#/no-such-page`);
+  await start.waitFor();
+  assert.match(fred.url(), /#\/chat$/);
+});
+
 test('a guest is told to sign in before connecting a server', async () => {
   const guest = await stage.signIn('Guest');
   await guest.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Connections' }).click();
@@ -292,6 +311,35 @@ test('a message is edited and asked again, and each version can be seen', async 
   await fred.getByText('savings').waitFor();
 });
 
+test('an answer is rated with a word, another thumb replaces it, and the same one takes it back', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, 'what is the rate?');
+  const answer = fred.locator('.message.assistant', { hasText: 'One euro is' });
+  const up = answer.getByRole('button', { name: 'Good answer' });
+  const down = answer.getByRole('button', { name: 'Bad answer' });
+  const pressed = (button) => button.and(fred.locator('[aria-pressed=true]'));
+  await down.click();
+  await pressed(down).waitFor();
+  await answer.getByRole('textbox', { name: 'In a word: why?' }).fill('too short');
+  await check(fred, 'feedback');
+  await answer.getByRole('button', { name: 'Send' }).click();
+  await answer.getByRole('textbox').waitFor({ state: 'detached' });
+  const token = await stage.token('finance');
+  const id = /chat\/([^/]+)$/.exec(fred.url())[1];
+  const { items } = await stage.call(token, 'GET', `/v1/conversations/${id}/messages`);
+  const message = items.find((item) => JSON.stringify(item.parts).includes('One euro is')).id;
+  const path = `/v1/conversations/${id}/messages/${message}/feedback`;
+  assert.deepEqual(await stage.call(token, 'GET', path), { rating: 'down', comment: 'too short' });
+  await fred.reload();
+  await pressed(down).waitFor();
+  await up.click();
+  await pressed(up).waitFor();
+  assert.equal(await pressed(down).count(), 0);
+  await up.click();
+  await pressed(up).waitFor({ state: 'detached' });
+  await assert.rejects(stage.call(token, 'GET', path), /404/);
+});
+
 test('an image goes with a message, and stands in it after a reload', async () => {
   const fred = await stage.signIn('Fred, finance');
   await ask(fred, '');
@@ -350,6 +398,23 @@ test('a phone in the dark, in Spanish and in French', async () => {
   await checkWidth(french, 'phone-queue');
   await french.getByRole('button', { name: 'Refuser', exact: true }).click();
   await spanish.locator('.tool .state.rejected').waitFor();
+});
+
+test('whoever signs in next in a tab begins anew', async () => {
+  const page = await stage.signIn('Fred, finance');
+  await ask(page, 'what is the rate?');
+  await page.getByText('One euro is').waitFor();
+  const id = /chat\/([^/]+)$/.exec(page.url())[1];
+  await page.getByRole('button', { name: 'Fred' }).click();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('button', { name: 'Erin, employee' }).waitFor();
+  const asked = [];
+  page.on('request', (request) => asked.push(request.url()));
+  await page.getByRole('button', { name: 'Erin, employee' }).click();
+  await page.getByRole('heading', { name: 'Hello Erin!' }).waitFor();
+  await page.getByText('No conversations yet.').waitFor();
+  assert.match(page.url(), /#\/chat$/);
+  assert.deepEqual(asked.filter((address) => address.includes(id)), []);
 });
 
 test('a token that is not good is refused', async () => {

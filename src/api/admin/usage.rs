@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     app::{self, App},
-    domain::usage::{DayLine, Line},
+    domain::{
+        ids::UserId,
+        usage::{DayLine, Line},
+    },
 };
 
 /// Days that are read at once.
@@ -69,6 +72,9 @@ pub(in crate::api) struct DaysQuery {
     since: String,
     /// The day after the last one (UTC); at most 366 days later.
     until: String,
+    /// Only of this user.
+    #[param(value_type = Option<String>)]
+    user: Option<UserId>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -76,7 +82,7 @@ pub(in crate::api) struct UsageDays {
     items: Vec<DayLine>,
 }
 
-/// Runs, tokens and tool calls of all users by day, the oldest day first.
+/// Runs, tokens and tool calls by day, of all users or of one, the oldest day first.
 #[utoipa::path(get, path = "/v1/admin/usage/days", tag = "usage", params(DaysQuery),
     responses((status = 200, body = UsageDays)))]
 pub(in crate::api) async fn list_days(
@@ -89,6 +95,7 @@ pub(in crate::api) async fn list_days(
         let why = format!("must be 1 to {MAX_DAYS} days after `since`");
         return Err(Problem::invalid("until", why));
     }
-    let items = app::accounts::usage::list_days(&app, &admin, since, until).await?;
+    let items =
+        app::accounts::usage::list_days(&app, &admin, which.user.as_ref(), since, until).await?;
     Ok(axum::Json(UsageDays { items }))
 }

@@ -119,8 +119,14 @@ pub async fn list(
     store::usage::list(&mut tx, since, until, limit).await
 }
 
-/// What was used in a tenant on each day from one on and before another one.
-pub async fn list_days(app: &App, admin: &Admin, since: Date, until: Date) -> Result<Vec<DayLine>> {
+/// What was used in a tenant, by all users or by one, on each day from one on and before another one.
+pub async fn list_days(
+    app: &App,
+    admin: &Admin,
+    user: Option<&UserId>,
+    since: Date,
+    until: Date,
+) -> Result<Vec<DayLine>> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
-    store::usage::by_day(&mut tx, since, until).await
+    store::usage::by_day(&mut tx, user, since, until).await
 }

@@ -228,6 +228,12 @@ async fn an_admin_reads_the_usage_of_each_day_and_the_limits_in_force() {
         days(before, after).await.expect(200)["items"],
         json!([day(before, 0, 0, 0), day(today, 1, 11, 7)])
     );
+    let of_user = async |user: &str| {
+        let path = format!("/v1/admin/usage/days?since={today}&until={after}&user={user}");
+        admin.get(&path).await.expect(200)["items"].clone()
+    };
+    assert_eq!(of_user("ann").await, json!([day(today, 1, 11, 7)]));
+    assert_eq!(of_user("bob").await, json!([day(today, 0, 0, 0)]));
     assert_eq!(days(today, today).await.expect(400)["field"], "until");
     let mine = admin.get("/v1/admin/tenant").await.expect(200);
     assert_eq!(mine["in_force"], json!({ "tokens_per_tenant": 500 }));

@@ -1,8 +1,10 @@
 /** For the admins of a tenant: who may do what, what there is, and what happened. */
+import { createLazyRoute, Link } from '@tanstack/react-router';
 import { Activity, BarChart3, Gauge, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
 import { lazy, Suspense } from 'react';
-import { Loading } from '../parts/parts';
-import { href } from '../router';
+import { Empty, Loading } from '../parts/parts';
+import { toAdmin, toChat } from '../links';
+import { useMe } from '../signin/session';
 import '../style/admin.css';
 import { useTexts } from '../texts/texts';
 import { AccessPage } from './access/AccessPage';
@@ -37,16 +39,20 @@ const bringIntoView = (link: HTMLAnchorElement | null) => link?.scrollIntoView({
 type Part = keyof typeof PARTS;
 const NAMES = Object.keys(PARTS) as Part[];
 
-export default function AdminPage({ part, item }: { part: string; item: string }) {
+export const route = createLazyRoute('/admin/{-$part}/{-$item}')({ component: AdminPage });
+
+function AdminPage() {
+  const { part, item = '' } = route.useParams();
   const { say } = useTexts();
   const shown = NAMES.find((name) => name === part) ?? 'users';
   const { Page } = PARTS[shown];
+  if (!useMe().scopes.includes('admin')) return <main className="page"><Empty>{say('admin.only')} <Link {...toChat()}>{say('nav.chat')}</Link></Empty></main>;
   return (
     <div className="admin">
       <nav aria-label={say('nav.admin')}>
         {NAMES.map((name) => {
           const { Icon } = PARTS[name];
-          return <a key={name} href={href('admin', name)} aria-current={name === shown ? 'page' : undefined} ref={name === shown ? bringIntoView : undefined}><Icon size={16} /> {say(`admin.${name}`)}</a>;
+          return <Link key={name} {...toAdmin(name)} ref={name === shown ? bringIntoView : undefined}><Icon size={16} /> {say(`admin.${name}`)}</Link>;
         })}
       </nav>
       <main className="page">

@@ -1,7 +1,7 @@
+import { useInfiniteQuery } from '@tanstack/react-query';
 import { useState } from 'react';
-import { api, read } from '../api/client';
+import { getPages } from '../api/queries';
 import { Moment } from '../parts/parts';
-import { useLoad } from '../parts/useLoad';
 import { useTexts } from '../texts/texts';
 import { Paged, Table } from './Table';
 
@@ -16,8 +16,7 @@ export function AuditPage() {
   const { say, nameOf } = useTexts();
   const [draft, setDraft] = useState<Record<string, string>>({});
   const [filter, setFilter] = useState<Record<string, string>>({});
-  const load = (cursor?: string) => read(api.GET('/v1/admin/audit', { params: { query: { ...filter, ...(cursor && { cursor }), limit: 50 } } }));
-  const lines = useLoad(JSON.stringify(filter), load);
+  const lines = useInfiniteQuery(getPages('/v1/admin/audit', { query: { ...filter, limit: 50 } }));
   const outcomeOf = (name: string) => (OUTCOMES.some((one) => one === name) ? nameOf('call', name) : nameOf('approval', name));
   const change = (name: string, value: string) => setDraft((old) => ({ ...old, [name]: value }));
   const apply = () => setFilter(Object.fromEntries(Object.entries(draft).filter(([, value]) => value).map(([name, value]) => [name, valueOf(name, value)])));
@@ -38,7 +37,7 @@ export function AuditPage() {
         ))}
         <button type="submit">{say('admin.filter')}</button>
       </form>
-      <Paged loaded={lines} load={load}>
+      <Paged query={lines}>
         {(items) => (
           <Table label={say('admin.audit')} heads={[say('audit.at'), say('audit.actor'), say('audit.action'), say('audit.what'), say('audit.outcome'), say('details')]}>
             {items.map((line) => (

@@ -1,25 +1,29 @@
-import { api, read, type Schemas } from '../api/client';
-import { Failure, Loading } from '../parts/parts';
-import { useLoad } from '../parts/useLoad';
-import { href } from '../router';
+import { useQueries, useQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
+import { api, type Schemas } from '../api/client';
+import { get, invalidate } from '../api/queries';
+import { Pending } from '../parts/parts';
+import { toConnections } from '../links';
 import { type TextKey, useTexts } from '../texts/texts';
 import { NumberHead, Table } from './Table';
 
 /** Each server of each agent as this admin reaches it, and the replica that answered. */
 export function HealthPage() {
   const { say } = useTexts();
-  const health = useLoad('health', loadHealth);
-  if (health.error) return <Failure error={health.error} retry={health.reload} />;
-  if (!health.data) return <Loading />;
-  const { servers, replica } = health.data;
+  const agents = useQuery(get('/v1/agents'));
+  const names = agents.data?.items.map(({ id }) => id) ?? [];
+  const lists = useQueries({ queries: names.map((agent) => get('/v1/agents/{agent}/connections', { path: { agent } })) });
+  const missing = agents.data ? lists.find(({ data }) => !data) : agents;
+  if (missing) return <Pending query={missing} />;
+  const servers = lists.flatMap(({ data }, at) => (data?.items ?? []).map((view) => ({ agent: names[at] ?? '', view })));
   return (
     <>
-      <div><button type="button" onClick={health.reload}>{say('health.again')}</button></div>
+      <div><button type="button" onClick={() => void Promise.all([invalidate('/v1/agents/{agent}/connections'), invalidate('/readyz')])}>{say('health.again')}</button></div>
       <Table label={say('admin.health')} heads={[say('approval.agent'), say('audit.server'), say('key.state'), <NumberHead key="tools">{say('health.tools')}</NumberHead>, say('details')]}>
         {servers.map(({ agent, view }) => (
           <tr key={`${agent} ${view.server}`}>
             <td>{agent}</td>
-            <th scope="row"><a href={href('connections', agent)}>{view.server}</a></th>
+            <th scope="row"><Link {...toConnections(agent)}>{view.server}</Link></th>
             <td><span className={`state ${view.state}`}>{say(`connection.${view.state}` satisfies TextKey)}</span></td>
             <td className="number">{view.tools}</td>
             <td>
@@ -32,7 +36,7 @@ export function HealthPage() {
         ))}
       </Table>
       <h2>{say('health.replica')}</h2>
-      <Replica view={replica} />
+      <Replica />
     </>
   );
 }
@@ -41,9 +45,11 @@ const CHECKS = ['ready', 'started', 'database', 'keys', 'accepting'] as const;
 const COUNTS = ['servers_ready', 'servers_down', 'personal_connections'] as const;
 
 /** What the replica that answered says of itself. */
-function Replica({ view }: { view: Schemas['Readiness'] | undefined }) {
+function Replica() {
   const { say } = useTexts();
-  if (!view) return null;
+  const replica = useQuery({ queryKey: ['/readyz'], queryFn: readReadiness });
+  const view = replica.data;
+  if (!view) return <Pending query={replica} />;
   return (
     <dl className="card facts wide">
       {CHECKS.map((name) => <div key={name}><dt>{say(`replica.${name}`)}</dt><dd><span className={`state ${view[name] ? 'ready' : 'down'}`}>{say(view[name] ? 'yes' : 'no')}</span></dd></div>)}
@@ -52,13 +58,8 @@ function Replica({ view }: { view: Schemas['Readiness'] | undefined }) {
   );
 }
 
-async function loadHealth() {
-  const { items } = await read(api.GET('/v1/agents'));
-  const lists = await Promise.all(items.map(async ({ id: agent }) => {
-    const { items } = await read(api.GET('/v1/agents/{agent}/connections', { params: { path: { agent } } }));
-    return items.map((view) => ({ agent, view }));
-  }));
-  // A replica that is not ready answers 503 and says what it lacks.
+/** A replica that is not ready answers 503 and says what it lacks. */
+async function readReadiness(): Promise<Schemas['Readiness']> {
   const { data, error } = await api.GET('/readyz');
-  return { servers: lists.flat(), replica: (data ?? error) as Schemas['Readiness'] | undefined };
+  return (data ?? error) as Schemas['Readiness'];
 }

@@ -1,18 +1,19 @@
+import { useInfiniteQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
+import { getPages, invalidate } from '../api/queries';
 import { ConfirmButton, Failure, Moment } from '../parts/parts';
-import { useAction, useLoad } from '../parts/useLoad';
+import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
 import { Paged, Table } from './Table';
 
 export function KeysPage() {
   const { say, nameOf } = useTexts();
-  const load = (cursor?: string) => read(api.GET('/v1/admin/keys', { params: { query: { ...(cursor && { cursor }), limit: 50 } } }));
-  const keys = useLoad('keys', load);
+  const keys = useInfiniteQuery(getPages('/v1/admin/keys', { query: { limit: 50 } }));
   return (
     <>
-      <NewKey onMade={keys.reload} />
-      <Paged loaded={keys} load={load}>
+      <NewKey />
+      <Paged query={keys}>
         {(items) => (
           <Table label={say('admin.keys')} heads={[say('key.name'), say('key.kind'), say('key.prefix'), say('key.scopes'), say('key.state'), say('approval.created'), say('admin.action')]}>
             {items.map((key) => (
@@ -23,7 +24,7 @@ export function KeysPage() {
                 <td>{key.scopes.join(', ')}</td>
                 <td><span className={`state ${key.state}`}>{nameOf('key.state', key.state)}</span></td>
                 <td><Moment at={key.created_at} /></td>
-                <td>{key.state === 'live' && <RevokeKey id={key.id} onDone={keys.reload} />}</td>
+                <td>{key.state === 'live' && <RevokeKey id={key.id} />}</td>
               </tr>
             ))}
           </Table>
@@ -37,7 +38,7 @@ type Kind = 'service' | 'open-webui' | 'librechat';
 const KINDS: Kind[] = ['service', 'open-webui', 'librechat'];
 
 /** A key for a program that speaks for itself, or for a frontend that speaks for its users. It is shown once. */
-function NewKey({ onMade }: { onMade: () => void }) {
+function NewKey() {
   const { say } = useTexts();
   const [name, setName] = useState('');
   const [kind, setKind] = useState<Kind>('service');
@@ -52,7 +53,7 @@ function NewKey({ onMade }: { onMade: () => void }) {
       : { name, scopes: ['chat'], frontend: { preset: kind } };
     setMade(await read(api.POST('/v1/admin/keys', { body })));
     setName('');
-    onMade();
+    await invalidate('/v1/admin/keys');
   });
   return (
     <form className="card" onSubmit={(event) => { event.preventDefault(); void make(); }}>
@@ -75,12 +76,12 @@ function NewKey({ onMade }: { onMade: () => void }) {
   );
 }
 
-function RevokeKey({ id, onDone }: { id: string; onDone: () => void }) {
+function RevokeKey({ id }: { id: string }) {
   const { say } = useTexts();
   const { isBusy, error, run } = useAction();
   const revoke = () => run(async () => {
     await read(api.DELETE('/v1/admin/keys/{id}', { params: { path: { id } } }));
-    onDone();
+    await invalidate('/v1/admin/keys');
   });
   return <><ConfirmButton label={say('key.revoke')} question={say('key.revoke.sure')} disabled={isBusy} onConfirm={() => void revoke()} /><Failure error={error} /></>;
 }

@@ -1,6 +1,6 @@
-import { api, read } from '../api/client';
-import { Failure, Loading } from '../parts/parts';
-import { useLoad } from '../parts/useLoad';
+import { useQuery } from '@tanstack/react-query';
+import { get } from '../api/queries';
+import { Pending } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { NumberHead, Table } from './Table';
 
@@ -10,9 +10,8 @@ const KINDS = ['conversations', 'guest_conversations', 'runs', 'approval_argumen
 /** What this organisation may use in a day, what it has used, and how long its things are kept. The operator sets both. */
 export function LimitsPage() {
   const { say, language } = useTexts();
-  const tenant = useLoad('tenant', () => read(api.GET('/v1/admin/tenant')));
-  if (tenant.error) return <Failure error={tenant.error} retry={tenant.reload} />;
-  if (!tenant.data) return <Loading />;
+  const tenant = useQuery(get('/v1/admin/tenant'));
+  if (!tenant.data) return <Pending query={tenant} />;
   const { in_force: limits, used_today: used, retention_in_force: days } = tenant.data;
   const number = (value: number | null | undefined) => value?.toLocaleString(language) ?? say('limits.none');
   return (

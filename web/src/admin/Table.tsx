@@ -1,33 +1,16 @@
+import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
-import { Empty, Failure, Loading } from '../parts/parts';
-import { type Loaded, useAction } from '../parts/useLoad';
+import { Empty, More, Pending } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 
-export interface Page<T> {
-  items: T[];
-  next?: string | null;
-}
-
-/** A page of a list, what follows it, and words when it is empty. */
-export function Paged<T>({ loaded, load, children }: {
-  loaded: Loaded<Page<T>>;
-  load: (next: string) => Promise<Page<T>>;
-  children: (items: T[]) => ReactNode;
-}) {
+/** The pages of a list, and words when it is empty. */
+export function Paged<T>({ query, children }: { query: UseInfiniteQueryResult<T[]>; children: (items: T[]) => ReactNode }) {
   const { say } = useTexts();
-  const { isBusy, error, run } = useAction();
-  if (loaded.error) return <Failure error={loaded.error} retry={loaded.reload} />;
-  if (!loaded.data) return <Loading />;
-  const { items, next } = loaded.data;
-  const more = () => run(async () => {
-    const page = await load(next ?? '');
-    loaded.setData((old) => ({ ...page, items: [...(old?.items ?? []), ...page.items] }));
-  });
+  if (!query.data) return <Pending query={query} />;
   return (
     <>
-      {items.length === 0 ? <Empty>{say('admin.none')}</Empty> : children(items)}
-      {next && <div><button type="button" disabled={isBusy} onClick={() => void more()}>{say('more')}</button></div>}
-      <Failure error={error} />
+      {query.data.length === 0 ? <Empty>{say('admin.none')}</Empty> : children(query.data)}
+      <More query={query} />
     </>
   );
 }

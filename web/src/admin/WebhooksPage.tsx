@@ -1,7 +1,9 @@
+import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
-import { ConfirmButton, Empty, Failure, Loading, Moment } from '../parts/parts';
-import { useAction, useLoad } from '../parts/useLoad';
+import { get, getPages, invalidate } from '../api/queries';
+import { ConfirmButton, Empty, Failure, Moment, Pending } from '../parts/parts';
+import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
 import { NumberHead, Paged, Table } from './Table';
 
@@ -9,20 +11,19 @@ type Hook = Schemas['Webhook'];
 
 export function WebhooksPage() {
   const { say } = useTexts();
-  const hooks = useLoad('webhooks', () => read(api.GET('/v1/admin/webhooks')));
+  const hooks = useQuery(get('/v1/admin/webhooks'));
   return (
     <>
-      <NewWebhook onMade={hooks.reload} />
-      {hooks.error && <Failure error={hooks.error} retry={hooks.reload} />}
-      {!hooks.data && !hooks.error && <Loading />}
+      <NewWebhook />
+      {!hooks.data && <Pending query={hooks} />}
       {hooks.data?.items.length === 0 && <Empty>{say('admin.none')}</Empty>}
-      <ul className="cards">{hooks.data?.items.map((hook) => <li key={hook.id}><Card hook={hook} onChange={hooks.reload} /></li>)}</ul>
+      <ul className="cards">{hooks.data?.items.map((hook) => <li key={hook.id}><Card hook={hook} /></li>)}</ul>
     </>
   );
 }
 
 /** The secret with which deliveries are signed is shown once. */
-function NewWebhook({ onMade }: { onMade: () => void }) {
+function NewWebhook() {
   const { say } = useTexts();
   const [url, setUrl] = useState('');
   const [events, setEvents] = useState('approval.*');
@@ -31,7 +32,7 @@ function NewWebhook({ onMade }: { onMade: () => void }) {
   const make = () => run(async () => {
     setMade(await read(api.POST('/v1/admin/webhooks', { body: { url, events: events.split(/[\s,]+/).filter(Boolean) } })));
     setUrl('');
-    onMade();
+    await invalidate('/v1/admin/webhooks');
   });
   return (
     <form className="card" onSubmit={(event) => { event.preventDefault(); void make(); }}>
@@ -46,16 +47,19 @@ function NewWebhook({ onMade }: { onMade: () => void }) {
   );
 }
 
-function Card({ hook, onChange }: { hook: Hook; onChange: () => void }) {
+function Card({ hook }: { hook: Hook }) {
   const { say } = useTexts();
   const [isOpen, setIsOpen] = useState(false);
   const [pinged, setPinged] = useState<Schemas['Pinged']>();
   const { isBusy, error, run } = useAction();
   const path = { id: hook.id };
-  const test = () => run(async () => setPinged(await read(api.POST('/v1/admin/webhooks/{id}/test', { params: { path } }))));
+  const test = () => run(async () => {
+    setPinged(await read(api.POST('/v1/admin/webhooks/{id}/test', { params: { path } })));
+    await Promise.all([invalidate('/v1/admin/webhooks'), invalidate('/v1/admin/webhooks/{id}/deliveries', { path })]);
+  });
   const remove = () => run(async () => {
     await read(api.DELETE('/v1/admin/webhooks/{id}', { params: { path } }));
-    onChange();
+    await invalidate('/v1/admin/webhooks');
   });
   return (
     <article className="card" aria-label={hook.url}>
@@ -81,10 +85,9 @@ function Card({ hook, onChange }: { hook: Hook; onChange: () => void }) {
 
 function Deliveries({ id }: { id: string }) {
   const { say } = useTexts();
-  const load = (cursor?: string) => read(api.GET('/v1/admin/webhooks/{id}/deliveries', { params: { path: { id }, query: { ...(cursor && { cursor }), limit: 20 } } }));
-  const deliveries = useLoad(id, load);
+  const deliveries = useInfiniteQuery(getPages('/v1/admin/webhooks/{id}/deliveries', { path: { id }, query: { limit: 20 } }));
   return (
-    <Paged loaded={deliveries} load={load}>
+    <Paged query={deliveries}>
       {(items) => (
         <Table label={say('webhook.deliveries')} heads={[say('audit.at'), say('webhook.events'), say('key.state'), <NumberHead key="attempts">{say('webhook.attempts')}</NumberHead>, say('webhook.next'), say('details')]}>
           {items.map((one) => (

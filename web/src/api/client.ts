@@ -49,3 +49,5 @@ export function refusal(status: number, body: unknown): Refused {
 export function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
+
+export const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));

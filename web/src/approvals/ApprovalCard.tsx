@@ -1,12 +1,14 @@
 /** A request for consent: who asks for what, with exactly the arguments that run. */
+import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
+import { invalidate } from '../api/queries';
 import { withoutMark } from '../parts/Outcomes';
 import { Failure, Moment, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
-import { useAction } from '../parts/useLoad';
+import { useAction } from '../parts/useAction';
 import { useTexts, type TextKey } from '../texts/texts';
-import { href } from '../router';
-import { type Approval, useApproval, useNews } from './news';
+import { toChat } from '../links';
+import { type Approval, keepApproval, useApproval } from './news';
 
 export function State({ state }: { state: Approval['state'] }) {
   const { say } = useTexts();
@@ -14,9 +16,9 @@ export function State({ state }: { state: Approval['state'] }) {
 }
 
 /** In the queue. */
-export function ApprovalCard({ id }: { id: string }) {
+export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | undefined }) {
   const { say } = useTexts();
-  const view = useApproval(id);
+  const view = useApproval(id, listed);
   if (!view) return null;
   return (
     <article className="card approval" aria-label={`${view.code}: ${view.server} ${view.tool}`}>
@@ -42,7 +44,7 @@ export function ApprovalCard({ id }: { id: string }) {
       <Outcome view={view} />
       {view.decidable && view.state === 'pending' && view.arguments != null && <Decision view={view} />}
       {view.own && view.state === 'pending' && <TakeBack view={view} />}
-      {view.own && view.conversation_id && <p><a href={href('chat', view.conversation_id)}>{say('approval.conversation')}</a></p>}
+      {view.own && view.conversation_id && <p><Link {...toChat(view.conversation_id)}>{say('approval.conversation')}</Link></p>}
     </article>
   );
 }
@@ -74,17 +76,16 @@ export function Outcome({ view }: { view: Approval }) {
 
 function Decision({ view }: { view: Approval }) {
   const { say } = useTexts();
-  const { remember } = useNews();
   const [reason, setReason] = useState('');
   const { isBusy, error, run } = useAction();
   const isOver = useSecondsLeft(view.expires_at) <= 0;
   const decide = (decision: 'approve' | 'reject') => run(async () => {
     const body = { decision, args_sha256: view.args_sha256, reason: reason.trim() || null };
     try {
-      remember(await read(api.POST('/v1/approvals/{id}/decision', { params: { path: { id: view.id } }, body })));
+      await keepApproval(await read(api.POST('/v1/approvals/{id}/decision', { params: { path: { id: view.id } }, body })));
     } catch (failure) {
       // Somebody else may have been faster: show how it stands.
-      read(api.GET('/v1/approvals/{id}', { params: { path: { id: view.id } } })).then(remember, () => {});
+      void invalidate('/v1/approvals/{id}', { path: { id: view.id } });
       throw failure;
     }
   });
@@ -104,9 +105,8 @@ function Decision({ view }: { view: Approval }) {
 
 export function TakeBack({ view }: { view: Approval }) {
   const { say } = useTexts();
-  const { remember } = useNews();
   const { isBusy, error, run } = useAction();
-  const cancel = () => run(async () => remember(await read(api.POST('/v1/approvals/{id}/cancel', { params: { path: { id: view.id } } }))));
+  const cancel = () => run(async () => keepApproval(await read(api.POST('/v1/approvals/{id}/cancel', { params: { path: { id: view.id } } }))));
   return (
     <div>
       <button type="button" disabled={isBusy} onClick={() => void cancel()}>{say('approval.cancel')}</button>

@@ -1,20 +1,18 @@
 import { useState } from 'react';
-import { useSettled } from '../parts/useSettled';
 import { useTexts } from '../texts/texts';
 import { ApprovalCard } from './ApprovalCard';
 import { ApprovalList, type Filter, type Tab } from './ApprovalList';
 import { Filters } from './Filters';
-import { useNews } from './news';
+import { useBadge } from './news';
 
 const TABS: Tab[] = ['waiting', 'mine', 'history'];
 
 /** What waits for the user's decision, the user's own requests, and those of before. */
 export function ApprovalsPage({ id }: { id: string }) {
   const { say } = useTexts();
-  const { badge } = useNews();
+  const badge = useBadge();
   const [tab, setTab] = useState<Tab>('waiting');
   const [filter, setFilter] = useState<Filter>({});
-  const settled = useSettled(filter);
   const counts = { waiting: badge.pending_approvals, mine: badge.my_approval_requests, history: 0 };
   const show = (name: Tab) => {
     setTab(name);
@@ -32,7 +30,7 @@ export function ApprovalsPage({ id }: { id: string }) {
         ))}
       </div>
       {tab !== 'waiting' && <Filters filter={filter} hasRequester={tab === 'history'} onChange={setFilter} />}
-      <ApprovalList key={tab} tab={tab} filter={tab === 'waiting' ? {} : settled} />
+      <ApprovalList key={tab} tab={tab} filter={filter} />
     </main>
   );
 }

@@ -3,6 +3,7 @@ import { CopyButton } from '../parts/CopyButton';
 import { Moment } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import type { Versions } from './branches';
+import { FeedbackButtons } from './FeedbackButtons';
 import type { Message } from './thread';
 
 export interface Changes {
@@ -17,8 +18,10 @@ export const textOf = (message: Message) =>
   message.parts.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n\n');
 
 /** What can be done with one message. */
-export function Actions({ message, asked, versions, changes, onEdit }: {
+export function Actions({ message, isNear, asked, versions, changes, onEdit }: {
   message: Message;
+  /** The reader is at it. */
+  isNear: boolean;
   /** The message of the user that an answer belongs to, where the answer is its last. */
   asked: Message | undefined;
   versions: Versions | undefined;
@@ -38,6 +41,7 @@ export function Actions({ message, asked, versions, changes, onEdit }: {
       {asked && changes.mayChange && (
         <button type="button" className="quiet icon" aria-label={say('message.again')} title={say('message.again')} onClick={() => changes.onReplace(asked)}><RefreshCw size={16} /></button>
       )}
+      {message.role === 'assistant' && text && <FeedbackButtons message={message} isNear={isNear} />}
       <small className="muted"><Moment at={message.created_at} /></small>
     </div>
   );

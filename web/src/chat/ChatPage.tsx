@@ -1,40 +1,36 @@
+import { keepPreviousData, useInfiniteQuery } from '@tanstack/react-query';
 import { Menu } from 'lucide-react';
 import { useState } from 'react';
-import { api, read } from '../api/client';
-import { useLoad } from '../parts/useLoad';
+import { getPages, TYPING } from '../api/queries';
 import { useTexts } from '../texts/texts';
 import { ConversationBar } from './ConversationBar';
 import { ConversationList } from './ConversationList';
 import { ThreadView } from './ThreadView';
-import { useSettled } from '../parts/useSettled';
 import { Welcome } from './Welcome';
 
 export function ChatPage({ id }: { id: string }) {
   const { say } = useTexts();
   const [words, setWords] = useState('');
   const [isArchive, setIsArchive] = useState(false);
-  const search = useSettled(words.trim());
-  const load = (cursor?: string) => {
-    const query = { limit: 50, archived: isArchive, ...(search && { search }), ...(cursor && { cursor }) };
-    return read(api.GET('/v1/conversations', { params: { query } }));
-  };
-  const conversations = useLoad(`${isArchive} ${search}`, load);
+  const search = words.trim();
+  const query = { limit: 50, archived: isArchive, ...(search && { search }) };
+  const conversations = useInfiniteQuery({ ...getPages('/v1/conversations', { query }, search ? TYPING : 0), placeholderData: keepPreviousData });
   const [isListOpen, setIsListOpen] = useState(false);
   return (
     <div className="chat">
       <nav className={`conversations${isListOpen ? ' open' : ''}`} aria-label={say('chat.conversations')}>
         <ConversationList
-          id={id} loaded={conversations} load={load} words={words} isArchive={isArchive}
+          query={conversations} words={words} isArchive={isArchive}
           onSearch={setWords} onArchive={setIsArchive} onOpen={() => setIsListOpen(false)}
         />
       </nav>
       <main className="conversation">
-        <ConversationBar key={`bar ${id}`} id={id} listed={conversations.data?.items.find((item) => item.id === id)} onChange={conversations.reload}>
+        <ConversationBar key={`bar ${id}`} id={id} listed={conversations.data?.find((item) => item.id === id)}>
           <button type="button" className="quiet icon only-narrow" aria-expanded={isListOpen} aria-label={say('chat.conversations')} onClick={() => setIsListOpen(!isListOpen)}>
             <Menu size={18} />
           </button>
         </ConversationBar>
-        {id ? <ThreadView key={id} id={id} onSaid={conversations.reload} /> : <Welcome onCreated={conversations.reload} />}
+        {id ? <ThreadView key={id} id={id} /> : <Welcome />}
       </main>
     </div>
   );

@@ -1,7 +1,7 @@
 import { ArrowUp, Paperclip, Square, X } from 'lucide-react';
 import { useEffect, useRef, useState } from 'react';
 import { Failure } from '../parts/parts';
-import { useAction } from '../parts/useLoad';
+import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
 import { AttachmentView } from './AttachmentView';
 import { useSuggestions } from './useSuggestions';

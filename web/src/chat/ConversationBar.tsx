@@ -1,51 +1,50 @@
+import { useQuery } from '@tanstack/react-query';
+import { useNavigate } from '@tanstack/react-router';
 import { Archive, Download, Ellipsis, Pencil, Pin } from 'lucide-react';
 import { type ReactNode, useState } from 'react';
 import { api, authorization, read, refusal, type Schemas } from '../api/client';
+import { get, invalidate } from '../api/queries';
 import { ConfirmButton, Failure } from '../parts/parts';
-import { useAction, useLoad } from '../parts/useLoad';
-import { go } from '../router';
+import { useAction } from '../parts/useAction';
+import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
 
 type Listed = Schemas['ConversationPage']['items'][number];
 
 /** The title of the open conversation, and what can be done with the whole of it. */
-export function ConversationBar({ id, listed, onChange, children }: {
+export function ConversationBar({ id, listed, children }: {
   id: string;
   listed: Listed | undefined;
-  onChange: () => void;
   children: ReactNode;
 }) {
   const { say } = useTexts();
   if (!id) return <div className="bar">{children}<h1>{say('chat.start')}</h1></div>;
-  return listed ? <Open item={listed} onChange={onChange}>{children}</Open> : <Unlisted id={id} onChange={onChange}>{children}</Unlisted>;
+  return listed ? <Open item={listed}>{children}</Open> : <Unlisted id={id}>{children}</Unlisted>;
 }
 
 /** One that is not in the part of the list that is loaded. */
-function Unlisted({ id, onChange, children }: { id: string; onChange: () => void; children: ReactNode }) {
+function Unlisted({ id, children }: { id: string; children: ReactNode }) {
   const { say } = useTexts();
-  const found = useLoad(id, () => read(api.GET('/v1/conversations/{id}', { params: { path: { id } } })));
-  const reload = () => {
-    found.reload();
-    onChange();
-  };
-  if (found.data) return <Open item={found.data} onChange={reload}>{children}</Open>;
+  const found = useQuery(get('/v1/conversations/{id}', { path: { id } }));
+  if (found.data) return <Open item={found.data}>{children}</Open>;
   return <div className="bar">{children}<h1>{say('chat.untitled')}</h1></div>;
 }
 
-function Open({ item, onChange, children }: { item: Listed; onChange: () => void; children: ReactNode }) {
+function Open({ item, children }: { item: Listed; children: ReactNode }) {
   const { say } = useTexts();
+  const navigate = useNavigate();
   const [isRenaming, setIsRenaming] = useState(false);
   const { isBusy, error, run } = useAction();
   const path = { id: item.id };
   const change = (body: Schemas['ConversationPatch']) => run(async () => {
     await read(api.PATCH('/v1/conversations/{id}', { params: { path }, body }));
     document.getElementById('conversation-menu')?.hidePopover();
-    onChange();
+    await Promise.all([invalidate('/v1/conversations'), invalidate('/v1/conversations/{id}', { path })]);
   });
   const remove = () => run(async () => {
     await read(api.DELETE('/v1/conversations/{id}', { params: { path } }));
-    onChange();
-    go('chat');
+    void invalidate('/v1/conversations');
+    await navigate(toChat());
   });
   if (isRenaming)
     return <div className="bar"><Rename title={item.title ?? ''} onEnd={(title) => { setIsRenaming(false); if (title !== undefined) void change({ title }); }} /></div>;

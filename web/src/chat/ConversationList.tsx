@@ -1,18 +1,16 @@
+import type { UseInfiniteQueryResult } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { Archive, Pin, Plus, Search } from 'lucide-react';
 import type { Schemas } from '../api/client';
-import { Empty, Failure, Loading } from '../parts/parts';
-import { type Loaded, useAction } from '../parts/useLoad';
-import { href } from '../router';
+import { Empty, More, Pending } from '../parts/parts';
+import { toChat } from '../links';
 import { type TextKey, useTexts } from '../texts/texts';
 
-type Page = Schemas['ConversationPage'];
-type Listed = Page['items'][number];
+type Listed = Schemas['ConversationPage']['items'][number];
 
 /** The user's conversations: the pinned ones, and the others by the day on which something happened last. */
-export function ConversationList({ id, loaded, load, words, isArchive, onSearch, onArchive, onOpen }: {
-  id: string;
-  loaded: Loaded<Page>;
-  load: (cursor: string) => Promise<Page>;
+export function ConversationList({ query, words, isArchive, onSearch, onArchive, onOpen }: {
+  query: UseInfiniteQueryResult<Listed[]>;
   words: string;
   isArchive: boolean;
   onSearch: (words: string) => void;
@@ -20,46 +18,39 @@ export function ConversationList({ id, loaded, load, words, isArchive, onSearch,
   onOpen: () => void;
 }) {
   const { say } = useTexts();
-  const more = useAction();
-  const { items = [], next } = loaded.data ?? {};
-  const loadMore = () => more.run(async () => {
-    const page = await load(next ?? '');
-    loaded.setData((old) => ({ ...page, items: [...(old?.items ?? []), ...page.items] }));
-  });
+  const items = query.data ?? [];
   const none = words ? 'chat.search.none' : isArchive ? 'chat.archive.none' : 'chat.none';
   return (
     <>
-      <a className="button" href={href('chat')} onClick={onOpen}><Plus size={18} /> {say('chat.new')}</a>
+      <Link className="button" {...toChat()} activeOptions={{ exact: true }} onClick={onOpen}><Plus size={18} /> {say('chat.new')}</Link>
       <label className="search">
         <span className="sr-only">{say('chat.search')}</span>
         <Search size={16} />
         <input type="search" maxLength={200} placeholder={say('chat.search')} value={words} onChange={(event) => onSearch(event.target.value)} />
       </label>
-      {loaded.error && !loaded.data && <Failure error={loaded.error} retry={loaded.reload} />}
-      {!loaded.data && !loaded.error && <Loading />}
-      {loaded.data && items.length === 0 && <Empty>{say(none)}</Empty>}
+      {!query.data && <Pending query={query} />}
+      {query.data?.length === 0 && <Empty>{say(none)}</Empty>}
       {groups(items).map(([name, group]) => (
         <section key={name} aria-label={say(name)}>
           <h2>{say(name)}</h2>
-          <ul>{group.map((item) => <Item key={item.id} item={item} isCurrent={item.id === id} onOpen={onOpen} />)}</ul>
+          <ul>{group.map((item) => <Item key={item.id} item={item} onOpen={onOpen} />)}</ul>
         </section>
       ))}
-      {next && <button type="button" className="quiet" disabled={more.isBusy} onClick={() => void loadMore()}>{say('more')}</button>}
-      <Failure error={more.error} />
+      {query.data && <More query={query} />}
       <button type="button" className="quiet" aria-pressed={isArchive} onClick={() => onArchive(!isArchive)}><Archive size={16} /> {say('chat.archived')}</button>
     </>
   );
 }
 
-function Item({ item, isCurrent, onOpen }: { item: Listed; isCurrent: boolean; onOpen: () => void }) {
+function Item({ item, onOpen }: { item: Listed; onOpen: () => void }) {
   const { say } = useTexts();
   return (
     <li>
-      <a href={href('chat', item.id)} aria-current={isCurrent ? 'page' : undefined} onClick={onOpen}>
+      <Link {...toChat(item.id)} onClick={onOpen}>
         {item.pinned && <Pin size={14} />}
         <span className="title">{item.title || say('chat.untitled')}{item.found && <span className="muted"><br />{item.found.text}</span>}</span>
         <span className="muted">{item.agent}</span>
-      </a>
+      </Link>
     </li>
   );
 }

@@ -1,7 +1,8 @@
+import { useQuery } from '@tanstack/react-query';
 import { ArrowUp } from 'lucide-react';
 import { useRef, useState } from 'react';
-import { api, read, type Schemas } from '../api/client';
-import { useLoad } from '../parts/useLoad';
+import type { Schemas } from '../api/client';
+import { get } from '../api/queries';
 import { useTexts } from '../texts/texts';
 
 /** The first message of a conversation that does not exist yet, with what the agent is good at to begin with. */
@@ -52,7 +53,7 @@ const MOST = 4;
 /** The agent's skills begin a message; the first of all asks what there is. */
 function Starters({ agent, onBegin, onAsk }: { agent: string; onBegin: (text: string) => void; onAsk: (text: string) => void }) {
   const { say } = useTexts();
-  const skills = useLoad(agent, () => read(api.GET('/v1/agents/{agent}/skills', { params: { path: { agent } } })));
+  const skills = useQuery(get('/v1/agents/{agent}/skills', { path: { agent } }));
   return (
     <div className="starters" role="group" aria-label={say('chat.or')}>
       <button type="button" onClick={() => onAsk('/tools')}>{say('chat.starter.tools')}</button>

@@ -28,19 +28,24 @@ interface Around {
 export const MessageView = memo(function MessageView({ message, around }: { message: Message; around: Around }) {
   const { say } = useTexts();
   const [isEditing, setIsEditing] = useState(false);
+  const [isNear, setIsNear] = useState(false);
   if (message.role === 'tool') return null;
+  const isNewest = around.newest?.answer === message.id;
   const parts = message.parts.filter((part) => isShown(part, around));
   if (parts.length === 0) return null;
   if (isEditing)
     return <EditMessage text={textOf(message)} onEnd={(text) => { setIsEditing(false); if (text) around.changes.onReplace(message, text); }} />;
   return (
-    <article className={`message ${message.role}`} aria-label={say(`role.${message.role}`)}>
+    <article
+      className={`message ${message.role}${isNewest ? ' newest-answer' : ''}`} aria-label={say(`role.${message.role}`)}
+      onPointerEnter={() => setIsNear(true)} onFocus={() => setIsNear(true)}
+    >
       <div className={message.role === 'user' ? 'bubble' : 'parts'}>
         {parts.map((part, at) => <PartView key={at} part={part} message={message} around={around} />)}
       </div>
       <Actions
-        message={message} versions={around.versions.get(message.id)} changes={around.changes} onEdit={() => setIsEditing(true)}
-        asked={around.newest?.answer === message.id ? around.newest.asked : undefined}
+        message={message} isNear={isNear || isNewest} versions={around.versions.get(message.id)} changes={around.changes} onEdit={() => setIsEditing(true)}
+        asked={isNewest ? around.newest?.asked : undefined}
       />
     </article>
   );

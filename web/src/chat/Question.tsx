@@ -3,7 +3,7 @@ import { useState } from 'react';
 import type { Schemas } from '../api/client';
 import { EntryField } from '../parts/EntryField';
 import { Failure } from '../parts/parts';
-import { useAction } from '../parts/useLoad';
+import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
 import type { Part } from './thread';
 import type { Said } from './useConversation';

@@ -1,8 +1,10 @@
+import { Link } from '@tanstack/react-router';
 import { useEffect, useMemo, useRef, useState } from 'react';
+import { invalidate } from '../api/queries';
 import { Markdown } from '../parts/Markdown';
 import { Empty, Failure, Loading } from '../parts/parts';
-import { useAction } from '../parts/useLoad';
-import { href } from '../router';
+import { useAction } from '../parts/useAction';
+import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
 import type { Changes } from './Actions';
 import { type Branch, versionsOf } from './branches';
@@ -13,9 +15,9 @@ import { Question } from './Question';
 import { type Message, openQuestion, type Thread } from './thread';
 import { useConversation } from './useConversation';
 
-export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
+export function ThreadView({ id }: { id: string }) {
   const { say } = useTexts();
-  const open = useConversation(id, onSaid);
+  const open = useConversation(id);
   const { thread, state, isLoaded } = open;
   const scrolls = useStickToEnd();
   const change = useAction();
@@ -29,13 +31,13 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
   const send: typeof open.say = async (said) => {
     await open.say(said);
     scrolls.toEnd();
-    onSaid();
+    void invalidate('/v1/conversations');
   };
   useEffect(() => {
     const text = takeFirstMessage(id);
     if (text) void change.run(() => send({ text }));
   }, [id]);
-  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <a href={href('chat')}>{say('chat.start')}</a></Empty></div>;
+  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <Link {...toChat()}>{say('chat.start')}</Link></Empty></div>;
   return (
     <>
       {state === 'lost' && <p className="lost" role="status">{say('chat.lost')}</p>}

@@ -1,27 +1,30 @@
+import { useQuery } from '@tanstack/react-query';
+import { Link, useNavigate } from '@tanstack/react-router';
 import { MessageSquarePlus } from 'lucide-react';
 import { api, read, type Schemas } from '../api/client';
-import { Empty, Failure, Loading } from '../parts/parts';
-import { useAction, useLoad } from '../parts/useLoad';
-import { go, href } from '../router';
+import { get, invalidate } from '../api/queries';
+import { Empty, Failure, Pending } from '../parts/parts';
+import { useAction } from '../parts/useAction';
+import { toChat, toConnections } from '../links';
 import { useMe } from '../signin/session';
 import { useTexts } from '../texts/texts';
 import { FirstMessage } from './FirstMessage';
 import { keepFirstMessage } from './keptMessage';
 
 /** Whom one can talk to, and a field to begin at once. */
-export function Welcome({ onCreated }: { onCreated: () => void }) {
+export function Welcome() {
   const { say } = useTexts();
   const me = useMe();
-  const agents = useLoad('agents', () => read(api.GET('/v1/agents')));
+  const navigate = useNavigate();
+  const agents = useQuery(get('/v1/agents'));
   const { isBusy, error, run } = useAction();
-  if (agents.error) return <Failure error={agents.error} retry={agents.reload} />;
-  if (!agents.data) return <Loading />;
+  if (!agents.data) return <Pending query={agents} />;
   const { items } = agents.data;
   const start = (agent: string, text?: string) => run(async () => {
     const { id } = await read(api.POST('/v1/conversations', { body: { agent } }));
     if (text) keepFirstMessage(id, text);
-    onCreated();
-    go('chat', id);
+    void invalidate('/v1/conversations');
+    await navigate(toChat(id));
   });
   return (
     <div className="thread">
@@ -47,7 +50,7 @@ function Agent({ agent, isBusy, onStart }: { agent: Schemas['AgentView']; isBusy
         <button type="button" disabled={isBusy} onClick={onStart}>
           <MessageSquarePlus size={18} /> {say('chat.talk', { agent: agent.display_name })}
         </button>
-        <a href={href('connections', agent.id)}>{say('nav.connections')}</a>
+        <Link {...toConnections(agent.id)}>{say('nav.connections')}</Link>
       </div>
     </>
   );

@@ -1,5 +1,6 @@
 import { useCallback, useEffect, useReducer, useRef, useState } from 'react';
 import { api, newKey, read, Refused, type Schemas } from '../api/client';
+import { invalidate } from '../api/queries';
 import { listen, type StreamState } from '../api/stream';
 import type { Branch } from './branches';
 import { type Change, change, EMPTY, type Message, type Thread } from './thread';
@@ -18,8 +19,8 @@ export interface OpenConversation {
   showBranch: (branch: number) => Promise<void>;
 }
 
-/** Follows one conversation. The component is mounted anew for another one. `onTitle`: the model has made a title. */
-export function useConversation(id: string, onTitle: () => void): OpenConversation {
+/** Follows one conversation. The component is mounted anew for another one. */
+export function useConversation(id: string): OpenConversation {
   const [thread, dispatch] = useReducer(change, EMPTY);
   const [conversation, setConversation] = useState<Schemas['Conversation']>();
   const [state, setState] = useState<StreamState>('connecting');
@@ -28,7 +29,6 @@ export function useConversation(id: string, onTitle: () => void): OpenConversati
   const shownBranch = useLatest(thread.branch);
   const { branches, keep, reload, showBranch } = useBranches(id, dispatch);
   const opened = useRef<PromiseWithResolvers<void>>(undefined);
-  const titled = useLatest(onTitle);
 
   useEffect(() => {
     let [isCurrent, wasOpen] = [true, false];
@@ -47,7 +47,7 @@ export function useConversation(id: string, onTitle: () => void): OpenConversati
       // Listens from here on before the messages are loaded: what comes twice is merged.
       close = listen(`/v1/conversations/${id}/events`, {
         onEvent: (event) => {
-          if (event.name === 'title') titled.current();
+          if (event.name === 'title') void invalidate('/v1/conversations');
           // Another tab goes on in another branch.
           if (event.name === 'message' && (event.data as Message).branch !== shownBranch.current) void reload().catch(() => {});
           dispatch({ type: 'event', event });
@@ -69,7 +69,7 @@ export function useConversation(id: string, onTitle: () => void): OpenConversati
       isCurrent = false;
       close();
     };
-  }, [id, keep, reload, shownBranch, titled]);
+  }, [id, keep, reload, shownBranch]);
 
   const say = useCallback(async (said: Said) => {
     // A piece of the answer is sent only to those who listen already.

@@ -1,7 +1,7 @@
 /** The commands that begin like what is typed. Arrow keys choose one, Tab or Enter takes it, Escape closes the list. */
+import { useQuery } from '@tanstack/react-query';
 import { type KeyboardEvent, useId, useState } from 'react';
-import { api, read } from '../api/client';
-import { useLoad } from '../parts/useLoad';
+import { get } from '../api/queries';
 import { type TextKey, useTexts } from '../texts/texts';
 
 interface Suggestion {
@@ -17,9 +17,9 @@ export function useSuggestions(agent: string | undefined, text: string, onTake: 
   const [active, setActive] = useState(-1);
   const [closedAt, setClosedAt] = useState('');
   const isCommand = /^\/\S*$/.test(text);
-  const offered = useLoad(isCommand && agent ? agent : '', () => (isCommand && agent ? loadOffered(agent) : Promise.resolve([])));
+  const offered = useOffered(isCommand ? agent : undefined);
   const builtIn = COMMANDS.map((name) => ({ command: `/${name}`, about: say(`command.${name}` satisfies TextKey) }));
-  const all = [...(offered.data ?? []), ...builtIn];
+  const all = [...offered, ...builtIn];
   const found = isCommand && text !== closedAt ? all.filter(({ command }) => command.startsWith(text) && command !== text) : [];
   const chosen = found[active];
   const first = found[0];
@@ -61,13 +61,13 @@ export function useSuggestions(agent: string | undefined, text: string, onTake: 
 }
 
 /** What the agent and its servers add to the commands of the program. */
-async function loadOffered(agent: string): Promise<Suggestion[]> {
-  const params = { path: { agent } };
-  const [skills, prompts] = await Promise.all([
-    read(api.GET('/v1/agents/{agent}/skills', { params })), read(api.GET('/v1/agents/{agent}/prompts', { params })),
-  ]);
+function useOffered(agent: string | undefined): Suggestion[] {
+  const params = { path: { agent: agent ?? '' } };
+  const rarely = { enabled: agent !== undefined, staleTime: 60_000 };
+  const skills = useQuery({ ...get('/v1/agents/{agent}/skills', params), ...rarely });
+  const prompts = useQuery({ ...get('/v1/agents/{agent}/prompts', params), ...rarely });
   return [
-    ...skills.items.map(({ command, name, description }) => ({ command, about: description || name })),
-    ...prompts.items.map(({ command, title, description }) => ({ command, about: title ?? description })),
+    ...(skills.data?.items ?? []).map(({ command, name, description }) => ({ command, about: description || name })),
+    ...(prompts.data?.items ?? []).map(({ command, title, description }) => ({ command, about: title ?? description })),
   ];
 }

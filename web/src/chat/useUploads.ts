@@ -1,6 +1,6 @@
 import { useState } from 'react';
 import { authorization, refusal, type Schemas } from '../api/client';
-import { useAction } from '../parts/useLoad';
+import { useAction } from '../parts/useAction';
 
 export type Attachment = Schemas['Attachment'];
 

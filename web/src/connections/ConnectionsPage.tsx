@@ -1,53 +1,50 @@
-import { useEffect, useState } from 'react';
+import { useQuery } from '@tanstack/react-query';
+import { useNavigate } from '@tanstack/react-router';
+import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
+import { get, invalidate } from '../api/queries';
 import { EntryField } from '../parts/EntryField';
-import { ConfirmButton, Empty, Failure, Loading } from '../parts/parts';
-import { useAction, useLoad } from '../parts/useLoad';
-import { go } from '../router';
+import { ConfirmButton, Empty, Failure, Pending } from '../parts/parts';
+import { useAction } from '../parts/useAction';
+import { toConnections } from '../links';
 import { useMe } from '../signin/session';
 import { useTexts, type TextKey } from '../texts/texts';
 
 /** The servers of an agent, and what the user has entered for them. */
 export function ConnectionsPage({ agent }: { agent: string }) {
   const { say } = useTexts();
-  const agents = useLoad('agents', () => read(api.GET('/v1/agents')));
+  const navigate = useNavigate();
+  const agents = useQuery(get('/v1/agents'));
   const first = agents.data?.items[0]?.id;
   const chosen = agent || first;
   return (
     <main className="page">
       <h1>{say('nav.connections')}</h1>
-      <Failure error={agents.error} retry={agents.reload} />
       {agents.data && agents.data.items.length > 1 && (
-        <label>{say('approval.agent')} <select value={chosen} onChange={(event) => go('connections', event.target.value)}>
+        <label>{say('approval.agent')} <select value={chosen} onChange={(event) => void navigate(toConnections(event.target.value))}>
           {agents.data.items.map((item) => <option key={item.id} value={item.id}>{item.display_name}</option>)}
         </select></label>
       )}
-      {chosen ? <Servers key={chosen} agent={chosen} /> : agents.data ? <Empty>{say('chat.agents.none')}</Empty> : <Loading />}
+      {chosen ? <Servers key={chosen} agent={chosen} /> : agents.data ? <Empty>{say('chat.agents.none')}</Empty> : <Pending query={agents} />}
     </main>
   );
 }
 
 function Servers({ agent }: { agent: string }) {
   const { say } = useTexts();
-  const servers = useLoad(agent, () => read(api.GET('/v1/agents/{agent}/connections', { params: { path: { agent } } })));
-  const { reload } = servers;
-  useEffect(() => {
-    window.addEventListener('focus', reload);
-    return () => window.removeEventListener('focus', reload);
-  }, [reload]);
-  if (servers.error && !servers.data) return <Failure error={servers.error} retry={reload} />;
-  if (!servers.data) return <Loading />;
+  const servers = useQuery(get('/v1/agents/{agent}/connections', { path: { agent } }));
+  if (!servers.data) return <Pending query={servers} />;
   if (servers.data.items.length === 0) return <Empty>{say('connections.none')}</Empty>;
   return (
     <ul className="cards">
-      {servers.data.items.map((view) => <li key={view.server}><ServerCard agent={agent} view={view} onChange={reload} /></li>)}
+      {servers.data.items.map((view) => <li key={view.server}><ServerCard agent={agent} view={view} /></li>)}
     </ul>
   );
 }
 
 type View = Schemas['ConnectionView'];
 
-function ServerCard({ agent, view, onChange }: { agent: string; view: View; onChange: () => void }) {
+function ServerCard({ agent, view }: { agent: string; view: View }) {
   const { say } = useTexts();
   const { authenticated } = useMe();
   const isPersonal = view.kind === 'personal';
@@ -61,7 +58,7 @@ function ServerCard({ agent, view, onChange }: { agent: string; view: View; onCh
       {'reason' in view && <p className="reason">{view.state === 'needs_attention' ? say('connection.again') : view.reason}</p>}
       {view.dropped.length > 0 && <p className="muted">{say('connection.dropped')}: {view.dropped.join(', ')}</p>}
       {view.missing.length > 0 && <p className="muted">{say('connection.missing')}: {view.missing.join(', ')}</p>}
-      {isPersonal && (authenticated ? <Personal agent={agent} view={view} onChange={onChange} /> : <p>{say('connection.guest')}</p>)}
+      {isPersonal && (authenticated ? <Personal agent={agent} view={view} /> : <p>{say('connection.guest')}</p>)}
       {view.tools > 0 && <Tools agent={agent} server={view.server} />}
     </article>
   );
@@ -81,9 +78,8 @@ function Tools({ agent, server }: { agent: string; server: string }) {
 
 function ToolList({ agent, server }: { agent: string; server: string }) {
   const { say } = useTexts();
-  const tools = useLoad(`${agent} ${server}`, () => read(api.GET('/v1/agents/{agent}/tools', { params: { path: { agent } } })));
-  if (tools.error) return <Failure error={tools.error} retry={tools.reload} />;
-  if (!tools.data) return <Loading />;
+  const tools = useQuery(get('/v1/agents/{agent}/tools', { path: { agent } }));
+  if (!tools.data) return <Pending query={tools} />;
   const own = tools.data.items.find((item) => item.server === server);
   return (
     <dl className="facts">
@@ -97,8 +93,13 @@ function ToolList({ agent, server }: { agent: string; server: string }) {
   );
 }
 
+/** What a server offers depends on what was entered for it. */
+const changed = (agent: string) => Promise.all([
+  invalidate('/v1/agents/{agent}/connections', { path: { agent } }), invalidate('/v1/agents/{agent}/tools', { path: { agent } }),
+]);
+
 /** Enter, replace, test, remove. */
-function Personal({ agent, view, onChange }: { agent: string; view: View; onChange: () => void }) {
+function Personal({ agent, view }: { agent: string; view: View }) {
   const { say } = useTexts();
   const [isOpen, setIsOpen] = useState(false);
   const [tested, setTested] = useState<Schemas['Tested']>();
@@ -108,22 +109,18 @@ function Personal({ agent, view, onChange }: { agent: string; view: View; onChan
   const isEntered = view.state !== 'not_configured';
   // The person is at the server's page, in another tab, which cannot tell this one.
   const isWaiting = isAwaited && view.state !== 'configured';
-  useEffect(() => {
-    if (!isWaiting) return;
-    const timer = setInterval(onChange, 2000);
-    return () => clearInterval(timer);
-  }, [isWaiting, onChange]);
+  useQuery({ ...get('/v1/agents/{agent}/connections', { path: { agent } }), enabled: isWaiting, refetchInterval: 2000, refetchIntervalInBackground: true });
   const test = () => run(async () => {
     setTested(await read(api.POST('/v1/agents/{agent}/connections/{server}/test', { params: { path } })));
-    onChange();
+    await changed(agent);
   });
   const remove = () => run(async () => {
     await read(api.DELETE('/v1/agents/{agent}/connections/{server}', { params: { path } }));
     setTested(undefined);
-    onChange();
+    await changed(agent);
   });
   if (isOpen)
-    return <EnterCredential path={path} onEnd={(isDone) => { setIsOpen(false); if (isDone) onChange(); }} onSignIn={() => { setIsOpen(false); setIsAwaited(true); }} />;
+    return <EnterCredential path={path} onEnd={(isDone) => { setIsOpen(false); if (isDone) void changed(agent); }} onSignIn={() => { setIsOpen(false); setIsAwaited(true); }} />;
   return (
     <>
       <div className="buttons">
@@ -144,11 +141,10 @@ function EnterCredential({ path, onEnd, onSignIn }: {
   onSignIn: () => void;
 }) {
   const { say } = useTexts();
-  const server = useLoad(`${path.agent} ${path.server}`, () => read(api.GET('/v1/agents/{agent}/connections/{server}', { params: { path } })));
+  const server = useQuery(get('/v1/agents/{agent}/connections/{server}', { path }));
   const [values, setValues] = useState<Record<string, string>>({});
   const { isBusy, error, run } = useAction();
-  if (server.error) return <Failure error={server.error} retry={server.reload} />;
-  if (!server.data) return <Loading />;
+  if (!server.data) return <Pending query={server} />;
   const fields = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ''));
   const signIn = () => {
     // Opened before anything is waited for: browsers block what opens later.

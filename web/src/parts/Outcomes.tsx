@@ -1,6 +1,7 @@
+import { Link } from '@tanstack/react-router';
 import { X } from 'lucide-react';
 import { useNews } from '../approvals/news';
-import { href } from '../router';
+import { toApprovals, toChat } from '../links';
 import { useTexts } from '../texts/texts';
 
 /** Outcomes of own requests, wherever one is; the open conversation tells its own. */
@@ -12,7 +13,7 @@ export function Outcomes({ current }: { current: string }) {
     <div className="toasts" role="status">
       {elsewhere.map((view) => (
         <p key={view.id} className={`toast ${view.state}`}>
-          <a href={view.conversation_id ? href('chat', view.conversation_id) : href('approvals', view.id)} onClick={() => dismiss(view.id)}>{withoutMark(view.text)}</a>
+          <Link {...(view.conversation_id ? toChat(view.conversation_id) : toApprovals(view.id))} onClick={() => dismiss(view.id)}>{withoutMark(view.text)}</Link>
           <button type="button" className="quiet icon" aria-label={say('close')} onClick={() => dismiss(view.id)}><X size={16} /></button>
         </p>
       ))}

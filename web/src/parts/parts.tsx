@@ -1,10 +1,11 @@
 /** Small things that several pages show. */
+import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import { type ReactNode, useEffect, useState } from 'react';
 import { Refused } from '../api/client';
 import { useTexts } from '../texts/texts';
 
 /** What went wrong, and how to try again. */
-export function Failure({ error, retry }: { error: Error | undefined; retry?: () => void }) {
+export function Failure({ error, retry }: { error: Error | null | undefined; retry?: () => void }) {
   const { say } = useTexts();
   if (!error) return null;
   const text = error instanceof Refused ? error.message : say('error.network');
@@ -12,6 +13,22 @@ export function Failure({ error, retry }: { error: Error | undefined; retry?: ()
     <p className="failure" role="alert">
       {text} {retry && <button type="button" className="quiet" onClick={retry}>{say('retry')}</button>}
     </p>
+  );
+}
+
+/** In place of what is not there yet: it is on its way, or could not be loaded. */
+export function Pending({ query: { error, refetch } }: { query: { error: Error | null; refetch: () => Promise<unknown> } }) {
+  return error ? <Failure error={error} retry={() => void refetch()} /> : <Loading />;
+}
+
+/** The button for the next page of a list, and why the list could not be loaded. */
+export function More({ query: { error, hasNextPage, isFetchingNextPage, fetchNextPage, refetch } }: { query: UseInfiniteQueryResult }) {
+  const { say } = useTexts();
+  return (
+    <>
+      {hasNextPage && <div><button type="button" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>{say('more')}</button></div>}
+      <Failure error={error} retry={() => void refetch()} />
+    </>
   );
 }
 

@@ -4,7 +4,7 @@ import { Refused } from '../api/client';
 import { Brand } from '../parts/Brand';
 import { LanguageChoice } from '../parts/LanguageChoice';
 import { Failure } from '../parts/parts';
-import { useAction } from '../parts/useLoad';
+import { useAction } from '../parts/useAction';
 import { type TextKey, useTexts } from '../texts/texts';
 import { useSession } from './session';
 

@@ -3,8 +3,8 @@
  * question to the user. A pasted token stays in this tab (`sessionStorage`) until the tab closes.
  */
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useRef, useState } from 'react';
-import { api, credential, read, Refused, type Schemas } from '../api/client';
-import { asError } from '../parts/useLoad';
+import { api, asError, credential, read, Refused, type Schemas } from '../api/client';
+import { queries } from '../api/queries';
 import type { Provider, Tokens } from './oidc';
 import { pageAddress, tenantOfPage } from './tenant';
 
@@ -103,6 +103,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
     credential.token = '';
     sessionStorage.removeItem(TOKEN);
     setMe(null);
+    queries.clear();
   }, [stop]);
   const signOut = useCallback(() => {
     forget();

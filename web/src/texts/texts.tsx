@@ -1,6 +1,7 @@
 /** The page's own words. The API speaks the language of the user's token, or else the same as the page. */
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from 'react';
 import { credential } from '../api/client';
+import { queries } from '../api/queries';
 import en from './en.json';
 
 export type TextKey = keyof typeof en;
@@ -46,7 +47,10 @@ export function TextsProvider({ children }: { children: ReactNode }) {
     const show = (language: Language, catalogue: Catalogue) => {
       if (!current) return;
       document.documentElement.lang = language;
+      const isChange = credential.language !== '';
       credential.language = language;
+      // The API's words are in the language of before.
+      if (isChange) void queries.invalidateQueries();
       setShown({ language, catalogue });
     };
     CATALOGUES[wanted]().then((catalogue) => show(wanted, catalogue), () => show('en', en));

@@ -1,7 +1,8 @@
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
-import { api, read, type Schemas } from '../../api/client';
-import { Failure, Loading } from '../../parts/parts';
-import { useLoad } from '../../parts/useLoad';
+import type { Schemas } from '../../api/client';
+import { get } from '../../api/queries';
+import { Pending } from '../../parts/parts';
 import { useTexts } from '../../texts/texts';
 import { AgentChoice } from '../agents/AgentChoice';
 import { Table } from '../Table';
@@ -16,10 +17,9 @@ export function AccessPage({ item }: { item: string }) {
 
 function Matrix({ agent }: { agent: string }) {
   const { say } = useTexts();
-  const matrix = useLoad(agent, () => read(api.GET('/v1/admin/agents/{agent}/access', { params: { path: { agent } } })));
+  const matrix = useQuery(get('/v1/admin/agents/{agent}/access', { path: { agent } }));
   const [chosen, setChosen] = useState<{ title: string; cell: Cell }>();
-  if (matrix.error) return <Failure error={matrix.error} retry={matrix.reload} />;
-  if (!matrix.data) return <Loading />;
+  if (!matrix.data) return <Pending query={matrix} />;
   const nameOf = (holder: Holder) => (holder.kind === 'role' ? holder.role : say(`access.${holder.kind}`));
   const names = matrix.data.holders.map(nameOf);
   return (

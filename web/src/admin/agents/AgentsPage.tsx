@@ -1,7 +1,9 @@
-import { api, read, type Schemas } from '../../api/client';
-import { Empty, Failure, Loading } from '../../parts/parts';
-import { useLoad } from '../../parts/useLoad';
-import { href } from '../../router';
+import { useQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
+import type { Schemas } from '../../api/client';
+import { get } from '../../api/queries';
+import { Empty, Pending } from '../../parts/parts';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
 import { AgentChoice } from './AgentChoice';
@@ -16,9 +18,8 @@ export function AgentsPage({ item }: { item: string }) {
 
 function Inherited({ agent }: { agent: string }) {
   const { say } = useTexts();
-  const servers = useLoad(agent, () => read(api.GET('/v1/agents/{agent}/servers', { params: { path: { agent }, query: { explain: true } } })));
-  if (servers.error) return <Failure error={servers.error} retry={servers.reload} />;
-  if (!servers.data) return <Loading />;
+  const servers = useQuery(get('/v1/agents/{agent}/servers', { path: { agent }, query: { explain: true } }));
+  if (!servers.data) return <Pending query={servers} />;
   if (servers.data.items.length === 0) return <Empty>{say('agents.none')}</Empty>;
   return (
     <>
@@ -38,7 +39,7 @@ function ServerCard({ view }: { view: ServerView }) {
         {view.per_run && <span className="state">{say('agents.per_run')}</span>}
         {connection && <span className={`state ${connection.state}`}>{say(`connection.${connection.state}`)}</span>}
       </header>
-      <p className="muted">{view.description} <a href={href('admin', 'servers', view.ref)}><code>{view.ref}</code></a></p>
+      <p className="muted">{view.description} <Link {...toAdmin('servers', view.ref)}><code>{view.ref}</code></Link></p>
       {explained?.url && <p><code>{explained.url}</code></p>}
       {explained?.problem && <p className="failure">{explained.problem}</p>}
       {explained && explained.config.length > 0 && (

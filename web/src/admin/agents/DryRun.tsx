@@ -1,8 +1,8 @@
+import { keepPreviousData, useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../../api/client';
+import { pause, TYPING } from '../../api/queries';
 import { Failure } from '../../parts/parts';
-import { useLoad } from '../../parts/useLoad';
-import { useSettled } from '../../parts/useSettled';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
 
@@ -43,11 +43,15 @@ export function DryRun({ agent, servers }: { agent: string; servers: Schemas['Li
 /** What the service says of such a run: it makes the checks of a start, and starts nothing. */
 function Check({ agent, scope }: { agent: string; scope: Record<string, unknown> }) {
   const { say } = useTexts();
-  const settled = useSettled(JSON.stringify(scope));
-  const check = useLoad(settled, () => read(api.POST('/v1/runs/check', {
-    body: { agent_name: agent, prompt: '-', scope: JSON.parse(settled) as Record<string, unknown> },
-  })));
-  if (check.error) return <Failure error={check.error} retry={check.reload} />;
+  const check = useQuery({
+    queryKey: ['/v1/runs/check', agent, scope],
+    queryFn: async ({ signal }) => {
+      await pause(TYPING, signal);
+      return read(api.POST('/v1/runs/check', { body: { agent_name: agent, prompt: '-', scope }, signal }));
+    },
+    placeholderData: keepPreviousData,
+  });
+  if (check.error) return <Failure error={check.error} retry={() => void check.refetch()} />;
   if (!check.data) return null;
   const { servers } = check.data;
   return <p className="muted">{servers.length > 0 ? say('dryrun.check', { servers: servers.join(', ') }) : say('dryrun.check.none')}</p>;

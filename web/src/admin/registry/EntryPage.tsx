@@ -1,8 +1,11 @@
+import { useQuery } from '@tanstack/react-query';
+import { Link, useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, refusal } from '../../api/client';
-import { ConfirmButton, Failure, Loading } from '../../parts/parts';
-import { useAction, useLoad } from '../../parts/useLoad';
-import { go, href } from '../../router';
+import { invalidate } from '../../api/queries';
+import { ConfirmButton, Failure, Pending } from '../../parts/parts';
+import { useAction } from '../../parts/useAction';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { type Definition, EMPTY, type Read, readEntry, write } from './entry';
 import { EntryForm } from './EntryForm';
@@ -12,14 +15,20 @@ import { UsedBy } from './UsedBy';
 /** One entry: its form and its JSON side by side. Without an id it is a new one. */
 export function EntryPage({ id }: { id: string }) {
   const { say } = useTexts();
-  const loaded = useLoad<Read>(id, async () => (id ? readEntry(id) : { definition: EMPTY, etag: '' }));
+  // What is edited is loaded once, and again when it is saved: a change in between is a conflict, which is shown.
+  const loaded = useQuery({
+    queryKey: ['/v1/mcp-servers/{id}', id],
+    queryFn: async (): Promise<Read> => (id ? readEntry(id) : { definition: EMPTY, etag: '' }),
+    staleTime: Infinity,
+    gcTime: 0,
+  });
   return (
     <>
-      <p><a href={href('admin', 'servers')}>← {say('admin.servers')}</a></p>
+      <p><Link {...toAdmin('servers')}>← {say('admin.servers')}</Link></p>
       <h2>{id ? <code>{id}</code> : say('server.new')}</h2>
-      {loaded.error && <Failure error={loaded.error} retry={loaded.reload} />}
-      {!loaded.data && !loaded.error && <Loading />}
-      {loaded.data && <Editor key={loaded.data.etag} id={id} read={loaded.data} onSaved={loaded.reload} />}
+      {loaded.data
+        ? <Editor key={loaded.data.etag} id={id} read={loaded.data} onSaved={() => void Promise.all([loaded.refetch(), changed()])} />
+        : <Pending query={loaded} />}
       {id && <UsedBy id={id} />}
     </>
   );
@@ -35,17 +44,22 @@ function parse(text: string): Definition | Error {
   }
 }
 
+/** The list of the entries, and what agents make of them. */
+const changed = () => Promise.all([invalidate('/v1/mcp-servers'), invalidate('/v1/agents/{agent}/servers')]);
+
 function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: () => void }) {
   const { say } = useTexts();
   const [text, setText] = useState(() => write(was.definition));
   const [theirs, setTheirs] = useState<Read>();
+  const navigate = useNavigate();
   const { isBusy, error, run } = useAction();
   const definition = parse(text);
   const save = (etag: string) => run(async () => {
     if (definition instanceof Error) return;
     if (!id) {
       const made = await read(api.POST('/v1/mcp-servers', { body: definition }));
-      return go('admin', 'servers', made.id ?? '');
+      void changed();
+      return navigate(toAdmin('servers', made.id ?? ''));
     }
     const { response, error: problem } = await api.PUT('/v1/mcp-servers/{id}', { params: { path: { id }, header: { 'If-Match': etag } }, body: definition });
     if (response.status === 412) return setTheirs(await readEntry(id));
@@ -55,7 +69,8 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
   });
   const remove = () => run(async () => {
     await read(api.DELETE('/v1/mcp-servers/{id}', { params: { path: { id }, header: { 'If-Match': was.etag } } }));
-    go('admin', 'servers');
+    void changed();
+    await navigate(toAdmin('servers'));
   });
   return (
     <form onSubmit={(event) => { event.preventDefault(); void save(was.etag); }}>

@@ -1,7 +1,8 @@
+import { useInfiniteQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { Plus } from 'lucide-react';
-import { api, read } from '../../api/client';
-import { useLoad } from '../../parts/useLoad';
-import { href } from '../../router';
+import { getPages } from '../../api/queries';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { Paged, Table } from '../Table';
 import { EntryPage } from './EntryPage';
@@ -17,17 +18,16 @@ export function RegistryPage({ item }: { item: string }) {
 
 function Entries() {
   const { say } = useTexts();
-  const load = (after?: string) => read(api.GET('/v1/mcp-servers', { params: { query: { ...(after && { after }), limit: 50 } } }));
-  const entries = useLoad('servers', load);
+  const entries = useInfiniteQuery(getPages('/v1/mcp-servers', { query: { limit: 50 } }));
   return (
     <>
-      <div><a className="button primary" href={href('admin', 'servers', NEW)}><Plus size={18} /> {say('server.new')}</a></div>
-      <Paged loaded={entries} load={load}>
+      <div><Link className="button primary" {...toAdmin('servers', NEW)}><Plus size={18} /> {say('server.new')}</Link></div>
+      <Paged query={entries}>
         {(items) => (
           <Table label={say('admin.servers')} heads={[say('server.id'), say('server.name'), say('server.url'), say('server.description')]}>
             {items.map((entry) => (
               <tr key={entry.id}>
-                <th scope="row"><a href={href('admin', 'servers', entry.id ?? '')}><code>{entry.id}</code></a></th>
+                <th scope="row"><Link {...toAdmin('servers', entry.id ?? '')}><code>{entry.id}</code></Link></th>
                 <td>{entry.name}</td>
                 <td><code>{entry.url}</code></td>
                 <td>{entry.description}</td>

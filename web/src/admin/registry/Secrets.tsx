@@ -1,26 +1,28 @@
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read } from '../../api/client';
+import { get, invalidate } from '../../api/queries';
 import { ConfirmButton, Failure, Moment } from '../../parts/parts';
-import { useAction, useLoad } from '../../parts/useLoad';
+import { useAction } from '../../parts/useAction';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
 
 /** Secrets that entries name as `{"$secret": …}`. They are written here and never shown. */
 export function Secrets() {
   const { say } = useTexts();
-  const secrets = useLoad('secrets', () => read(api.GET('/v1/secrets')));
+  const secrets = useQuery(get('/v1/secrets'));
   return (
     <>
       <h2>{say('secrets')}</h2>
-      <NewSecret onDone={secrets.reload} />
-      {secrets.error && <Failure error={secrets.error} retry={secrets.reload} />}
+      <NewSecret />
+      <Failure error={secrets.error} retry={() => void secrets.refetch()} />
       {secrets.data && secrets.data.items.length > 0 && (
         <Table label={say('secrets')} heads={[say('key.name'), say('secrets.changed'), say('admin.action')]}>
           {secrets.data.items.map((secret) => (
             <tr key={secret.name}>
               <th scope="row"><code>{secret.name}</code></th>
               <td><Moment at={secret.updated_at} /></td>
-              <td><RemoveSecret name={secret.name} onDone={secrets.reload} /></td>
+              <td><RemoveSecret name={secret.name} /></td>
             </tr>
           ))}
         </Table>
@@ -29,7 +31,7 @@ export function Secrets() {
   );
 }
 
-function NewSecret({ onDone }: { onDone: () => void }) {
+function NewSecret() {
   const { say } = useTexts();
   const [name, setName] = useState('');
   const [value, setValue] = useState('');
@@ -38,7 +40,7 @@ function NewSecret({ onDone }: { onDone: () => void }) {
     await read(api.PUT('/v1/secrets/{name}', { params: { path: { name } }, body: { value } }));
     setName('');
     setValue('');
-    onDone();
+    await invalidate('/v1/secrets');
   });
   return (
     <form className="card" onSubmit={(event) => { event.preventDefault(); void store(); }}>
@@ -52,12 +54,12 @@ function NewSecret({ onDone }: { onDone: () => void }) {
   );
 }
 
-function RemoveSecret({ name, onDone }: { name: string; onDone: () => void }) {
+function RemoveSecret({ name }: { name: string }) {
   const { say } = useTexts();
   const { isBusy, error, run } = useAction();
   const remove = () => run(async () => {
     await read(api.DELETE('/v1/secrets/{name}', { params: { path: { name } } }));
-    onDone();
+    await invalidate('/v1/secrets');
   });
   return <><ConfirmButton label={say('remove')} question={say('secrets.remove')} disabled={isBusy} onConfirm={() => void remove()} /><Failure error={error} /></>;
 }

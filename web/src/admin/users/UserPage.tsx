@@ -1,29 +1,32 @@
+import { useQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../../api/client';
-import { ConfirmButton, Failure, Loading, Moment } from '../../parts/parts';
-import { useAction, useLoad } from '../../parts/useLoad';
-import { href } from '../../router';
+import { get, invalidate } from '../../api/queries';
+import { ConfirmButton, Failure, Moment, Pending } from '../../parts/parts';
+import { useAction } from '../../parts/useAction';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
+import { UserUsage } from './UserUsage';
 import { WhyNot } from './WhyNot';
 
 /** One user: what they have, what they may use and why not the rest, and an end to their sessions. */
 export function UserPage({ user }: { user: string }) {
   const { say } = useTexts();
-  const seen = useLoad(user, () => read(api.GET('/v1/admin/users/{user}', { params: { path: { user } } })));
+  const seen = useQuery(get('/v1/admin/users/{user}', { path: { user } }));
   return (
     <>
-      <p><a href={href('admin', 'users')}>← {say('admin.users')}</a></p>
+      <p><Link {...toAdmin('users')}>← {say('admin.users')}</Link></p>
       <h2>{user}</h2>
-      {seen.error && <Failure error={seen.error} retry={seen.reload} />}
-      {!seen.data && !seen.error && <Loading />}
-      {seen.data && <Facts seen={seen.data} onChange={seen.reload} />}
+      {seen.data ? <Facts seen={seen.data} /> : <Pending query={seen} />}
+      <UserUsage user={user} />
       <WhyNot user={user} />
     </>
   );
 }
 
-function Facts({ seen, onChange }: { seen: Schemas['UserView']; onChange: () => void }) {
+function Facts({ seen }: { seen: Schemas['UserView'] }) {
   const { say, nameOf } = useTexts();
   const facts: [string, number][] = [
     [say('admin.conversations'), seen.conversations], [say('admin.approvals'), seen.open_approvals], [say('admin.runs'), seen.runs_today],
@@ -41,7 +44,7 @@ function Facts({ seen, onChange }: { seen: Schemas['UserView']; onChange: () => 
           ))}
         </Table>
       )}
-      <Ends user={seen.id} hasCredentials={seen.credentials.length > 0} onChange={onChange} />
+      <Ends user={seen.id} hasCredentials={seen.credentials.length > 0} />
     </>
   );
 }
@@ -70,7 +73,7 @@ function Roles({ agents }: { agents: Schemas['AgentRoles'][] }) {
   );
 }
 
-function Ends({ user, hasCredentials, onChange }: { user: string; hasCredentials: boolean; onChange: () => void }) {
+function Ends({ user, hasCredentials }: { user: string; hasCredentials: boolean }) {
   const { say } = useTexts();
   const [isDone, setIsDone] = useState(false);
   const { isBusy, error, run } = useAction();
@@ -80,7 +83,7 @@ function Ends({ user, hasCredentials, onChange }: { user: string; hasCredentials
   });
   const removeCredentials = () => run(async () => {
     await read(api.DELETE('/v1/admin/users/{user}/credentials', { params: { path: { user } } }));
-    onChange();
+    await invalidate('/v1/admin/users/{user}', { path: { user } });
   });
   return (
     <div className="buttons">

@@ -1,8 +1,9 @@
+import { keepPreviousData, useInfiniteQuery } from '@tanstack/react-query';
+import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
-import { api, read } from '../../api/client';
+import { getPages, TYPING } from '../../api/queries';
 import { Moment } from '../../parts/parts';
-import { useLoad } from '../../parts/useLoad';
-import { href } from '../../router';
+import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { NumberHead, Paged, Table } from '../Table';
 import { UserPage } from './UserPage';
@@ -16,17 +17,17 @@ export function UsersPage({ item }: { item: string }) {
 function UserList() {
   const { say } = useTexts();
   const [prefix, setPrefix] = useState('');
-  const load = (after?: string) => read(api.GET('/v1/admin/users', { params: { query: { ...(prefix && { prefix }), ...(after && { after }), limit: 50 } } }));
-  const users = useLoad(prefix, load);
+  const query = { ...(prefix && { prefix }), limit: 50 };
+  const users = useInfiniteQuery({ ...getPages('/v1/admin/users', { query }, prefix ? TYPING : 0), placeholderData: keepPreviousData });
   return (
     <>
       <div className="filters"><label>{say('admin.prefix')}<input type="search" value={prefix} onChange={(event) => setPrefix(event.target.value)} /></label></div>
-      <Paged loaded={users} load={load}>
+      <Paged query={users}>
         {(items) => (
           <Table label={say('admin.users')} heads={[say('admin.user'), say('admin.seen'), ...COUNTS.map((name) => <NumberHead key={name}>{say(name)}</NumberHead>)]}>
             {items.map((user) => (
               <tr key={user.id}>
-                <th scope="row"><a href={href('admin', 'users', user.id)}>{user.id}</a></th>
+                <th scope="row"><Link {...toAdmin('users', user.id)}>{user.id}</Link></th>
                 <td>{user.last_seen && <Moment at={user.last_seen} />}</td>
                 <td className="number">{user.conversations}</td>
                 <td className="number">{user.open_approvals}</td>

@@ -1,14 +1,15 @@
+import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
-import { api, read, type Schemas } from '../../api/client';
-import { Failure, Loading } from '../../parts/parts';
-import { useLoad } from '../../parts/useLoad';
+import type { Schemas } from '../../api/client';
+import { get } from '../../api/queries';
+import { Pending } from '../../parts/parts';
 import { useTexts } from '../../texts/texts';
 import { Table } from '../Table';
 
 /** Why can this user not see a tool? By the claims of their newest token. */
 export function WhyNot({ user }: { user: string }) {
   const { say } = useTexts();
-  const agents = useLoad('agents', () => read(api.GET('/v1/agents')));
+  const agents = useQuery(get('/v1/agents'));
   const [chosen, setChosen] = useState('');
   const [words, setWords] = useState('');
   const agent = chosen || agents.data?.items[0]?.id;
@@ -30,9 +31,8 @@ export function WhyNot({ user }: { user: string }) {
 
 function Reasons({ user, agent, words }: { user: string; agent: string; words: string }) {
   const { say } = useTexts();
-  const tools = useLoad(`${user} ${agent}`, () => read(api.GET('/v1/agents/{agent}/tools', { params: { path: { agent }, query: { explain: true, user } } })));
-  if (tools.error) return <Failure error={tools.error} retry={tools.reload} />;
-  if (!tools.data) return <Loading />;
+  const tools = useQuery(get('/v1/agents/{agent}/tools', { path: { agent }, query: { explain: true, user } }));
+  if (!tools.data) return <Pending query={tools} />;
   const lines = tools.data.items.flatMap(linesOf).filter(({ server, tool }) => `${server} ${tool}`.includes(words.trim()));
   return (
     <Table label={say('why')} heads={[say('audit.server'), say('audit.tool'), say('why.may'), say('why.reason')]}>

@@ -1,0 +1,56 @@
+/** What the program tells this user as it happens: how many requests wait, and each request that has changed. */
+import { skipToken, useQuery } from '@tanstack/react-query';
+import { useEffect, useState } from 'react';
+import type { Schemas } from '../api/client';
+import { get, invalidate, queries } from '../api/queries';
+import { listen } from '../api/stream';
+
+export type Approval = Schemas['ApprovalView'];
+
+const BADGE = ['badge'];
+const NONE: Schemas['Badge'] = { pending_approvals: 0, my_approval_requests: 0 };
+/** The stream begins with every open request: they are one reason to load the lists again. */
+const GATHER = 50;
+
+const UNFINISHED: Approval['state'][] = ['pending', 'approved', 'executing'];
+export const isFinished = (view: Approval) => !UNFINISHED.includes(view.state);
+
+/** Listens for as long as the page is open. Own requests that get their outcome meanwhile are `outcomes`. */
+export function useNews() {
+  const [outcomes, setOutcomes] = useState<Approval[]>([]);
+  useEffect(() => {
+    const waiting = new Set<string>();
+    let timer = 0;
+    const close = listen('/v1/events', {
+      onState: () => {},
+      onEvent: ({ name, data }) => {
+        if (name === 'badge') queries.setQueryData(BADGE, data);
+        if (name !== 'approval') return;
+        const view = data as Approval;
+        void invalidate('/v1/approvals/{id}', { path: { id: view.id } });
+        clearTimeout(timer);
+        timer = window.setTimeout(() => void invalidate('/v1/approvals'), GATHER);
+        if (!isFinished(view)) waiting.add(view.id);
+        else if (waiting.delete(view.id) && view.own) setOutcomes((old) => [...old.filter(({ id }) => id !== view.id), view]);
+      },
+    });
+    return () => {
+      clearTimeout(timer);
+      close();
+    };
+  }, []);
+  const dismiss = (id: string) => setOutcomes((old) => old.filter((view) => view.id !== id));
+  return { outcomes, dismiss };
+}
+
+/** How many requests wait, as the stream has said it last. */
+export const useBadge = () => useQuery<Schemas['Badge']>({ queryKey: BADGE, queryFn: skipToken, staleTime: Infinity }).data ?? NONE;
+
+/** One request with its arguments. A list has it without them. */
+export const useApproval = (id: string, listed?: Approval) => useQuery({ ...get('/v1/approvals/{id}', { path: { id } }), ...(listed && { placeholderData: listed }) }).data;
+
+/** Keeps what a decision has made of a request. */
+export function keepApproval(view: Approval) {
+  queries.setQueryData(get('/v1/approvals/{id}', { path: { id: view.id } }).queryKey, view);
+  return invalidate('/v1/approvals');
+}
