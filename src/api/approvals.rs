@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{
     ApiState, events,
-    extract::{Caller, Json, Listener, Path, Query, readable},
+    extract::{Caller, Json, Listener, MAX_USER, Path, Query, readable},
     limits::{self, RequestPermit},
     problem::Problem,
 };
@@ -99,7 +99,7 @@ pub(super) async fn list(
     let limit = super::conversations::page(which.limit)?;
     for (field, text) in [("tool", &which.tool), ("requester", &which.requester)] {
         if let Some(text) = text {
-            readable(field, text, 255)?;
+            readable(field, text, MAX_USER)?;
         }
     }
     let page = Page {

@@ -330,6 +330,8 @@ pub(super) fn located<T>(status: StatusCode, location: String, body: T) -> Locat
     (status, [(header::LOCATION, location)], axum::Json(body))
 }
 
+/// The most characters of a user's id: 255 of the source, after the longest prefix.
+pub(super) const MAX_USER: usize = 330;
 /// The most characters of one message.
 pub(super) const MAX_TEXT: usize = 32_768;
 

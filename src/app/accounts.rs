@@ -38,7 +38,7 @@ pub(in crate::app) use self::sign_outs::end_sessions;
 pub use self::{
     authentication::Caller,
     issuers::{add_issuer, list_issuers, remove_issuer},
-    keys::{IssuedKey, NewKey, create_key, list_keys, revoke_key, rotate_key},
+    keys::{IssuedKey, KeyRotation, NewKey, create_key, list_keys, revoke_key, rotate_key},
     retention_change::RetentionChange,
     tenants::{
         LimitsChange, NewTenant, TenantChange, add_tenant, change_tenant, create_tenant,

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 pub use self::revocation::{expire, prune_guests, retire, revoke, revoke_guest, revoke_one};
 use super::Tx;
 use crate::domain::{
-    account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, ShownCalls, UserSource},
+    account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, ShownCalls, SourceName, UserSource},
     error::{Error, ErrorCode, Result},
     ids::{ApiKeyId, TenantId},
     principal::Scopes,
@@ -66,6 +66,15 @@ impl TryFrom<Row> for ApiKey {
                 )));
             }
         };
+        let prefix = row.user_prefix.unwrap_or_else(|| match &speaker {
+            // A release that knows no sources has written the key.
+            KeyKind::Frontend(_) => SourceName::Frontend(&row.name).prefix(),
+            KeyKind::Service(_) | KeyKind::Guest => String::new(),
+        });
+        let source = UserSource {
+            prefix,
+            trust_email: row.trust_email.unwrap_or_default(),
+        };
         Ok(Self {
             id: row.id,
             tenant: row.tenant_id,
@@ -73,10 +82,7 @@ impl TryFrom<Row> for ApiKey {
             prefix: row.prefix,
             scopes: Scopes::parse(&row.scopes).map_err(broken)?,
             speaker,
-            source: UserSource {
-                prefix: row.user_prefix.unwrap_or_default(),
-                trust_email: row.trust_email.unwrap_or_default(),
-            },
+            source,
             chat: ChatSettings {
                 keep_running: row.keep_running,
                 // A later release may know more.

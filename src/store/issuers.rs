@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Tx;
 use crate::domain::{
-    account::{Issuer, IssuerKeys, UserSource},
+    account::{Issuer, IssuerKeys, SourceName, UserSource},
     error::{Error, ErrorCode, Result},
     ids::{IssuerId, TenantId},
 };
@@ -57,6 +57,14 @@ impl TryFrom<Row> for Issuer {
             algorithm,
             ..
         } = row;
+        // A release that knows no sources has written the issuer.
+        let prefix = row
+            .prefix
+            .unwrap_or_else(|| SourceName::Issuer(&issuer).prefix());
+        let source = UserSource {
+            prefix,
+            trust_email: row.trust_email.unwrap_or_default(),
+        };
         Ok(Self {
             id: row.id,
             tenant: row.tenant_id,
@@ -64,10 +72,7 @@ impl TryFrom<Row> for Issuer {
             audience,
             algorithm,
             keys,
-            source: UserSource {
-                prefix: row.prefix.unwrap_or_default(),
-                trust_email: row.trust_email.unwrap_or_default(),
-            },
+            source,
         })
     }
 }

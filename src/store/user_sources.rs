@@ -10,7 +10,8 @@ use crate::domain::{
 };
 
 /// Notes a source of the transaction's tenant, or changes what is said of it. The first one of a tenant has users without
-/// a prefix; each other has its own, unless the settings name another whose users it shares.
+/// a prefix; each other has its own, unless the settings name another whose users it shares. With its own name it has
+/// users of its own again.
 pub async fn put(
     tx: &mut Tx,
     source: SourceName<'_>,
@@ -18,9 +19,13 @@ pub async fn put(
 ) -> Result<UserSource> {
     let tenant = tx.tenant()?;
     let shared = match &settings.shares_users_with {
+        Some(name) if name == source.name() => own_prefix(tx, source).await?,
         Some(name) => Some(prefix_of(tx, tenant, name).await?),
         None => None,
     };
+    if settings.trust_email == Some(false) {
+        distrust_addresses(tx, source).await?;
+    }
     if shared.is_none() {
         // Of two first ones that come at once, the index lets one be it.
         sqlx::query!(
@@ -55,6 +60,42 @@ pub async fn put(
         prefix: row.prefix,
         trust_email: row.trust_email,
     })
+}
+
+/// The prefix of a source that shares nobody's users; absent: the source is new.
+async fn own_prefix(tx: &mut Tx, source: SourceName<'_>) -> Result<Option<String>> {
+    let is_first = sqlx::query_scalar!(
+        "select is_first from user_sources where tenant_id = $1 and kind = $2 and name = $3",
+        tx.tenant()?.0,
+        source.kind(),
+        source.name(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(is_first.map(|is_first| {
+        if is_first {
+            String::new()
+        } else {
+            source.prefix()
+        }
+    }))
+}
+
+/// What was kept of the users of a trusted source says of their addresses that they are verified. Until the users come
+/// back, nobody knows.
+async fn distrust_addresses(tx: &mut Tx, source: SourceName<'_>) -> Result<()> {
+    sqlx::query!(
+        "update users u set claims = (u.claims::jsonb - 'email_verified')::json
+         from user_sources s
+         where u.tenant_id = $1 and s.tenant_id = $1 and s.kind = $2 and s.name = $3 and s.trust_email
+           and starts_with(u.user_id, s.prefix) and u.claims::jsonb ? 'email_verified'",
+        tx.tenant()?.0,
+        source.kind(),
+        source.name(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
 }
 
 /// The prefix of the source with this name.

@@ -102,9 +102,15 @@ async fn what_an_operator_does_to_a_tenant_is_in_its_trail_without_any_secret() 
     let first = accounts::create_key(db, &clock, tenant, new_key("nightly"))
         .await
         .unwrap();
-    let second = accounts::rotate_key(db, &clock, tenant, "nightly", time::Duration::hours(1))
-        .await
-        .unwrap();
+    let second = accounts::rotate_key(
+        db,
+        &clock,
+        tenant,
+        "nightly",
+        after(time::Duration::hours(1)),
+    )
+    .await
+    .unwrap();
     accounts::revoke_key(db, tenant, "nightly").await.unwrap();
     let lines = trail(db, tenant).await;
     let seen: Vec<_> = lines
@@ -408,4 +414,12 @@ async fn nobody_changes_or_removes_a_line() {
     }
     assert_eq!(actions(&test.db, tenant).await, ["tenant.created"]);
     assert_eq!(of_operator(&test.db, None, 10).await.unwrap().len(), 1);
+}
+
+/// The first key ends after this time.
+fn after(overlap: time::Duration) -> accounts::KeyRotation {
+    accounts::KeyRotation {
+        overlap,
+        ..accounts::KeyRotation::default()
+    }
 }

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::{
     super::{
         conversations::split_page,
-        extract::{Query, readable},
+        extract::{MAX_USER, Query, readable},
         problem::Problem,
     },
     Admin, default_limit, page,
@@ -65,7 +65,7 @@ impl AuditQuery {
             .into_iter()
             .filter_map(|(field, text)| Some((field, text.as_ref()?)))
         {
-            readable(field, text, 255)?;
+            readable(field, text, MAX_USER)?;
         }
         let hash = self.args_sha256.as_deref().map(parse_sha256).transpose();
         Ok(Filter {

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use time::{Date, format_description::well_known::Iso8601};
 
 use super::{
-    super::{extract::Query, problem::Problem},
+    super::{
+        extract::{MAX_USER, Query, readable},
+        problem::Problem,
+    },
     Admin, page,
 };
 use crate::{
@@ -94,6 +97,9 @@ pub(in crate::api) async fn list_days(
     if until <= since || (until - since).whole_days() > MAX_DAYS {
         let why = format!("must be 1 to {MAX_DAYS} days after `since`");
         return Err(Problem::invalid("until", why));
+    }
+    if let Some(user) = &which.user {
+        readable("user", user.as_str(), MAX_USER)?;
     }
     let items =
         app::accounts::usage::list_days(&app, &admin, which.user.as_ref(), since, until).await?;

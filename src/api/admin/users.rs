@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        extract::{Path, Query, readable},
+        extract::{MAX_USER, Path, Query, readable},
         problem::Problem,
     },
     Admin, default_limit, page,
@@ -53,7 +53,7 @@ pub(in crate::api) async fn list(
     let limit = page(which.limit, 100)?;
     for (field, text) in [("prefix", &which.prefix), ("cursor", &which.cursor)] {
         if let Some(text) = text {
-            readable(field, text, 255)?;
+            readable(field, text, MAX_USER)?;
         }
     }
     let (prefix, after) = (which.prefix.unwrap_or_default(), which.cursor);

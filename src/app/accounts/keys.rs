@@ -13,7 +13,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use self::checks::{check, check_claims};
 pub(super) use self::guests::{create_guest, tenant_for_guests};
-pub use self::rotation::rotate_key;
+pub use self::rotation::{KeyRotation, rotate_key};
 use super::{Accounts, EndedSessions};
 use crate::{
     domain::{
@@ -167,7 +167,13 @@ async fn source_of(tx: &mut Tx, key: &ApiKey, settings: &SourceSettings) -> Resu
         KeyKind::Frontend(_) => {
             store::user_sources::put(tx, SourceName::Frontend(&key.name), settings).await
         }
-        KeyKind::Service(_) | KeyKind::Guest => Ok(UserSource::default()),
+        KeyKind::Service(_) | KeyKind::Guest if *settings == SourceSettings::default() => {
+            Ok(UserSource::default())
+        }
+        KeyKind::Service(_) | KeyKind::Guest => Err(Error::invalid(
+            "frontend",
+            "only the key of a frontend speaks for users",
+        )),
     }
 }
 

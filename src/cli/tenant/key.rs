@@ -1,21 +1,20 @@
 //! `chatelaine tenant key`. A key is printed once, when it is made.
 
+mod owner;
+
 use std::io::Write;
 
-use anyhow::Context;
 use clap::ValueEnum;
-use serde_json::{Map, Value};
 use time::{Duration, OffsetDateTime};
 
+use self::owner::KeyOwnerArgs;
 use super::issuer::{SourceArgs, tell_prefix};
 use crate::{
     app::accounts::{
-        IssuedKey, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
+        IssuedKey, KeyRotation, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
     },
     domain::{
-        account::{
-            self, ApiKey, ChatSettings, FrontendSettings, KeyKind, ShownCalls, SourceSettings,
-        },
+        account::{ApiKey, ChatSettings, ShownCalls},
         clock::Clock,
         principal::Scopes,
     },
@@ -58,35 +57,9 @@ pub enum Command {
         /// How long the first one still works
         #[arg(long, default_value_t = 24)]
         overlap_hours: u16,
+        #[command(flatten)]
+        source: SourceArgs,
     },
-}
-
-/// For whom the key speaks: for itself unless a frontend is named.
-#[derive(Debug, clap::Args)]
-pub struct KeyOwnerArgs {
-    /// Claims of a key that speaks for itself, as a JSON object
-    #[arg(long, conflicts_with_all = ["frontend", "user_id_header"])]
-    claims: Option<String>,
-    /// The key speaks for the users of this frontend
-    #[arg(long)]
-    frontend: Option<Frontend>,
-    /// The header with the user's id; with the others, for a frontend that is not in the list
-    #[arg(long)]
-    user_id_header: Option<String>,
-    #[arg(long)]
-    name_header: Option<String>,
-    #[arg(long)]
-    email_header: Option<String>,
-    /// The header that becomes the claim `roles`
-    #[arg(long)]
-    roles_header: Option<String>,
-    #[arg(long)]
-    locale_header: Option<String>,
-    /// The header with the frontend's id of the conversation
-    #[arg(long)]
-    conversation_header: Option<String>,
-    #[command(flatten)]
-    source: SourceArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -103,53 +76,6 @@ impl From<ToolCalls> for ShownCalls {
             ToolCalls::Text => Self::Text,
             ToolCalls::Details => Self::Details,
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Frontend {
-    OpenWebui,
-    Librechat,
-}
-
-impl From<Frontend> for account::Frontend {
-    fn from(frontend: Frontend) -> Self {
-        match frontend {
-            Frontend::OpenWebui => Self::OpenWebui,
-            Frontend::Librechat => Self::Librechat,
-        }
-    }
-}
-
-impl KeyOwnerArgs {
-    fn speaker(self) -> anyhow::Result<(KeyKind, SourceSettings)> {
-        let source = SourceSettings::from(self.source);
-        let settings = FrontendSettings {
-            preset: self.frontend.map(Into::into),
-            user_id: self.user_id_header,
-            name: self.name_header,
-            email: self.email_header,
-            roles: self.roles_header,
-            locale: self.locale_header,
-            conversation: self.conversation_header,
-            trust_email: source.trust_email,
-            shares_users_with: source.shares_users_with,
-        };
-        if !settings.is_empty() {
-            let source = settings.source();
-            let headers = settings.headers();
-            let headers = headers.context(
-                "a frontend's headers need --user-id-header, which says who its user is",
-            )?;
-            return Ok((KeyKind::Frontend(headers), source));
-        }
-        let claims = self.claims.map_or_else(
-            || Ok(Map::new()),
-            |text| serde_json::from_str::<Map<String, Value>>(&text),
-        );
-        claims
-            .map(|claims| (KeyKind::Service(claims), SourceSettings::default()))
-            .map_err(|error| anyhow::anyhow!("--claims: not a JSON object: {error}"))
     }
 }
 
@@ -203,15 +129,30 @@ pub(super) async fn run(
             tenant,
             name,
             overlap_hours,
+            source,
         } => {
-            let tenant = find_tenant(db, &tenant).await?;
-            let overlap = Duration::hours(overlap_hours.into());
-            let issued = rotate_key(db, clock, tenant.id, &name, overlap).await?;
-            show(&issued, out)?;
-            writeln!(out, "the previous key ends in {overlap_hours} h")?;
+            let change = KeyRotation {
+                overlap: Duration::hours(overlap_hours.into()),
+                source: source.into(),
+            };
+            rotate((db, clock), &tenant, &name, change, out).await?;
         }
     }
     Ok(())
+}
+
+async fn rotate(
+    (db, clock): (&Db, &Clock),
+    tenant: &str,
+    name: &str,
+    change: KeyRotation,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
+    let tenant = find_tenant(db, tenant).await?;
+    let hours = change.overlap.whole_hours();
+    let issued = rotate_key(db, clock, tenant.id, name, change).await?;
+    show(&issued, out)?;
+    Ok(writeln!(out, "the previous key ends in {hours} h")?)
 }
 
 async fn print_keys(

@@ -181,7 +181,7 @@ async fn rotation_lets_two_keys_of_a_name_live_and_the_first_one_end() {
     let fixture = TenantFixture::new().await;
     let (db, clock, tenant) = (fixture.db(), &fixture.clock, fixture.tenant.id);
     let first = fixture.key("nightly", service()).await;
-    let second = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1))
+    let second = accounts::rotate_key(db, clock, tenant, "nightly", after(Duration::hours(1)))
         .await
         .unwrap();
     let second = second.secret.expose();
@@ -191,7 +191,7 @@ async fn rotation_lets_two_keys_of_a_name_live_and_the_first_one_end() {
             "key:nightly"
         );
     }
-    let error = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1))
+    let error = accounts::rotate_key(db, clock, tenant, "nightly", after(Duration::hours(1)))
         .await
         .unwrap_err();
     assert_eq!(
@@ -203,7 +203,7 @@ async fn rotation_lets_two_keys_of_a_name_live_and_the_first_one_end() {
     let sentence = format!("the API key {} has expired", prefix(&first));
     assert_unauthenticated(&fixture.accounts, &first, &sentence).await;
     admit(&fixture.accounts, second).await;
-    let third = accounts::rotate_key(db, clock, tenant, "nightly", Duration::ZERO)
+    let third = accounts::rotate_key(db, clock, tenant, "nightly", after(Duration::ZERO))
         .await
         .unwrap();
     admit(&fixture.accounts, third.secret.expose()).await;
@@ -222,7 +222,7 @@ async fn a_rotated_key_keeps_its_rights_and_its_span() {
     };
     accounts::create_key(db, clock, tenant, old).await.unwrap();
     clock.advance(Duration::days(20));
-    let fresh = accounts::rotate_key(db, clock, tenant, "ops", Duration::days(20))
+    let fresh = accounts::rotate_key(db, clock, tenant, "ops", after(Duration::days(20)))
         .await
         .unwrap()
         .key;
@@ -279,7 +279,7 @@ async fn two_rotations_at_once_make_one_key() {
     let fixture = TenantFixture::new().await;
     let (db, clock, tenant) = (fixture.db(), &fixture.clock, fixture.tenant.id);
     fixture.key("nightly", service()).await;
-    let rotate = || accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1));
+    let rotate = || accounts::rotate_key(db, clock, tenant, "nightly", after(Duration::hours(1)));
     let (one, two) = tokio::join!(rotate(), rotate());
     assert_eq!(
         [one.is_ok(), two.is_ok()]
@@ -459,4 +459,12 @@ async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
 async fn create_guest(fixture: &TenantFixture, tenant: &str) -> Result<(Secret, OffsetDateTime)> {
     let tenant = fixture.accounts.tenant_for_guests(tenant).await?;
     fixture.accounts.create_guest(tenant).await
+}
+
+/// The first key ends after this time.
+fn after(overlap: time::Duration) -> accounts::KeyRotation {
+    accounts::KeyRotation {
+        overlap,
+        ..accounts::KeyRotation::default()
+    }
 }

@@ -72,6 +72,15 @@ async fn is_admin(client: &Client) -> bool {
     bank.unwrap()["admin"] == true
 }
 
+/// How many users' kept claims say that their address is verified.
+async fn kept_addresses(world: &World) -> i64 {
+    let sql = "select count(*) from users where claims->>'email_verified' = 'true'";
+    sqlx::query_scalar(sql)
+        .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap()
+}
+
 #[tokio::test]
 async fn a_frontend_cannot_speak_for_the_users_of_an_issuer() {
     let world = world().await;
@@ -157,6 +166,10 @@ async fn users_of_an_issuer_are_the_same_after_it_was_removed_and_added_again() 
     .await;
     assert_eq!(id(&ada).await, "ada");
     eventually(async || id(&there).await == "ada").await;
+    // Its own name ends that.
+    let parted = trust(&world, &provider, json!({ "shares_users_with": ISSUER })).await;
+    assert_eq!(parted["user_prefix"], prefix);
+    assert_eq!(id(&ada).await, format!("{prefix}ada"));
 }
 
 #[tokio::test]
@@ -199,6 +212,11 @@ async fn an_address_makes_an_admin_only_where_it_is_verified() {
     // The keys change, and what was said about the users stays.
     let kept = trust(&world, &provider, json!({})).await;
     assert_eq!(kept["trust_email"], true);
+    // Taken back, the trust is gone from what is kept of the users, too: it decides about what they have waiting.
+    eventually(async || is_admin(&silent).await && kept_addresses(&world).await == 1).await;
+    trust(&world, &provider, json!({ "trust_email": false })).await;
+    assert_eq!(kept_addresses(&world).await, 0);
+    assert!(!is_admin(&silent).await);
 }
 
 #[tokio::test]

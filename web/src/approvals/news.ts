@@ -49,8 +49,8 @@ export const useBadge = () => useQuery<Schemas['Badge']>({ queryKey: BADGE, quer
 /** One request with its arguments. A list has it without them. */
 export const useApproval = (id: string, listed?: Approval) => useQuery({ ...get('/v1/approvals/{id}', { path: { id } }), ...(listed && { placeholderData: listed }) }).data;
 
-/** Keeps what a decision has made of a request. */
+/** Keeps what a decision has made of a request, unless its user has signed out meanwhile. */
 export function keepApproval(view: Approval) {
-  queries.setQueryData(get('/v1/approvals/{id}', { path: { id: view.id } }).queryKey, view);
+  queries.setQueryData(get('/v1/approvals/{id}', { path: { id: view.id } }).queryKey, (old) => old && view);
   return invalidate('/v1/approvals');
 }

@@ -1,6 +1,6 @@
 //! A key is replaced: the old one works for some time beside the new one.
 
-use super::{IssuedKey, NewKey, described, issue};
+use super::{IssuedKey, NewKey, described, issue, source_of};
 use crate::{
     domain::{
         account::SourceSettings,
@@ -12,13 +12,22 @@ use crate::{
     store::{self, Db},
 };
 
-/// Makes a second key like the live one of a name, which then ends after `overlap`.
+/// How a key is replaced.
+#[derive(Clone, Debug, Default)]
+pub struct KeyRotation {
+    /// How long the first one still works.
+    pub overlap: time::Duration,
+    /// Of a frontend.
+    pub source: SourceSettings,
+}
+
+/// Makes a second key like the live one of a name, which then ends.
 pub async fn rotate_key(
     db: &Db,
     clock: &Clock,
     tenant: TenantId,
     name: &str,
-    overlap: time::Duration,
+    change: KeyRotation,
 ) -> Result<IssuedKey> {
     let now = clock.now();
     let mut tx = db.tenant(tenant).await?;
@@ -44,10 +53,10 @@ pub async fn rotate_key(
         expires_at: span.map(|span| now + span),
     };
     let (mut issued, hash) = issue(tenant, new, now);
-    issued.key.source = old.source;
+    issued.key.source = source_of(&mut tx, &issued.key, &change.source).await?;
     let slot = store::api_keys::slot(&mut tx, tenant, old.id).await?;
     store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
-    store::api_keys::expire(&mut tx, tenant, old.id, now + overlap).await?;
+    store::api_keys::expire(&mut tx, tenant, old.id, now + change.overlap).await?;
     let detail = format!("{}, in place of {}", described(&issued.key), old.prefix);
     store::audit::record(
         &mut tx,
