@@ -111,7 +111,6 @@ pub(super) async fn run(
             let tenant = find_tenant(db, &tenant).await?;
             let issued = create_key(db, clock, tenant.id, new).await?;
             show(&issued, out)?;
-            tell_prefix(&issued.key.source, out)?;
         }
         Command::List { tenant } => print_keys(db, clock, &tenant, out).await?,
         Command::Revoke {
@@ -170,7 +169,8 @@ async fn print_keys(
 
 fn show(issued: &IssuedKey, out: &mut impl Write) -> anyhow::Result<()> {
     writeln!(out, "{}", issued.secret.expose())?;
-    Ok(writeln!(out, "keep it: it cannot be shown again")?)
+    writeln!(out, "keep it: it cannot be shown again")?;
+    Ok(tell_prefix(&issued.key.source, out)?)
 }
 
 fn line(key: &ApiKey, now: OffsetDateTime) -> String {
