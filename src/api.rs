@@ -234,6 +234,7 @@ fn model_apis() -> OpenApiRouter<ApiState> {
 fn administration() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(admin::audit::list))
+        .routes(routes!(admin::replicas::list))
         .routes(routes!(admin::usage::list))
         .routes(routes!(admin::usage::list_days))
         .routes(routes!(admin::tenants::own))

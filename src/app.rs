@@ -26,7 +26,7 @@ use self::{
     platform::{
         audit, health, keys,
         polls::{POLL, every},
-        retention, webhooks,
+        replicas, retention, webhooks,
     },
     runs::{ending, run_slots, scheduler, sign_outs},
     servers::{connections, credentials, oauth, orchestrator, registry},
@@ -235,6 +235,13 @@ impl App {
             "look for waiting runs",
             scheduler::claim_waiting,
         ));
+        let started_at = self.clock.now();
+        tasks.spawn(every(
+            app(),
+            replicas::BEAT,
+            "say how this replica is",
+            async move |app| replicas::announce(app, started_at).await,
+        ));
         let mut known = HashMap::new();
         tasks.spawn(every(app(), POLL, "look for news", async move |app| {
             scheduler::find_news(app, &mut known).await
@@ -325,6 +332,7 @@ impl App {
         }
         self.mcp.shutdown().await;
         keys::replica_keys::leave(&self.keys, self.replica).await;
+        replicas::leave(self).await;
         // This waits until every connection has been returned; work that did not end in time may still hold
         // one.
         if tokio::time::timeout(CLOSE, self.db.close()).await.is_err() {

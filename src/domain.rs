@@ -35,6 +35,7 @@ pub mod policy;
 pub mod principal;
 pub mod prompt;
 pub mod registry;
+pub mod replica;
 pub mod request_key;
 pub mod resource;
 pub mod response;

@@ -34,6 +34,7 @@ mod migrations;
 pub mod oauth_clients;
 pub mod oauth_sign_ins;
 pub mod registry;
+pub mod replicas;
 pub mod request_answers;
 pub mod request_keys;
 pub mod resources;
@@ -75,8 +76,6 @@ use crate::domain::{
 const STATEMENT_MS: u32 = 10_000;
 /// How long a statement may wait for a lock.
 const LOCK_MS: u32 = 5_000;
-/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
-const UNWRITABLE: Duration = Duration::from_secs(30);
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
@@ -107,12 +106,13 @@ impl Db {
         url: &Secret,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        let pool = connecting::open(url, connections, wait).await?;
+        let health = Arc::<limits::Health>::default();
+        let pool = connecting::open(url, connections, wait, &health).await?;
         migrations::apply(&pool).await?;
         Ok(Self {
             pool,
             begun: Arc::default(),
-            health: Arc::default(),
+            health,
         })
     }
 
@@ -155,8 +155,9 @@ impl Db {
     async fn begin(&self, sql: String, tenant: Option<TenantId>) -> Result<Tx> {
         let pool = self.pool.clone();
         let begun = tokio::spawn(async move { in_time(pool.begin_with(AssertSqlSafe(sql))).await });
+        let begun = begun.await.map_err(Error::internal)?;
         Ok(Tx {
-            inner: begun.await.map_err(Error::internal)??,
+            inner: begun.inspect_err(|error| self.health.note(error))?,
             tenant,
             health: self.health.clone(),
         })
@@ -168,7 +169,7 @@ impl Db {
             let mut connection = self.pool.acquire().await?;
             connecting::is_writable(&mut connection).await
         });
-        asked.await.unwrap_or(false) && !self.health.has_failed_within(UNWRITABLE)
+        asked.await.unwrap_or(false) && !self.health.is_unwritable()
     }
 
     pub async fn close(&self) {
@@ -211,7 +212,8 @@ impl Tx {
     }
 
     pub async fn commit(self) -> Result<()> {
-        Ok(in_time(self.inner.commit()).await?)
+        let committed = in_time(self.inner.commit()).await;
+        Ok(committed.inspect_err(|error| self.health.note(error))?)
     }
 }
 

@@ -8,6 +8,7 @@ pub(super) mod access;
 pub(super) mod audit;
 pub(super) mod issuers;
 pub(super) mod keys;
+pub(super) mod replicas;
 pub(super) mod tenants;
 pub(super) mod usage;
 pub(super) mod users;

@@ -1,4 +1,4 @@
-//! The layers `wrap_routes` every request: request id, span, security headers, CORS by list, a host that is named
+//! The layers around every request: request id, span, security headers, CORS by list, a host that is named
 //! once, handling of panics, and the single place that logs a [`Problem`] and writes it out.
 //!
 //! The span carries method, route, status and who (tenant, and a hash of the user); never headers, paths

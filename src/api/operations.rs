@@ -12,7 +12,10 @@ use http::{StatusCode, header};
 use serde::Serialize;
 
 use super::{ApiState, process_metrics};
-use crate::app::{self, App, platform::health::Readiness};
+use crate::{
+    app::{self, App},
+    domain::replica::Readiness,
+};
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Root {

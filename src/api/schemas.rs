@@ -10,6 +10,7 @@ mod approvals;
 mod conversations;
 mod messages;
 mod registry;
+mod replicas;
 mod runs;
 mod servers;
 mod tools;
@@ -101,6 +102,8 @@ schemas! {
     id ApiKeyId;
     /// One line of the audit trail.
     id AuditId;
+    /// A process of this program; new at every start.
+    id ReplicaId;
     /// Where a tenant wants to be told what happens.
     id WebhookId;
     /// One message to a webhook; the same however often it is sent.

@@ -6,6 +6,7 @@ pub mod keys;
 pub mod leases;
 pub mod polls;
 pub mod rate_limit;
+pub mod replicas;
 pub mod request_answers;
 pub mod retention;
 pub mod webhooks;

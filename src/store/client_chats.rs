@@ -48,7 +48,7 @@ pub async fn place(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<(Con
         return Ok(None);
     };
     let conversation = conversations::get(tx, user, id, true).await?;
-    let told = conversations::told_event(tx, id).await?;
+    let told = conversations::keyed::told_event(tx, id).await?;
     Ok(Some((conversation, told)))
 }
 

@@ -1,5 +1,6 @@
 //! Rows of conversations. A conversation belongs to one user of one tenant; every read names both.
 
+pub mod keyed;
 pub mod listing;
 pub mod titles;
 
@@ -127,37 +128,6 @@ pub async fn get(
         .try_into()
 }
 
-/// The newest conversation with this key of the frontend, and the last event that the frontend received. A
-/// conversation in which a turn of the user is running is skipped: the running turn's answer belongs to its
-/// key.
-pub async fn by_external_key(
-    tx: &mut Tx,
-    user: &UserId,
-    agent: &AgentId,
-    key: &str,
-) -> Result<Option<(Conversation, i64)>> {
-    let row = sqlx::query!(
-        r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                  pinned_at is not null as "pinned!", branch, created_at, updated_at,
-                  coalesce(told_event, last_event) as "told_event!"
-         from conversations c where tenant_id = $4 and user_id = $1 and agent = $2 and external_key = $3
-           and not exists (
-             select 1 from runs r
-             join messages m on m.tenant_id = r.tenant_id and m.run_id = r.id and m.role = 'user'
-             where r.tenant_id = $4 and r.conversation_id = c.id and r.status in ('queued', 'running')
-               and r.kind = 'turn')
-         order by id desc limit 1 for update"#,
-        user.as_str(),
-        agent.as_str(),
-        key,
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    let Some(row) = row else { return Ok(None) };
-    Ok(Some((row_of!(row).try_into()?, row.told_event)))
-}
-
 /// Whether a flow or a question of a server may wait for an answer in a conversation.
 pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
     let awaits = sqlx::query_scalar!(
@@ -169,37 +139,6 @@ pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
     .fetch_one(tx.conn())
     .await?;
     Ok(awaits)
-}
-
-/// The last event that the client of a conversation was told of.
-pub async fn told_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
-    let told = sqlx::query_scalar!(
-        r#"select coalesce(told_event, last_event) as "told!" from conversations
-           where tenant_id = $1 and id = $2"#,
-        tx.tenant()?.0,
-        id.0,
-    );
-    Ok(told.fetch_one(tx.conn()).await?)
-}
-
-/// Sets the key by which a frontend finds a conversation next time, and the last event that the frontend
-/// received.
-pub async fn set_external_key(
-    tx: &mut Tx,
-    id: ConversationId,
-    key: &str,
-    told_event: i64,
-) -> Result<()> {
-    sqlx::query!(
-        "update conversations set external_key = $2, told_event = $4 where tenant_id = $3 and id = $1",
-        id.0,
-        key,
-        tx.tenant()?.0,
-        told_event,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
 }
 
 /// Removes a conversation with everything in it; the agent it was with.

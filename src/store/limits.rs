@@ -4,7 +4,7 @@
 //! each statement has a limit here, too, a little longer.
 
 use std::{
-    sync::Mutex,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,30 +18,55 @@ use crate::domain::{clock, error::Error};
 
 /// How long an answer of Postgres may take before the connection counts as lost.
 const SILENCE: Duration = Duration::from_secs(12);
+/// For how long what has gone wrong counts.
+const LATELY: Duration = Duration::from_secs(30);
 /// When a request that the database could not serve may be made again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// Whether writes have failed lately since the database takes none.
+/// What has gone wrong with the database lately.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<Option<Instant>>);
+pub struct Health {
+    /// A write has failed since the database takes none.
+    unwritable: LastTime,
+    /// The database could not do its work.
+    away: LastTime,
+}
+
+#[derive(Debug, Default)]
+struct LastTime(Mutex<Option<Instant>>);
+
+impl LastTime {
+    fn get(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_now(&self) {
+        *self.get() = Some(clock::instant());
+    }
+
+    fn is_within(&self, time: Duration) -> bool {
+        self.get().is_some_and(|at| at.elapsed() < time)
+    }
+}
 
 impl Health {
-    fn note(&self, error: &sqlx::Error) {
+    pub fn note(&self, error: &sqlx::Error) {
         if matches!(code(error).as_deref(), Some("25006" | "53100")) {
-            let mut failed = self
-                .0
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            *failed = Some(clock::instant());
+            self.unwritable.set_now();
+        }
+        if is_away(error) {
+            self.away.set_now();
         }
     }
 
-    pub fn has_failed_within(&self, time: Duration) -> bool {
-        let failed = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        failed.is_some_and(|at| at.elapsed() < time)
+    /// Whether a write has failed lately since the database is full or read-only.
+    pub fn is_unwritable(&self) -> bool {
+        self.unwritable.is_within(LATELY)
+    }
+
+    /// Whether a connection may be unusable although it answers.
+    pub fn is_doubtful(&self) -> bool {
+        self.away.is_within(LATELY)
     }
 }
 

@@ -89,7 +89,7 @@ pub async fn place(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Option<Answe
     .await?;
     Ok(Some(AnsweredPlace {
         conversation,
-        told: conversations::told_event(tx, stored.conversation).await?,
+        told: conversations::keyed::told_event(tx, stored.conversation).await?,
         status: RunStatus::parse(&row.status)
             .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown run status")))?,
         is_followed: row.is_followed,

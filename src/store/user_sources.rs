@@ -82,13 +82,15 @@ async fn own_prefix(tx: &mut Tx, source: SourceName<'_>) -> Result<Option<String
 }
 
 /// What was kept of the users of a trusted source says of their addresses that they are verified. Until the users come
-/// back, nobody knows.
+/// back, nobody knows. Another source may share the users: only claims that came from this one are changed. An issuer's
+/// claims name it, and a frontend's name no issuer.
 async fn distrust_addresses(tx: &mut Tx, source: SourceName<'_>) -> Result<()> {
     sqlx::query!(
         "update users u set claims = (u.claims::jsonb - 'email_verified')::json
          from user_sources s
          where u.tenant_id = $1 and s.tenant_id = $1 and s.kind = $2 and s.name = $3 and s.trust_email
-           and starts_with(u.user_id, s.prefix) and u.claims::jsonb ? 'email_verified'",
+           and starts_with(u.user_id, s.prefix) and u.claims::jsonb ? 'email_verified'
+           and case s.kind when 'issuer' then u.claims::jsonb->>'iss' = s.name else not u.claims::jsonb ? 'iss' end",
         tx.tenant()?.0,
         source.kind(),
         source.name(),

@@ -4,6 +4,7 @@ mod access; // who may use which tool
 mod issuers; // who may vouch for users
 mod keys; // made, listed, revoked
 mod limits; // a tenant's own limits of a day
+mod replicas; // who is at work
 mod sources; // whose users are the same, and whose addresses count
 mod suspended; // a tenant on hold, and one that is removed
 mod tenants; // the operator's routes

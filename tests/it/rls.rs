@@ -12,15 +12,16 @@ use uuid::Uuid;
 
 use crate::support::db::TestDb;
 
-/// The tables that are no tenant's: the tenants themselves, work of one replica, the key ring and who has it, the operator's trail, and
+/// The tables that are no tenant's: the tenants themselves, work of one replica, the replicas, the key ring and who has it, the operator's trail, and
 /// sqlx's list of migrations.
-const NOT_OF_A_TENANT: [&str; 7] = [
+const NOT_OF_A_TENANT: [&str; 8] = [
     "tenants",
     "jobs",
     "keks",
     "key_holders",
     "operator_audit",
     "operator_request_answers",
+    "replicas",
     "_sqlx_migrations",
 ];
 
@@ -206,6 +207,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("oauth_sign_ins", "tenant_id id state_hash expires_at"),
     ("operator_audit", "*"),
     ("operator_request_answers", "*"),
+    ("replicas", "*"),
     (
         "runs",
         "tenant_id id conversation_id user_id kind status lease_until created_at root_run has_scope awaits_callback",
@@ -223,13 +225,14 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 6] = [
+const SYSTEM_WRITES: [&str; 7] = [
     "tenants",
     "jobs",
     "keks",
     "key_holders",
     "operator_audit",
     "operator_request_answers",
+    "replicas",
 ];
 
 const CONDITION: &str =

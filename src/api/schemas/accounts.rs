@@ -1,4 +1,4 @@
-//! Schemas of tenants, their users, keys, usage and webhooks, and of readiness.
+//! Schemas of tenants, their users, keys, usage and webhooks.
 
 use time::OffsetDateTime;
 
@@ -6,7 +6,6 @@ use super::schemas;
 use crate::{
     app::{
         accounts::{self, LimitsChange, RetentionChange},
-        platform::health,
         runs::tenant_admin::{self, InForce},
     },
     domain::{
@@ -108,23 +107,6 @@ schemas! {
         runs: Option<i32>,
         approval_arguments: Option<i32>,
         audit: Option<i32>,
-    }
-
-    struct Readiness for health::Readiness {
-        ready: bool,
-        /// It answers and can be written.
-        database: bool,
-        /// The ring of this replica has the keys that the database needs.
-        keys: bool,
-        /// Each shared server was asked for its tools once since the start, and those that are required have answered.
-        started: bool,
-        /// `false` once a stop was asked for.
-        accepting: bool,
-        /// Shared servers by state; one that is down does not make the replica unready.
-        servers_ready: usize,
-        servers_down: usize,
-        /// Connections of users to personal servers that this replica has open.
-        personal_connections: usize,
     }
 
     /// A user of a tenant, as far as rows tell of them.

@@ -150,11 +150,12 @@ impl Accounts {
 }
 
 impl super::Shared {
-    /// The rows of an issuer have changed: its tokens are checked again, and who listens with one of them has to come
-    /// back with it.
+    /// The rows of an issuer have changed: its tokens are checked again, what they say is written again, and who listens
+    /// with one of them has to come back with it.
     pub(super) async fn issuer_changed(&self, issuer: &str) {
         self.issuers.invalidate(issuer).await;
         self.tokens.invalidate_all();
+        self.kept_claims.invalidate_all();
         // An error means that there is no listener.
         let _ = self.ended.send(EndedSessions::Issuer(issuer.to_owned()));
     }

@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 use sha2::{Digest, Sha256};
 
 use self::context::FlowContext;
-use super::{conversations, prompt_answers::AnswerCandidate};
+use super::prompt_answers::AnswerCandidate;
 use crate::{
     app::{
         App,
@@ -263,13 +263,11 @@ async fn conversation_of_links(
 ) -> Result<ConversationId> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let user = &principal.user;
-    let known = store::conversations::by_external_key(&mut tx, user, pack.id(), LINKS).await?;
-    let conversation = match known {
-        Some((conversation, _)) => conversation,
-        None => conversations::open(&mut tx, principal, pack, LINKS_TITLE, Some(LINKS)).await?,
-    };
+    let found =
+        store::conversations::keyed::find_or_insert(&mut tx, user, pack.id(), LINKS_TITLE, LINKS)
+            .await?;
     tx.commit().await?;
-    Ok(conversation.id)
+    Ok(found.conversation.id)
 }
 
 /// Puts a message of the program into a conversation.

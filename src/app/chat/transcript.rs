@@ -217,7 +217,7 @@ pub async fn record_unread(
 ) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let key = digest(Some(chat), transcript);
-    store::conversations::set_external_key(&mut tx, conversation, &key, told).await?;
+    store::conversations::keyed::set_external_key(&mut tx, conversation, &key, told).await?;
     tx.commit().await
 }
 

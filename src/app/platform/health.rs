@@ -2,36 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::Serialize;
-
-use crate::app::App;
+use crate::{app::App, domain::replica::Readiness};
 
 /// How often the clock of this machine is compared with the database's.
 const COMPARISON: Duration = Duration::from_secs(600);
 /// Clocks that differ by more are worth a warning.
 const MAX_DIFFERENCE: Duration = Duration::from_secs(5);
-
-#[derive(Clone, Debug, Serialize)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is one answer to an operator"
-)]
-pub struct Readiness {
-    pub ready: bool,
-    /// It answers and can be written.
-    pub database: bool,
-    /// The ring of this replica has the keys that the database needs.
-    pub keys: bool,
-    /// Each shared server was asked for its tools once since the start, and those that are required have answered.
-    pub started: bool,
-    /// `false` once a stop was asked for, and while no request finds a place for some seconds.
-    pub accepting: bool,
-    /// Shared servers by state; one that is down does not make the replica unready.
-    pub servers_ready: usize,
-    pub servers_down: usize,
-    /// Connections of users to personal servers that this replica has open.
-    pub personal_connections: usize,
-}
 
 /// Asks the database and counts the servers.
 pub async fn readiness(app: &App) -> Readiness {

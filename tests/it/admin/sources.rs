@@ -1,7 +1,7 @@
 //! Two issuers or frontends may know different people by one id, and an address is proof of nothing where nobody verified
 //! it.
 
-use chatelaine::domain::secret::Secret;
+use chatelaine::{app::accounts::development::DevelopmentUser, domain::secret::Secret};
 use serde_json::{Value, json};
 
 use super::{operator, world, world_with};
@@ -13,6 +13,8 @@ use crate::{
 
 const ISSUERS: &str = "/v1/admin/issuers";
 const ADDRESS: &str = "boss@example.org";
+/// The first source of the tenant.
+const DEVELOPMENT: &str = "https://dev.chatelaine.invalid/acme";
 
 /// The agent `bank` for admins by e-mail address.
 async fn world_of_addresses() -> World {
@@ -109,8 +111,7 @@ async fn a_source_shares_the_users_of_another_where_the_admin_says_so() {
     let world = world().await;
     let alice = world.user("alice", &[]).await;
     let chat = alice.open("bank").await;
-    let development = "https://dev.chatelaine.invalid/acme";
-    let shared = json!({ "shares_users_with": development });
+    let shared = json!({ "shares_users_with": DEVELOPMENT });
     let (key, same) = frontend(&world, "webui", "alice", shared).await;
     assert_eq!(key["user_prefix"], "");
     same.get(&format!("/v1/conversations/{chat}"))
@@ -157,7 +158,7 @@ async fn users_of_an_issuer_are_the_same_after_it_was_removed_and_added_again() 
     let replica = world.replica().await;
     let there = ada.at(&replica.url);
     assert_eq!(id(&there).await, format!("{prefix}ada"));
-    let development = "https://dev.chatelaine.invalid/acme";
+    let development = DEVELOPMENT;
     trust(
         &world,
         &provider,
@@ -217,6 +218,30 @@ async fn an_address_makes_an_admin_only_where_it_is_verified() {
     trust(&world, &provider, json!({ "trust_email": false })).await;
     assert_eq!(kept_addresses(&world).await, 0);
     assert!(!is_admin(&silent).await);
+}
+
+#[tokio::test]
+async fn distrust_of_a_source_spares_addresses_that_another_verified() {
+    let world = world_of_addresses().await;
+    let provider = Provider::new("k1");
+    let boss = DevelopmentUser {
+        user: "boss".to_owned(),
+        email: Some(ADDRESS.to_owned()),
+        ..Default::default()
+    };
+    let boss = world.someone(&boss).await;
+    let settings = json!({ "trust_email": true, "shares_users_with": DEVELOPMENT });
+    trust(&world, &provider, settings).await;
+    let verified = json!({ "email": ADDRESS, "email_verified": true });
+    let verified = user(&world, &provider, verified);
+    eventually(async || {
+        is_admin(&boss).await && is_admin(&verified).await && kept_addresses(&world).await == 2
+    })
+    .await;
+    trust(&world, &provider, json!({ "trust_email": false })).await;
+    assert_eq!(kept_addresses(&world).await, 1, "the first source's");
+    // What a token says itself is written again.
+    eventually(async || is_admin(&verified).await && kept_addresses(&world).await == 2).await;
 }
 
 #[tokio::test]

@@ -64,9 +64,12 @@ pub(super) async fn locate(
         QuestionPlace::Transcript => {
             let key = digest(question.chat.as_deref(), earlier);
             let (user, agent) = (&principal.user, pack.id());
-            match store::conversations::by_external_key(&mut tx, user, agent, &key).await? {
-                Some(known) => known,
-                None => begin(&mut tx, principal, pack, &key, said).await?,
+            let found =
+                store::conversations::keyed::find_or_insert(&mut tx, user, agent, "", &key).await?;
+            if found.is_new {
+                take_over(&mut tx, found.conversation, said).await?
+            } else {
+                (found.conversation, found.told_event)
             }
         }
         QuestionPlace::After { run, instructions } => {
@@ -100,7 +103,16 @@ async fn begin(
     key: &str,
     said: Vec<(Role, Vec<Part>)>,
 ) -> Result<(Conversation, i64)> {
-    let mut conversation = conversations::open(tx, principal, pack, "", Some(key)).await?;
+    let conversation = conversations::open(tx, principal, pack, "", Some(key)).await?;
+    take_over(tx, conversation, said).await
+}
+
+/// Puts what was said before into a new conversation. Its client knows all of that.
+async fn take_over(
+    tx: &mut Tx,
+    mut conversation: Conversation,
+    said: Vec<(Role, Vec<Part>)>,
+) -> Result<(Conversation, i64)> {
     conversation.last_event += import(tx, conversation.id, said).await?;
     let told = conversation.last_event;
     Ok((conversation, told))

@@ -1,0 +1,45 @@
+//! A process of this program among those that share a database, and whether it can do its work.
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::ids::ReplicaId;
+
+/// What a replica says of itself. A release that does not know a field says `false` or 0.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one answer to an operator"
+)]
+#[serde(default)]
+pub struct Readiness {
+    pub ready: bool,
+    /// It answers and can be written.
+    pub database: bool,
+    /// The ring of this replica has the keys that the database needs.
+    pub keys: bool,
+    /// Each shared server was asked for its tools once since the start, and those that are required have answered.
+    pub started: bool,
+    /// `false` once a stop was asked for, and while no request finds a place for some seconds.
+    pub accepting: bool,
+    /// Shared servers by state; one that is down does not make the replica unready.
+    pub servers_ready: usize,
+    pub servers_down: usize,
+    /// Connections of users to personal servers that this replica has open.
+    pub personal_connections: usize,
+}
+
+/// A replica as its row tells of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replica {
+    pub id: ReplicaId,
+    pub version: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub started_at: OffsetDateTime,
+    /// When it said last how it is.
+    #[serde(with = "time::serde::rfc3339")]
+    pub seen_at: OffsetDateTime,
+    /// It has said nothing for a minute: it was killed, or cannot reach the database.
+    pub silent: bool,
+    pub readiness: Readiness,
+}
