@@ -96,7 +96,9 @@ impl Turn {
         options: AnswerOptions,
     ) -> Result<Self, Problem> {
         let key = question.key.as_ref();
-        let mut earlier = request_key::find_earlier(app, principal, key).await?;
+        // A key that the client named is looked up in the transaction that would use it.
+        let of_attempts = key.filter(|key| key.replaces());
+        let mut earlier = request_key::find_earlier(app, principal, of_attempts).await?;
         let mut asked = None;
         if earlier.is_none() {
             asked = match transcript::resume(app, principal, &question).await {

@@ -3,7 +3,7 @@
 
 use super::{ClientQuestion, MOST_IMPORTED, Transcript, digest, without_calls};
 use crate::{
-    app::{App, chat::conversations, servers::credentials},
+    app::{App, chat::conversations, runs::repeats, servers::credentials},
     domain::{
         error::{Error, ErrorCode, Result, Thing},
         ids::{ConversationId, RunId},
@@ -44,7 +44,8 @@ impl QuestionPlace {
 }
 
 /// The conversation of a question, locked, and the last event that its client was told of; a new conversation with what
-/// was said before when there is none. `earlier` is the transcript before what is asked.
+/// was said before when there is none. `earlier` is the transcript before what is asked. [`Error::Repeated`] when an
+/// earlier request had the key of this one.
 pub(super) async fn locate(
     app: &App,
     principal: &Principal,
@@ -60,6 +61,7 @@ pub(super) async fn locate(
     };
     let said = parts_of(earlier, &secrets);
     let mut tx = app.db.tenant(principal.tenant).await?;
+    repeats::require_new(&mut tx, principal, question.key.as_ref()).await?;
     let (conversation, told) = match &question.place {
         QuestionPlace::Transcript => {
             let key = digest(question.chat.as_deref(), earlier);
