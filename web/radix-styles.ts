@@ -5,7 +5,7 @@ import type { Plugin } from 'vite';
 const STYLES = /@radix-ui\/themes\/(components|utilities|tokens\/.*)\.css$/;
 /** The components whose styles are kept: how the names of their classes begin. */
 const COMPONENTS = [
-  'Badge', 'BaseButton', 'BaseCard', 'BaseCheckbox', 'BaseTabList', 'Box', 'Button', 'Callout', 'Card', 'Checkbox', 'Code', 'DataList',
+  'AlertDialog', 'Badge', 'BaseButton', 'BaseCard', 'BaseCheckbox', 'BaseDialog', 'BaseTabList', 'Box', 'Button', 'Callout', 'Card', 'Checkbox', 'Code', 'DataList',
   'Flex', 'Grid', 'Heading', 'IconButton', 'Link', 'PopperContent', 'PopoverContent', 'SelectTrigger', 'Spinner', 'Strong', 'Table',
   'Tabs', 'Text',
 ];
@@ -15,10 +15,10 @@ const NAMES = /\.rt-([A-Z]\w*)/g;
 const isUsed = (name: string) => COMPONENTS.some((component) => name.startsWith(component));
 const namesOf = (selector: string) => [...selector.matchAll(NAMES)].map((found) => found[1] ?? '');
 
-/** Another colour, a size for windows of some width, or a component that the page does not use. */
+/** Another colour, what is for windows of some width (but for lists of facts), or a component that the page does not use. */
 function isUnused(selector: string): boolean {
   const colour = /data-(?:accent|gray)-color='(\w+)'/.exec(selector)?.[1];
-  return (colour !== undefined && !COLOURS.includes(colour)) || selector.includes('\\:rt-') || !namesOf(selector).every(isUsed);
+  return (colour !== undefined && !COLOURS.includes(colour)) || (selector.includes('\\:rt-') && !selector.includes('sm\\:rt-r-orientation')) || !namesOf(selector).every(isUsed);
 }
 
 /** Colours outside sRGB are left out: the contrast of the others is the one that is tested. */

@@ -24,6 +24,7 @@ function embeddable(): Plugin {
 
 export default defineConfig({
   base: '/web/',
+  resolve: { alias: { 'react-remove-scroll': join(import.meta.dirname, 'src/style/RemoveScroll.tsx') } },
   plugins: [react(), radixStyles(), embeddable()],
   // The names are flat: the program serves one folder.
   build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
