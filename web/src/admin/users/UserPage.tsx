@@ -53,7 +53,7 @@ function Seen({ seen }: { seen: Schemas['UserView'] }) {
 
 /** Where a user signed in, for what and since when. */
 function SignIn({ signIn }: { signIn: Schemas['ServerSignIn'] }) {
-  return <small className="muted"> {signIn.issuer} {signIn.scopes.join(' ')} <Moment at={signIn.since} /></small>;
+  return <Text as="div" size="1" color="gray">{signIn.issuer} {signIn.scopes.join(' ')} <Moment at={signIn.since} /></Text>;
 }
 
 /** What the user is to each agent, by their newest token. */
