@@ -71,6 +71,7 @@ class Stage {
   async open(options = {}, address = this.link) {
     const context = await this.browser.newContext({ viewport: { width: 1200, height: 800 }, locale: 'en', ...options });
     context.setDefaultTimeout(PATIENCE);
+    await context.addInitScript(() => document.addEventListener('securitypolicyviolation', ({ violatedDirective, sourceFile }) => console.error(`policy: ${violatedDirective} ${sourceFile}`)));
     const page = await context.newPage();
     page.on('pageerror', (error) => this.complaints.push(error.message));
     page.on('console', (line) => line.type() === 'error' && !line.text().startsWith('Failed to load resource') && this.complaints.push(line.text()));
@@ -118,6 +119,8 @@ export async function ask(page, text) {
 
 /** No violation of WCAG 2.2 AA that axe can see, and a picture. */
 export async function check(page, name) {
+  // What fades in has its colours at the end.
+  await page.evaluate(() => Promise.allSettled(document.getAnimations().filter(({ effect }) => effect.getTiming().iterations !== Infinity).map(({ finished }) => finished)));
   await page.screenshot({ path: join(SHOTS, `${name}.png`) });
   await page.evaluate(`${AXE};0`).catch(() => page.addScriptTag({ content: AXE }));
   const { violations } = await page.evaluate(() => globalThis.axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] }));
