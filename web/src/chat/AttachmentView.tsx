@@ -4,7 +4,7 @@ import { useEffect, useState } from 'react';
 import { authorization, type Schemas } from '../api/client';
 import { Failure } from '../parts/parts';
 
-type Attachment = Schemas['Attachment'];
+type Attachment = Pick<Schemas['Attachment'], 'id' | 'name' | 'media_type'>;
 
 /** An image or a text file of a message. It is loaded with the user's credential, which an address could not carry. */
 export function AttachmentView({ conversation, attachment }: { conversation: string; attachment: Attachment }) {

@@ -2,25 +2,15 @@
 import { ChevronRight, Wrench } from 'lucide-react';
 import { Outcome, State, TakeBack } from '../approvals/ApprovalCard';
 import { useApproval } from '../approvals/news';
-import type { Schemas } from '../api/client';
 import { TextOrValues, TimeLeft, Values } from '../parts/parts';
 import { useTexts } from '../texts/texts';
+import type { CallView } from './messages';
 
-export interface Result {
-  result: Schemas['ToolResult'];
-  at: string;
-}
-
-export function ToolCard({ call, at, found, progress }: {
-  call: Schemas['ToolCall'];
-  at: string;
-  found: Result | undefined;
-  progress: string | undefined;
-}) {
+export function ToolCard({ call, at, result, progress }: CallView) {
   const { say } = useTexts();
-  const status = found?.result.status;
-  const seconds = found ? Math.max(0, Date.parse(found.at) - Date.parse(at)) / 1000 : undefined;
-  const approval = status === 'awaiting_approval' ? found?.result.approval : undefined;
+  const status = result?.value.status;
+  const seconds = result ? Math.max(0, Date.parse(result.at) - Date.parse(at)) / 1000 : undefined;
+  const approval = status === 'awaiting_approval' ? result?.value.approval : undefined;
   return (
     <div className="tool">
       <details>
@@ -31,7 +21,7 @@ export function ToolCard({ call, at, found, progress }: {
         </summary>
         <h4>{say('arguments')}</h4>
         <Values value={call.arguments} />
-        {found && !approval && <><h4>{say('result')}</h4><TextOrValues text={found.result.text} /></>}
+        {result && !approval && <><h4>{say('result')}</h4><TextOrValues text={result.value.text} /></>}
       </details>
       {approval && <Waiting id={approval} />}
     </div>

@@ -30,7 +30,7 @@ export function Welcome() {
     <div className="thread">
       <div className="column welcome">
         <h2>{say('chat.hello', { name: me.name })}</h2>
-        {items.length === 0 ? <Empty>{say('chat.agents.none')}</Empty> : <FirstMessage agents={items} isBusy={isBusy} onStart={(agent, text) => void start(agent, text)} />}
+        {items.length === 0 ? <Empty>{say('chat.agents.none')}</Empty> : <FirstMessage agents={items} isBusy={isBusy} onStart={start} />}
         <Failure error={error} />
         <ul className="agents">
           {items.map((agent) => <li key={agent.id} className="card"><Agent agent={agent} isBusy={isBusy} onStart={() => void start(agent.id)} /></li>)}
