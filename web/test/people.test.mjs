@@ -344,7 +344,9 @@ test('an image goes with a message, and stands in it after a reload', async () =
   const fred = await stage.signIn('Fred, finance');
   await ask(fred, '');
   const png = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', 'base64');
-  await fred.locator('input[type=file]').setInputFiles({ name: 'dot.png', mimeType: 'image/png', buffer: png });
+  const chooser = fred.waitForEvent('filechooser');
+  await fred.getByRole('button', { name: 'Attach a file' }).click();
+  await (await chooser).setFiles({ name: 'dot.png', mimeType: 'image/png', buffer: png });
   await fred.getByRole('button', { name: 'Remove dot.png' }).waitFor();
   await check(fred, 'attachment');
   await say(fred, 'what is this?');

@@ -1,4 +1,4 @@
-import { type AssistantClient, AuiConfig, AuiProvider, ComposerPrimitive, ExternalThread, useAui } from '@assistant-ui/react';
+import { type AssistantClient, AuiConfig, AuiProvider, ComposerPrimitive, ExternalThread, ThreadPrimitive, useAui } from '@assistant-ui/react';
 import { useQuery } from '@tanstack/react-query';
 import { useRef, useState } from 'react';
 import type { Schemas } from '../api/client';
@@ -25,7 +25,7 @@ export function FirstMessage({ agents, isBusy, onStart }: {
   const config = AuiConfig({ thread: ExternalThread({ messages: [], isSendDisabled: isBusy, onNew: (message) => void start(textOf(message)) }) });
   return (
     <AuiProvider config={config} ref={library}>
-      <ComposerPrimitive.Root className="composer">
+      <ThreadPrimitive.ViewportProvider><ComposerPrimitive.Root className="composer">
         <div className="box line">
           {agents.length > 1 && (
             <select aria-label={say('chat.agent')} value={agent.id} onChange={(event) => setChosen(event.target.value)}>
@@ -36,7 +36,7 @@ export function FirstMessage({ agents, isBusy, onStart }: {
           <SendButton />
         </div>
         <Starters key={agent.id} agent={agent.id} onAsk={(words) => void start(words)} />
-      </ComposerPrimitive.Root>
+      </ComposerPrimitive.Root></ThreadPrimitive.ViewportProvider>
     </AuiProvider>
   );
 }
