@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import react from '@vitejs/plugin-react';
 import { defineConfig, type Plugin } from 'vite';
+import { radixStyles } from './radix-styles.ts';
 
 const OUT = join(import.meta.dirname, 'dist');
 
@@ -34,7 +35,8 @@ function withoutCloud(): Plugin {
 
 export default defineConfig({
   base: '/web/',
-  plugins: [withoutCloud(), react(), embeddable()],
+  resolve: { alias: { 'react-remove-scroll': join(import.meta.dirname, 'src/style/RemoveScroll.tsx') } },
+  plugins: [withoutCloud(), react(), radixStyles(), embeddable()],
   // The names are flat: the program serves one folder.
   build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
   // `npm run dev` beside a running demo: the page is at http://localhost:5173/web/.

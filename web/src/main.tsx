@@ -4,7 +4,9 @@ import { createRoot } from 'react-dom/client';
 import { queries } from './api/queries';
 import { App } from './App';
 import { SessionProvider } from './signin/session';
+import { Look } from './style/Look';
 import './style/base.css';
+import './style/plain.css';
 import './style/chat.css';
 import { TextsProvider } from './texts/texts';
 
@@ -15,7 +17,7 @@ createRoot(root).render(
     <QueryClientProvider client={queries}>
       <TextsProvider>
         <SessionProvider>
-          <App />
+          <Look><App /></Look>
         </SessionProvider>
       </TextsProvider>
     </QueryClientProvider>

@@ -1,3 +1,4 @@
+import { IconButton } from '@radix-ui/themes';
 import { Check, Copy } from 'lucide-react';
 import { useState } from 'react';
 import { useTexts } from '../texts/texts';
@@ -8,8 +9,8 @@ export function CopyButton({ text }: { text: () => string }) {
   const [isCopied, setIsCopied] = useState(false);
   const copy = () => void navigator.clipboard.writeText(text()).then(() => setIsCopied(true), () => {});
   return (
-    <button type="button" className="quiet icon" aria-label={say(isCopied ? 'copied' : 'copy')} title={say('copy')} onClick={copy}>
+    <IconButton type="button" variant="ghost" color="gray" m="0" aria-label={say(isCopied ? 'copied' : 'copy')} title={say('copy')} onClick={copy}>
       {isCopied ? <Check size={16} /> : <Copy size={16} />}
-    </button>
+    </IconButton>
   );
 }

@@ -1,7 +1,9 @@
 /** One thing that a person enters: its kind decides how. */
-import { useId } from 'react';
-import { useTexts } from '../texts/texts';
+import type { TextField } from '@radix-ui/themes';
+import type { ComponentProps } from 'react';
 import type { Schemas } from '../api/client';
+import { useTexts } from '../texts/texts';
+import { ChoiceEntry, TextEntry } from './Field';
 
 export interface Entry {
   name: string;
@@ -20,27 +22,15 @@ export function EntryField({ entry, value, onChange, autoFocus = false }: {
   autoFocus?: boolean;
 }) {
   const { say } = useTexts();
-  const id = useId();
-  const common = { id, required: entry.isRequired, autoFocus, value };
-  const options = entry.kind === 'boolean' ? [{ value: 'true', label: say('yes') }, { value: 'false', label: say('no') }] : entry.options;
-  return (
-    <div className="field">
-      <label htmlFor={id}>{entry.label}{entry.isRequired ? '' : ` ${say('optional')}`}</label>
-      {entry.kind === 'select' || entry.kind === 'boolean' ? (
-        <select {...common} onChange={(event) => onChange(event.target.value)}>
-          <option value="">{say('choose')}</option>
-          {options.map((option) => <option key={option.value} value={option.value}>{option.label}</option>)}
-        </select>
-      ) : (
-        <input {...common} {...inputOf(entry)} onChange={(event) => onChange(event.target.value)} />
-      )}
-    </div>
-  );
+  const common = { label: `${entry.label}${entry.isRequired ? '' : ` ${say('optional')}`}`, required: entry.isRequired, autoFocus, value, onChange };
+  if (entry.kind !== 'select' && entry.kind !== 'boolean') return <TextEntry {...common} {...inputOf(entry)} />;
+  const options = entry.kind === 'boolean' ? [['true', say('yes')], ['false', say('no')]] as const : entry.options.map((option) => [option.value, option.label] as const);
+  return <ChoiceEntry {...common} options={[['', say('choose')], ...options]} />;
 }
 
-const FORMATS: Record<string, string> = { email: 'email', date: 'date', uri: 'url' };
+const FORMATS: Record<string, 'email' | 'date' | 'url'> = { email: 'email', date: 'date', uri: 'url' };
 
-function inputOf({ kind, schema }: Entry) {
+function inputOf({ kind, schema }: Entry): Partial<Omit<ComponentProps<typeof TextField.Root>, 'onChange'>> {
   if (kind === 'secret') return { type: 'password', autoComplete: 'off', spellCheck: false };
   if (kind === 'url') return { type: 'url', autoComplete: 'off', spellCheck: false };
   const type = schema?.type;

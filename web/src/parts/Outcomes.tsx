@@ -1,3 +1,4 @@
+import { Card, IconButton } from '@radix-ui/themes';
 import { Link } from '@tanstack/react-router';
 import { X } from 'lucide-react';
 import { useNews } from '../approvals/news';
@@ -12,10 +13,10 @@ export function Outcomes({ current }: { current: string }) {
   return (
     <div className="toasts" role="status">
       {elsewhere.map((view) => (
-        <p key={view.id} className={`toast ${view.state}`}>
+        <Card key={view.id} className={`toast ${view.state}`}>
           <Link {...(view.conversation_id ? toChat(view.conversation_id) : toApprovals(view.id))} onClick={() => dismiss(view.id)}>{withoutMark(view.text)}</Link>
-          <button type="button" className="quiet icon" aria-label={say('close')} onClick={() => dismiss(view.id)}><X size={16} /></button>
-        </p>
+          <IconButton type="button" variant="ghost" color="gray" m="0" aria-label={say('close')} onClick={() => dismiss(view.id)}><X size={16} /></IconButton>
+        </Card>
       ))}
     </div>
   );

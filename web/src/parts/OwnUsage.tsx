@@ -1,3 +1,4 @@
+import { Text } from '@radix-ui/themes';
 import { useMe } from '../signin/session';
 import { useTexts } from '../texts/texts';
 
@@ -10,6 +11,6 @@ export function OwnUsage() {
     { name: say('usage.tokens'), used: usage.tokens, limit: usage.tokens_limit },
   ].filter(({ limit }) => limit != null);
   return lines.map(({ name, used, limit }) => (
-    <p key={name} className="muted">{name}: {used.toLocaleString(language)} / {limit?.toLocaleString(language)}</p>
+    <Text as="p" size="2" color="gray" key={name}>{name}: {used.toLocaleString(language)} / {limit?.toLocaleString(language)}</Text>
   ));
 }

@@ -1,19 +1,47 @@
 /** Small things that several pages show. */
+import { AlertDialog, Badge, Button, Callout, Code, DataList, Flex, Spinner, Text } from '@radix-ui/themes';
 import type { UseInfiniteQueryResult } from '@tanstack/react-query';
+import { CircleAlert, CircleCheck, Info } from 'lucide-react';
 import { type ReactNode, useEffect, useState } from 'react';
 import { Refused } from '../api/client';
 import { useTexts } from '../texts/texts';
+
+const TONES = {
+  good: { color: 'green', Icon: CircleCheck },
+  bad: { color: 'red', Icon: CircleAlert },
+  wait: { color: 'amber', Icon: Info },
+  plain: { color: 'gray', Icon: Info },
+} as const;
+
+/** A sentence that stands out. */
+export function Notice({ tone, role, children }: { tone: keyof typeof TONES; role?: 'alert' | 'status'; children: ReactNode }) {
+  const { color, Icon } = TONES[tone];
+  return (
+    <Callout.Root size="1" color={color} role={role}>
+      <Callout.Icon><Icon size={16} /></Callout.Icon>
+      <Callout.Text>{children}</Callout.Text>
+    </Callout.Root>
+  );
+}
 
 /** What went wrong, and how to try again. */
 export function Failure({ error, retry }: { error: Error | null | undefined; retry?: () => void }) {
   const { say } = useTexts();
   if (!error) return null;
   const text = error instanceof Refused ? error.message : say('error.network');
-  return (
-    <p className="failure" role="alert">
-      {text} {retry && <button type="button" className="quiet" onClick={retry}>{say('retry')}</button>}
-    </p>
-  );
+  return <Notice tone="bad" role="alert">{text} {retry && <Button type="button" size="1" variant="outline" ml="2" onClick={retry}>{say('retry')}</Button>}</Notice>;
+}
+
+/** The colour that a state is shown in; any other is grey. */
+const STATES: Record<string, 'green' | 'red' | 'amber'> = Object.fromEntries([
+  ...['succeeded', 'ready', 'configured', 'approved', 'allow', 'delivered', 'active', 'live'].map((state) => [state, 'green']),
+  ...['failed', 'denied', 'rejected', 'down', 'revoked', 'outcome_unknown', 'lapsed'].map((state) => [state, 'red']),
+  ...['pending', 'awaiting_approval', 'awaiting_input', 'executing', 'needs_attention', 'running', 'approve', 'connecting'].map((state) => [state, 'amber']),
+]);
+
+/** How something stands, in words and a colour. */
+export function StateBadge({ state = '', children }: { state?: string; children: ReactNode }) {
+  return <Badge className={`state ${state}`} color={STATES[state] ?? 'gray'}>{children}</Badge>;
 }
 
 /** In place of what is not there yet: it is on its way, or could not be loaded. */
@@ -26,7 +54,7 @@ export function More({ query: { error, hasNextPage, isFetchingNextPage, fetchNex
   const { say } = useTexts();
   return (
     <>
-      {hasNextPage && <div><button type="button" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>{say('more')}</button></div>}
+      {hasNextPage && <div><Button type="button" variant="surface" color="gray" loading={isFetchingNextPage} onClick={() => void fetchNextPage()}>{say('more')}</Button></div>}
       <Failure error={error} retry={() => void refetch()} />
     </>
   );
@@ -34,29 +62,30 @@ export function More({ query: { error, hasNextPage, isFetchingNextPage, fetchNex
 
 export function Loading() {
   const { say } = useTexts();
-  return <p className="loading" role="status">{say('loading')}</p>;
+  return <Flex className="loading" role="status" align="center" justify="center" gap="2" py="5"><Spinner /> <Text color="gray">{say('loading')}</Text></Flex>;
 }
 
 export function Empty({ children }: { children: ReactNode }) {
-  return <p className="empty">{children}</p>;
+  return <Text as="p" color="gray" my="4">{children}</Text>;
+}
+
+/** Names and what is said of each; on a phone below one another. */
+export function Facts({ children }: { children: [name: ReactNode, value: ReactNode][] }) {
+  return (
+    <DataList.Root size="2" className="facts" orientation={{ initial: 'vertical', sm: 'horizontal' }}>
+      {children.map(([name, value], at) => (
+        <DataList.Item key={at}><DataList.Label minWidth="7rem">{name}</DataList.Label><DataList.Value>{value}</DataList.Value></DataList.Item>
+      ))}
+    </DataList.Root>
+  );
 }
 
 /** JSON as a list of names and values, the way a person checks it. Nothing is shortened. */
 export function Values({ value }: { value: unknown }) {
-  if (Array.isArray(value))
-    return <ol className="values">{value.map((item, at) => <li key={at}><Values value={item} /></li>)}</ol>;
-  if (typeof value === 'object' && value !== null) {
-    const entries = Object.entries(value);
-    if (entries.length === 0) return <code className="value">{'{}'}</code>;
-    return (
-      <dl className="values">
-        {entries.map(([name, item]) => (
-          <div key={name}><dt>{name}</dt><dd><Values value={item} /></dd></div>
-        ))}
-      </dl>
-    );
-  }
-  return <code className="value">{typeof value === 'string' ? value : JSON.stringify(value)}</code>;
+  if (Array.isArray(value)) return <ol className="values">{value.map((item, at) => <li key={at}><Values value={item} /></li>)}</ol>;
+  const entries = typeof value === 'object' && value !== null ? Object.entries(value) : [];
+  if (entries.length > 0) return <Facts>{entries.map(([name, item]) => [name, <Values key={name} value={item} />])}</Facts>;
+  return <Code variant="ghost" className="value">{typeof value === 'string' ? value : JSON.stringify(value)}</Code>;
 }
 
 /** A text that may be JSON: laid out when it is. */
@@ -108,14 +137,16 @@ export function ConfirmButton({ label, question, onConfirm, disabled = false }: 
   disabled?: boolean;
 }) {
   const { say } = useTexts();
-  const [isAsking, setIsAsking] = useState(false);
-  if (!isAsking)
-    return <button type="button" className="quiet danger" disabled={disabled} onClick={() => setIsAsking(true)}>{label}</button>;
   return (
-    <span className="confirm" role="group" aria-label={question}>
-      <span>{question}</span>
-      <button type="button" className="danger" autoFocus disabled={disabled} onClick={() => { setIsAsking(false); onConfirm(); }}>{label}</button>
-      <button type="button" className="quiet" onClick={() => setIsAsking(false)}>{say('keep')}</button>
-    </span>
+    <AlertDialog.Root>
+      <AlertDialog.Trigger><Button type="button" variant="soft" color="red" disabled={disabled}>{label}</Button></AlertDialog.Trigger>
+      <AlertDialog.Content maxWidth="26rem" size="2" aria-describedby={undefined}>
+        <AlertDialog.Title size="3">{question}</AlertDialog.Title>
+        <Flex gap="2" justify="end" wrap="wrap">
+          <AlertDialog.Cancel><Button type="button" variant="surface" color="gray">{say('keep')}</Button></AlertDialog.Cancel>
+          <AlertDialog.Action><Button type="button" color="red" onClick={onConfirm}>{label}</Button></AlertDialog.Action>
+        </Flex>
+      </AlertDialog.Content>
+    </AlertDialog.Root>
   );
 }
