@@ -39,7 +39,8 @@ export function radixStyles(): Plugin {
     enforce: 'pre',
     transform(code, id) {
       if (!STYLES.test(id)) return undefined;
-      for (const name of namesOf(code)) if (!isUsed(name)) left.add(name);
+      // The scroll area comes with the module of the tables, whose other parts are used.
+      for (const name of namesOf(code)) if (!isUsed(name) && !name.startsWith('ScrollArea')) left.add(name);
       const root = postcss.parse(code);
       root.walkAtRules((node) => void (isWide(node) && node.remove()));
       root.walkRules(keepUsed);

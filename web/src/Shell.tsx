@@ -1,5 +1,6 @@
+import { Badge, Button, Flex, Popover, Strong, Text } from '@radix-ui/themes';
 import { Link, Outlet, useLocation, useParams } from '@tanstack/react-router';
-import { MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
+import { LogOut, MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
 import { useEffect } from 'react';
 import { useBadge } from './approvals/news';
 import { toAdmin, toApprovals, toChat, toConnections } from './links';
@@ -54,7 +55,7 @@ function Header() {
               <Icon size={18} />
               <span>{say(`nav.${name}`)}</span>
               {name === 'approvals' && badge.pending_approvals > 0 && (
-                <span className="badge" role="img" aria-label={say('badge', { count: badge.pending_approvals })}>{badge.pending_approvals}</span>
+                <Badge className="badge" variant="solid" color="red" radius="full" role="img" aria-label={say('badge', { count: badge.pending_approvals })}>{badge.pending_approvals}</Badge>
               )}
             </Link>
           );
@@ -70,14 +71,18 @@ function Account() {
   const me = useMe();
   const { signOut } = useSession();
   return (
-    <div className="who">
-      <button type="button" className="quiet" popoverTarget="account"><UserRound size={18} /><span className="name">{me.name}</span></button>
-      <div id="account" popover="auto" className="menu">
-        <p><b>{me.name}</b><br /><span className="muted">{me.user}</span></p>
-        <OwnUsage />
-        <LanguageChoice />
-        <button type="button" onClick={signOut}>{say('signout')}</button>
-      </div>
-    </div>
+    <Popover.Root>
+      <Popover.Trigger>
+        <Button type="button" variant="ghost" color="gray" m="0"><UserRound size={18} /><span className="name">{me.name}</span></Button>
+      </Popover.Trigger>
+      <Popover.Content size="1" minWidth="15rem" align="end" aria-label={me.name}>
+        <Flex direction="column" gap="3">
+          <Text as="p" size="2"><Strong>{me.name}</Strong><br /><Text color="gray">{me.user}</Text></Text>
+          <OwnUsage />
+          <LanguageChoice />
+          <Button type="button" variant="surface" color="gray" onClick={signOut}><LogOut size={16} /> {say('signout')}</Button>
+        </Flex>
+      </Popover.Content>
+    </Popover.Root>
   );
 }

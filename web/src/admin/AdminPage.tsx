@@ -1,7 +1,9 @@
 /** For the admins of a tenant: who may do what, what there is, and what happened. */
-import { createLazyRoute, Link } from '@tanstack/react-router';
+import { Heading, Text } from '@radix-ui/themes';
+import { createLazyRoute } from '@tanstack/react-router';
 import { Activity, BarChart3, Gauge, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
 import { lazy, Suspense } from 'react';
+import { PageLink } from '../parts/PageLink';
 import { Empty, Loading } from '../parts/parts';
 import { toAdmin, toChat } from '../links';
 import { useMe } from '../signin/session';
@@ -46,17 +48,17 @@ function AdminPage() {
   const { say } = useTexts();
   const shown = NAMES.find((name) => name === part) ?? 'users';
   const { Page } = PARTS[shown];
-  if (!useMe().scopes.includes('admin')) return <main className="page"><Empty>{say('admin.only')} <Link {...toChat()}>{say('nav.chat')}</Link></Empty></main>;
+  if (!useMe().scopes.includes('admin')) return <main className="page"><Empty>{say('admin.only')} <PageLink {...toChat()}>{say('nav.chat')}</PageLink></Empty></main>;
   return (
     <div className="admin">
       <nav aria-label={say('nav.admin')}>
         {NAMES.map((name) => {
           const { Icon } = PARTS[name];
-          return <Link key={name} {...toAdmin(name)} ref={name === shown ? bringIntoView : undefined}><Icon size={16} /> {say(`admin.${name}`)}</Link>;
+          return <PageLink key={name} {...toAdmin(name)} ref={name === shown ? bringIntoView : undefined}><Icon size={16} /> {say(`admin.${name}`)}</PageLink>;
         })}
       </nav>
       <main className="page">
-        <header><h1>{say(`admin.${shown}`)}</h1><p className="muted">{say(`admin.${shown}.about`)}</p></header>
+        <header><Heading as="h1" size="6">{say(`admin.${shown}`)}</Heading><Text as="p" size="2" color="gray">{say(`admin.${shown}.about`)}</Text></header>
         <Suspense fallback={<Loading />}><Page item={item} /></Suspense>
       </main>
     </div>

@@ -1,9 +1,11 @@
+import { Button, Code } from '@radix-ui/themes';
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { getPages } from '../api/queries';
-import { Moment } from '../parts/parts';
+import { ChoiceEntry, TextEntry } from '../parts/Field';
+import { Moment, StateBadge } from '../parts/parts';
 import { useTexts } from '../texts/texts';
-import { Paged, Table } from './Table';
+import { Cell, Paged, Row, Table } from './Table';
 
 const FILTERS = ['actor', 'action', 'server', 'tool'] as const;
 const OUTCOMES = ['succeeded', 'failed', 'denied', 'outcome_unknown', 'cancelled'] as const;
@@ -24,31 +26,29 @@ export function AuditPage() {
     <>
       <form className="filters" onSubmit={(event) => { event.preventDefault(); apply(); }}>
         {FILTERS.map((name) => (
-          <label key={name}>{say(`audit.${name}`)}<input value={draft[name] ?? ''} onChange={(event) => change(name, event.target.value.trim())} /></label>
+          <TextEntry key={name} label={say(`audit.${name}`)} value={draft[name] ?? ''} onChange={(value) => change(name, value.trim())} />
         ))}
-        <label>{say('audit.outcome')}
-          <select value={draft.outcome ?? ''} onChange={(event) => change('outcome', event.target.value)}>
-            <option value="">{say('approval.anyState')}</option>
-            {OUTCOMES.map((name) => <option key={name} value={name}>{say(`call.${name}`)}</option>)}
-          </select>
-        </label>
+        <ChoiceEntry
+          label={say('audit.outcome')} value={draft.outcome ?? ''} onChange={(value) => change('outcome', value)}
+          options={[['', say('approval.anyState')], ...OUTCOMES.map((name) => [name, say(`call.${name}`)] as const)]}
+        />
         {TIMES.map((name) => (
-          <label key={name}>{say(`audit.${name}`)}<input type="datetime-local" value={draft[name] ?? ''} onChange={(event) => change(name, event.target.value)} /></label>
+          <TextEntry key={name} label={say(`audit.${name}`)} type="datetime-local" value={draft[name] ?? ''} onChange={(value) => change(name, value)} />
         ))}
-        <button type="submit">{say('admin.filter')}</button>
+        <Button type="submit" variant="surface" color="gray">{say('admin.filter')}</Button>
       </form>
       <Paged query={lines}>
         {(items) => (
           <Table label={say('admin.audit')} heads={[say('audit.at'), say('audit.actor'), say('audit.action'), say('audit.what'), say('audit.outcome'), say('details')]}>
             {items.map((line) => (
-              <tr key={line.id}>
-                <td><Moment at={line.at} /></td>
-                <td>{line.actor}</td>
-                <td><code>{line.action}</code></td>
-                <td>{[line.agent, line.server, line.tool].filter(Boolean).join(' · ')}</td>
-                <td><span className={`state ${line.outcome}`}>{outcomeOf(line.outcome)}</span></td>
-                <td>{line.detail}</td>
-              </tr>
+              <Row key={line.id}>
+                <Cell><Moment at={line.at} /></Cell>
+                <Cell>{line.actor}</Cell>
+                <Cell><Code variant="ghost">{line.action}</Code></Cell>
+                <Cell>{[line.agent, line.server, line.tool].filter(Boolean).join(' · ')}</Cell>
+                <Cell><StateBadge state={line.outcome}>{outcomeOf(line.outcome)}</StateBadge></Cell>
+                <Cell>{line.detail}</Cell>
+              </Row>
             ))}
           </Table>
         )}

@@ -1,11 +1,13 @@
+import { Button, Heading } from '@radix-ui/themes';
 import { useQueries, useQuery } from '@tanstack/react-query';
-import { Link } from '@tanstack/react-router';
 import { api, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
-import { Pending } from '../parts/parts';
+import { PageLink } from '../parts/PageLink';
+import { Panel } from '../parts/Panel';
+import { type Fact, Facts, Pending, StateBadge } from '../parts/parts';
 import { toConnections } from '../links';
 import { type TextKey, useTexts } from '../texts/texts';
-import { NumberHead, Table } from './Table';
+import { Cell, NumberCell, NumberHead, Row, RowHead, Table } from './Table';
 
 /** Each server of each agent as this admin reaches it, and the replica that answered. */
 export function HealthPage() {
@@ -18,24 +20,24 @@ export function HealthPage() {
   const servers = lists.flatMap(({ data }, at) => (data?.items ?? []).map((view) => ({ agent: names[at] ?? '', view })));
   return (
     <>
-      <div><button type="button" onClick={() => void Promise.all([invalidate('/v1/agents/{agent}/connections'), invalidate('/readyz')])}>{say('health.again')}</button></div>
+      <div><Button type="button" variant="surface" color="gray" onClick={() => void Promise.all([invalidate('/v1/agents/{agent}/connections'), invalidate('/readyz')])}>{say('health.again')}</Button></div>
       <Table label={say('admin.health')} heads={[say('approval.agent'), say('audit.server'), say('key.state'), <NumberHead key="tools">{say('health.tools')}</NumberHead>, say('details')]}>
         {servers.map(({ agent, view }) => (
-          <tr key={`${agent} ${view.server}`}>
-            <td>{agent}</td>
-            <th scope="row"><Link {...toConnections(agent)}>{view.server}</Link></th>
-            <td><span className={`state ${view.state}`}>{say(`connection.${view.state}` satisfies TextKey)}</span></td>
-            <td className="number">{view.tools}</td>
-            <td>
+          <Row key={`${agent} ${view.server}`}>
+            <Cell>{agent}</Cell>
+            <RowHead><PageLink {...toConnections(agent)}>{view.server}</PageLink></RowHead>
+            <Cell><StateBadge state={view.state}>{say(`connection.${view.state}` satisfies TextKey)}</StateBadge></Cell>
+            <NumberCell>{view.tools}</NumberCell>
+            <Cell>
               {'reason' in view && <p>{view.reason}</p>}
               {view.dropped.length > 0 && <p>{say('connection.dropped')}: {view.dropped.join(', ')}</p>}
               {view.missing.length > 0 && <p>{say('connection.missing')}: {view.missing.join(', ')}</p>}
               {view.unmatched.length > 0 && <p>{say('connection.unmatched')}: {view.unmatched.join(', ')}</p>}
-            </td>
-          </tr>
+            </Cell>
+          </Row>
         ))}
       </Table>
-      <h2>{say('health.replica')}</h2>
+      <Heading as="h2" size="4">{say('health.replica')}</Heading>
       <Replica />
     </>
   );
@@ -51,10 +53,14 @@ function Replica() {
   const view = replica.data;
   if (!view) return <Pending query={replica} />;
   return (
-    <dl className="card facts wide">
-      {CHECKS.map((name) => <div key={name}><dt>{say(`replica.${name}`)}</dt><dd><span className={`state ${view[name] ? 'ready' : 'down'}`}>{say(view[name] ? 'yes' : 'no')}</span></dd></div>)}
-      {COUNTS.map((name) => <div key={name}><dt>{say(`replica.${name}`)}</dt><dd>{view[name]}</dd></div>)}
-    </dl>
+    <Panel>
+      <div>
+        <Facts>{[
+          ...CHECKS.map((name): Fact => [say(`replica.${name}`), <StateBadge state={view[name] ? 'ready' : 'down'}>{say(view[name] ? 'yes' : 'no')}</StateBadge>]),
+          ...COUNTS.map((name): Fact => [say(`replica.${name}`), view[name]]),
+        ]}</Facts>
+      </div>
+    </Panel>
   );
 }
 

@@ -1,11 +1,14 @@
+import { Button, Code } from '@radix-ui/themes';
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
 import { getPages, invalidate } from '../api/queries';
-import { ConfirmButton, Failure, Moment } from '../parts/parts';
+import { CheckEntry, ChoiceEntry, TextEntry } from '../parts/Field';
+import { Panel } from '../parts/Panel';
+import { ConfirmButton, Failure, Moment, Notice, StateBadge } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
-import { Paged, Table } from './Table';
+import { Cell, Paged, Row, RowHead, Table } from './Table';
 
 export function KeysPage() {
   const { say, nameOf } = useTexts();
@@ -17,15 +20,15 @@ export function KeysPage() {
         {(items) => (
           <Table label={say('admin.keys')} heads={[say('key.name'), say('key.kind'), say('key.prefix'), say('key.scopes'), say('key.state'), say('approval.created'), say('admin.action')]}>
             {items.map((key) => (
-              <tr key={key.id}>
-                <th scope="row">{key.name}</th>
-                <td>{nameOf('key.kind', key.kind)}</td>
-                <td><code>chk_{key.prefix}_…</code></td>
-                <td>{key.scopes.join(', ')}</td>
-                <td><span className={`state ${key.state}`}>{nameOf('key.state', key.state)}</span></td>
-                <td><Moment at={key.created_at} /></td>
-                <td>{key.state === 'live' && <RevokeKey id={key.id} />}</td>
-              </tr>
+              <Row key={key.id}>
+                <RowHead>{key.name}</RowHead>
+                <Cell>{nameOf('key.kind', key.kind)}</Cell>
+                <Cell><Code variant="ghost">chk_{key.prefix}_…</Code></Cell>
+                <Cell>{key.scopes.join(', ')}</Cell>
+                <Cell><StateBadge state={key.state}>{nameOf('key.state', key.state)}</StateBadge></Cell>
+                <Cell><Moment at={key.created_at} /></Cell>
+                <Cell>{key.state === 'live' && <RevokeKey id={key.id} />}</Cell>
+              </Row>
             ))}
           </Table>
         )}
@@ -56,23 +59,22 @@ function NewKey() {
     await invalidate('/v1/admin/keys');
   });
   return (
-    <form className="card" onSubmit={(event) => { event.preventDefault(); void make(); }}>
-      <div className="filters">
-        <label>{say('key.name')}<input required value={name} onChange={(event) => setName(event.target.value)} /></label>
-        <label>{say('key.kind')}
-          <select value={kind} onChange={(event) => setKind(event.target.value as Kind)}>
-            {KINDS.map((one) => <option key={one} value={one}>{say(`key.kind.${one}`)}</option>)}
-          </select>
-        </label>
-        {kind === 'service' && <label>{say('key.roles')}<input value={roles} onChange={(event) => setRoles(event.target.value)} /></label>}
-        {kind === 'service' && (
-          <label className="check"><span>{say('key.admin')}</span><input type="checkbox" checked={isAdmin} onChange={(event) => setIsAdmin(event.target.checked)} /></label>
-        )}
-        <button type="submit" className="primary" disabled={isBusy || !name}>{say('key.make')}</button>
-      </div>
-      {made && <p role="status" className="made">{say('key.made')} <code>{made.key}</code></p>}
-      <Failure error={error} />
-    </form>
+    <Panel>
+      <form onSubmit={(event) => { event.preventDefault(); void make(); }}>
+        <div className="filters">
+          <TextEntry label={say('key.name')} required value={name} onChange={setName} />
+          <ChoiceEntry
+            label={say('key.kind')} value={kind} onChange={(value) => setKind(value as Kind)}
+            options={KINDS.map((one) => [one, say(`key.kind.${one}`)] as const)}
+          />
+          {kind === 'service' && <TextEntry label={say('key.roles')} value={roles} onChange={setRoles} />}
+          {kind === 'service' && <CheckEntry label={say('key.admin')} checked={isAdmin} onChange={setIsAdmin} />}
+          <Button type="submit" disabled={isBusy || !name}>{say('key.make')}</Button>
+        </div>
+        {made && <Notice tone="good" role="status">{say('key.made')} <Code variant="ghost">{made.key}</Code></Notice>}
+        <Failure error={error} />
+      </form>
+    </Panel>
   );
 }
 

@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query';
 import { get } from '../api/queries';
 import { Pending } from '../parts/parts';
 import { useTexts } from '../texts/texts';
-import { NumberHead, Table } from './Table';
+import { Cell, NumberCell, NumberHead, Row, RowHead, Table } from './Table';
 
 const COLUMNS = ['limits.tenant', 'limits.used', 'limits.user'] as const;
 const KINDS = ['conversations', 'guest_conversations', 'runs', 'approval_arguments', 'audit'] as const;
@@ -17,25 +17,25 @@ export function LimitsPage() {
   return (
     <>
       <Table label={say('limits.day')} heads={[say('limits.day'), ...COLUMNS.map((name) => <NumberHead key={name}>{say(name)}</NumberHead>)]}>
-        <tr>
-          <th scope="row">{say('usage.runs')}</th>
-          <td className="number">{number(limits.runs_per_tenant)}</td>
-          <td className="number">{number(used?.runs ?? 0)}</td>
-          <td className="number">{number(limits.runs_per_user)}</td>
-        </tr>
-        <tr>
-          <th scope="row">{say('usage.tokens')}</th>
-          <td className="number">{number(limits.tokens_per_tenant)}</td>
-          <td className="number">{number(used?.tokens ?? 0)}</td>
-          <td className="number">{number(limits.tokens_per_user)}</td>
-        </tr>
+        <Row>
+          <RowHead>{say('usage.runs')}</RowHead>
+          <NumberCell>{number(limits.runs_per_tenant)}</NumberCell>
+          <NumberCell>{number(used?.runs ?? 0)}</NumberCell>
+          <NumberCell>{number(limits.runs_per_user)}</NumberCell>
+        </Row>
+        <Row>
+          <RowHead>{say('usage.tokens')}</RowHead>
+          <NumberCell>{number(limits.tokens_per_tenant)}</NumberCell>
+          <NumberCell>{number(used?.tokens ?? 0)}</NumberCell>
+          <NumberCell>{number(limits.tokens_per_user)}</NumberCell>
+        </Row>
       </Table>
       <Table label={say('limits.kept')} heads={[say('limits.kept'), say('limits.for')]}>
         {KINDS.map((kind) => (
-          <tr key={kind}>
-            <th scope="row">{say(`limits.${kind}`)}</th>
-            <td>{days[kind] == null ? say('limits.ever') : say('usage.days', { count: days[kind] })}</td>
-          </tr>
+          <Row key={kind}>
+            <RowHead>{say(`limits.${kind}`)}</RowHead>
+            <Cell>{days[kind] == null ? say('limits.ever') : say('usage.days', { count: days[kind] })}</Cell>
+          </Row>
         ))}
       </Table>
     </>

@@ -1,3 +1,4 @@
+import { Table as Radix } from '@radix-ui/themes';
 import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 import { Empty, More, Pending } from '../parts/parts';
@@ -16,19 +17,27 @@ export function Paged<T>({ query, children }: { query: UseInfiniteQueryResult<T[
 }
 
 /** The head of a column of numbers stands where they do. */
-export const NumberHead = ({ children }: { children: ReactNode }) => <span className="number">{children}</span>;
+export const NumberHead = ({ children }: { children: ReactNode }) => <Radix.ColumnHeaderCell justify="end">{children}</Radix.ColumnHeaderCell>;
+export const Row = Radix.Row;
+export const Cell = Radix.Cell;
+export const RowHead = Radix.RowHeaderCell;
+export const NumberCell = ({ children }: { children: ReactNode }) => <Radix.Cell justify="end" className="number">{children}</Radix.Cell>;
 
+/** The table of Radix without its scroll area, whose styles our policy forbids. */
 export function Table({ label, heads, className = '', children }: {
   label: string;
+  /** The names of the columns, or heads. */
   heads: ReactNode[];
   className?: string;
   children: ReactNode;
 }) {
   return (
-    <div className={`scrolls ${className}`} tabIndex={0} role="group" aria-label={label}>
-      <table>
-        <thead><tr>{heads.map((head, at) => <th key={at} scope="col">{head}</th>)}</tr></thead>
-        <tbody>{children}</tbody>
+    <div className={`rt-TableRoot rt-r-size-1 rt-variant-surface scrolls ${className}`} tabIndex={0} role="group" aria-label={label}>
+      <table className="rt-TableRootTable">
+        <Radix.Header>
+          <Radix.Row>{heads.map((head, at) => (typeof head === 'string' ? <Radix.ColumnHeaderCell key={at}>{head}</Radix.ColumnHeaderCell> : head))}</Radix.Row>
+        </Radix.Header>
+        <Radix.Body>{children}</Radix.Body>
       </table>
     </div>
   );

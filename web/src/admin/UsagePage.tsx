@@ -1,10 +1,12 @@
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { get } from '../api/queries';
+import { ChoiceEntry } from '../parts/Field';
 import { Pending } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { lastDays, type Measure, MEASURES, type Used, usedOf } from './usage';
 import UsageChart, { UsageTable } from './UsageChart';
+import { Totals } from './Totals';
 
 const PERIODS = [7, 14, 30] as const;
 
@@ -19,16 +21,14 @@ export default function UsagePage() {
   return (
     <>
       <div className="filters">
-        <label>{say('usage.period')}
-          <select value={period} onChange={(event) => setPeriod(Number(event.target.value))}>
-            {PERIODS.map((days) => <option key={days} value={days}>{say('usage.days', { count: days })}</option>)}
-          </select>
-        </label>
-        <label>{say('usage.measure')}
-          <select value={measure} onChange={(event) => setMeasure(event.target.value as Measure)}>
-            {MEASURES.map((name) => <option key={name} value={name}>{say(`usage.${name}`)}</option>)}
-          </select>
-        </label>
+        <ChoiceEntry
+          label={say('usage.period')} value={period} onChange={(value) => setPeriod(Number(value))}
+          options={PERIODS.map((days) => [String(days), say('usage.days', { count: days })] as const)}
+        />
+        <ChoiceEntry
+          label={say('usage.measure')} value={measure} onChange={(value) => setMeasure(value as Measure)}
+          options={MEASURES.map((name) => [name, say(`usage.${name}`)] as const)}
+        />
       </div>
       {days.data && users.data
         ? <Shown days={days.data.items.map((line) => usedOf(line.day, line))} users={users.data.items.map((line) => usedOf(`${line.user} · ${line.agent}`, line))} measure={measure} />
@@ -42,9 +42,7 @@ function Shown({ days, users, measure }: { days: Used[]; users: Used[]; measure:
   const total = (name: Measure) => days.reduce((sum, day) => sum + day[name], 0);
   return (
     <>
-      <dl className="totals">
-        {MEASURES.map((name) => <div key={name}><dt>{say(`usage.${name}`)}</dt><dd>{total(name).toLocaleString(language)}</dd></div>)}
-      </dl>
+      <Totals>{MEASURES.map((name) => [say(`usage.${name}`), total(name).toLocaleString(language)])}</Totals>
       <UsageChart days={days} measure={measure} />
       <UsageTable label={say('usage.users')} head={say('usage.user')} lines={users} />
     </>

@@ -1,11 +1,14 @@
+import { Button, Code, Flex, Heading, Text } from '@radix-ui/themes';
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
 import { get, getPages, invalidate } from '../api/queries';
-import { ConfirmButton, Empty, Failure, Moment, Pending } from '../parts/parts';
+import { TextEntry } from '../parts/Field';
+import { Panel } from '../parts/Panel';
+import { ConfirmButton, Empty, Failure, Moment, Notice, Pending, StateBadge } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
-import { NumberHead, Paged, Table } from './Table';
+import { Cell, NumberCell, NumberHead, Paged, Row, Table } from './Table';
 
 type Hook = Schemas['Webhook'];
 
@@ -17,7 +20,7 @@ export function WebhooksPage() {
       <NewWebhook />
       {!hooks.data && <Pending query={hooks} />}
       {hooks.data?.items.length === 0 && <Empty>{say('admin.none')}</Empty>}
-      <ul className="cards">{hooks.data?.items.map((hook) => <li key={hook.id}><Card hook={hook} /></li>)}</ul>
+      <ul className="cards">{hooks.data?.items.map((hook) => <li key={hook.id}><HookCard hook={hook} /></li>)}</ul>
     </>
   );
 }
@@ -35,19 +38,21 @@ function NewWebhook() {
     await invalidate('/v1/admin/webhooks');
   });
   return (
-    <form className="card" onSubmit={(event) => { event.preventDefault(); void make(); }}>
-      <div className="filters">
-        <label>{say('server.url')}<input type="url" required value={url} onChange={(event) => setUrl(event.target.value)} /></label>
-        <label>{say('webhook.events')}<input required value={events} onChange={(event) => setEvents(event.target.value)} /></label>
-        <button type="submit" className="primary" disabled={isBusy}>{say('webhook.make')}</button>
-      </div>
-      {made && <p role="status" className="made">{say('webhook.made')} <code>{made.secret}</code></p>}
-      <Failure error={error} />
-    </form>
+    <Panel>
+      <form onSubmit={(event) => { event.preventDefault(); void make(); }}>
+        <div className="filters">
+          <TextEntry label={say('server.url')} type="url" required value={url} onChange={setUrl} />
+          <TextEntry label={say('webhook.events')} required value={events} onChange={setEvents} />
+          <Button type="submit" disabled={isBusy}>{say('webhook.make')}</Button>
+        </div>
+        {made && <Notice tone="good" role="status">{say('webhook.made')} <Code variant="ghost">{made.secret}</Code></Notice>}
+        <Failure error={error} />
+      </form>
+    </Panel>
   );
 }
 
-function Card({ hook }: { hook: Hook }) {
+function HookCard({ hook }: { hook: Hook }) {
   const { say } = useTexts();
   const [isOpen, setIsOpen] = useState(false);
   const [pinged, setPinged] = useState<Schemas['Pinged']>();
@@ -62,24 +67,26 @@ function Card({ hook }: { hook: Hook }) {
     await invalidate('/v1/admin/webhooks');
   });
   return (
-    <article className="card" aria-label={hook.url}>
-      <header>
-        <h3><code>{hook.url}</code></h3>
-        {hook.disabled_at && <span className="state failed">{say('webhook.disabled')}</span>}
-      </header>
-      <p className="muted">{hook.events.join(', ')}</p>
-      {hook.last_error && <p className="reason">{hook.last_failed_at && <Moment at={hook.last_failed_at} />} {hook.last_error}</p>}
-      <div className="buttons">
-        <button type="button" disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</button>
-        <ConfirmButton label={say('remove')} question={say('webhook.remove')} disabled={isBusy} onConfirm={() => void remove()} />
-      </div>
-      {pinged && <p role="status" className={pinged.delivered ? 'good' : 'failure'}>{pinged.delivered ? say('webhook.delivered') : (pinged.error ?? `HTTP ${pinged.status}`)}</p>}
-      <Failure error={error} />
-      <details onToggle={(event) => setIsOpen(event.currentTarget.open)}>
-        <summary>{say('webhook.deliveries')}</summary>
-        {isOpen && <Deliveries id={hook.id} />}
-      </details>
-    </article>
+    <Panel>
+      <article aria-label={hook.url}>
+        <header>
+          <Heading as="h3" size="3"><Code variant="ghost">{hook.url}</Code></Heading>
+          {hook.disabled_at && <StateBadge state="failed">{say('webhook.disabled')}</StateBadge>}
+        </header>
+        <Text as="p" size="2" color="gray">{hook.events.join(', ')}</Text>
+        {hook.last_error && <Notice tone="wait">{hook.last_failed_at && <Moment at={hook.last_failed_at} />} {hook.last_error}</Notice>}
+        <Flex gap="2" wrap="wrap" align="center">
+          <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</Button>
+          <ConfirmButton label={say('remove')} question={say('webhook.remove')} disabled={isBusy} onConfirm={() => void remove()} />
+        </Flex>
+        {pinged && <Notice role="status" tone={pinged.delivered ? 'good' : 'bad'}>{pinged.delivered ? say('webhook.delivered') : (pinged.error ?? `HTTP ${pinged.status}`)}</Notice>}
+        <Failure error={error} />
+        <details onToggle={(event) => setIsOpen(event.currentTarget.open)}>
+          <summary>{say('webhook.deliveries')}</summary>
+          {isOpen && <Deliveries id={hook.id} />}
+        </details>
+      </article>
+    </Panel>
   );
 }
 
@@ -91,14 +98,14 @@ function Deliveries({ id }: { id: string }) {
       {(items) => (
         <Table label={say('webhook.deliveries')} heads={[say('audit.at'), say('webhook.events'), say('key.state'), <NumberHead key="attempts">{say('webhook.attempts')}</NumberHead>, say('webhook.next'), say('details')]}>
           {items.map((one) => (
-            <tr key={one.id}>
-              <td><Moment at={one.created_at} /></td>
-              <td><code>{one.event}</code></td>
-              <td><span className={`state ${one.state}`}>{say(`delivery.${one.state}`)}</span></td>
-              <td className="number">{one.attempts}</td>
-              <td>{one.next_attempt_at && <Moment at={one.next_attempt_at} />}</td>
-              <td>{[one.last_status && `HTTP ${one.last_status}`, one.last_error].filter(Boolean).join(' · ')}</td>
-            </tr>
+            <Row key={one.id}>
+              <Cell><Moment at={one.created_at} /></Cell>
+              <Cell><Code variant="ghost">{one.event}</Code></Cell>
+              <Cell><StateBadge state={one.state}>{say(`delivery.${one.state}`)}</StateBadge></Cell>
+              <NumberCell>{one.attempts}</NumberCell>
+              <Cell>{one.next_attempt_at && <Moment at={one.next_attempt_at} />}</Cell>
+              <Cell>{[one.last_status && `HTTP ${one.last_status}`, one.last_error].filter(Boolean).join(' · ')}</Cell>
+            </Row>
           ))}
         </Table>
       )}

@@ -1,10 +1,14 @@
 /** A request for consent: who asks for what, with exactly the arguments that run. */
-import { Link } from '@tanstack/react-router';
+import { Button, Code, Flex, Heading, Text } from '@radix-ui/themes';
+import { Check, X } from 'lucide-react';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
 import { invalidate } from '../api/queries';
+import { TextEntry } from '../parts/Field';
+import { PageLink } from '../parts/PageLink';
+import { Panel } from '../parts/Panel';
+import { Facts, Failure, Moment, StateBadge, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
 import { withoutMark } from '../parts/Outcomes';
-import { Failure, Moment, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { useTexts, type TextKey } from '../texts/texts';
 import { toChat } from '../links';
@@ -12,7 +16,7 @@ import { type Approval, keepApproval, useApproval } from './news';
 
 export function State({ state }: { state: Approval['state'] }) {
   const { say } = useTexts();
-  return <span className={`state ${state}`}>{say(`approval.${state}` satisfies TextKey)}</span>;
+  return <StateBadge state={state}>{say(`approval.${state}` satisfies TextKey)}</StateBadge>;
 }
 
 /** In the queue. */
@@ -21,31 +25,42 @@ export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | u
   const view = useApproval(id, listed);
   if (!view) return null;
   return (
-    <article className="card approval" aria-label={`${view.code}: ${view.server} ${view.tool}`}>
-      <header>
-        <h3>{view.server_says.title ?? view.server_says.hints?.title as string | undefined ?? view.tool}</h3>
-        <State state={view.state} />
-        {view.state === 'pending' && <TimeLeft until={view.expires_at} />}
-      </header>
-      <p>{say('approval.asks', { name: view.requester.name, tool: view.tool, server: view.server, code: view.code })}</p>
-      <h4>{say('arguments')}</h4>
-      {view.arguments == null ? <p className="loading">{say('loading')}</p> : <Values value={view.arguments} />}
-      <details>
-        <summary>{say('details')}</summary>
-        <ServerWords says={view.server_says} />
-        <dl className="facts">
-          <div><dt>{say('approval.agent')}</dt><dd>{view.agent}</dd></div>
-          <div><dt>{say('approval.approvers')}</dt><dd>{view.approvers.join(', ')}{view.min_approvals > 1 && ` (${view.votes.length}/${view.min_approvals})`}</dd></div>
-          <div><dt>{say('approval.created')}</dt><dd><Moment at={view.created_at} /></dd></div>
-          <div><dt>{say('approval.expires')}</dt><dd><Moment at={view.expires_at} /></dd></div>
-          <div><dt>SHA-256</dt><dd><code>{view.args_sha256}</code></dd></div>
-        </dl>
-      </details>
-      <Outcome view={view} />
-      {view.decidable && view.state === 'pending' && view.arguments != null && <Decision view={view} />}
-      {view.own && view.state === 'pending' && <TakeBack view={view} />}
-      {view.own && view.conversation_id && <p><Link {...toChat(view.conversation_id)}>{say('approval.conversation')}</Link></p>}
-    </article>
+    <Panel>
+      <article aria-label={`${view.code}: ${view.server} ${view.tool}`}>
+        <Flex asChild align="center" wrap="wrap" gap="2">
+          <header>
+            <Heading as="h3" size="3" className="grow">{view.server_says.title ?? view.server_says.hints?.title as string | undefined ?? view.tool}</Heading>
+            <State state={view.state} />
+            {view.state === 'pending' && <TimeLeft until={view.expires_at} />}
+          </header>
+        </Flex>
+        <p>{say('approval.asks', { name: view.requester.name, tool: view.tool, server: view.server, code: view.code })}</p>
+        <Heading as="h4" size="1" color="gray">{say('arguments')}</Heading>
+        {view.arguments == null ? <Text as="p" className="loading" color="gray">{say('loading')}</Text> : <Values value={view.arguments} />}
+        <Details view={view} />
+        <Outcome view={view} />
+        {view.decidable && view.state === 'pending' && view.arguments != null && <Decision view={view} />}
+        {view.own && view.state === 'pending' && <TakeBack view={view} />}
+        {view.own && view.conversation_id && <p><PageLink {...toChat(view.conversation_id)}>{say('approval.conversation')}</PageLink></p>}
+      </article>
+    </Panel>
+  );
+}
+
+function Details({ view }: { view: Approval }) {
+  const { say } = useTexts();
+  return (
+    <details>
+      <summary>{say('details')}</summary>
+      <ServerWords says={view.server_says} />
+      <Facts>{[
+        [say('approval.agent'), view.agent],
+        [say('approval.approvers'), <>{view.approvers.join(', ')}{view.min_approvals > 1 && ` (${view.votes.length}/${view.min_approvals})`}</>],
+        [say('approval.created'), <Moment at={view.created_at} />],
+        [say('approval.expires'), <Moment at={view.expires_at} />],
+        ['SHA-256', <Code variant="ghost">{view.args_sha256}</Code>],
+      ]}</Facts>
+    </details>
   );
 }
 
@@ -91,13 +106,11 @@ function Decision({ view }: { view: Approval }) {
   });
   return (
     <form className="decision" onSubmit={(event) => event.preventDefault()}>
-      <label>{say('approval.reason')} {say('optional')}
-        <input value={reason} maxLength={1000} onChange={(event) => setReason(event.target.value)} />
-      </label>
-      <div className="buttons">
-        <button type="button" className="primary" disabled={isBusy || isOver} onClick={() => void decide('approve')}>{say('approve')}</button>
-        <button type="button" className="danger" disabled={isBusy || isOver} onClick={() => void decide('reject')}>{say('reject')}</button>
-      </div>
+      <TextEntry label={`${say('approval.reason')} ${say('optional')}`} value={reason} maxLength={1000} onChange={setReason} />
+      <Flex gap="2" wrap="wrap">
+        <Button type="button" disabled={isBusy || isOver} onClick={() => void decide('approve')}><Check size={16} /> {say('approve')}</Button>
+        <Button type="button" variant="soft" color="red" disabled={isBusy || isOver} onClick={() => void decide('reject')}><X size={16} /> {say('reject')}</Button>
+      </Flex>
       <Failure error={error} />
     </form>
   );
@@ -109,7 +122,7 @@ export function TakeBack({ view }: { view: Approval }) {
   const cancel = () => run(async () => keepApproval(await read(api.POST('/v1/approvals/{id}/cancel', { params: { path: { id: view.id } } }))));
   return (
     <div>
-      <button type="button" disabled={isBusy} onClick={() => void cancel()}>{say('approval.cancel')}</button>
+      <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => void cancel()}>{say('approval.cancel')}</Button>
       <Failure error={error} />
     </div>
   );

@@ -1,3 +1,4 @@
+import { Card, Code, Text } from '@radix-ui/themes';
 import { keepPreviousData, useInfiniteQuery } from '@tanstack/react-query';
 import { useRef, useState } from 'react';
 import { getPages, TYPING } from '../api/queries';
@@ -52,12 +53,14 @@ function useSeen(listed: Approval[] = []): Approval[] {
 function Row({ view }: { view: Approval }) {
   const [isOpen, setIsOpen] = useState(false);
   return (
-    <details className="row" onToggle={(event) => setIsOpen(event.currentTarget.open)}>
-      <summary>
-        <code>{view.code}</code> <span className="grow">{view.requester.name}: {view.tool}</span>
-        <State state={view.state} /> <Moment at={view.created_at} />
-      </summary>
-      {isOpen && <ApprovalCard id={view.id} listed={view} />}
-    </details>
+    <Card asChild size="1">
+      <details className="row" onToggle={(event) => setIsOpen(event.currentTarget.open)}>
+        <summary>
+          <Code>{view.code}</Code> <span className="grow">{view.requester.name}: {view.tool}</span>
+          <State state={view.state} /> <Text size="2" color="gray"><Moment at={view.created_at} /></Text>
+        </summary>
+        {isOpen && <ApprovalCard id={view.id} listed={view} />}
+      </details>
+    </Card>
   );
 }

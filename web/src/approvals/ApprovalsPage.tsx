@@ -1,3 +1,4 @@
+import { Badge, Heading, Tabs } from '@radix-ui/themes';
 import { useState } from 'react';
 import { useTexts } from '../texts/texts';
 import { ApprovalCard } from './ApprovalCard';
@@ -20,17 +21,21 @@ export function ApprovalsPage({ id }: { id: string }) {
   };
   return (
     <main className="page">
-      <h1>{say('nav.approvals')}</h1>
+      <Heading as="h1" size="6">{say('nav.approvals')}</Heading>
       {id && <ApprovalCard id={id} />}
-      <div className="tabs" role="group" aria-label={say('nav.approvals')}>
-        {TABS.map((name) => (
-          <button key={name} type="button" aria-pressed={tab === name} onClick={() => show(name)}>
-            {say(`approvals.${name}`)}{counts[name] > 0 && <span className="badge">{counts[name]}</span>}
-          </button>
-        ))}
-      </div>
-      {tab !== 'waiting' && <Filters filter={filter} hasRequester={tab === 'history'} onChange={setFilter} />}
-      <ApprovalList key={tab} tab={tab} filter={filter} />
+      <Tabs.Root value={tab} onValueChange={(name) => show(name as Tab)}>
+        <Tabs.List wrap="wrap">
+          {TABS.map((name) => (
+            <Tabs.Trigger key={name} value={name}>
+              {say(`approvals.${name}`)}{counts[name] > 0 && <Badge ml="2" radius="full" color={name === 'waiting' ? 'red' : 'gray'}>{counts[name]}</Badge>}
+            </Tabs.Trigger>
+          ))}
+        </Tabs.List>
+        <Tabs.Content key={tab} value={tab} className="cards">
+          {tab !== 'waiting' && <Filters filter={filter} hasRequester={tab === 'history'} onChange={setFilter} />}
+          <ApprovalList tab={tab} filter={filter} />
+        </Tabs.Content>
+      </Tabs.Root>
     </main>
   );
 }

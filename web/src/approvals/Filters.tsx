@@ -1,3 +1,4 @@
+import { ChoiceEntry, TextEntry } from '../parts/Field';
 import { type TextKey, useTexts } from '../texts/texts';
 import type { Filter } from './ApprovalList';
 import type { Approval } from './news';
@@ -18,16 +19,14 @@ export function Filters({ filter, hasRequester, onChange }: {
     onChange(value ? { ...others, [name]: value } : others);
   };
   const text = (name: 'tool' | 'requester', label: string) => (
-    <label>{label}<input type="search" autoComplete="off" maxLength={255} value={filter[name] ?? ''} onChange={(event) => change(name, event.target.value.trim())} /></label>
+    <TextEntry label={label} type="search" autoComplete="off" maxLength={255} value={filter[name] ?? ''} onChange={(value) => change(name, value.trim())} />
   );
   return (
     <div className="filters">
-      <label>{say('approval.state')}
-        <select value={filter.state ?? ''} onChange={(event) => change('state', event.target.value)}>
-          <option value="">{say('approval.anyState')}</option>
-          {STATES.map((state) => <option key={state} value={state}>{say(`approval.${state}` satisfies TextKey)}</option>)}
-        </select>
-      </label>
+      <ChoiceEntry
+        label={say('approval.state')} value={filter.state ?? ''} onChange={(value) => change('state', value)}
+        options={[['', say('approval.anyState')], ...STATES.map((state) => [state, say(`approval.${state}` satisfies TextKey)] as const)]}
+      />
       {text('tool', say('audit.tool'))}
       {hasRequester && text('requester', say('approval.requester'))}
     </div>

@@ -1,10 +1,13 @@
+import { Button, Code, Flex, Heading, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
+import { ChoiceEntry } from '../parts/Field';
+import { Panel } from '../parts/Panel';
+import { ConfirmButton, Empty, Facts, Failure, Notice, Pending, StateBadge } from '../parts/parts';
 import { EntryField } from '../parts/EntryField';
-import { ConfirmButton, Empty, Failure, Pending } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { toConnections } from '../links';
 import { useMe } from '../signin/session';
@@ -19,11 +22,14 @@ export function ConnectionsPage({ agent }: { agent: string }) {
   const chosen = agent || first;
   return (
     <main className="page">
-      <h1>{say('nav.connections')}</h1>
+      <Heading as="h1" size="6">{say('nav.connections')}</Heading>
       {agents.data && agents.data.items.length > 1 && (
-        <label>{say('approval.agent')} <select value={chosen} onChange={(event) => void navigate(toConnections(event.target.value))}>
-          {agents.data.items.map((item) => <option key={item.id} value={item.id}>{item.display_name}</option>)}
-        </select></label>
+        <div className="filters">
+          <ChoiceEntry
+            label={say('approval.agent')} value={chosen} onChange={(id) => void navigate(toConnections(id))}
+            options={agents.data.items.map((item) => [item.id, item.display_name] as const)}
+          />
+        </div>
       )}
       {chosen ? <Servers key={chosen} agent={chosen} /> : agents.data ? <Empty>{say('chat.agents.none')}</Empty> : <Pending query={agents} />}
     </main>
@@ -49,18 +55,22 @@ function ServerCard({ agent, view }: { agent: string; view: View }) {
   const { authenticated } = useMe();
   const isPersonal = view.kind === 'personal';
   return (
-    <article className="card" aria-label={view.server}>
-      <header>
-        <h2>{view.server}</h2>
-        <span className={`state ${view.state}`}>{say(`connection.${view.state}` satisfies TextKey)}</span>
-      </header>
-      <p className="muted">{say(isPersonal ? 'connection.personal' : 'connection.shared')} · {say('connection.tools', { count: view.tools })}</p>
-      {'reason' in view && <p className="reason">{view.state === 'needs_attention' ? say('connection.again') : view.reason}</p>}
-      {view.dropped.length > 0 && <p className="muted">{say('connection.dropped')}: {view.dropped.join(', ')}</p>}
-      {view.missing.length > 0 && <p className="muted">{say('connection.missing')}: {view.missing.join(', ')}</p>}
-      {isPersonal && (authenticated ? <Personal agent={agent} view={view} /> : <p>{say('connection.guest')}</p>)}
-      {view.tools > 0 && <Tools agent={agent} server={view.server} />}
-    </article>
+    <Panel>
+      <article aria-label={view.server}>
+        <Flex asChild align="center" gap="2">
+          <header>
+            <Heading as="h2" size="3" className="grow">{view.server}</Heading>
+            <StateBadge state={view.state}>{say(`connection.${view.state}` satisfies TextKey)}</StateBadge>
+          </header>
+        </Flex>
+        <Text as="p" size="2" color="gray">{say(isPersonal ? 'connection.personal' : 'connection.shared')} · {say('connection.tools', { count: view.tools })}</Text>
+        {'reason' in view && <Notice tone="wait">{view.state === 'needs_attention' ? say('connection.again') : view.reason}</Notice>}
+        {view.dropped.length > 0 && <Text as="p" size="2" color="gray">{say('connection.dropped')}: {view.dropped.join(', ')}</Text>}
+        {view.missing.length > 0 && <Text as="p" size="2" color="gray">{say('connection.missing')}: {view.missing.join(', ')}</Text>}
+        {isPersonal && (authenticated ? <Personal agent={agent} view={view} /> : <p>{say('connection.guest')}</p>)}
+        {view.tools > 0 && <Tools agent={agent} server={view.server} />}
+      </article>
+    </Panel>
   );
 }
 
@@ -82,14 +92,10 @@ function ToolList({ agent, server }: { agent: string; server: string }) {
   if (!tools.data) return <Pending query={tools} />;
   const own = tools.data.items.find((item) => item.server === server);
   return (
-    <dl className="facts">
-      {own?.tools.map((tool) => (
-        <div key={tool.tool}>
-          <dt><code>{tool.tool}</code></dt>
-          <dd>{tool.description}{tool.needs_approval_by?.length ? <> <em>{say('connection.approval', { approvers: tool.needs_approval_by.join(', ') })}</em></> : null}</dd>
-        </div>
-      ))}
-    </dl>
+    <Facts>{(own?.tools ?? []).map((tool) => [
+      <Code variant="ghost" key={tool.tool}>{tool.tool}</Code>,
+      <span key={tool.tool}>{tool.description}{tool.needs_approval_by?.length ? <> <em>{say('connection.approval', { approvers: tool.needs_approval_by.join(', ') })}</em></> : null}</span>,
+    ])}</Facts>
   );
 }
 
@@ -123,13 +129,13 @@ function Personal({ agent, view }: { agent: string; view: View }) {
     return <EnterCredential path={path} onEnd={(isDone) => { setIsOpen(false); if (isDone) void changed(agent); }} onSignIn={() => { setIsOpen(false); setIsAwaited(true); }} />;
   return (
     <>
-      <div className="buttons">
-        <button type="button" className={isEntered ? '' : 'primary'} onClick={() => { setTested(undefined); setIsOpen(true); }}>{say(isEntered ? 'connection.replace' : 'connection.connect')}</button>
-        {isEntered && <button type="button" disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</button>}
+      <Flex gap="2" wrap="wrap">
+        <Button type="button" variant={isEntered ? 'surface' : 'solid'} color={isEntered ? 'gray' : 'cyan'} onClick={() => { setTested(undefined); setIsOpen(true); }}>{say(isEntered ? 'connection.replace' : 'connection.connect')}</Button>
+        {isEntered && <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</Button>}
         {isEntered && <ConfirmButton label={say('remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void remove()} />}
-      </div>
-      {isWaiting && <p role="status" className="muted">{say('connection.awaited')}</p>}
-      {tested && <p role="status" className={tested.ok ? 'good' : 'failure'}>{tested.message}</p>}
+      </Flex>
+      {isWaiting && <Notice tone="plain" role="status">{say('connection.awaited')}</Notice>}
+      {tested && <Notice tone={tested.ok ? 'good' : 'bad'} role="status">{tested.message}</Notice>}
       <Failure error={error} />
     </>
   );
@@ -158,13 +164,9 @@ function EnterCredential({ path, onEnd, onSignIn }: {
   const hasFields = server.data.fields.length > 0;
   const save = () => run(() => read(api.PUT('/v1/agents/{agent}/connections/{server}', { params: { path }, body: { fields } })));
   return (
-    <form onSubmit={(event) => { event.preventDefault(); void save().then((done) => done && onEnd(true)); }}>
-      {server.data.sign_in && (
-        <div className="buttons">
-          <button type="button" className="primary" disabled={isBusy} onClick={signIn}>{say('connection.signIn', { server: path.server })}</button>
-        </div>
-      )}
-      {server.data.sign_in && hasFields && <p className="muted">{say('connection.orEnter')}</p>}
+    <form className="fields" onSubmit={(event) => { event.preventDefault(); void save().then((done) => done && onEnd(true)); }}>
+      {server.data.sign_in && <Flex><Button type="button" disabled={isBusy} onClick={signIn}>{say('connection.signIn', { server: path.server })}</Button></Flex>}
+      {server.data.sign_in && hasFields && <Text as="p" size="2" color="gray">{say('connection.orEnter')}</Text>}
       {server.data.fields.map((field, at) => (
         <EntryField
           key={field.name} autoFocus={at === 0} value={values[field.name] ?? ''}
@@ -172,12 +174,12 @@ function EnterCredential({ path, onEnd, onSignIn }: {
           onChange={(value) => setValues((old) => ({ ...old, [field.name]: value }))}
         />
       ))}
-      {hasFields && <p className="muted">{say('connection.sealed')}</p>}
+      {hasFields && <Text as="p" size="2" color="gray">{say('connection.sealed')}</Text>}
       <Failure error={error} />
-      <div className="buttons">
-        {hasFields && <button type="submit" className={server.data.sign_in ? '' : 'primary'} disabled={isBusy}>{say(isBusy ? 'connection.testing' : 'save')}</button>}
-        <button type="button" className="quiet" onClick={() => onEnd(false)}>{say('cancel')}</button>
-      </div>
+      <Flex gap="2" wrap="wrap">
+        {hasFields && <Button type="submit" variant={server.data.sign_in ? 'surface' : 'solid'} disabled={isBusy}>{say(isBusy ? 'connection.testing' : 'save')}</Button>}
+        <Button type="button" variant="surface" color="gray" onClick={() => onEnd(false)}>{say('cancel')}</Button>
+      </Flex>
     </form>
   );
 }

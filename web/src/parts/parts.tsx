@@ -69,8 +69,10 @@ export function Empty({ children }: { children: ReactNode }) {
   return <Text as="p" color="gray" my="4">{children}</Text>;
 }
 
+export type Fact = [name: ReactNode, value: ReactNode];
+
 /** Names and what is said of each; on a phone below one another. */
-export function Facts({ children }: { children: [name: ReactNode, value: ReactNode][] }) {
+export function Facts({ children }: { children: Fact[] }) {
   return (
     <DataList.Root size="2" className="facts" orientation={{ initial: 'vertical', sm: 'horizontal' }}>
       {children.map(([name, value], at) => (

@@ -1,9 +1,12 @@
+import { Button, Card, Flex, Heading, Strong, Text } from '@radix-ui/themes';
 import { LogIn } from 'lucide-react';
 import { useState } from 'react';
 import { Refused } from '../api/client';
+import { TextEntry } from '../parts/Field';
+import { Panel } from '../parts/Panel';
+import { Failure, Notice } from '../parts/parts';
 import { Brand } from '../parts/Brand';
 import { LanguageChoice } from '../parts/LanguageChoice';
-import { Failure } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { type TextKey, useTexts } from '../texts/texts';
 import { useSession } from './session';
@@ -18,14 +21,16 @@ export function SignIn() {
   return (
     <main className="signin">
       <h1><Brand /></h1>
-      {hasEnded && <p className="notice" role="status">{say('signin.ended')}</p>}
-      {error && <p className="failure" role="alert">{error instanceof Refused ? error.message : say('signin.provider.failed')}</p>}
+      {hasEnded && <Notice tone="plain" role="status">{say('signin.ended')}</Notice>}
+      {error && <Notice tone="bad" role="alert">{error instanceof Refused ? error.message : say('signin.provider.failed')}</Notice>}
       <Providers />
       <People />
-      <details className="card" open={!hasMore}>
-        <summary><h2>{say('signin.token')}</h2></summary>
-        <PastedToken />
-      </details>
+      <Panel>
+        <details open={!hasMore}>
+          <summary><Heading as="h2" size="3">{say('signin.token')}</Heading></summary>
+          <PastedToken />
+        </details>
+      </Panel>
       <LanguageChoice />
     </main>
   );
@@ -37,14 +42,16 @@ function Providers() {
   const { isBusy, error, run } = useAction();
   if (providers.length === 0) return null;
   return (
-    <section className="card">
-      {providers.map((provider) => (
-        <button key={`${provider.issuer} ${provider.client_id}`} type="button" className="primary" disabled={isBusy} onClick={() => void run(() => signInAt(provider))}>
-          <LogIn size={18} /> {say('signin.with', { name: provider.name })}
-        </button>
-      ))}
-      <Failure error={error} />
-    </section>
+    <Panel>
+      <section>
+        {providers.map((provider) => (
+          <Button key={`${provider.issuer} ${provider.client_id}`} type="button" size="3" disabled={isBusy} onClick={() => void run(() => signInAt(provider))}>
+            <LogIn size={18} /> {say('signin.with', { name: provider.name })}
+          </Button>
+        ))}
+        <Failure error={error} />
+      </section>
+    </Panel>
   );
 }
 
@@ -56,15 +63,17 @@ function People() {
   if (names.length === 0) return null;
   return (
     <section>
-      <h2>{say('signin.demo')}</h2>
-      <p className="muted">{say('signin.demo.help')}</p>
+      <Heading as="h2" size="4">{say('signin.demo')}</Heading>
+      <Text as="p" size="2" color="gray">{say('signin.demo.help')}</Text>
       <ul className="people">
         {names.map((name) => (
           <li key={name}>
-            <button type="button" disabled={isBusy} onClick={() => void run(() => signIn(people[name] ?? ''))}>
-              <b>{ORDER.includes(name) ? say(`person.${name}` as TextKey) : name}</b>
-              {ORDER.includes(name) && <span className="muted">{say(`person.${name}.can` as TextKey)}</span>}
-            </button>
+            <Card asChild size="1">
+              <button type="button" disabled={isBusy} onClick={() => void run(() => signIn(people[name] ?? ''))}>
+                <Strong>{ORDER.includes(name) ? say(`person.${name}` as TextKey) : name}</Strong>
+                {ORDER.includes(name) && <Text as="div" size="2" color="gray">{say(`person.${name}.can` as TextKey)}</Text>}
+              </button>
+            </Card>
           </li>
         ))}
       </ul>
@@ -80,13 +89,10 @@ function PastedToken() {
   const { isBusy, error, run } = useAction();
   const known = error instanceof Refused && error.status === 401 ? new Refused(401, error.code, say('signin.refused')) : error;
   return (
-    <form onSubmit={(event) => { event.preventDefault(); void run(() => signIn(token.trim())); }}>
-      <div className="field">
-        <label htmlFor="token">{say('signin.label')}</label>
-        <input id="token" type="password" autoComplete="off" spellCheck={false} value={token} onChange={(event) => setToken(event.target.value)} aria-describedby="token-help" />
-        <p id="token-help" className="muted">{say('signin.help')}</p>
-      </div>
-      <div className="buttons"><button type="submit" disabled={isBusy || !token.trim()}>{say('signin')}</button></div>
+    <form className="fields" onSubmit={(event) => { event.preventDefault(); void run(() => signIn(token.trim())); }}>
+      <TextEntry label={say('signin.label')} type="password" autoComplete="off" value={token} onChange={setToken} aria-describedby="token-help" />
+      <Text as="p" id="token-help" size="2" color="gray">{say('signin.help')}</Text>
+      <Flex><Button type="submit" disabled={isBusy || !token.trim()}>{say('signin')}</Button></Flex>
       <Failure error={known} />
     </form>
   );

@@ -1,14 +1,17 @@
+import { Button, Code, Heading, Strong, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { Schemas } from '../../api/client';
 import { get } from '../../api/queries';
-import { Pending } from '../../parts/parts';
+import { Notice, Pending } from '../../parts/parts';
 import { useTexts } from '../../texts/texts';
 import { AgentChoice } from '../agents/AgentChoice';
-import { Table } from '../Table';
+import { Cell, Row, RowHead, Table } from '../Table';
 
 type Cell = Schemas['AccessCell'];
 type Holder = Schemas['AccessHolder'];
+
+const COLOURS = { allow: 'green', approve: 'amber', deny: 'gray' } as const;
 
 /** Which role may use which tool of an agent, and why. */
 export function AccessPage({ item }: { item: string }) {
@@ -24,25 +27,25 @@ function Matrix({ agent }: { agent: string }) {
   const names = matrix.data.holders.map(nameOf);
   return (
     <>
-      <p role="status" className="card">{chosen ? <><b>{chosen.title}</b> <Reason cell={chosen.cell} /></> : say('access.help')}</p>
+      <Notice tone="plain" role="status">{chosen ? <><Strong>{chosen.title}</Strong> <Reason cell={chosen.cell} /></> : say('access.help')}</Notice>
       {matrix.data.servers.map((server) => (
         <section key={server.server} aria-label={server.server}>
-          <h2>{server.server}</h2>
-          {server.unlisted && <p className="reason">{server.unlisted.remedy}</p>}
+          <Heading as="h2" size="4">{server.server}</Heading>
+          {server.unlisted && <Notice tone="wait">{server.unlisted.remedy}</Notice>}
           {server.tools.length > 0 && (
             <Table className="matrix" label={server.server} heads={[say('audit.tool'), ...names]}>
               {server.tools.map((row) => (
-                <tr key={row.tool}>
-                  <th scope="row"><code>{row.tool}</code></th>
+                <Row key={row.tool}>
+                  <RowHead><Code variant="ghost">{row.tool}</Code></RowHead>
                   {row.cells.map((cell, at) => (
-                    <td key={names[at]}>
-                      <button
-                        type="button" className={`quiet state ${cell.decision}`} aria-label={`${row.tool}, ${names[at]}: ${say(`access.${cell.decision}`)}`}
+                    <Cell key={names[at]}>
+                      <Button
+                        type="button" size="1" variant="soft" color={COLOURS[cell.decision]} aria-label={`${row.tool}, ${names[at]}: ${say(`access.${cell.decision}`)}`}
                         onClick={() => setChosen({ title: `${row.tool}, ${names[at]}:`, cell })}
-                      >{say(`access.${cell.decision}`)}</button>
-                    </td>
+                      >{say(`access.${cell.decision}`)}</Button>
+                    </Cell>
                   ))}
-                </tr>
+                </Row>
               ))}
             </Table>
           )}
@@ -54,7 +57,7 @@ function Matrix({ agent }: { agent: string }) {
 
 function Reason({ cell }: { cell: Cell }) {
   const { say } = useTexts();
-  if (cell.decision === 'deny') return <>{say(`denial.${cell.reason}`)} <span className="muted">({cell.remedy})</span></>;
+  if (cell.decision === 'deny') return <>{say(`denial.${cell.reason}`)} <Text color="gray">({cell.remedy})</Text></>;
   if (cell.decision === 'approve') return <>{say('connection.approval', { approvers: cell.approvers.join(', ') })}</>;
   return <>{say('access.allow.why')}</>;
 }

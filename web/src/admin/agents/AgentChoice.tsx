@@ -2,6 +2,7 @@ import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import type { ReactNode } from 'react';
 import { get } from '../../api/queries';
+import { ChoiceEntry } from '../../parts/Field';
 import { Empty, Pending } from '../../parts/parts';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
@@ -21,11 +22,10 @@ export function AgentChoice({ part, agent, children }: {
   return (
     <>
       <div className="filters">
-        <label>{say('approval.agent')}
-          <select value={chosen} onChange={(event) => void navigate(toAdmin(part, event.target.value))}>
-            {agents.data.items.map((item) => <option key={item.id} value={item.id}>{item.display_name}</option>)}
-          </select>
-        </label>
+        <ChoiceEntry
+          label={say('approval.agent')} value={chosen} onChange={(id) => void navigate(toAdmin(part, id))}
+          options={agents.data.items.map((item) => [item.id, item.display_name] as const)}
+        />
       </div>
       {children(chosen)}
     </>

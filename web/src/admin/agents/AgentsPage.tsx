@@ -1,13 +1,15 @@
+import { Code, Heading, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
-import { Link } from '@tanstack/react-router';
 import type { Schemas } from '../../api/client';
 import { get } from '../../api/queries';
-import { Empty, Pending } from '../../parts/parts';
+import { PageLink } from '../../parts/PageLink';
+import { Panel } from '../../parts/Panel';
+import { Empty, Notice, Pending, StateBadge } from '../../parts/parts';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
-import { Table } from '../Table';
 import { AgentChoice } from './AgentChoice';
 import { DryRun } from './DryRun';
+import { Cell, Row, RowHead, Table } from '../Table';
 
 type ServerView = Schemas['List_ServerView']['items'][number];
 
@@ -33,28 +35,30 @@ function ServerCard({ view }: { view: ServerView }) {
   const { say } = useTexts();
   const { explained, connection } = view;
   return (
-    <article className="card" aria-label={view.server}>
-      <header>
-        <h2>{view.server}</h2>
-        {view.per_run && <span className="state">{say('agents.per_run')}</span>}
-        {connection && <span className={`state ${connection.state}`}>{say(`connection.${connection.state}`)}</span>}
-      </header>
-      <p className="muted">{view.description} <Link {...toAdmin('servers', view.ref)}><code>{view.ref}</code></Link></p>
-      {explained?.url && <p><code>{explained.url}</code></p>}
-      {explained?.problem && <p className="failure">{explained.problem}</p>}
-      {explained && explained.config.length > 0 && (
-        <Table label={view.server} heads={[say('server.key'), say('agents.value'), say('agents.level'), say('agents.note'), say('agents.header')]}>
-          {explained.config.map((key) => (
-            <tr key={key.key}>
-              <th scope="row"><code>{key.key}</code>{key.required && <span className="muted"> {say('agents.required')}</span>}</th>
-              <td>{key.value === undefined ? <span className="muted">{say('agents.unset')}</span> : <code>{typeof key.value === 'string' ? key.value : JSON.stringify(key.value)}</code>}</td>
-              <td>{key.origin && <span className="state">{key.origin}</span>}</td>
-              <td>{key.note}</td>
-              <td><code>{key.header}</code></td>
-            </tr>
-          ))}
-        </Table>
-      )}
-    </article>
+    <Panel>
+      <article aria-label={view.server}>
+        <header>
+          <Heading as="h2" size="4">{view.server}</Heading>
+          {view.per_run && <StateBadge>{say('agents.per_run')}</StateBadge>}
+          {connection && <StateBadge state={connection.state}>{say(`connection.${connection.state}`)}</StateBadge>}
+        </header>
+        <Text as="p" size="2" color="gray">{view.description} <PageLink {...toAdmin('servers', view.ref)}><Code variant="ghost">{view.ref}</Code></PageLink></Text>
+        {explained?.url && <p><Code variant="ghost">{explained.url}</Code></p>}
+        {explained?.problem && <Notice tone="bad">{explained.problem}</Notice>}
+        {explained && explained.config.length > 0 && (
+          <Table label={view.server} heads={[say('server.key'), say('agents.value'), say('agents.level'), say('agents.note'), say('agents.header')]}>
+            {explained.config.map((key) => (
+              <Row key={key.key}>
+                <RowHead><Code variant="ghost">{key.key}</Code>{key.required && <Text color="gray"> {say('agents.required')}</Text>}</RowHead>
+                <Cell>{key.value === undefined ? <Text color="gray">{say('agents.unset')}</Text> : <Code variant="ghost">{typeof key.value === 'string' ? key.value : JSON.stringify(key.value)}</Code>}</Cell>
+                <Cell>{key.origin && <StateBadge>{key.origin}</StateBadge>}</Cell>
+                <Cell>{key.note}</Cell>
+                <Cell><Code variant="ghost">{key.header}</Code></Cell>
+              </Row>
+            ))}
+          </Table>
+        )}
+      </article>
+    </Panel>
   );
 }

@@ -1,10 +1,13 @@
+import { Code, Heading, Text, TextArea } from '@radix-ui/themes';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../../api/client';
 import { pause, TYPING } from '../../api/queries';
-import { Failure } from '../../parts/parts';
+import { Field } from '../../parts/Field';
+import { Panel } from '../../parts/Panel';
+import { Failure, Notice } from '../../parts/parts';
 import { useTexts } from '../../texts/texts';
-import { Table } from '../Table';
+import { Cell, Row, RowHead, Table } from '../Table';
 
 type ScopeView = Schemas['ScopeView'];
 
@@ -17,26 +20,28 @@ export function DryRun({ agent, servers }: { agent: string; servers: Schemas['Li
   const scope = parse(text);
   const missing = keys.filter(({ key, required }) => required && scope?.[key] === undefined);
   return (
-    <section className="card">
-      <h2>{say('dryrun')}</h2>
-      <Table label={say('dryrun')} heads={[say('server.key'), say('server.key.type'), say('server.key.required'), say('server.description')]}>
-        {keys.map((view) => (
-          <tr key={view.key}>
-            <th scope="row"><code>scope.{view.key}</code></th>
-            <td>{view.type}</td>
-            <td>{say(view.required ? 'yes' : 'no')}</td>
-            <td>{view.description}</td>
-          </tr>
-        ))}
-      </Table>
-      <label>{say('dryrun.scope')}<textarea className="json short" spellCheck={false} rows={4} value={text} onChange={(event) => setText(event.target.value)} /></label>
-      <p role="status" className={scope && missing.length === 0 ? 'good' : 'reason'}>
-        {!scope && say('server.json.wrong')}
-        {scope && missing.length === 0 && say('dryrun.complete')}
-        {scope && missing.length > 0 && say('dryrun.missing', { keys: missing.map(({ key }) => key).join(', ') })}
-      </p>
-      {scope && missing.length === 0 && <Check agent={agent} scope={scope} />}
-    </section>
+    <Panel>
+      <section>
+        <Heading as="h2" size="4">{say('dryrun')}</Heading>
+        <Table label={say('dryrun')} heads={[say('server.key'), say('server.key.type'), say('server.key.required'), say('server.description')]}>
+          {keys.map((view) => (
+            <Row key={view.key}>
+              <RowHead><Code variant="ghost">scope.{view.key}</Code></RowHead>
+              <Cell>{view.type}</Cell>
+              <Cell>{say(view.required ? 'yes' : 'no')}</Cell>
+              <Cell>{view.description}</Cell>
+            </Row>
+          ))}
+        </Table>
+        <Field label={say('dryrun.scope')}><TextArea className="json" rows={4} spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} /></Field>
+        <Notice role="status" tone={scope && missing.length === 0 ? 'good' : 'wait'}>
+          {!scope && say('server.json.wrong')}
+          {scope && missing.length === 0 && say('dryrun.complete')}
+          {scope && missing.length > 0 && say('dryrun.missing', { keys: missing.map(({ key }) => key).join(', ') })}
+        </Notice>
+        {scope && missing.length === 0 && <Check agent={agent} scope={scope} />}
+      </section>
+    </Panel>
   );
 }
 
@@ -54,7 +59,7 @@ function Check({ agent, scope }: { agent: string; scope: Record<string, unknown>
   if (check.error) return <Failure error={check.error} retry={() => void check.refetch()} />;
   if (!check.data) return null;
   const { servers } = check.data;
-  return <p className="muted">{servers.length > 0 ? say('dryrun.check', { servers: servers.join(', ') }) : say('dryrun.check.none')}</p>;
+  return <Text as="p" size="2" color="gray">{servers.length > 0 ? say('dryrun.check', { servers: servers.join(', ') }) : say('dryrun.check.none')}</Text>;
 }
 
 /** Each key once; one server that requires it is enough. */

@@ -1,5 +1,6 @@
+import { Button, Heading, IconButton } from '@radix-ui/themes';
 import { Plus, Trash2 } from 'lucide-react';
-import { useId } from 'react';
+import { CheckEntry, ChoiceEntry, TextEntry } from '../../parts/Field';
 import { useTexts } from '../../texts/texts';
 import { type Definition, type Key, type KeySchema, keysOf, withKeys } from './entry';
 import { ValueField } from './ValueField';
@@ -12,7 +13,7 @@ export function EntryForm({ definition, isNew, onChange }: {
 }) {
   const { say } = useTexts();
   const text = (name: 'id' | 'name' | 'url' | 'description', label: string, isRequired: boolean) => (
-    <TextField label={label} isRequired={isRequired} value={definition[name] ?? ''} onChange={(value) => onChange({ ...definition, [name]: value })} />
+    <TextEntry label={label} required={isRequired} value={definition[name] ?? ''} onChange={(value) => onChange({ ...definition, [name]: value })} />
   );
   return (
     <>
@@ -20,28 +21,14 @@ export function EntryForm({ definition, isNew, onChange }: {
       {text('name', say('server.name'), true)}
       {text('url', say('server.url'), true)}
       {text('description', say('server.description'), false)}
-      <h3>{say('server.config')}</h3>
+      <Heading as="h3" size="3">{say('server.config')}</Heading>
       <Keys keys={keysOf(definition)} onChange={(keys) => onChange(withKeys(definition, keys))} />
-      <h3>{say('server.auth')}</h3>
+      <Heading as="h3" size="3">{say('server.auth')}</Heading>
       <Auth definition={definition} onChange={onChange} />
     </>
   );
 }
 
-function TextField({ label, value, isRequired, onChange }: {
-  label: string;
-  value: string;
-  isRequired: boolean;
-  onChange: (value: string) => void;
-}) {
-  const id = useId();
-  return (
-    <div className="field">
-      <label htmlFor={id}>{label}</label>
-      <input id={id} required={isRequired} value={value} onChange={(event) => onChange(event.target.value)} />
-    </div>
-  );
-}
 
 const TYPES: KeySchema['type'][] = ['string', 'number', 'boolean', 'json'];
 
@@ -54,10 +41,10 @@ function Keys({ keys, onChange }: { keys: Key[]; onChange: (keys: Key[]) => void
       {keys.map((key, at) => (
         <fieldset key={at} className="key" aria-label={key.name}>
           <KeyFields item={key} onChange={(next) => replace(at, next)} />
-          <button type="button" className="quiet icon danger" aria-label={say('server.key.remove', { key: key.name })} onClick={() => onChange(keys.filter((_, place) => place !== at))}><Trash2 size={16} /></button>
+          <IconButton type="button" variant="soft" color="red" aria-label={say('server.key.remove', { key: key.name })} onClick={() => onChange(keys.filter((_, place) => place !== at))}><Trash2 size={16} /></IconButton>
         </fieldset>
       ))}
-      <div><button type="button" onClick={add}><Plus size={16} /> {say('server.key.add')}</button></div>
+      <div><Button type="button" variant="surface" color="gray" onClick={add}><Plus size={16} /> {say('server.key.add')}</Button></div>
     </div>
   );
 }
@@ -66,16 +53,15 @@ function KeyFields({ item: { name, schema, value }, onChange }: { item: Key; onC
   const { say } = useTexts();
   const change = (part: Partial<KeySchema>) => onChange({ name, value, schema: { ...schema, ...part } });
   const flag = (flagName: 'required' | 'sensitive') => (
-    <label className="check"><input type="checkbox" checked={schema[flagName] ?? false} onChange={(event) => change({ [flagName]: event.target.checked })} /> {say(`server.key.${flagName}`)}</label>
+    <CheckEntry label={say(`server.key.${flagName}`)} checked={schema[flagName] ?? false} onChange={(checked) => change({ [flagName]: checked })} />
   );
   return (
     <>
-      <label>{say('server.key')}<input required value={name} onChange={(event) => onChange({ name: event.target.value, schema, value })} /></label>
-      <label>{say('server.key.type')}
-        <select value={schema.type} onChange={(event) => change({ type: event.target.value as KeySchema['type'] })}>
-          {TYPES.map((type) => <option key={type} value={type}>{type}</option>)}
-        </select>
-      </label>
+      <TextEntry label={say('server.key')} required value={name} onChange={(value) => onChange({ name: value, schema, value })} />
+      <ChoiceEntry
+        label={say('server.key.type')} value={schema.type} onChange={(type) => change({ type: type as KeySchema['type'] })}
+        options={TYPES.map((type) => [type, type] as const)}
+      />
       <ValueField schema={schema} value={value} onChange={(next) => onChange({ name, schema, value: next })} />
       <span>{flag('required')}{flag('sensitive')}</span>
     </>
@@ -87,17 +73,17 @@ function Auth({ definition, onChange }: { definition: Definition; onChange: (def
   const { say } = useTexts();
   const { auth, ...others } = definition;
   const begin = () => onChange({ ...definition, auth: { type: 'oauth2_client_credentials', token_url: '', client_id: '', client_secret: { $secret: '' } } });
-  if (!auth) return <div><button type="button" onClick={begin}>{say('server.auth.add')}</button></div>;
+  if (!auth) return <div><Button type="button" variant="surface" color="gray" onClick={begin}>{say('server.auth.add')}</Button></div>;
   const change = (part: object) => onChange({ ...definition, auth: { ...auth, ...part } });
   const secret = auth.client_secret as { $secret?: string } | string | undefined;
   const shown = (value: unknown) => (typeof value === 'string' ? value : '');
   return (
     <>
-      <TextField label={say('server.auth.url')} isRequired value={auth.token_url} onChange={(value) => change({ token_url: value })} />
-      <TextField label={say('server.auth.client')} isRequired value={shown(auth.client_id)} onChange={(value) => change({ client_id: value })} />
-      <TextField label={say('server.auth.secret')} isRequired={false} value={typeof secret === 'object' ? (secret?.$secret ?? '') : ''} onChange={(value) => change({ client_secret: { $secret: value } })} />
-      <TextField label={say('server.auth.scope')} isRequired={false} value={auth.scope ?? ''} onChange={(value) => change({ scope: value || null })} />
-      <div><button type="button" className="quiet danger" onClick={() => onChange(others)}>{say('remove')}</button></div>
+      <TextEntry label={say('server.auth.url')} required value={auth.token_url} onChange={(value) => change({ token_url: value })} />
+      <TextEntry label={say('server.auth.client')} required value={shown(auth.client_id)} onChange={(value) => change({ client_id: value })} />
+      <TextEntry label={say('server.auth.secret')} value={typeof secret === 'object' ? (secret?.$secret ?? '') : ''} onChange={(value) => change({ client_secret: { $secret: value } })} />
+      <TextEntry label={say('server.auth.scope')} value={auth.scope ?? ''} onChange={(value) => change({ scope: value || null })} />
+      <div><Button type="button" variant="soft" color="red" onClick={() => onChange(others)}>{say('remove')}</Button></div>
     </>
   );
 }

@@ -1,9 +1,13 @@
+import { Button, Code, Flex, Heading, TextArea } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
-import { Link, useNavigate } from '@tanstack/react-router';
+import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, refusal } from '../../api/client';
 import { invalidate } from '../../api/queries';
-import { ConfirmButton, Failure, Pending } from '../../parts/parts';
+import { Field } from '../../parts/Field';
+import { PageLink } from '../../parts/PageLink';
+import { Panel } from '../../parts/Panel';
+import { ConfirmButton, Failure, Notice, Pending } from '../../parts/parts';
 import { useAction } from '../../parts/useAction';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
@@ -24,8 +28,8 @@ export function EntryPage({ id }: { id: string }) {
   });
   return (
     <>
-      <p><Link {...toAdmin('servers')}>← {say('admin.servers')}</Link></p>
-      <h2>{id ? <code>{id}</code> : say('server.new')}</h2>
+      <p><PageLink {...toAdmin('servers')}>← {say('admin.servers')}</PageLink></p>
+      <Heading as="h2" size="4">{id ? <Code variant="ghost">{id}</Code> : say('server.new')}</Heading>
       {loaded.data
         ? <Editor key={loaded.data.etag} id={id} read={loaded.data} onSaved={() => void Promise.all([loaded.refetch(), changed()])} />
         : <Pending query={loaded} />}
@@ -75,31 +79,35 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
   return (
     <form onSubmit={(event) => { event.preventDefault(); void save(was.etag); }}>
       <div className="sides">
-        <section className="card" aria-label={say('server.form')}>
-          {definition instanceof Error
-            ? <p className="failure">{say('server.json.wrong')} {definition.message}</p>
-            : <EntryForm isNew={!id} definition={definition} onChange={(next) => setText(write(next))} />}
-        </section>
-        <label>{say('server.json')}
-          <textarea className="json" spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} />
-        </label>
+        <Panel>
+          <section aria-label={say('server.form')}>
+            {definition instanceof Error
+              ? <Notice tone="bad">{say('server.json.wrong')} {definition.message}</Notice>
+              : <EntryForm isNew={!id} definition={definition} onChange={(next) => setText(write(next))} />}
+          </section>
+        </Panel>
+        <Field label={say('server.json')}>
+          <TextArea className="json" rows={24} spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} />
+        </Field>
       </div>
       {theirs && (
-        <section className="card" role="alert">
-          <h3>{say('server.conflict')}</h3>
-          <p>{say('server.conflict.help')}</p>
-          <Difference before={write(theirs.definition)} after={text} />
-          <div className="buttons">
-            <button type="button" className="danger" disabled={isBusy} onClick={() => void save(theirs.etag)}>{say('server.conflict.mine')}</button>
-            <button type="button" disabled={isBusy} onClick={onSaved}>{say('server.conflict.theirs')}</button>
-          </div>
-        </section>
+        <Panel>
+          <section role="alert">
+            <Heading as="h3" size="3">{say('server.conflict')}</Heading>
+            <p>{say('server.conflict.help')}</p>
+            <Difference before={write(theirs.definition)} after={text} />
+            <Flex gap="2" wrap="wrap" align="center">
+              <Button type="button" color="red" disabled={isBusy} onClick={() => void save(theirs.etag)}>{say('server.conflict.mine')}</Button>
+              <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={onSaved}>{say('server.conflict.theirs')}</Button>
+            </Flex>
+          </section>
+        </Panel>
       )}
       <Failure error={error} />
-      <div className="buttons">
-        <button type="submit" className="primary" disabled={isBusy || definition instanceof Error}>{say('save')}</button>
+      <Flex gap="2" wrap="wrap" align="center">
+        <Button type="submit" disabled={isBusy || definition instanceof Error}>{say('save')}</Button>
         {id && <ConfirmButton label={say('remove')} question={say('server.remove')} disabled={isBusy} onConfirm={() => void remove()} />}
-      </div>
+      </Flex>
     </form>
   );
 }

@@ -1,12 +1,14 @@
+import { Button, Code } from '@radix-ui/themes';
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
 import { Plus } from 'lucide-react';
 import { getPages } from '../../api/queries';
+import { PageLink } from '../../parts/PageLink';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
-import { Paged, Table } from '../Table';
 import { EntryPage } from './EntryPage';
 import { Secrets } from './Secrets';
+import { Cell, Paged, Row, RowHead, Table } from '../Table';
 
 /** The address of an entry that is not there yet. No id has this form. */
 const NEW = '+';
@@ -21,17 +23,17 @@ function Entries() {
   const entries = useInfiniteQuery(getPages('/v1/mcp-servers', { query: { limit: 50 } }));
   return (
     <>
-      <div><Link className="button primary" {...toAdmin('servers', NEW)}><Plus size={18} /> {say('server.new')}</Link></div>
+      <div><Button asChild><Link {...toAdmin('servers', NEW)}><Plus size={18} /> {say('server.new')}</Link></Button></div>
       <Paged query={entries}>
         {(items) => (
           <Table label={say('admin.servers')} heads={[say('server.id'), say('server.name'), say('server.url'), say('server.description')]}>
             {items.map((entry) => (
-              <tr key={entry.id}>
-                <th scope="row"><Link {...toAdmin('servers', entry.id ?? '')}><code>{entry.id}</code></Link></th>
-                <td>{entry.name}</td>
-                <td><code>{entry.url}</code></td>
-                <td>{entry.description}</td>
-              </tr>
+              <Row key={entry.id}>
+                <RowHead><PageLink {...toAdmin('servers', entry.id ?? '')}><Code variant="ghost">{entry.id}</Code></PageLink></RowHead>
+                <Cell>{entry.name}</Cell>
+                <Cell><Code variant="ghost">{entry.url}</Code></Cell>
+                <Cell>{entry.description}</Cell>
+              </Row>
             ))}
           </Table>
         )}

@@ -1,11 +1,14 @@
+import { Button, Code, Heading } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { api, read } from '../../api/client';
 import { get, invalidate } from '../../api/queries';
+import { TextEntry } from '../../parts/Field';
+import { Panel } from '../../parts/Panel';
 import { ConfirmButton, Failure, Moment } from '../../parts/parts';
 import { useAction } from '../../parts/useAction';
 import { useTexts } from '../../texts/texts';
-import { Table } from '../Table';
+import { Cell, Row, RowHead, Table } from '../Table';
 
 /** Secrets that entries name as `{"$secret": …}`. They are written here and never shown. */
 export function Secrets() {
@@ -13,17 +16,17 @@ export function Secrets() {
   const secrets = useQuery(get('/v1/secrets'));
   return (
     <>
-      <h2>{say('secrets')}</h2>
+      <Heading as="h2" size="4">{say('secrets')}</Heading>
       <NewSecret />
       <Failure error={secrets.error} retry={() => void secrets.refetch()} />
       {secrets.data && secrets.data.items.length > 0 && (
         <Table label={say('secrets')} heads={[say('key.name'), say('secrets.changed'), say('admin.action')]}>
           {secrets.data.items.map((secret) => (
-            <tr key={secret.name}>
-              <th scope="row"><code>{secret.name}</code></th>
-              <td><Moment at={secret.updated_at} /></td>
-              <td><RemoveSecret name={secret.name} /></td>
-            </tr>
+            <Row key={secret.name}>
+              <RowHead><Code variant="ghost">{secret.name}</Code></RowHead>
+              <Cell><Moment at={secret.updated_at} /></Cell>
+              <Cell><RemoveSecret name={secret.name} /></Cell>
+            </Row>
           ))}
         </Table>
       )}
@@ -43,14 +46,16 @@ function NewSecret() {
     await invalidate('/v1/secrets');
   });
   return (
-    <form className="card" onSubmit={(event) => { event.preventDefault(); void store(); }}>
-      <div className="filters">
-        <label>{say('secrets.name')}<input required value={name} onChange={(event) => setName(event.target.value)} /></label>
-        <label>{say('secrets.value')}<input type="password" autoComplete="off" required value={value} onChange={(event) => setValue(event.target.value)} /></label>
-        <button type="submit" className="primary" disabled={isBusy}>{say('secrets.store')}</button>
-      </div>
-      <Failure error={error} />
-    </form>
+    <Panel>
+      <form onSubmit={(event) => { event.preventDefault(); void store(); }}>
+        <div className="filters">
+          <TextEntry label={say('secrets.name')} required value={name} onChange={setName} />
+          <TextEntry label={say('secrets.value')} type="password" autoComplete="off" required value={value} onChange={setValue} />
+          <Button type="submit" disabled={isBusy}>{say('secrets.store')}</Button>
+        </div>
+        <Failure error={error} />
+      </form>
+    </Panel>
   );
 }
 

@@ -1,6 +1,8 @@
+import { Code, Heading, Text } from '@radix-ui/themes';
 import { useQueries, useQuery } from '@tanstack/react-query';
-import { Link } from '@tanstack/react-router';
 import { get } from '../../api/queries';
+import { PageLink } from '../../parts/PageLink';
+import { Panel } from '../../parts/Panel';
 import { Pending } from '../../parts/parts';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
@@ -14,11 +16,13 @@ export function UsedBy({ id }: { id: string }) {
   const missing = agents.data ? servers.find(({ data }) => !data) : agents;
   const uses = servers.flatMap(({ data }, at) => (data?.items ?? []).filter(({ ref }) => ref === id).map(({ server }) => ({ agent: names[at] ?? '', server })));
   return (
-    <section className="card">
-      <h3>{say('server.used')}</h3>
-      {missing && <Pending query={missing} />}
-      {!missing && uses.length === 0 && <p className="muted">{say('server.used.none')}</p>}
-      <ul>{uses.map(({ agent, server }) => <li key={`${agent} ${server}`}><Link {...toAdmin('agents', agent)}>{agent}</Link> · <code>{server}</code></li>)}</ul>
-    </section>
+    <Panel>
+      <section>
+        <Heading as="h3" size="3">{say('server.used')}</Heading>
+        {missing && <Pending query={missing} />}
+        {!missing && uses.length === 0 && <Text as="p" size="2" color="gray">{say('server.used.none')}</Text>}
+        <ul>{uses.map(({ agent, server }) => <li key={`${agent} ${server}`}><PageLink {...toAdmin('agents', agent)}>{agent}</PageLink> · <Code variant="ghost">{server}</Code></li>)}</ul>
+      </section>
+    </Panel>
   );
 }

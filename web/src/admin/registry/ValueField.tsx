@@ -1,3 +1,4 @@
+import { ChoiceEntry, TextEntry } from '../../parts/Field';
 import { useTexts } from '../../texts/texts';
 import type { KeySchema } from './entry';
 
@@ -13,23 +14,18 @@ export function ValueField({ schema, value, onChange }: {
   const { say } = useTexts();
   if (schema.type === 'boolean')
     return (
-      <label>{say('server.key.default')}
-        <select value={value === undefined ? '' : String(value)} onChange={(event) => onChange(event.target.value === '' ? undefined : event.target.value === 'true')}>
-          <option value="">{say('server.key.none')}</option>
-          <option value="true">{say('yes')}</option>
-          <option value="false">{say('no')}</option>
-        </select>
-      </label>
+      <ChoiceEntry
+        label={say('server.key.default')} value={value === undefined ? '' : String(value)} onChange={(next) => onChange(next === '' ? undefined : next === 'true')}
+        options={[['', say('server.key.none')], ['true', say('yes')], ['false', say('no')]]}
+      />
     );
   const isKept = value === MASK;
   return (
-    <label>{say('server.key.default')}
-      <input
-        type={schema.sensitive && !refersToSecret(value) ? 'password' : 'text'} autoComplete="off" spellCheck={false}
-        value={isKept ? '' : textOf(value)} placeholder={isKept ? say('server.key.kept') : ''}
-        onChange={(event) => onChange(valueOf(event.target.value, schema, isKept))}
-      />
-    </label>
+    <TextEntry
+      label={say('server.key.default')} type={schema.sensitive && !refersToSecret(value) ? 'password' : 'text'} autoComplete="off"
+      value={isKept ? '' : textOf(value)} placeholder={isKept ? say('server.key.kept') : ''}
+      onChange={(text) => onChange(valueOf(text, schema, isKept))}
+    />
   );
 }
 

@@ -1,15 +1,17 @@
+import { Flex, Heading, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
-import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../../api/client';
 import { get, invalidate } from '../../api/queries';
-import { ConfirmButton, Failure, Moment, Pending } from '../../parts/parts';
+import { PageLink } from '../../parts/PageLink';
+import { ConfirmButton, Failure, Moment, Pending, StateBadge } from '../../parts/parts';
 import { useAction } from '../../parts/useAction';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
-import { Table } from '../Table';
 import { UserUsage } from './UserUsage';
 import { WhyNot } from './WhyNot';
+import { Cell, Row, Table } from '../Table';
+import { Totals } from '../Totals';
 
 /** One user: what they have, what they may use and why not the rest, and an end to their sessions. */
 export function UserPage({ user }: { user: string }) {
@@ -17,16 +19,16 @@ export function UserPage({ user }: { user: string }) {
   const seen = useQuery(get('/v1/admin/users/{user}', { path: { user } }));
   return (
     <>
-      <p><Link {...toAdmin('users')}>← {say('admin.users')}</Link></p>
-      <h2>{user}</h2>
-      {seen.data ? <Facts seen={seen.data} /> : <Pending query={seen} />}
+      <p><PageLink {...toAdmin('users')}>← {say('admin.users')}</PageLink></p>
+      <Heading as="h2" size="4">{user}</Heading>
+      {seen.data ? <Seen seen={seen.data} /> : <Pending query={seen} />}
       <UserUsage user={user} />
       <WhyNot user={user} />
     </>
   );
 }
 
-function Facts({ seen }: { seen: Schemas['UserView'] }) {
+function Seen({ seen }: { seen: Schemas['UserView'] }) {
   const { say, nameOf } = useTexts();
   const facts: [string, number][] = [
     [say('admin.conversations'), seen.conversations], [say('admin.approvals'), seen.open_approvals], [say('admin.runs'), seen.runs_today],
@@ -34,13 +36,13 @@ function Facts({ seen }: { seen: Schemas['UserView'] }) {
   ];
   return (
     <>
-      {seen.last_seen && <p className="muted">{say('admin.seen')}: <Moment at={seen.last_seen} /></p>}
-      <dl className="totals">{facts.map(([name, count]) => <div key={name}><dt>{name}</dt><dd>{count}</dd></div>)}</dl>
+      {seen.last_seen && <Text as="p" size="2" color="gray">{say('admin.seen')}: <Moment at={seen.last_seen} /></Text>}
+      <Totals>{facts}</Totals>
       {seen.agents.length > 0 && <Roles agents={seen.agents} />}
       {seen.credentials.length > 0 && (
         <Table label={say('nav.connections')} heads={[say('approval.agent'), say('audit.server'), say('key.state')]}>
           {seen.credentials.map((one) => (
-            <tr key={`${one.agent} ${one.server}`}><td>{one.agent}</td><td>{one.server}{one.sign_in && <SignIn signIn={one.sign_in} />}</td><td><span className={`state ${one.state}`}>{nameOf('credential', one.state)}</span></td></tr>
+            <Row key={`${one.agent} ${one.server}`}><Cell>{one.agent}</Cell><Cell>{one.server}{one.sign_in && <SignIn signIn={one.sign_in} />}</Cell><Cell><StateBadge state={one.state}>{nameOf('credential', one.state)}</StateBadge></Cell></Row>
           ))}
         </Table>
       )}
@@ -60,14 +62,16 @@ function Roles({ agents }: { agents: Schemas['AgentRoles'][] }) {
   return (
     <Table label={say('user.roles')} heads={[say('approval.agent'), say('user.roles')]}>
       {agents.map(({ agent, roles, admin }) => (
-        <tr key={agent}>
-          <td>{agent}</td>
-          <td className="line">
-            {roles.map((role) => <span key={role} className="state">{role}</span>)}
-            {admin && <span className="state active">{say('user.admin')}</span>}
-            {roles.length === 0 && !admin && <span className="muted">{say('user.roles.none')}</span>}
-          </td>
-        </tr>
+        <Row key={agent}>
+          <Cell>{agent}</Cell>
+          <Cell>
+            <Flex gap="1" wrap="wrap">
+              {roles.map((role) => <StateBadge key={role}>{role}</StateBadge>)}
+              {admin && <StateBadge state="active">{say('user.admin')}</StateBadge>}
+              {roles.length === 0 && !admin && <Text color="gray">{say('user.roles.none')}</Text>}
+            </Flex>
+          </Cell>
+        </Row>
       ))}
     </Table>
   );
@@ -86,10 +90,10 @@ function Ends({ user, hasCredentials }: { user: string; hasCredentials: boolean 
     await invalidate('/v1/admin/users/{user}', { path: { user } });
   });
   return (
-    <div className="buttons">
+    <Flex gap="2" wrap="wrap" align="center">
       {isDone ? <span role="status">{say('admin.signedout')}</span> : <ConfirmButton label={say('signout')} question={say('admin.signout')} disabled={isBusy} onConfirm={() => void signOut()} />}
       {hasCredentials && <ConfirmButton label={say('admin.credentials.remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void removeCredentials()} />}
       <Failure error={error} />
-    </div>
+    </Flex>
   );
 }

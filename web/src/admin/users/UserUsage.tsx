@@ -1,3 +1,4 @@
+import { Heading } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { lazy, Suspense } from 'react';
 import { get } from '../../api/queries';
@@ -15,7 +16,7 @@ export function UserUsage({ user }: { user: string }) {
   const title = say('usage.chart', { measure: say('usage.tokens') });
   return (
     <section aria-label={title}>
-      <h2>{title}</h2>
+      <Heading as="h2" size="4">{title}</Heading>
       {days.data
         ? <Suspense fallback={<Loading />}><UsageChart days={days.data.items.map((line) => usedOf(line.day, line))} measure="tokens" /></Suspense>
         : <Pending query={days} />}

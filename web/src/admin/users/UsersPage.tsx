@@ -1,12 +1,13 @@
 import { keepPreviousData, useInfiniteQuery } from '@tanstack/react-query';
-import { Link } from '@tanstack/react-router';
 import { useState } from 'react';
 import { getPages, TYPING } from '../../api/queries';
+import { TextEntry } from '../../parts/Field';
+import { PageLink } from '../../parts/PageLink';
 import { Moment } from '../../parts/parts';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
-import { NumberHead, Paged, Table } from '../Table';
 import { UserPage } from './UserPage';
+import { Cell, NumberCell, NumberHead, Paged, Row, RowHead, Table } from '../Table';
 
 const COUNTS = ['admin.conversations', 'admin.approvals', 'admin.runs', 'admin.tokens', 'admin.calls'] as const;
 
@@ -21,20 +22,20 @@ function UserList() {
   const users = useInfiniteQuery({ ...getPages('/v1/admin/users', { query }, prefix ? TYPING : 0), placeholderData: keepPreviousData });
   return (
     <>
-      <div className="filters"><label>{say('admin.prefix')}<input type="search" value={prefix} onChange={(event) => setPrefix(event.target.value)} /></label></div>
+      <div className="filters"><TextEntry label={say('admin.prefix')} type="search" value={prefix} onChange={setPrefix} /></div>
       <Paged query={users}>
         {(items) => (
           <Table label={say('admin.users')} heads={[say('admin.user'), say('admin.seen'), ...COUNTS.map((name) => <NumberHead key={name}>{say(name)}</NumberHead>)]}>
             {items.map((user) => (
-              <tr key={user.id}>
-                <th scope="row"><Link {...toAdmin('users', user.id)}>{user.id}</Link></th>
-                <td>{user.last_seen && <Moment at={user.last_seen} />}</td>
-                <td className="number">{user.conversations}</td>
-                <td className="number">{user.open_approvals}</td>
-                <td className="number">{user.runs_today}</td>
-                <td className="number">{user.tokens_today}</td>
-                <td className="number">{user.tool_calls_today}</td>
-              </tr>
+              <Row key={user.id}>
+                <RowHead><PageLink {...toAdmin('users', user.id)}>{user.id}</PageLink></RowHead>
+                <Cell>{user.last_seen && <Moment at={user.last_seen} />}</Cell>
+                <NumberCell>{user.conversations}</NumberCell>
+                <NumberCell>{user.open_approvals}</NumberCell>
+                <NumberCell>{user.runs_today}</NumberCell>
+                <NumberCell>{user.tokens_today}</NumberCell>
+                <NumberCell>{user.tool_calls_today}</NumberCell>
+              </Row>
             ))}
           </Table>
         )}

@@ -1,10 +1,12 @@
+import { Code, Heading, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { Schemas } from '../../api/client';
 import { get } from '../../api/queries';
-import { Pending } from '../../parts/parts';
+import { ChoiceEntry, TextEntry } from '../../parts/Field';
+import { Pending, StateBadge } from '../../parts/parts';
 import { useTexts } from '../../texts/texts';
-import { Table } from '../Table';
+import { Cell, Row, RowHead, Table } from '../Table';
 
 /** Why can this user not see a tool? By the claims of their newest token. */
 export function WhyNot({ user }: { user: string }) {
@@ -15,14 +17,13 @@ export function WhyNot({ user }: { user: string }) {
   const agent = chosen || agents.data?.items[0]?.id;
   return (
     <section aria-label={say('why')}>
-      <h2>{say('why')}</h2>
+      <Heading as="h2" size="4">{say('why')}</Heading>
       <div className="filters">
-        <label>{say('approval.agent')}
-          <select value={agent} onChange={(event) => setChosen(event.target.value)}>
-            {agents.data?.items.map((item) => <option key={item.id} value={item.id}>{item.display_name}</option>)}
-          </select>
-        </label>
-        <label>{say('audit.tool')}<input type="search" value={words} onChange={(event) => setWords(event.target.value)} /></label>
+        <ChoiceEntry
+          label={say('approval.agent')} value={agent} onChange={setChosen}
+          options={agents.data?.items.map((item) => [item.id, item.display_name] as const) ?? []}
+        />
+        <TextEntry label={say('audit.tool')} type="search" value={words} onChange={setWords} />
       </div>
       {agent && <Reasons key={agent} user={user} agent={agent} words={words} />}
     </section>
@@ -37,16 +38,16 @@ function Reasons({ user, agent, words }: { user: string; agent: string; words: s
   return (
     <Table label={say('why')} heads={[say('audit.server'), say('audit.tool'), say('why.may'), say('why.reason')]}>
       {lines.map(({ server, tool, denied, approvers, unlisted }) => (
-        <tr key={`${server} ${tool}`}>
-          <td>{server}</td>
-          <th scope="row"><code>{tool}</code></th>
-          <td>{tool && <span className={`state ${denied ? 'deny' : approvers ? 'approve' : 'allow'}`}>{say(denied ? 'access.deny' : approvers ? 'access.approve' : 'access.allow')}</span>}</td>
-          <td>
-            {denied && <>{say(`denial.${denied.reason}`)} <span className="muted">({denied.remedy})</span></>}
+        <Row key={`${server} ${tool}`}>
+          <Cell>{server}</Cell>
+          <RowHead><Code variant="ghost">{tool}</Code></RowHead>
+          <Cell>{tool && <StateBadge state={denied ? 'deny' : approvers ? 'approve' : 'allow'}>{say(denied ? 'access.deny' : approvers ? 'access.approve' : 'access.allow')}</StateBadge>}</Cell>
+          <Cell>
+            {denied && <>{say(`denial.${denied.reason}`)} <Text color="gray">({denied.remedy})</Text></>}
             {approvers && say('connection.approval', { approvers: approvers.join(', ') })}
             {unlisted?.remedy}
-          </td>
-        </tr>
+          </Cell>
+        </Row>
       ))}
     </Table>
   );
