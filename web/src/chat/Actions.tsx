@@ -1,5 +1,7 @@
 import { ActionBarPrimitive, BranchPickerPrimitive, useAuiState } from '@assistant-ui/react';
+import { Text } from '@radix-ui/themes';
 import { Check, ChevronLeft, ChevronRight, Copy, Pencil, RefreshCw } from 'lucide-react';
+import { IconAction } from '../parts/IconAction';
 import { Moment } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { FeedbackButtons } from './FeedbackButtons';
@@ -21,23 +23,23 @@ export function Actions({ message, isNewestAnswer, isNear }: {
   return (
     <ActionBarPrimitive.Root className="actions">
       <BranchPickerPrimitive.Root hideWhenSingleBranch className="versions" role="group" aria-label={say('message.versions')}>
-        <BranchPickerPrimitive.Previous className="quiet icon" aria-label={say('message.version.before')}><ChevronLeft size={16} /></BranchPickerPrimitive.Previous>
+        <BranchPickerPrimitive.Previous asChild><IconAction label={say('message.version.before')}><ChevronLeft size={16} /></IconAction></BranchPickerPrimitive.Previous>
         <BranchPickerPrimitive.Number /> / <BranchPickerPrimitive.Count />
-        <BranchPickerPrimitive.Next className="quiet icon" aria-label={say('message.version.after')}><ChevronRight size={16} /></BranchPickerPrimitive.Next>
+        <BranchPickerPrimitive.Next asChild><IconAction label={say('message.version.after')}><ChevronRight size={16} /></IconAction></BranchPickerPrimitive.Next>
       </BranchPickerPrimitive.Root>
       {hasText && (
-        <ActionBarPrimitive.Copy className="quiet icon" aria-label={say(isCopied ? 'copied' : 'copy')} title={say('copy')}>
-          {isCopied ? <Check size={16} /> : <Copy size={16} />}
+        <ActionBarPrimitive.Copy asChild>
+          <IconAction label={say(isCopied ? 'copied' : 'copy')}>{isCopied ? <Check size={16} /> : <Copy size={16} />}</IconAction>
         </ActionBarPrimitive.Copy>
       )}
       {message.role === 'user' && hasText && !isRunning && (
-        <ActionBarPrimitive.Edit className="quiet icon" aria-label={say('message.edit')} title={say('message.edit')}><Pencil size={16} /></ActionBarPrimitive.Edit>
+        <ActionBarPrimitive.Edit asChild><IconAction label={say('message.edit')}><Pencil size={16} /></IconAction></ActionBarPrimitive.Edit>
       )}
       {isNewestAnswer && !isRunning && (
-        <ActionBarPrimitive.Reload className="quiet icon" aria-label={say('message.again')} title={say('message.again')}><RefreshCw size={16} /></ActionBarPrimitive.Reload>
+        <ActionBarPrimitive.Reload asChild><IconAction label={say('message.again')}><RefreshCw size={16} /></IconAction></ActionBarPrimitive.Reload>
       )}
       {message.role === 'assistant' && hasText && <FeedbackButtons message={message} isNear={isNear || isNewestAnswer} />}
-      <small className="muted"><Moment at={message.created_at} /></small>
+      <Text size="1" color="gray" ml="1"><Moment at={message.created_at} /></Text>
     </ActionBarPrimitive.Root>
   );
 }

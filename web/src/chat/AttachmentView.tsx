@@ -1,3 +1,4 @@
+import { Link, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { FileText } from 'lucide-react';
 import { useEffect, useState } from 'react';
@@ -22,8 +23,8 @@ export function AttachmentView({ conversation, attachment }: { conversation: str
     return () => URL.revokeObjectURL(made);
   }, [file]);
   if (error) return <Failure error={error} />;
-  if (isImage) return address ? <img src={address} alt={attachment.name} /> : <span className="muted">{attachment.name}</span>;
-  return <a href={address || undefined} download={attachment.name}><FileText size={16} /> {attachment.name}</a>;
+  if (isImage) return address ? <img src={address} alt={attachment.name} /> : <Text color="gray">{attachment.name}</Text>;
+  return <Link href={address || undefined} download={attachment.name}><FileText size={16} /> {attachment.name}</Link>;
 }
 
 async function loadFile(conversation: string, id: string): Promise<Blob> {

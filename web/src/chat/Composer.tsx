@@ -1,6 +1,8 @@
 import { AttachmentPrimitive, ComposerPrimitive, useAui, useAuiState } from '@assistant-ui/react';
+import { Button, Text } from '@radix-ui/themes';
 import { Paperclip, Square, X } from 'lucide-react';
 import { useEffect } from 'react';
+import { IconAction } from '../parts/IconAction';
 import { Failure } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { AttachmentView } from './AttachmentView';
@@ -32,17 +34,17 @@ export function Composer({ id, agent, isUploading, errors }: {
         {errors.map((error, at) => <Failure key={at} error={error} />)}
         <ul className="attachments"><ComposerPrimitive.Attachments>{() => <ChosenFile conversation={id} />}</ComposerPrimitive.Attachments></ul>
         {suggestions.list}
-        <div className="box line">
-          <ComposerPrimitive.AddAttachment multiple className="quiet icon" aria-label={say('attachment.add')} title={say('attachment.add')} disabled={isUploading}><Paperclip size={18} /></ComposerPrimitive.AddAttachment>
+        <div className="box">
+          <ComposerPrimitive.AddAttachment asChild disabled={isUploading}><IconAction label={say('attachment.add')}><Paperclip size={18} /></IconAction></ComposerPrimitive.AddAttachment>
           <MessageField
             label={say('composer.label')} cancelOnEscape={!suggestions.list} {...suggestions.field}
             onChange={(event) => keepDraft(id, event.target.value)} onKeyDown={suggestions.onKey}
           />
-          {isRunning && <ComposerPrimitive.Cancel className="quiet"><Square size={14} fill="currentColor" /> {say('stop')}</ComposerPrimitive.Cancel>}
+          {isRunning && <ComposerPrimitive.Cancel asChild><Button type="button" variant="soft" color="gray" radius="full"><Square size={12} fill="currentColor" /> {say('stop')}</Button></ComposerPrimitive.Cancel>}
           {/* A message that is sent during an answer gets its own answer afterwards. */}
           {(!isRunning || !isEmpty) && <SendButton />}
         </div>
-        <small>{say('composer.help')}</small>
+        <Text as="p" className="help" size="1" color="gray" align="center">{say('composer.help')}</Text>
       </ComposerPrimitive.Root>
     </ComposerPrimitive.AttachmentDropzone>
   );
@@ -55,7 +57,7 @@ function ChosenFile({ conversation }: { conversation: string }) {
   return (
     <li>
       <AttachmentView conversation={conversation} attachment={{ id, name, media_type: contentType }} />
-      <AttachmentPrimitive.Remove className="quiet icon" aria-label={say('attachment.remove', { name })}><X size={16} /></AttachmentPrimitive.Remove>
+      <AttachmentPrimitive.Remove asChild><IconAction label={say('attachment.remove', { name })} variant="surface" size="1"><X size={14} /></IconAction></AttachmentPrimitive.Remove>
     </li>
   );
 }

@@ -1,8 +1,10 @@
 import { type AssistantClient, AuiConfig, AuiProvider, ComposerPrimitive, ExternalThread, ThreadPrimitive, useAui } from '@assistant-ui/react';
+import { Button } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useRef, useState } from 'react';
 import type { Schemas } from '../api/client';
 import { get } from '../api/queries';
+import { Choice } from '../parts/Field';
 import { useTexts } from '../texts/texts';
 import { MessageField, SendButton } from './MessageField';
 import { textOf } from './messages';
@@ -26,11 +28,9 @@ export function FirstMessage({ agents, isBusy, onStart }: {
   return (
     <AuiProvider config={config} ref={library}>
       <ThreadPrimitive.ViewportProvider><ComposerPrimitive.Root className="composer">
-        <div className="box line">
+        <div className="box">
           {agents.length > 1 && (
-            <select aria-label={say('chat.agent')} value={agent.id} onChange={(event) => setChosen(event.target.value)}>
-              {agents.map(({ id, display_name }) => <option key={id} value={id}>{display_name}</option>)}
-            </select>
+            <Choice aria-label={say('chat.agent')} value={agent.id} options={agents.map(({ id, display_name }) => [id, display_name] as const)} onChange={setChosen} />
           )}
           <MessageField label={say('chat.first', { agent: agent.display_name })} />
           <SendButton />
@@ -55,9 +55,9 @@ function Starters({ agent, onAsk }: { agent: string; onAsk: (text: string) => vo
   };
   return (
     <div className="starters" role="group" aria-label={say('chat.or')} ref={group}>
-      <button type="button" onClick={() => onAsk('/tools')}>{say('chat.starter.tools')}</button>
+      <Button type="button" variant="surface" color="gray" radius="full" onClick={() => onAsk('/tools')}>{say('chat.starter.tools')}</Button>
       {skills.data?.items.slice(0, MOST).map(({ id, name, description }) => (
-        <button key={id} type="button" title={description} onClick={() => begin(`${name}: `)}>{name}</button>
+        <Button key={id} type="button" variant="surface" color="gray" radius="full" title={description} onClick={() => begin(`${name}: `)}>{name}</Button>
       ))}
     </div>
   );

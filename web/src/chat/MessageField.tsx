@@ -1,4 +1,5 @@
 import { ComposerPrimitive } from '@assistant-ui/react';
+import { IconButton } from '@radix-ui/themes';
 import { ArrowUp } from 'lucide-react';
 import type { ComponentProps } from 'react';
 import { useTexts } from '../texts/texts';
@@ -10,12 +11,12 @@ export function MessageField({ label, cancelOnEscape = true, ...field }: Compone
   const { say } = useTexts();
   return (
     <ComposerPrimitive.Input asChild autoFocus cancelOnEscape={cancelOnEscape}>
-      <textarea rows={1} maxLength={MAX_LENGTH} aria-label={label} placeholder={say('composer.hint')} {...field} />
+      <textarea className="rt-reset" rows={1} maxLength={MAX_LENGTH} aria-label={label} placeholder={say('composer.hint')} {...field} />
     </ComposerPrimitive.Input>
   );
 }
 
 export function SendButton() {
   const { say } = useTexts();
-  return <ComposerPrimitive.Send className="primary icon" aria-label={say('send')}><ArrowUp size={18} /></ComposerPrimitive.Send>;
+  return <ComposerPrimitive.Send asChild><IconButton type="submit" radius="full" aria-label={say('send')}><ArrowUp size={18} /></IconButton></ComposerPrimitive.Send>;
 }

@@ -1,10 +1,11 @@
 import { ComposerPrimitive, type EnrichedPartState, MessagePrimitive, useAuiState } from '@assistant-ui/react';
+import { Button, Card, Flex, Heading, Text as Words, TextArea } from '@radix-ui/themes';
 import { Wrench } from 'lucide-react';
-import { useState } from 'react';
+import { type ReactNode, useState } from 'react';
 import { State } from '../approvals/ApprovalCard';
 import { Markdown } from '../parts/Markdown';
 import { withoutMark } from '../parts/Outcomes';
-import { TextOrValues } from '../parts/parts';
+import { Notice, StateBadge, TextOrValues } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { Actions } from './Actions';
 import { AttachmentView } from './AttachmentView';
@@ -39,12 +40,12 @@ function EditMessage() {
   const { say } = useTexts();
   return (
     <ComposerPrimitive.Root className="edit">
-      <ComposerPrimitive.Input asChild autoFocus submitMode="ctrlEnter"><textarea aria-label={say('message.edit')} rows={2} maxLength={MAX_LENGTH} /></ComposerPrimitive.Input>
-      <p className="muted">{say('message.edit.help')}</p>
-      <div className="buttons">
-        <ComposerPrimitive.Send className="primary">{say('send')}</ComposerPrimitive.Send>
-        <ComposerPrimitive.Cancel className="quiet">{say('cancel')}</ComposerPrimitive.Cancel>
-      </div>
+      <ComposerPrimitive.Input asChild autoFocus submitMode="ctrlEnter"><TextArea aria-label={say('message.edit')} rows={2} maxLength={MAX_LENGTH} /></ComposerPrimitive.Input>
+      <Words as="p" size="2" color="gray">{say('message.edit.help')}</Words>
+      <Flex gap="2">
+        <ComposerPrimitive.Send asChild><Button type="submit">{say('send')}</Button></ComposerPrimitive.Send>
+        <ComposerPrimitive.Cancel asChild><Button type="button" variant="surface" color="gray">{say('cancel')}</Button></ComposerPrimitive.Cancel>
+      </Flex>
     </ComposerPrimitive.Root>
   );
 }
@@ -73,32 +74,35 @@ function OwnPart({ part }: { part: Part }) {
   const conversation = useAuiState((state) => (state.message.metadata.custom as Origin).message?.conversation_id ?? '');
   switch (part.type) {
     case 'notice':
-      return <p className="notice">{part.text}</p>;
+      return <Notice tone="plain">{part.text}</Notice>;
     case 'choices':
     case 'prompt':
       return <p className="said">{part.text}</p>;
     case 'approval':
       return (
-        <details className="notice">
-          <summary><span className="grow">{withoutMark(part.text)}</span> <State state={part.state} /></summary>
+        <Told title={<><span className="grow">{withoutMark(part.text)}</span> <State state={part.state} /></>}>
           {part.reason && <p>{say('approval.reason')}: <q>{part.reason}</q></p>}
-          {part.result && <><h4>{say('result')}</h4><TextOrValues text={part.result} /></>}
-        </details>
+          {part.result && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><TextOrValues text={part.result} /></>}
+        </Told>
       );
     case 'call_outcome':
       return (
-        <details className="notice">
-          <summary><Wrench size={16} /><span className="grow"><b>{part.tool}</b> · {part.server}</span> <span className={`state ${part.status}`}>{say(`call.${part.status}`)}</span></summary>
+        <Told title={<><Wrench size={16} /><span className="grow"><b>{part.tool}</b> · {part.server}</span> <StateBadge state={part.status}>{say(`call.${part.status}`)}</StateBadge></>}>
           <TextOrValues text={part.text} />
-        </details>
+        </Told>
       );
     case 'server_prompt':
-      return <details className="notice"><summary>{say('server.prompt', { prompt: part.prompt, server: part.server })}</summary><pre className="plain">{part.text}</pre></details>;
+      return <Told title={say('server.prompt', { prompt: part.prompt, server: part.server })}><pre className="plain">{part.text}</pre></Told>;
     case 'agent_callback':
-      return <details className="notice"><summary>{say('callback', { agent: part.agent })} {nameOf('call', part.status)}</summary><Markdown text={part.text} /></details>;
+      return <Told title={<>{say('callback', { agent: part.agent })} {nameOf('call', part.status)}</>}><Markdown text={part.text} /></Told>;
     case 'attachment':
       return <AttachmentView conversation={conversation} attachment={part} />;
     default:
       return <></>;
   }
+}
+
+/** What happened, folded: the rest is shown when it is opened. */
+function Told({ title, children }: { title: ReactNode; children: ReactNode }) {
+  return <Card asChild size="1"><details className="told"><summary>{title}</summary>{children}</details></Card>;
 }

@@ -1,8 +1,9 @@
 import { type AppendMessage, type AssistantClient, AuiConfig, AuiProvider, ExternalThread, ThreadPrimitive, useThreadViewport } from '@assistant-ui/react';
-import { Link } from '@tanstack/react-router';
+import { Button, Spinner, Text } from '@radix-ui/themes';
 import { useEffect, useMemo, useRef } from 'react';
 import { invalidate } from '../api/queries';
-import { Empty, Failure, Loading } from '../parts/parts';
+import { PageLink } from '../parts/PageLink';
+import { Empty, Failure, Loading, Notice } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
@@ -20,7 +21,7 @@ import { useUploads } from './useUploads';
 export function ThreadView({ id }: { id: string }) {
   const { say } = useTexts();
   const open = useConversation(id);
-  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <Link {...toChat()}>{say('chat.start')}</Link></Empty></div>;
+  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <PageLink {...toChat()}>{say('chat.start')}</PageLink></Empty></div>;
   return <ThreadPrimitive.ViewportProvider><OpenThread id={id} open={open} /></ThreadPrimitive.ViewportProvider>;
 }
 
@@ -107,12 +108,12 @@ function Messages({ open: { thread, state, isLoaded }, error }: { open: OpenConv
         <div className="column">
           {!isLoaded && thread.messages.length === 0 && <Loading />}
           <ThreadPrimitive.Messages>{showMessage}</ThreadPrimitive.Messages>
-          {Object.values(thread.active).some((run) => !run.draft) && <p className="working"><span className="dots" aria-hidden="true" />{say('chat.working')}</p>}
+          {Object.values(thread.active).some((run) => !run.draft) && <Text as="p" color="gray" className="working"><Spinner /> {say('chat.working')}</Text>}
           <Failure error={error} />
-          {untold(thread).map(([run, text]) => <p className="failure" role="alert" key={run}>{text}</p>)}
+          {untold(thread).map(([run, text]) => <Notice tone="bad" role="alert" key={run}>{text}</Notice>)}
         </div>
       </ThreadPrimitive.Viewport>
-      {isAway && <ThreadPrimitive.ScrollToBottom className="newest" behavior="instant">{say('chat.newest')}</ThreadPrimitive.ScrollToBottom>}
+      {isAway && <ThreadPrimitive.ScrollToBottom asChild behavior="instant"><Button type="button" variant="surface" color="gray" radius="full" className="newest">{say('chat.newest')}</Button></ThreadPrimitive.ScrollToBottom>}
     </>
   );
 }
