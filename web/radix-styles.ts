@@ -5,7 +5,7 @@ import type { Plugin } from 'vite';
 const STYLES = /@radix-ui\/themes\/(components|utilities|tokens\/.*)\.css$/;
 /** The components whose styles are kept: how the names of their classes begin. */
 const COMPONENTS = [
-  'AlertDialog', 'Badge', 'BaseButton', 'BaseCard', 'BaseCheckbox', 'BaseDialog', 'BaseTabList', 'Box', 'Button', 'Callout', 'Card', 'Checkbox', 'Code', 'DataList',
+  'AlertDialog', 'Badge', 'BaseButton', 'BaseCard', 'BaseCheckbox', 'BaseDialog', 'BaseTabList', 'Box', 'Button', 'Callout', 'Card', 'CheckboxIndicator', 'CheckboxRoot', 'Code', 'DataList',
   'Flex', 'Grid', 'Heading', 'IconButton', 'Link', 'PopperContent', 'PopoverContent', 'SelectTrigger', 'Spinner', 'Strong', 'Table',
   'Tabs', 'Text',
 ];
@@ -15,10 +15,14 @@ const NAMES = /\.rt-([A-Z]\w*)/g;
 const isUsed = (name: string) => COMPONENTS.some((component) => name.startsWith(component));
 const namesOf = (selector: string) => [...selector.matchAll(NAMES)].map((found) => found[1] ?? '');
 
-/** Another colour, what is for windows of some width (but for lists of facts), or a component that the page does not use. */
+/** What is for a window of some width. Only lists of facts have use of that. */
+const isForWidth = (selector: string) => /\\:-?rt-/.test(selector) && !selector.includes('sm\\:rt-r-orientation');
+
+/** Another colour, a margin below zero, or a component that the page does not use. */
 function isUnused(selector: string): boolean {
   const colour = /data-(?:accent|gray)-color='(\w+)'/.exec(selector)?.[1];
-  return (colour !== undefined && !COLOURS.includes(colour)) || (selector.includes('\\:rt-') && !selector.includes('sm\\:rt-r-orientation')) || !namesOf(selector).every(isUsed);
+  if (colour !== undefined && !COLOURS.includes(colour)) return true;
+  return isForWidth(selector) || selector.startsWith('.-rt-') || !namesOf(selector).every(isUsed);
 }
 
 /** Colours outside sRGB are left out: the contrast of the others is the one that is tested. */

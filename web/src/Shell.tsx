@@ -73,7 +73,7 @@ function Account() {
   return (
     <Popover.Root>
       <Popover.Trigger>
-        <Button type="button" variant="ghost" color="gray" m="0"><UserRound size={18} /><span className="name">{me.name}</span></Button>
+        <Button type="button" variant="ghost" color="gray"><UserRound size={18} /><span className="name">{me.name}</span></Button>
       </Popover.Trigger>
       <Popover.Content size="1" minWidth="15rem" align="end" aria-label={me.name}>
         <Flex direction="column" gap="3">

@@ -79,7 +79,7 @@ test('an entry is made in the form and in the JSON, and a change in between is s
   await alice.getByText('Somebody else has changed').waitFor({ state: 'detached' });
   assert.equal((await stage.call(token, 'GET', '/v1/mcp-servers/weather')).name, 'Mine');
   await alice.getByRole('button', { name: 'Remove', exact: true }).click();
-  await alice.getByRole('group', { name: 'Remove this entry?' }).getByRole('button', { name: 'Remove' }).click();
+  await alice.getByRole('alertdialog', { name: 'Remove this entry?' }).getByRole('button', { name: 'Remove' }).click();
   await alice.getByRole('link', { name: 'context-store' }).waitFor();
   assert.equal(await alice.getByRole('link', { name: 'weather' }).count(), 0);
 });
@@ -153,7 +153,7 @@ test('the trail and the keys: made, shown once, revoked', async () => {
   await alice.getByText(/^chk_[0-9a-f]{12}_[0-9a-f]+$/).waitFor();
   const row = alice.getByRole('row', { name: /job/ });
   await row.getByRole('button', { name: 'Revoke' }).click();
-  await row.getByRole('button', { name: 'Revoke' }).click();
+  await alice.getByRole('alertdialog').getByRole('button', { name: 'Revoke' }).click();
   await alice.getByRole('cell', { name: 'revoked' }).waitFor();
 });
 
@@ -168,7 +168,7 @@ test('a webhook is tested, and its deliveries are listed', async () => {
   await hook.getByText('Deliveries').click();
   await check(alice, 'webhooks');
   await hook.getByRole('button', { name: 'Remove' }).click();
-  await hook.getByRole('group').getByRole('button', { name: 'Remove' }).click();
+  await alice.getByRole('alertdialog').getByRole('button', { name: 'Remove' }).click();
   await hook.waitFor({ state: 'detached' });
 });
 

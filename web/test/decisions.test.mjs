@@ -58,7 +58,7 @@ test('a request whose time is over cannot be decided', async () => {
 test('the history is filtered by state, tool and requester', async () => {
   const { mona, code } = await request();
   await decide(code, 'reject');
-  await mona.getByRole('button', { name: 'History' }).click();
+  await mona.getByRole('tab', { name: 'History' }).click();
   const rows = mona.locator('details.row');
   const row = rows.filter({ hasText: code });
   await row.waitFor();

@@ -129,7 +129,7 @@ test('an own server is connected in the chat with a hidden field, and removed on
   await notes.getByRole('button', { name: 'Cancel' }).click();
   await notes.getByText('connected', { exact: true }).waitFor();
   await notes.getByRole('button', { name: 'Remove' }).click();
-  await notes.getByRole('group').getByRole('button', { name: 'Remove' }).click();
+  await fred.getByRole('alertdialog').getByRole('button', { name: 'Remove' }).click();
   await notes.getByText('not connected').waitFor();
 });
 
@@ -249,7 +249,8 @@ test('a conversation is deleted with the keyboard alone', async () => {
   await fred.keyboard.press('Enter');
   await fred.getByRole('button', { name: 'Delete' }).focus();
   await fred.keyboard.press('Enter');
-  await fred.getByText('Delete it with all messages?').waitFor();
+  await fred.getByRole('alertdialog', { name: 'Delete it with all messages?' }).waitFor();
+  await fred.keyboard.press('Tab');
   await fred.keyboard.press('Enter');
   await fred.getByRole('button', { name: 'Talk to Bank' }).waitFor();
   await fred.goto(address);

@@ -65,7 +65,7 @@ test('a person signs in at a server from its card, which then says what the serv
   await letters.getByText('What it offers').click();
   await letters.getByText('whoami').waitFor();
   await letters.getByRole('button', { name: 'Remove' }).click();
-  await letters.getByRole('group').getByRole('button', { name: 'Remove' }).click();
+  await fred.getByRole('alertdialog').getByRole('button', { name: 'Remove' }).click();
   await letters.getByText('not connected').waitFor();
 });
 

@@ -118,6 +118,8 @@ export async function ask(page, text) {
 
 /** No violation of WCAG 2.2 AA that axe can see, and a picture. */
 export async function check(page, name) {
+  // What fades in has its colours at the end.
+  await page.evaluate(() => Promise.allSettled(document.getAnimations().filter(({ effect }) => effect.getTiming().iterations !== Infinity).map(({ finished }) => finished)));
   await page.screenshot({ path: join(SHOTS, `${name}.png`) });
   await page.evaluate(`${AXE};0`).catch(() => page.addScriptTag({ content: AXE }));
   const { violations } = await page.evaluate(() => globalThis.axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] }));

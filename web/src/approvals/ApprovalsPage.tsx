@@ -24,7 +24,7 @@ export function ApprovalsPage({ id }: { id: string }) {
       <Heading as="h1" size="6">{say('nav.approvals')}</Heading>
       {id && <ApprovalCard id={id} />}
       <Tabs.Root value={tab} onValueChange={(name) => show(name as Tab)}>
-        <Tabs.List wrap="wrap">
+        <Tabs.List>
           {TABS.map((name) => (
             <Tabs.Trigger key={name} value={name}>
               {say(`approvals.${name}`)}{counts[name] > 0 && <Badge ml="2" radius="full" color={name === 'waiting' ? 'red' : 'gray'}>{counts[name]}</Badge>}

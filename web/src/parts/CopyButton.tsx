@@ -9,7 +9,7 @@ export function CopyButton({ text }: { text: () => string }) {
   const [isCopied, setIsCopied] = useState(false);
   const copy = () => void navigator.clipboard.writeText(text()).then(() => setIsCopied(true), () => {});
   return (
-    <IconButton type="button" variant="ghost" color="gray" m="0" aria-label={say(isCopied ? 'copied' : 'copy')} title={say('copy')} onClick={copy}>
+    <IconButton type="button" variant="ghost" color="gray" aria-label={say(isCopied ? 'copied' : 'copy')} title={say('copy')} onClick={copy}>
       {isCopied ? <Check size={16} /> : <Copy size={16} />}
     </IconButton>
   );

@@ -15,7 +15,7 @@ export function Outcomes({ current }: { current: string }) {
       {elsewhere.map((view) => (
         <Card key={view.id} className={`toast ${view.state}`}>
           <Link {...(view.conversation_id ? toChat(view.conversation_id) : toApprovals(view.id))} onClick={() => dismiss(view.id)}>{withoutMark(view.text)}</Link>
-          <IconButton type="button" variant="ghost" color="gray" m="0" aria-label={say('close')} onClick={() => dismiss(view.id)}><X size={16} /></IconButton>
+          <IconButton type="button" variant="ghost" color="gray" aria-label={say('close')} onClick={() => dismiss(view.id)}><X size={16} /></IconButton>
         </Card>
       ))}
     </div>

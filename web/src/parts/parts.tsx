@@ -76,7 +76,7 @@ export function Facts({ children }: { children: Fact[] }) {
   return (
     <DataList.Root size="2" className="facts" orientation={{ initial: 'vertical', sm: 'horizontal' }}>
       {children.map(([name, value], at) => (
-        <DataList.Item key={at}><DataList.Label minWidth="7rem">{name}</DataList.Label><DataList.Value>{value}</DataList.Value></DataList.Item>
+        <DataList.Item key={at} align="baseline"><DataList.Label minWidth="7rem">{name}</DataList.Label><DataList.Value>{value}</DataList.Value></DataList.Item>
       ))}
     </DataList.Root>
   );
