@@ -36,7 +36,7 @@ export function ConversationList({ query, words, isArchive, onSearch, onArchive,
         </section>
       ))}
       {query.data && <More query={query} />}
-      <Button type="button" variant={isArchive ? 'soft' : 'ghost'} color="gray" m="0" aria-pressed={isArchive} onClick={() => onArchive(!isArchive)}><Archive size={16} /> {say('chat.archived')}</Button>
+      <Button type="button" variant={isArchive ? 'soft' : 'ghost'} color="gray" aria-pressed={isArchive} onClick={() => onArchive(!isArchive)}><Archive size={16} /> {say('chat.archived')}</Button>
     </>
   );
 }

@@ -47,7 +47,7 @@ function Agent({ agent, isBusy, onStart }: { agent: Schemas['AgentView']; isBusy
   return (
     <Flex direction="column" gap="2" height="100%">
       <Heading as="h3" size="3">{agent.display_name}</Heading>
-      <Text as="p" size="2" color="gray" className="grow">{agent.description}</Text>
+      <Text as="p" size="2" color="gray" className="about">{agent.description}</Text>
       <Flex align="center" wrap="wrap" gap="3">
         <Button type="button" variant="surface" disabled={isBusy} onClick={onStart}>
           <MessageSquarePlus size={16} /> {say('chat.talk', { agent: agent.display_name })}

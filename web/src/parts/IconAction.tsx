@@ -3,5 +3,5 @@ import type { ComponentProps } from 'react';
 
 /** A quiet button that shows a picture only. */
 export function IconAction({ label, ...others }: { label: string } & ComponentProps<typeof IconButton>) {
-  return <IconButton type="button" variant="ghost" color="gray" m="0" aria-label={label} title={label} {...others} />;
+  return <IconButton type="button" variant="ghost" color="gray" aria-label={label} title={label} {...others} />;
 }
