@@ -16,7 +16,7 @@ export function Composer({ id, agent, isUploading, errors }: {
   /** Its skills and prompts are suggested as commands. */
   agent: string | undefined;
   isUploading: boolean;
-  errors: (Error | undefined)[];
+  errors: { send: Error | undefined; upload: Error | undefined };
 }) {
   const { say } = useTexts();
   const aui = useAui();
@@ -31,7 +31,8 @@ export function Composer({ id, agent, isUploading, errors }: {
   return (
     <ComposerPrimitive.AttachmentDropzone asChild>
       <ComposerPrimitive.Root className="composer">
-        {errors.map((error, at) => <Failure key={at} error={error} />)}
+        <Failure error={errors.send} retry={() => aui.composer.send()} />
+        <Failure error={errors.upload} />
         <ul className="attachments"><ComposerPrimitive.Attachments>{() => <ChosenFile conversation={id} />}</ComposerPrimitive.Attachments></ul>
         {suggestions.list}
         <div className="box">

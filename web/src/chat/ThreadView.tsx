@@ -68,7 +68,7 @@ function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
       <Messages open={open} error={change.error} />
       <div className="column">
         {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
-        {question?.type !== 'prompt' && <Composer id={id} agent={open.conversation?.agent} isUploading={uploads.isBusy} errors={[sending.error, uploads.error]} />}
+        {question?.type !== 'prompt' && <Composer id={id} agent={open.conversation?.agent} isUploading={uploads.isBusy} errors={{ send: sending.error, upload: uploads.error }} />}
       </div>
     </AuiProvider>
   );
