@@ -9,6 +9,7 @@ import { LanguageChoice } from './parts/LanguageChoice';
 import { Outcomes } from './parts/Outcomes';
 import { OwnUsage } from './parts/OwnUsage';
 import { useMe, useSession } from './signin/session';
+import { PlainButton } from './parts/PlainButton';
 import { useTexts } from './texts/texts';
 
 const PAGES = {
@@ -80,7 +81,7 @@ function Account() {
           <Text as="p" size="2"><Strong>{me.name}</Strong><br /><Text color="gray">{me.user}</Text></Text>
           <OwnUsage />
           <LanguageChoice />
-          <Button type="button" variant="surface" color="gray" onClick={signOut}><LogOut size={16} /> {say('signout')}</Button>
+          <PlainButton onClick={signOut}><LogOut size={16} /> {say('signout')}</PlainButton>
         </Flex>
       </Popover.Content>
     </Popover.Root>

@@ -1,4 +1,5 @@
 // Every page in both colour schemes, on a phone and on a desk: axe finds nothing, and nothing is too wide.
+import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { ask, check, checkWidth, startStage } from './support.mjs';
 
@@ -71,6 +72,10 @@ for (const { name, ...way } of WAYS) {
       await check(alice, shot);
       await checkWidth(alice, shot);
     }
+    await alice.goto(`${stage.origin}/#/admin/users/fred`);
+    await alice.getByRole('button', { name: 'Sign out' }).click();
+    await alice.getByRole('alertdialog').waitFor();
+    await check(alice, `${name}-question`);
     await alice.context().close();
     const mona = await stage.signIn('Mona, finance manager', way);
     await mona.goto(`${stage.origin}/#/approvals`);
@@ -97,3 +102,15 @@ for (const { name, ...way } of WAYS) {
     await fred.context().close();
   });
 }
+
+// Every test fails for what the browser's console complains of; this is a complaint, too.
+test('what the policy of a page forbids is noticed', async () => {
+  const page = await stage.open();
+  await page.getByRole('button', { name: 'Alice, admin' }).waitFor();
+  const complained = page.waitForEvent('console', (line) => line.text().startsWith('policy:'));
+  await page.evaluate(() => document.head.append(Object.assign(document.createElement('style'), { textContent: 'p { color: red }' })));
+  await complained;
+  const isMine = (text) => text.includes('style-src');
+  assert.ok(stage.complaints.some(isMine));
+  stage.complaints = stage.complaints.filter((text) => !isMine(text));
+});

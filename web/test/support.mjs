@@ -71,6 +71,7 @@ class Stage {
   async open(options = {}, address = this.link) {
     const context = await this.browser.newContext({ viewport: { width: 1200, height: 800 }, locale: 'en', ...options });
     context.setDefaultTimeout(PATIENCE);
+    await context.addInitScript(() => document.addEventListener('securitypolicyviolation', ({ violatedDirective, sourceFile }) => console.error(`policy: ${violatedDirective} ${sourceFile}`)));
     const page = await context.newPage();
     page.on('pageerror', (error) => this.complaints.push(error.message));
     page.on('console', (line) => line.type() === 'error' && !line.text().startsWith('Failed to load resource') && this.complaints.push(line.text()));

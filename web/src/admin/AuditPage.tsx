@@ -1,8 +1,9 @@
-import { Button, Code } from '@radix-ui/themes';
+import { Code } from '@radix-ui/themes';
 import { useInfiniteQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { getPages } from '../api/queries';
 import { ChoiceEntry, TextEntry } from '../parts/Field';
+import { PlainButton } from '../parts/PlainButton';
 import { Moment, StateBadge } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { Cell, Paged, Row, Table } from './Table';
@@ -35,7 +36,7 @@ export function AuditPage() {
         {TIMES.map((name) => (
           <TextEntry key={name} label={say(`audit.${name}`)} type="datetime-local" value={draft[name] ?? ''} onChange={(value) => change(name, value)} />
         ))}
-        <Button type="submit" variant="surface" color="gray">{say('admin.filter')}</Button>
+        <PlainButton type="submit">{say('admin.filter')}</PlainButton>
       </form>
       <Paged query={lines}>
         {(items) => (

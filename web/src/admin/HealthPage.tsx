@@ -1,9 +1,10 @@
-import { Button, Heading } from '@radix-ui/themes';
+import { Heading } from '@radix-ui/themes';
 import { useQueries, useQuery } from '@tanstack/react-query';
 import { api, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { PageLink } from '../parts/PageLink';
 import { Panel } from '../parts/Panel';
+import { PlainButton } from '../parts/PlainButton';
 import { type Fact, Facts, Pending, StateBadge } from '../parts/parts';
 import { toConnections } from '../links';
 import { type TextKey, useTexts } from '../texts/texts';
@@ -20,7 +21,7 @@ export function HealthPage() {
   const servers = lists.flatMap(({ data }, at) => (data?.items ?? []).map((view) => ({ agent: names[at] ?? '', view })));
   return (
     <>
-      <div><Button type="button" variant="surface" color="gray" onClick={() => void Promise.all([invalidate('/v1/agents/{agent}/connections'), invalidate('/readyz')])}>{say('health.again')}</Button></div>
+      <div><PlainButton onClick={() => void Promise.all([invalidate('/v1/agents/{agent}/connections'), invalidate('/readyz')])}>{say('health.again')}</PlainButton></div>
       <Table label={say('admin.health')} heads={[say('approval.agent'), say('audit.server'), say('key.state'), <NumberHead key="tools">{say('health.tools')}</NumberHead>, say('details')]}>
         {servers.map(({ agent, view }) => (
           <Row key={`${agent} ${view.server}`}>

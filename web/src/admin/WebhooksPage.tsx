@@ -5,6 +5,7 @@ import { api, read, type Schemas } from '../api/client';
 import { get, getPages, invalidate } from '../api/queries';
 import { TextEntry } from '../parts/Field';
 import { Panel } from '../parts/Panel';
+import { PlainButton } from '../parts/PlainButton';
 import { ConfirmButton, Empty, Failure, Moment, Notice, Pending, StateBadge } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
@@ -76,7 +77,7 @@ function HookCard({ hook }: { hook: Hook }) {
         <Text as="p" size="2" color="gray">{hook.events.join(', ')}</Text>
         {hook.last_error && <Notice tone="wait">{hook.last_failed_at && <Moment at={hook.last_failed_at} />} {hook.last_error}</Notice>}
         <Flex gap="2" wrap="wrap" align="center">
-          <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</Button>
+          <PlainButton disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</PlainButton>
           <ConfirmButton label={say('remove')} question={say('webhook.remove')} disabled={isBusy} onConfirm={() => void remove()} />
         </Flex>
         {pinged && <Notice role="status" tone={pinged.delivered ? 'good' : 'bad'}>{pinged.delivered ? say('webhook.delivered') : (pinged.error ?? `HTTP ${pinged.status}`)}</Notice>}

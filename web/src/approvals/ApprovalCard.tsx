@@ -7,6 +7,7 @@ import { invalidate } from '../api/queries';
 import { TextEntry } from '../parts/Field';
 import { PageLink } from '../parts/PageLink';
 import { Panel } from '../parts/Panel';
+import { PlainButton } from '../parts/PlainButton';
 import { Facts, Failure, Moment, StateBadge, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
 import { withoutMark } from '../parts/Outcomes';
 import { useAction } from '../parts/useAction';
@@ -27,13 +28,11 @@ export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | u
   return (
     <Panel>
       <article aria-label={`${view.code}: ${view.server} ${view.tool}`}>
-        <Flex asChild align="center" wrap="wrap" gap="2">
-          <header>
-            <Heading as="h3" size="3" className="grow">{view.server_says.title ?? view.server_says.hints?.title as string | undefined ?? view.tool}</Heading>
-            <State state={view.state} />
-            {view.state === 'pending' && <TimeLeft until={view.expires_at} />}
-          </header>
-        </Flex>
+        <header>
+          <Heading as="h3" size="3">{view.server_says.title ?? view.server_says.hints?.title as string | undefined ?? view.tool}</Heading>
+          <State state={view.state} />
+          {view.state === 'pending' && <TimeLeft until={view.expires_at} />}
+        </header>
         <p>{say('approval.asks', { name: view.requester.name, tool: view.tool, server: view.server, code: view.code })}</p>
         <Heading as="h4" size="1" color="gray">{say('arguments')}</Heading>
         {view.arguments == null ? <Text as="p" className="loading" color="gray">{say('loading')}</Text> : <Values value={view.arguments} />}
@@ -122,7 +121,7 @@ export function TakeBack({ view }: { view: Approval }) {
   const cancel = () => run(async () => keepApproval(await read(api.POST('/v1/approvals/{id}/cancel', { params: { path: { id: view.id } } }))));
   return (
     <div>
-      <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => void cancel()}>{say('approval.cancel')}</Button>
+      <PlainButton disabled={isBusy} onClick={() => void cancel()}>{say('approval.cancel')}</PlainButton>
       <Failure error={error} />
     </div>
   );

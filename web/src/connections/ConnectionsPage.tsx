@@ -6,6 +6,7 @@ import { api, read, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { ChoiceEntry } from '../parts/Field';
 import { Panel } from '../parts/Panel';
+import { PlainButton } from '../parts/PlainButton';
 import { ConfirmButton, Empty, Facts, Failure, Notice, Pending, StateBadge } from '../parts/parts';
 import { EntryField } from '../parts/EntryField';
 import { useAction } from '../parts/useAction';
@@ -57,12 +58,10 @@ function ServerCard({ agent, view }: { agent: string; view: View }) {
   return (
     <Panel>
       <article aria-label={view.server}>
-        <Flex asChild align="center" gap="2">
-          <header>
-            <Heading as="h2" size="3" className="grow">{view.server}</Heading>
-            <StateBadge state={view.state}>{say(`connection.${view.state}` satisfies TextKey)}</StateBadge>
-          </header>
-        </Flex>
+        <header>
+          <Heading as="h2" size="3">{view.server}</Heading>
+          <StateBadge state={view.state}>{say(`connection.${view.state}` satisfies TextKey)}</StateBadge>
+        </header>
         <Text as="p" size="2" color="gray">{say(isPersonal ? 'connection.personal' : 'connection.shared')} · {say('connection.tools', { count: view.tools })}</Text>
         {'reason' in view && <Notice tone="wait">{view.state === 'needs_attention' ? say('connection.again') : view.reason}</Notice>}
         {view.dropped.length > 0 && <Text as="p" size="2" color="gray">{say('connection.dropped')}: {view.dropped.join(', ')}</Text>}
@@ -131,7 +130,7 @@ function Personal({ agent, view }: { agent: string; view: View }) {
     <>
       <Flex gap="2" wrap="wrap">
         <Button type="button" variant={isEntered ? 'surface' : 'solid'} color={isEntered ? 'gray' : 'cyan'} onClick={() => { setTested(undefined); setIsOpen(true); }}>{say(isEntered ? 'connection.replace' : 'connection.connect')}</Button>
-        {isEntered && <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</Button>}
+        {isEntered && <PlainButton disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</PlainButton>}
         {isEntered && <ConfirmButton label={say('remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void remove()} />}
       </Flex>
       {isWaiting && <Notice tone="plain" role="status">{say('connection.awaited')}</Notice>}
@@ -178,7 +177,7 @@ function EnterCredential({ path, onEnd, onSignIn }: {
       <Failure error={error} />
       <Flex gap="2" wrap="wrap">
         {hasFields && <Button type="submit" variant={server.data.sign_in ? 'surface' : 'solid'} disabled={isBusy}>{say(isBusy ? 'connection.testing' : 'save')}</Button>}
-        <Button type="button" variant="surface" color="gray" onClick={() => onEnd(false)}>{say('cancel')}</Button>
+        <PlainButton onClick={() => onEnd(false)}>{say('cancel')}</PlainButton>
       </Flex>
     </form>
   );

@@ -4,6 +4,7 @@ import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import { CircleAlert, CircleCheck, Info } from 'lucide-react';
 import { type ReactNode, useEffect, useState } from 'react';
 import { Refused } from '../api/client';
+import { PlainButton } from './PlainButton';
 import { useTexts } from '../texts/texts';
 
 const TONES = {
@@ -54,7 +55,7 @@ export function More({ query: { error, hasNextPage, isFetchingNextPage, fetchNex
   const { say } = useTexts();
   return (
     <>
-      {hasNextPage && <div><Button type="button" variant="surface" color="gray" loading={isFetchingNextPage} onClick={() => void fetchNextPage()}>{say('more')}</Button></div>}
+      {hasNextPage && <div><PlainButton loading={isFetchingNextPage} onClick={() => void fetchNextPage()}>{say('more')}</PlainButton></div>}
       <Failure error={error} retry={() => void refetch()} />
     </>
   );
@@ -145,7 +146,7 @@ export function ConfirmButton({ label, question, onConfirm, disabled = false }: 
       <AlertDialog.Content maxWidth="26rem" size="2" aria-describedby={undefined}>
         <AlertDialog.Title size="3">{question}</AlertDialog.Title>
         <Flex gap="2" justify="end" wrap="wrap">
-          <AlertDialog.Cancel><Button type="button" variant="surface" color="gray">{say('keep')}</Button></AlertDialog.Cancel>
+          <AlertDialog.Cancel><PlainButton>{say('keep')}</PlainButton></AlertDialog.Cancel>
           <AlertDialog.Action><Button type="button" color="red" onClick={onConfirm}>{label}</Button></AlertDialog.Action>
         </Flex>
       </AlertDialog.Content>

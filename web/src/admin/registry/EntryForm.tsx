@@ -1,6 +1,7 @@
 import { Button, Heading, IconButton } from '@radix-ui/themes';
 import { Plus, Trash2 } from 'lucide-react';
 import { CheckEntry, ChoiceEntry, TextEntry } from '../../parts/Field';
+import { PlainButton } from '../../parts/PlainButton';
 import { useTexts } from '../../texts/texts';
 import { type Definition, type Key, type KeySchema, keysOf, withKeys } from './entry';
 import { ValueField } from './ValueField';
@@ -29,7 +30,6 @@ export function EntryForm({ definition, isNew, onChange }: {
   );
 }
 
-
 const TYPES: KeySchema['type'][] = ['string', 'number', 'boolean', 'json'];
 
 function Keys({ keys, onChange }: { keys: Key[]; onChange: (keys: Key[]) => void }) {
@@ -44,7 +44,7 @@ function Keys({ keys, onChange }: { keys: Key[]; onChange: (keys: Key[]) => void
           <IconButton type="button" variant="soft" color="red" aria-label={say('server.key.remove', { key: key.name })} onClick={() => onChange(keys.filter((_, place) => place !== at))}><Trash2 size={16} /></IconButton>
         </fieldset>
       ))}
-      <div><Button type="button" variant="surface" color="gray" onClick={add}><Plus size={16} /> {say('server.key.add')}</Button></div>
+      <div><PlainButton onClick={add}><Plus size={16} /> {say('server.key.add')}</PlainButton></div>
     </div>
   );
 }
@@ -73,7 +73,7 @@ function Auth({ definition, onChange }: { definition: Definition; onChange: (def
   const { say } = useTexts();
   const { auth, ...others } = definition;
   const begin = () => onChange({ ...definition, auth: { type: 'oauth2_client_credentials', token_url: '', client_id: '', client_secret: { $secret: '' } } });
-  if (!auth) return <div><Button type="button" variant="surface" color="gray" onClick={begin}>{say('server.auth.add')}</Button></div>;
+  if (!auth) return <div><PlainButton onClick={begin}>{say('server.auth.add')}</PlainButton></div>;
   const change = (part: object) => onChange({ ...definition, auth: { ...auth, ...part } });
   const secret = auth.client_secret as { $secret?: string } | string | undefined;
   const shown = (value: unknown) => (typeof value === 'string' ? value : '');

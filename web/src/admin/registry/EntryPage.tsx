@@ -7,6 +7,7 @@ import { invalidate } from '../../api/queries';
 import { Field } from '../../parts/Field';
 import { PageLink } from '../../parts/PageLink';
 import { Panel } from '../../parts/Panel';
+import { PlainButton } from '../../parts/PlainButton';
 import { ConfirmButton, Failure, Notice, Pending } from '../../parts/parts';
 import { useAction } from '../../parts/useAction';
 import { toAdmin } from '../../links';
@@ -98,7 +99,7 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
             <Difference before={write(theirs.definition)} after={text} />
             <Flex gap="2" wrap="wrap" align="center">
               <Button type="button" color="red" disabled={isBusy} onClick={() => void save(theirs.etag)}>{say('server.conflict.mine')}</Button>
-              <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={onSaved}>{say('server.conflict.theirs')}</Button>
+              <PlainButton disabled={isBusy} onClick={onSaved}>{say('server.conflict.theirs')}</PlainButton>
             </Flex>
           </section>
         </Panel>
