@@ -7,6 +7,7 @@ import { api, authorization, read, refusal, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { IconAction } from '../parts/IconAction';
 import { ConfirmButton, Failure } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
 import { useAction } from '../parts/useAction';
 import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
@@ -102,7 +103,7 @@ function Rename({ title, onEnd }: { title: string; onEnd: (title?: string) => vo
         onChange={(event) => setText(event.target.value)} onKeyDown={(event) => { if (event.key === 'Escape') onEnd(); }}
       />
       <Button type="submit">{say('save')}</Button>
-      <Button type="button" variant="surface" color="gray" onClick={() => onEnd()}>{say('cancel')}</Button>
+      <PlainButton onClick={() => onEnd()}>{say('cancel')}</PlainButton>
     </form>
   );
 }

@@ -4,6 +4,7 @@ import { useQuery } from '@tanstack/react-query';
 import { useRef, useState } from 'react';
 import type { Schemas } from '../api/client';
 import { get } from '../api/queries';
+import { PlainButton } from '../parts/PlainButton';
 import { Choice } from '../parts/Field';
 import { useTexts } from '../texts/texts';
 import { MessageField, SendButton } from './MessageField';
@@ -55,7 +56,7 @@ function Starters({ agent, onAsk }: { agent: string; onAsk: (text: string) => vo
   };
   return (
     <div className="starters" role="group" aria-label={say('chat.or')} ref={group}>
-      <Button type="button" variant="surface" color="gray" radius="full" onClick={() => onAsk('/tools')}>{say('chat.starter.tools')}</Button>
+      <PlainButton radius="full" onClick={() => onAsk('/tools')}>{say('chat.starter.tools')}</PlainButton>
       {skills.data?.items.slice(0, MOST).map(({ id, name, description }) => (
         <Button key={id} type="button" variant="surface" color="gray" radius="full" title={description} onClick={() => begin(`${name}: `)}>{name}</Button>
       ))}

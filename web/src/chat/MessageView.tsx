@@ -5,6 +5,7 @@ import { type ReactNode, useState } from 'react';
 import { State } from '../approvals/ApprovalCard';
 import { Markdown } from '../parts/Markdown';
 import { withoutMark } from '../parts/Outcomes';
+import { PlainButton } from '../parts/PlainButton';
 import { Notice, StateBadge, TextOrValues } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { Actions } from './Actions';
@@ -44,7 +45,7 @@ function EditMessage() {
       <Words as="p" size="2" color="gray">{say('message.edit.help')}</Words>
       <Flex gap="2">
         <ComposerPrimitive.Send asChild><Button type="submit">{say('send')}</Button></ComposerPrimitive.Send>
-        <ComposerPrimitive.Cancel asChild><Button type="button" variant="surface" color="gray">{say('cancel')}</Button></ComposerPrimitive.Cancel>
+        <ComposerPrimitive.Cancel asChild><PlainButton>{say('cancel')}</PlainButton></ComposerPrimitive.Cancel>
       </Flex>
     </ComposerPrimitive.Root>
   );

@@ -4,6 +4,7 @@ import { useState } from 'react';
 import type { Schemas } from '../api/client';
 import { EntryField } from '../parts/EntryField';
 import { Failure } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
 import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
 import type { Part } from './thread';
@@ -56,9 +57,9 @@ function Prompt({ prompt, onSay }: { prompt: Schemas['Prompt']; onSay: Say }) {
       )}
       <Flex wrap="wrap" gap="2">
         {(!address || isSignIn) && <Button type="submit" variant={isSignIn ? 'surface' : 'solid'} disabled={isBusy || !value}>{say('send')}</Button>}
-        {prompt.asking && !address && <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => void answer('-')}>{say('prompt.skip')}</Button>}
-        {prompt.asking && <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => command('/decline')}>{say('prompt.decline')}</Button>}
-        <Button type="button" variant="surface" color="gray" disabled={isBusy} onClick={() => command('/cancel')}>{say('cancel')}</Button>
+        {prompt.asking && !address && <PlainButton disabled={isBusy} onClick={() => void answer('-')}>{say('prompt.skip')}</PlainButton>}
+        {prompt.asking && <PlainButton disabled={isBusy} onClick={() => command('/decline')}>{say('prompt.decline')}</PlainButton>}
+        <PlainButton disabled={isBusy} onClick={() => command('/cancel')}>{say('cancel')}</PlainButton>
       </Flex>
       <Failure error={error} />
     </form>

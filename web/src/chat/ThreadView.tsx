@@ -1,9 +1,10 @@
 import { type AppendMessage, type AssistantClient, AuiConfig, AuiProvider, ExternalThread, ThreadPrimitive, useThreadViewport } from '@assistant-ui/react';
-import { Button, Spinner, Text } from '@radix-ui/themes';
+import { Spinner, Text } from '@radix-ui/themes';
 import { useEffect, useMemo, useRef } from 'react';
 import { invalidate } from '../api/queries';
 import { PageLink } from '../parts/PageLink';
 import { Empty, Failure, Loading, Notice } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
 import { useAction } from '../parts/useAction';
 import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
@@ -113,7 +114,7 @@ function Messages({ open: { thread, state, isLoaded }, error }: { open: OpenConv
           {untold(thread).map(([run, text]) => <Notice tone="bad" role="alert" key={run}>{text}</Notice>)}
         </div>
       </ThreadPrimitive.Viewport>
-      {isAway && <ThreadPrimitive.ScrollToBottom asChild behavior="instant"><Button type="button" variant="surface" color="gray" radius="full" className="newest">{say('chat.newest')}</Button></ThreadPrimitive.ScrollToBottom>}
+      {isAway && <ThreadPrimitive.ScrollToBottom asChild behavior="instant"><PlainButton radius="full" className="newest">{say('chat.newest')}</PlainButton></ThreadPrimitive.ScrollToBottom>}
     </>
   );
 }
