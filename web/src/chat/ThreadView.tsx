@@ -41,7 +41,7 @@ function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
     const attachments = message.attachments?.map((file) => file.id) ?? [];
     const text = textOf(message);
     const isDone = await sending.run(() => send({ ...(text && { text }), ...(attachments.length > 0 && { attachments }) }));
-    if (library.current) settle(library.current.composer, id, isDone ? undefined : message);
+    settle(id, library.current?.composer, isDone ? undefined : message);
   };
   const replace = (replaces: string, text?: string) => void change.run(() => open.say({ replaces, ...(text && { text }) }));
   useEffect(() => {
@@ -77,13 +77,12 @@ function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
 
 const NO_QUEUE = { items: [], steerItems: [], move: () => {}, edit: () => {}, remove: () => {} };
 
-/** What did not arrive stands in the composer again. */
-function settle(composer: AssistantClient['composer'], id: string, refused: AppendMessage | undefined) {
-  const typed = composer.getState().text;
-  const text = refused ? [textOf(refused), typed].filter(Boolean).join('\n') : typed;
-  composer.setText(text);
+/** What did not arrive stands in the composer again, and is kept for it where the reader has gone on to another page. */
+function settle(id: string, composer: AssistantClient['composer'] | undefined, refused: AppendMessage | undefined) {
+  const text = [refused && textOf(refused), composer?.getState().text].filter(Boolean).join('\n');
   keepDraft(id, text);
-  for (const { id, type, name, contentType = '' } of refused?.attachments ?? []) void composer.addAttachment({ id, type, name, contentType, content: [] });
+  composer?.setText(text);
+  for (const { id, type, name, contentType = '' } of refused?.attachments ?? []) void composer?.addAttachment({ id, type, name, contentType, content: [] });
 }
 
 /** What the library shows; it is made anew only where something changed. */
