@@ -22,10 +22,21 @@ function embeddable(): Plugin {
   };
 }
 
+/** The chat library can speak to its maker's service. The page must not: that part is left out. */
+function withoutCloud(): Plugin {
+  const EMPTY = '\0assistant-cloud';
+  return {
+    name: 'without-cloud',
+    enforce: 'pre',
+    resolveId: (name) => (/^assistant-cloud(\/|$)/.test(name) ? { id: EMPTY, moduleSideEffects: false } : null),
+    load: (id) => (id === EMPTY ? 'module.exports = {};' : null),
+  };
+}
+
 export default defineConfig({
   base: '/web/',
   resolve: { alias: { 'react-remove-scroll': join(import.meta.dirname, 'src/style/RemoveScroll.tsx') } },
-  plugins: [react(), radixStyles(), embeddable()],
+  plugins: [withoutCloud(), react(), radixStyles(), embeddable()],
   // The names are flat: the program serves one folder.
   build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
   // `npm run dev` beside a running demo: the page is at http://localhost:5173/web/.

@@ -6,7 +6,6 @@ import { App } from './App';
 import { SessionProvider } from './signin/session';
 import { Look } from './style/Look';
 import './style/base.css';
-import './style/plain.css';
 import './style/chat.css';
 import { TextsProvider } from './texts/texts';
 

@@ -133,6 +133,65 @@ test('an own server is connected in the chat with a hidden field, and removed on
   await notes.getByText('not connected').waitFor();
 });
 
+test('what did not arrive stays in the composer, over a reload, too, and is sent once', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, '');
+  await composer(fred).fill('what is the rate?');
+  const address = fred.url();
+  await fred.reload();
+  await fred.getByText('Ask me for exchange rates').waitFor();
+  assert.equal(fred.url(), address);
+  assert.equal(await composer(fred).inputValue(), 'what is the rate?');
+  await fred.route('**/v1/conversations/*/messages', (route) => (route.request().method() === 'POST' ? route.abort() : route.continue()));
+  await composer(fred).press('Enter');
+  await fred.getByRole('alert').waitFor();
+  assert.equal(await composer(fred).inputValue(), 'what is the rate?');
+  await fred.unroute('**/v1/conversations/*/messages');
+  await fred.getByRole('button', { name: 'Try again' }).click();
+  await fred.getByText('One euro is').waitFor();
+  assert.equal(await composer(fred).inputValue(), '');
+  assert.equal(await fred.locator('.message.user').count(), 1);
+  await fred.reload();
+  await fred.getByText('One euro is').waitFor();
+  assert.equal(await composer(fred).inputValue(), '');
+});
+
+test('the end stays in view while an answer grows, but not for a reader who went up', async () => {
+  const fred = await stage.signIn('Fred, finance', { viewport: { width: 900, height: 420 } });
+  await ask(fred, 'show a table');
+  await fred.getByText('savings').waitFor();
+  await fred.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' });
+  await say(fred, 'something long');
+  const thread = fred.getByRole('log', { name: 'Messages' });
+  const fromEnd = () => thread.evaluate((box) => box.scrollHeight - box.scrollTop - box.clientHeight);
+  const grow = async () => {
+    const height = () => thread.evaluate((box) => box.scrollHeight);
+    const before = await height();
+    while ((await height()) <= before) await fred.waitForTimeout(50);
+  };
+  await fred.getByText('word word').waitFor();
+  await grow();
+  assert.ok((await fromEnd()) < 60);
+  await thread.hover();
+  await fred.mouse.wheel(0, -250);
+  const newest = fred.getByRole('button', { name: 'Newest' });
+  await newest.waitFor();
+  const top = await thread.evaluate((box) => box.scrollTop);
+  await grow();
+  assert.equal(await thread.evaluate((box) => box.scrollTop), top);
+  await newest.click();
+  await newest.waitFor({ state: 'detached' });
+  await thread.hover();
+  await fred.mouse.wheel(0, -250);
+  await newest.waitFor();
+  // One may go on talking before the answer is there, and sees what one said.
+  await say(fred, 'what is the rate?');
+  await fred.locator('.message.user').getByText('what is the rate?').waitFor();
+  await newest.waitFor({ state: 'detached' });
+  await composer(fred).press('Escape');
+  await fred.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' });
+});
+
 test('a first message begins a conversation, and its answer streams', async () => {
   const fred = await stage.signIn('Fred, finance');
   const first = fred.getByRole('textbox', { name: 'Message to Bank' });
@@ -345,7 +404,9 @@ test('an image goes with a message, and stands in it after a reload', async () =
   const fred = await stage.signIn('Fred, finance');
   await ask(fred, '');
   const png = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', 'base64');
-  await fred.locator('input[type=file]').setInputFiles({ name: 'dot.png', mimeType: 'image/png', buffer: png });
+  const chooser = fred.waitForEvent('filechooser');
+  await fred.getByRole('button', { name: 'Attach a file' }).click();
+  await (await chooser).setFiles({ name: 'dot.png', mimeType: 'image/png', buffer: png });
   await fred.getByRole('button', { name: 'Remove dot.png' }).waitFor();
   await check(fred, 'attachment');
   await say(fred, 'what is this?');

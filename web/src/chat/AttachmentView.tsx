@@ -1,10 +1,11 @@
+import { Link, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { FileText } from 'lucide-react';
 import { useEffect, useState } from 'react';
 import { authorization, type Schemas } from '../api/client';
 import { Failure } from '../parts/parts';
 
-type Attachment = Schemas['Attachment'];
+type Attachment = Pick<Schemas['Attachment'], 'id' | 'name' | 'media_type'>;
 
 /** An image or a text file of a message. It is loaded with the user's credential, which an address could not carry. */
 export function AttachmentView({ conversation, attachment }: { conversation: string; attachment: Attachment }) {
@@ -22,8 +23,8 @@ export function AttachmentView({ conversation, attachment }: { conversation: str
     return () => URL.revokeObjectURL(made);
   }, [file]);
   if (error) return <Failure error={error} />;
-  if (isImage) return address ? <img src={address} alt={attachment.name} /> : <span className="muted">{attachment.name}</span>;
-  return <a href={address || undefined} download={attachment.name}><FileText size={16} /> {attachment.name}</a>;
+  if (isImage) return address ? <img src={address} alt={attachment.name} /> : <Text color="gray">{attachment.name}</Text>;
+  return <Link href={address || undefined} download={attachment.name}><FileText size={16} /> {attachment.name}</Link>;
 }
 
 async function loadFile(conversation: string, id: string): Promise<Blob> {

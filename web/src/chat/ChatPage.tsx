@@ -2,6 +2,7 @@ import { keepPreviousData, useInfiniteQuery } from '@tanstack/react-query';
 import { Menu } from 'lucide-react';
 import { useState } from 'react';
 import { getPages, TYPING } from '../api/queries';
+import { IconAction } from '../parts/IconAction';
 import { useTexts } from '../texts/texts';
 import { ConversationBar } from './ConversationBar';
 import { ConversationList } from './ConversationList';
@@ -26,9 +27,7 @@ export function ChatPage({ id }: { id: string }) {
       </nav>
       <main className="conversation">
         <ConversationBar key={`bar ${id}`} id={id} listed={conversations.data?.find((item) => item.id === id)}>
-          <button type="button" className="quiet icon only-narrow" aria-expanded={isListOpen} aria-label={say('chat.conversations')} onClick={() => setIsListOpen(!isListOpen)}>
-            <Menu size={18} />
-          </button>
+          <IconAction label={say('chat.conversations')} className="only-narrow" aria-expanded={isListOpen} onClick={() => setIsListOpen(!isListOpen)}><Menu size={18} /></IconAction>
         </ConversationBar>
         {id ? <ThreadView key={id} id={id} /> : <Welcome />}
       </main>

@@ -1,10 +1,13 @@
+import { Button, Flex, Heading, Popover, Text, TextField } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { Archive, Download, Ellipsis, Pencil, Pin } from 'lucide-react';
-import { type ReactNode, useState } from 'react';
+import { type ComponentProps, type ReactNode, useState } from 'react';
 import { api, authorization, read, refusal, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
+import { IconAction } from '../parts/IconAction';
 import { ConfirmButton, Failure } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
 import { useAction } from '../parts/useAction';
 import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
@@ -18,7 +21,7 @@ export function ConversationBar({ id, listed, children }: {
   children: ReactNode;
 }) {
   const { say } = useTexts();
-  if (!id) return <div className="bar">{children}<h1>{say('chat.start')}</h1></div>;
+  if (!id) return <div className="bar">{children}<Title>{say('chat.start')}</Title></div>;
   return listed ? <Open item={listed}>{children}</Open> : <Unlisted id={id}>{children}</Unlisted>;
 }
 
@@ -27,18 +30,19 @@ function Unlisted({ id, children }: { id: string; children: ReactNode }) {
   const { say } = useTexts();
   const found = useQuery(get('/v1/conversations/{id}', { path: { id } }));
   if (found.data) return <Open item={found.data}>{children}</Open>;
-  return <div className="bar">{children}<h1>{say('chat.untitled')}</h1></div>;
+  return <div className="bar">{children}<Title>{say('chat.untitled')}</Title></div>;
 }
 
 function Open({ item, children }: { item: Listed; children: ReactNode }) {
   const { say } = useTexts();
   const navigate = useNavigate();
   const [isRenaming, setIsRenaming] = useState(false);
+  const [isMenuOpen, setIsMenuOpen] = useState(false);
   const { isBusy, error, run } = useAction();
   const path = { id: item.id };
   const change = (body: Schemas['ConversationPatch']) => run(async () => {
     await read(api.PATCH('/v1/conversations/{id}', { params: { path }, body }));
-    document.getElementById('conversation-menu')?.hidePopover();
+    setIsMenuOpen(false);
     await Promise.all([invalidate('/v1/conversations'), invalidate('/v1/conversations/{id}', { path })]);
   });
   const remove = () => run(async () => {
@@ -51,19 +55,31 @@ function Open({ item, children }: { item: Listed; children: ReactNode }) {
   return (
     <div className="bar">
       {children}
-      <h1>{item.title || say('chat.untitled')}</h1>
-      <span className="muted only-wide">{item.agent}</span>
+      <Title>{item.title || say('chat.untitled')}</Title>
+      <Text size="2" color="gray" className="only-wide">{item.agent}</Text>
       <Failure error={error} />
-      <button type="button" className="quiet icon" aria-label={say('chat.more')} popoverTarget="conversation-menu"><Ellipsis size={18} /></button>
-      <div id="conversation-menu" popover="auto" className="menu">
-        <button type="button" className="quiet" onClick={() => setIsRenaming(true)}><Pencil size={16} /> {say('chat.rename')}</button>
-        <button type="button" className="quiet" disabled={isBusy} onClick={() => void change({ pinned: !item.pinned })}><Pin size={16} /> {say(item.pinned ? 'chat.unpin' : 'chat.pin')}</button>
-        <button type="button" className="quiet" disabled={isBusy} onClick={() => void change({ archived: !item.archived })}><Archive size={16} /> {say(item.archived ? 'chat.unarchive' : 'chat.archive')}</button>
-        <button type="button" className="quiet" disabled={isBusy} onClick={() => void run(() => download(item))}><Download size={16} /> {say('chat.download')}</button>
-        <ConfirmButton label={say('delete')} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />
-      </div>
+      <Popover.Root open={isMenuOpen} onOpenChange={setIsMenuOpen}>
+        <Popover.Trigger><IconAction label={say('chat.more')}><Ellipsis size={18} /></IconAction></Popover.Trigger>
+        <Popover.Content size="1" align="end" minWidth="12rem" aria-label={say('chat.more')}>
+          <Flex direction="column" gap="2" className="menu">
+            <MenuButton onClick={() => { setIsMenuOpen(false); setIsRenaming(true); }}><Pencil size={16} /> {say('chat.rename')}</MenuButton>
+            <MenuButton disabled={isBusy} onClick={() => void change({ pinned: !item.pinned })}><Pin size={16} /> {say(item.pinned ? 'chat.unpin' : 'chat.pin')}</MenuButton>
+            <MenuButton disabled={isBusy} onClick={() => void change({ archived: !item.archived })}><Archive size={16} /> {say(item.archived ? 'chat.unarchive' : 'chat.archive')}</MenuButton>
+            <MenuButton disabled={isBusy} onClick={() => void run(() => download(item))}><Download size={16} /> {say('chat.download')}</MenuButton>
+            <ConfirmButton label={say('delete')} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />
+          </Flex>
+        </Popover.Content>
+      </Popover.Root>
     </div>
   );
+}
+
+function Title({ children }: { children: string }) {
+  return <Heading as="h1" size="3" truncate className="title">{children}</Heading>;
+}
+
+function MenuButton(props: ComponentProps<typeof Button>) {
+  return <Button type="button" variant="soft" color="gray" {...props} />;
 }
 
 /** Saves the conversation as a Markdown file. */
@@ -82,12 +98,12 @@ function Rename({ title, onEnd }: { title: string; onEnd: (title?: string) => vo
   const [text, setText] = useState(title);
   return (
     <form onSubmit={(event) => { event.preventDefault(); onEnd(text.trim()); }}>
-      <input
-        aria-label={say('chat.title')} autoFocus required maxLength={200} value={text} onFocus={(event) => event.target.select()}
+      <TextField.Root
+        className="grow" aria-label={say('chat.title')} autoFocus required maxLength={200} value={text} onFocus={(event) => event.target.select()}
         onChange={(event) => setText(event.target.value)} onKeyDown={(event) => { if (event.key === 'Escape') onEnd(); }}
       />
-      <button type="submit" className="primary">{say('save')}</button>
-      <button type="button" className="quiet" onClick={() => onEnd()}>{say('cancel')}</button>
+      <Button type="submit">{say('save')}</Button>
+      <PlainButton onClick={() => onEnd()}>{say('cancel')}</PlainButton>
     </form>
   );
 }

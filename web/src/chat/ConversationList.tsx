@@ -1,3 +1,4 @@
+import { Button, Heading, Text, TextField } from '@radix-ui/themes';
 import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import { Link } from '@tanstack/react-router';
 import { Archive, Pin, Plus, Search } from 'lucide-react';
@@ -22,22 +23,20 @@ export function ConversationList({ query, words, isArchive, onSearch, onArchive,
   const none = words ? 'chat.search.none' : isArchive ? 'chat.archive.none' : 'chat.none';
   return (
     <>
-      <Link className="button" {...toChat()} activeOptions={{ exact: true }} onClick={onOpen}><Plus size={18} /> {say('chat.new')}</Link>
-      <label className="search">
-        <span className="sr-only">{say('chat.search')}</span>
-        <Search size={16} />
-        <input type="search" maxLength={200} placeholder={say('chat.search')} value={words} onChange={(event) => onSearch(event.target.value)} />
-      </label>
+      <Button asChild variant="surface"><Link {...toChat()} activeOptions={{ exact: true }} onClick={onOpen}><Plus size={16} /> {say('chat.new')}</Link></Button>
+      <TextField.Root type="search" maxLength={200} aria-label={say('chat.search')} placeholder={say('chat.search')} value={words} onChange={(event) => onSearch(event.target.value)}>
+        <TextField.Slot><Search size={16} /></TextField.Slot>
+      </TextField.Root>
       {!query.data && <Pending query={query} />}
       {query.data?.length === 0 && <Empty>{say(none)}</Empty>}
       {groups(items).map(([name, group]) => (
         <section key={name} aria-label={say(name)}>
-          <h2>{say(name)}</h2>
+          <Heading as="h2" size="1" color="gray" mx="2" mt="2" mb="1">{say(name)}</Heading>
           <ul>{group.map((item) => <Item key={item.id} item={item} onOpen={onOpen} />)}</ul>
         </section>
       ))}
       {query.data && <More query={query} />}
-      <button type="button" className="quiet" aria-pressed={isArchive} onClick={() => onArchive(!isArchive)}><Archive size={16} /> {say('chat.archived')}</button>
+      <Button type="button" variant={isArchive ? 'soft' : 'ghost'} color="gray" aria-pressed={isArchive} onClick={() => onArchive(!isArchive)}><Archive size={16} /> {say('chat.archived')}</Button>
     </>
   );
 }
@@ -48,8 +47,8 @@ function Item({ item, onOpen }: { item: Listed; onOpen: () => void }) {
     <li>
       <Link {...toChat(item.id)} onClick={onOpen}>
         {item.pinned && <Pin size={14} />}
-        <span className="title">{item.title || say('chat.untitled')}{item.found && <span className="muted"><br />{item.found.text}</span>}</span>
-        <span className="muted">{item.agent}</span>
+        <span className="title">{item.title || say('chat.untitled')}{item.found && <Text size="1" color="gray"><br />{item.found.text}</Text>}</span>
+        <Text size="1" color="gray">{item.agent}</Text>
       </Link>
     </li>
   );

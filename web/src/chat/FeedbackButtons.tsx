@@ -1,8 +1,10 @@
+import { Button, TextField } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { ThumbsDown, ThumbsUp } from 'lucide-react';
 import { useState } from 'react';
 import { api, read, Refused, type Schemas } from '../api/client';
 import { queries } from '../api/queries';
+import { IconAction } from '../parts/IconAction';
 import { Failure } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
@@ -37,9 +39,11 @@ export function FeedbackButtons({ message, isNear }: { message: Message; isNear:
     <>
       {(['up', 'down'] as const).map((rating) => {
         const Icon = RATINGS[rating];
-        const label = say(`feedback.${rating}`);
+        const isGiven = data?.rating === rating;
         return (
-          <button key={rating} type="button" className="quiet icon" aria-label={label} title={label} aria-pressed={data?.rating === rating} disabled={isBusy} onClick={() => press(rating)}><Icon size={16} /></button>
+          <IconAction key={rating} label={say(`feedback.${rating}`)} color={isGiven ? 'cyan' : 'gray'} aria-pressed={isGiven} disabled={isBusy} onClick={() => press(rating)}>
+            <Icon size={16} />
+          </IconAction>
         );
       })}
       {data && isAsking && (
@@ -60,11 +64,11 @@ function Comment({ given, isBusy, onCancel, onSend }: {
   const [text, setText] = useState(given);
   return (
     <form className="comment" onSubmit={(event) => { event.preventDefault(); onSend(text.trim()); }}>
-      <input
+      <TextField.Root
         aria-label={say('feedback.comment')} placeholder={say('feedback.comment')} maxLength={2000} value={text}
         onChange={(event) => setText(event.target.value)} onKeyDown={(event) => { if (event.key === 'Escape') onCancel(); }}
       />
-      <button type="submit" disabled={isBusy || !text.trim()}>{say('send')}</button>
+      <Button type="submit" disabled={isBusy || !text.trim()}>{say('send')}</Button>
     </form>
   );
 }

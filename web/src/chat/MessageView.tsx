@@ -1,98 +1,109 @@
+import { ComposerPrimitive, type EnrichedPartState, MessagePrimitive, useAuiState } from '@assistant-ui/react';
+import { Button, Card, Flex, Heading, Text as Words, TextArea } from '@radix-ui/themes';
 import { Wrench } from 'lucide-react';
-import { memo, useState } from 'react';
+import { type ReactNode, useState } from 'react';
 import { State } from '../approvals/ApprovalCard';
 import { Markdown } from '../parts/Markdown';
 import { withoutMark } from '../parts/Outcomes';
-import { TextOrValues } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
+import { Notice, StateBadge, TextOrValues } from '../parts/parts';
 import { useTexts } from '../texts/texts';
-import { Actions, type Changes, textOf } from './Actions';
+import { Actions } from './Actions';
 import { AttachmentView } from './AttachmentView';
-import type { Versions } from './branches';
-import { EditMessage } from './EditMessage';
-import type { Message, Part } from './thread';
-import { type Result, ToolCard } from './ToolCard';
+import { MAX_LENGTH } from './MessageField';
+import type { CallView, Origin } from './messages';
+import type { Part } from './thread';
+import { ToolCard } from './ToolCard';
 
-interface Around {
-  results: Map<string, Result>;
-  /** Requests that stand in a card of their call already. */
-  shownApprovals: Set<string>;
-  progress: Record<string, string>;
-  /** By the id of a message: its versions. */
-  versions: Map<string, Versions>;
-  /** The newest answer, and the message of the user that it answers. */
-  newest: { answer: string; asked: Message } | undefined;
-  changes: Changes;
-}
-
-/** One message. Results stand in the cards of their calls. */
-export const MessageView = memo(function MessageView({ message, around }: { message: Message; around: Around }) {
+/** One message of the thread, or the form in which it is edited. */
+export function MessageView() {
   const { say } = useTexts();
-  const [isEditing, setIsEditing] = useState(false);
+  const { message, isNewestAnswer = false } = useAuiState((state) => state.message.metadata.custom as Origin);
+  const isEditing = useAuiState((state) => state.message.composer.isEditing);
   const [isNear, setIsNear] = useState(false);
-  if (message.role === 'tool') return null;
-  const isNewest = around.newest?.answer === message.id;
-  const parts = message.parts.filter((part) => isShown(part, around));
-  if (parts.length === 0) return null;
-  if (isEditing)
-    return <EditMessage text={textOf(message)} onEnd={(text) => { setIsEditing(false); if (text) around.changes.onReplace(message, text); }} />;
+  if (isEditing) return <EditMessage />;
+  const role = message?.role ?? 'assistant';
   return (
-    <article
-      className={`message ${message.role}${isNewest ? ' newest-answer' : ''}`} aria-label={say(`role.${message.role}`)}
-      onPointerEnter={() => setIsNear(true)} onFocus={() => setIsNear(true)}
-    >
-      <div className={message.role === 'user' ? 'bubble' : 'parts'}>
-        {parts.map((part, at) => <PartView key={at} part={part} message={message} around={around} />)}
-      </div>
-      <Actions
-        message={message} isNear={isNear || isNewest} versions={around.versions.get(message.id)} changes={around.changes} onEdit={() => setIsEditing(true)}
-        asked={isNewest ? around.newest?.asked : undefined}
-      />
-    </article>
+    <MessagePrimitive.Root asChild>
+      <article
+        className={`message ${role}${isNewestAnswer ? ' newest-answer' : ''}`} aria-label={say(`role.${role}`)} aria-busy={!message}
+        onPointerEnter={() => setIsNear(true)} onFocus={() => setIsNear(true)}
+      >
+        <div className={role === 'user' ? 'bubble' : 'parts'}><MessagePrimitive.Parts>{showPart}</MessagePrimitive.Parts></div>
+        {message && role !== 'system' && <Actions message={message} isNewestAnswer={isNewestAnswer} isNear={isNear} />}
+      </article>
+    </MessagePrimitive.Root>
   );
-});
-
-/** A call shows that its request waits; the outcome is told where it happens, too. */
-function isShown(part: Part, { shownApprovals }: Around): boolean {
-  if (part.type === 'approval') return part.state !== 'pending' || !shownApprovals.has(part.id);
-  return part.type !== 'tool_result';
 }
 
-function PartView({ part, message, around }: { part: Part; message: Message; around: Around }) {
-  const { say, nameOf } = useTexts();
+/** The text of a message of the user, to be said in another way. */
+function EditMessage() {
+  const { say } = useTexts();
+  return (
+    <ComposerPrimitive.Root className="edit">
+      <ComposerPrimitive.Input asChild autoFocus submitMode="ctrlEnter"><TextArea aria-label={say('message.edit')} rows={2} maxLength={MAX_LENGTH} /></ComposerPrimitive.Input>
+      <Words as="p" size="2" color="gray">{say('message.edit.help')}</Words>
+      <Flex gap="2">
+        <ComposerPrimitive.Send asChild><Button type="submit">{say('send')}</Button></ComposerPrimitive.Send>
+        <ComposerPrimitive.Cancel asChild><PlainButton>{say('cancel')}</PlainButton></ComposerPrimitive.Cancel>
+      </Flex>
+    </ComposerPrimitive.Root>
+  );
+}
+
+function showPart({ part }: { part: EnrichedPartState }) {
   switch (part.type) {
     case 'text':
-      return message.role === 'user' ? <p className="said">{part.text}</p> : <Markdown text={part.text} />;
-    case 'tool_call':
-      return <ToolCard call={part} at={message.created_at} found={around.results.get(part.call_id)} progress={around.progress[part.call_id]} />;
+      return <Text text={part.text} />;
+    case 'tool-call':
+      return <ToolCard {...(part.artifact as CallView)} />;
+    case 'data':
+      return <OwnPart part={part.data as Part} />;
+    default:
+      return <></>;
+  }
+}
+
+function Text({ text }: { text: string }) {
+  const isOfUser = useAuiState((state) => state.message.role === 'user');
+  return isOfUser ? <p className="said">{text}</p> : <Markdown text={text} />;
+}
+
+/** A part that only this program knows. */
+function OwnPart({ part }: { part: Part }) {
+  const { say, nameOf } = useTexts();
+  const conversation = useAuiState((state) => (state.message.metadata.custom as Origin).message?.conversation_id ?? '');
+  switch (part.type) {
     case 'notice':
-      return <p className="notice">{part.text}</p>;
+      return <Notice tone="plain">{part.text}</Notice>;
     case 'choices':
     case 'prompt':
       return <p className="said">{part.text}</p>;
     case 'approval':
       return (
-        <details className="notice">
-          <summary><span className="grow">{withoutMark(part.text)}</span> <State state={part.state} /></summary>
+        <Told title={<><span className="grow">{withoutMark(part.text)}</span> <State state={part.state} /></>}>
           {part.reason && <p>{say('approval.reason')}: <q>{part.reason}</q></p>}
-          {part.result && <><h4>{say('result')}</h4><TextOrValues text={part.result} /></>}
-        </details>
+          {part.result && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><TextOrValues text={part.result} /></>}
+        </Told>
       );
     case 'call_outcome':
       return (
-        <details className="notice">
-          <summary><Wrench size={16} /><span className="grow"><b>{part.tool}</b> · {part.server}</span> <span className={`state ${part.status}`}>{say(`call.${part.status}`)}</span></summary>
+        <Told title={<><Wrench size={16} /><span className="grow"><b>{part.tool}</b> · {part.server}</span> <StateBadge state={part.status}>{say(`call.${part.status}`)}</StateBadge></>}>
           <TextOrValues text={part.text} />
-        </details>
+        </Told>
       );
     case 'server_prompt':
-      return <details className="notice"><summary>{say('server.prompt', { prompt: part.prompt, server: part.server })}</summary><pre className="plain">{part.text}</pre></details>;
+      return <Told title={say('server.prompt', { prompt: part.prompt, server: part.server })}><pre className="plain">{part.text}</pre></Told>;
     case 'agent_callback':
-      return <details className="notice"><summary>{say('callback', { agent: part.agent })} {nameOf('call', part.status)}</summary><Markdown text={part.text} /></details>;
+      return <Told title={<>{say('callback', { agent: part.agent })} {nameOf('call', part.status)}</>}><Markdown text={part.text} /></Told>;
     case 'attachment':
-      return <AttachmentView conversation={message.conversation_id} attachment={part} />;
-    case 'tool_result':
-      return null;
+      return <AttachmentView conversation={conversation} attachment={part} />;
+    default:
+      return <></>;
   }
 }
 
-export type { Around };
+/** What happened, folded: the rest is shown when it is opened. */
+function Told({ title, children }: { title: ReactNode; children: ReactNode }) {
+  return <Card asChild size="1"><details className="told"><summary>{title}</summary>{children}</details></Card>;
+}

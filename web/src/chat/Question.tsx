@@ -1,12 +1,16 @@
 /** What the program or a server asks: buttons for a choice, a field for a value. It stands where one types. */
+import { Button, Flex, Link, Text } from '@radix-ui/themes';
 import { useState } from 'react';
 import type { Schemas } from '../api/client';
 import { EntryField } from '../parts/EntryField';
 import { Failure } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
 import { useAction } from '../parts/useAction';
 import { useTexts } from '../texts/texts';
 import type { Part } from './thread';
 import type { Said } from './useConversation';
+
+const ELSEWHERE = { target: '_blank', rel: 'noopener noreferrer nofollow' };
 
 type Say = (said: Said) => Promise<void>;
 
@@ -18,11 +22,11 @@ function Choices({ part, onSay }: { part: Extract<Part, { type: 'choices' }>; on
   const { isBusy, error, run } = useAction();
   return (
     <div className="question" role="group" aria-label={part.text}>
-      <div className="buttons">
+      <Flex wrap="wrap" gap="2">
         {part.choices.map((choice) => (
-          <button key={choice.value} type="button" disabled={isBusy} onClick={() => void run(() => onSay({ text: choice.value }))}>{choice.label}</button>
+          <Button key={choice.value} type="button" variant="surface" disabled={isBusy} onClick={() => void run(() => onSay({ text: choice.value }))}>{choice.label}</Button>
         ))}
-      </div>
+      </Flex>
       <Failure error={error} />
     </div>
   );
@@ -42,8 +46,8 @@ function Prompt({ prompt, onSay }: { prompt: Schemas['Prompt']; onSay: Say }) {
   const submit = () => (isSignIn ? run(() => onSay({ text: value.trim() })) : answer(value));
   return (
     <form className="question" onSubmit={(event) => { event.preventDefault(); void submit().then((done) => done && setValue('')); }}>
-      {prompt.asking && <p className="muted">{say('prompt.server', { server: prompt.asking.server, tool: prompt.asking.tool })}</p>}
-      {address && <p><a className={isSignIn ? 'button primary' : ''} href={address} target="_blank" rel="noopener noreferrer nofollow">{isSignIn ? say('prompt.signIn') : address}</a></p>}
+      {prompt.asking && <Text as="p" size="2" color="gray">{say('prompt.server', { server: prompt.asking.server, tool: prompt.asking.tool })}</Text>}
+      {address && <p>{isSignIn ? <Button asChild><a href={address} {...ELSEWHERE}>{say('prompt.signIn')}</a></Button> : <Link href={address} {...ELSEWHERE}>{address}</Link>}</p>}
       {isSignIn && <EntryField value={value} onChange={setValue} entry={{ name: 'code', kind: 'text', label: say('prompt.code'), isRequired: true, options: [] }} />}
       {!address && (
         <EntryField
@@ -51,12 +55,12 @@ function Prompt({ prompt, onSay }: { prompt: Schemas['Prompt']; onSay: Say }) {
           entry={{ name: prompt.field, kind: prompt.secret ? 'secret' : prompt.input, label, isRequired: true, options: prompt.options ?? [], schema }}
         />
       )}
-      <div className="buttons">
-        {(!address || isSignIn) && <button type="submit" className={isSignIn ? '' : 'primary'} disabled={isBusy || !value}>{say('send')}</button>}
-        {prompt.asking && !address && <button type="button" disabled={isBusy} onClick={() => void answer('-')}>{say('prompt.skip')}</button>}
-        {prompt.asking && <button type="button" disabled={isBusy} onClick={() => command('/decline')}>{say('prompt.decline')}</button>}
-        <button type="button" className="quiet" disabled={isBusy} onClick={() => command('/cancel')}>{say('cancel')}</button>
-      </div>
+      <Flex wrap="wrap" gap="2">
+        {(!address || isSignIn) && <Button type="submit" variant={isSignIn ? 'surface' : 'solid'} disabled={isBusy || !value}>{say('send')}</Button>}
+        {prompt.asking && !address && <PlainButton disabled={isBusy} onClick={() => void answer('-')}>{say('prompt.skip')}</PlainButton>}
+        {prompt.asking && <PlainButton disabled={isBusy} onClick={() => command('/decline')}>{say('prompt.decline')}</PlainButton>}
+        <PlainButton disabled={isBusy} onClick={() => command('/cancel')}>{say('cancel')}</PlainButton>
+      </Flex>
       <Failure error={error} />
     </form>
   );

@@ -1,65 +1,119 @@
-import { Link } from '@tanstack/react-router';
-import { useEffect, useMemo, useRef, useState } from 'react';
+import { type AppendMessage, type AssistantClient, AuiConfig, AuiProvider, ExternalThread, ThreadPrimitive, useThreadViewport } from '@assistant-ui/react';
+import { Spinner, Text } from '@radix-ui/themes';
+import { useEffect, useMemo, useRef } from 'react';
 import { invalidate } from '../api/queries';
-import { Markdown } from '../parts/Markdown';
-import { Empty, Failure, Loading } from '../parts/parts';
+import { PageLink } from '../parts/PageLink';
+import { Empty, Failure, Loading, Notice } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
 import { useAction } from '../parts/useAction';
 import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
-import type { Changes } from './Actions';
-import { type Branch, versionsOf } from './branches';
+import { branchAdapter } from './branches';
 import { Composer } from './Composer';
+import { keepDraft } from './drafts';
 import { takeFirstMessage } from './keptMessage';
-import { type Around, MessageView } from './MessageView';
+import { convertDrafts, convertMessages, findNewestAnswer, textOf } from './messages';
+import { MessageView } from './MessageView';
 import { Question } from './Question';
-import { type Message, openQuestion, type Thread } from './thread';
-import { useConversation } from './useConversation';
+import { openQuestion, type Thread } from './thread';
+import { type OpenConversation, type Said, useConversation } from './useConversation';
+import { useUploads } from './useUploads';
 
 export function ThreadView({ id }: { id: string }) {
   const { say } = useTexts();
   const open = useConversation(id);
-  const { thread, state, isLoaded } = open;
-  const scrolls = useStickToEnd();
-  const change = useAction();
-  const around = useAround(thread, open.branches, {
-    onReplace: (message, text) => void change.run(() => open.say({ replaces: message.id, ...(text && { text }) })),
-    onBranch: (branch) => void change.run(() => open.showBranch(branch)),
-    mayChange: Object.keys(thread.active).length === 0,
-  });
-  const runs = Object.values(thread.active);
-  const question = openQuestion(thread.messages);
-  const send: typeof open.say = async (said) => {
+  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <PageLink {...toChat()}>{say('chat.start')}</PageLink></Empty></div>;
+  return <ThreadPrimitive.ViewportProvider><OpenThread id={id} open={open} /></ThreadPrimitive.ViewportProvider>;
+}
+
+/** The chat library shows what the conversation holds, and says what a person does. */
+function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
+  const { thread } = open;
+  const library = useRef<AssistantClient>(null);
+  const scrollToEnd = useThreadViewport((viewport) => viewport.scrollToBottom);
+  const [sending, change, uploads] = [useAction(), useAction(), useUploads(id)];
+  const send = async (said: Said) => {
     await open.say(said);
-    scrolls.toEnd();
+    scrollToEnd({ behavior: 'instant' });
     void invalidate('/v1/conversations');
   };
+  const sendComposed = async (message: AppendMessage) => {
+    const attachments = message.attachments?.map((file) => file.id) ?? [];
+    const text = textOf(message);
+    const isDone = await sending.run(() => send({ ...(text && { text }), ...(attachments.length > 0 && { attachments }) }));
+    settle(id, library.current?.composer, isDone ? undefined : message);
+  };
+  const replace = (replaces: string, text?: string) => void change.run(() => open.say({ replaces, ...(text && { text }) }));
   useEffect(() => {
     const text = takeFirstMessage(id);
     if (text) void change.run(() => send({ text }));
   }, [id]);
-  if (open.isGone) return <div className="column"><Empty>{say('chat.gone')} <Link {...toChat()}>{say('chat.start')}</Link></Empty></div>;
+  const { messages, branches } = useShown(open, (branch) => void change.run(() => open.showBranch(branch)));
+  const config = AuiConfig({
+    thread: ExternalThread({
+      messages, branches, isLoading: !open.isLoaded, isRunning: Object.keys(thread.active).length > 0,
+      isSendDisabled: sending.isBusy || uploads.isBusy, attachmentAdapter: uploads.adapter,
+      // The service itself keeps the order of what is said during an answer.
+      queue: { ...NO_QUEUE, enqueue: (message) => void sendComposed(message), steer: (message) => void sendComposed(message) },
+      onEdit: (message) => message.sourceId && replace(message.sourceId, textOf(message)),
+      onReload: () => {
+        const newest = findNewestAnswer(thread.messages);
+        if (newest) replace(newest.asked.id);
+      },
+      onCancel: () => void change.run(open.stop),
+    }),
+  });
+  const question = openQuestion(thread.messages);
+  return (
+    <AuiProvider config={config} ref={library}>
+      <Messages open={open} error={change.error} />
+      <div className="column">
+        {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
+        {question?.type !== 'prompt' && <Composer id={id} agent={open.conversation?.agent} isUploading={uploads.isBusy} errors={{ send: sending.error, upload: uploads.error }} />}
+      </div>
+    </AuiProvider>
+  );
+}
+
+const NO_QUEUE = { items: [], steerItems: [], move: () => {}, edit: () => {}, remove: () => {} };
+
+/** What did not arrive stands in the composer again, and is kept for it where the reader has gone on to another page. */
+function settle(id: string, composer: AssistantClient['composer'] | undefined, refused: AppendMessage | undefined) {
+  const text = [refused && textOf(refused), composer?.getState().text].filter(Boolean).join('\n');
+  keepDraft(id, text);
+  composer?.setText(text);
+  for (const { id, type, name, contentType = '' } of refused?.attachments ?? []) void composer?.addAttachment({ id, type, name, contentType, content: [] });
+}
+
+/** What the library shows; it is made anew only where something changed. */
+function useShown({ thread, branches }: OpenConversation, onBranch: (branch: number) => void) {
+  const progress = JSON.stringify(Object.assign({}, ...Object.values(thread.active).map((run) => run.progress)));
+  const whole = useMemo(() => convertMessages(thread.messages, JSON.parse(progress) as Record<string, string>), [thread.messages, progress]);
+  const messages = useMemo(() => [...whole, ...convertDrafts(thread.active)], [whole, thread.active]);
+  const latest = useRef(onBranch);
+  latest.current = onBranch;
+  const adapter = useMemo(() => branchAdapter(thread.messages, branches, (branch) => latest.current(branch)), [thread.messages, branches]);
+  return { messages, branches: adapter };
+}
+
+const showMessage = () => <MessageView />;
+
+function Messages({ open: { thread, state, isLoaded }, error }: { open: OpenConversation; error: Error | undefined }) {
+  const { say } = useTexts();
+  const isAway = !useThreadViewport((viewport) => viewport.isAtBottom);
   return (
     <>
       {state === 'lost' && <p className="lost" role="status">{say('chat.lost')}</p>}
-      <div className="thread" ref={scrolls.ref} onScroll={scrolls.onScroll} tabIndex={0} role="log" aria-label={say('chat.messages')}>
+      <ThreadPrimitive.Viewport className="thread" scrollToBottomOnRunStart={false} tabIndex={0} role="log" aria-label={say('chat.messages')}>
         <div className="column">
           {!isLoaded && thread.messages.length === 0 && <Loading />}
-          {thread.messages.map((message) => <MessageView key={message.id} message={message} around={around} />)}
-          {runs.filter((run) => run.draft).map((run, at) => (
-            <article className="message assistant" key={at} aria-busy="true" aria-label={say('role.assistant')}><Markdown text={run.draft} /></article>
-          ))}
-          {runs.some((run) => !run.draft) && <p className="working"><span className="dots" aria-hidden="true" />{say('chat.working')}</p>}
-          <Failure error={change.error} />
-          {untold(thread).map(([run, error]) => <p className="failure" role="alert" key={run}>{error}</p>)}
+          <ThreadPrimitive.Messages>{showMessage}</ThreadPrimitive.Messages>
+          {Object.values(thread.active).some((run) => !run.draft) && <Text as="p" color="gray" className="working"><Spinner /> {say('chat.working')}</Text>}
+          <Failure error={error} />
+          {untold(thread).map(([run, text]) => <Notice tone="bad" role="alert" key={run}>{text}</Notice>)}
         </div>
-      </div>
-      {scrolls.isAway && <button type="button" className="newest" onClick={scrolls.toEnd}>{say('chat.newest')}</button>}
-      <div className="column">
-        {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
-        {question?.type !== 'prompt' && (
-          <Composer id={id} agent={open.conversation?.agent} isRunning={runs.length > 0} onSend={(text, attachments) => send({ ...(text && { text }), ...(attachments.length > 0 && { attachments }) })} onStop={open.stop} />
-        )}
-      </div>
+      </ThreadPrimitive.Viewport>
+      {isAway && <ThreadPrimitive.ScrollToBottom asChild behavior="instant"><PlainButton radius="full" className="newest">{say('chat.newest')}</PlainButton></ThreadPrimitive.ScrollToBottom>}
     </>
   );
 }
@@ -68,70 +122,4 @@ export function ThreadView({ id }: { id: string }) {
 function untold({ messages, failures }: Thread): [string, string][] {
   const told = messages.flatMap((message) => message.parts.map((part) => (part.type === 'notice' ? part.text : '')));
   return Object.entries(failures).filter(([, error]) => !told.includes(error));
-}
-
-/** What a message needs to know of the others. */
-function useAround(thread: Thread, branches: Branch[], changes: Changes): Around {
-  const progress = useMemo(() => Object.assign({}, ...Object.values(thread.active).map((run) => run.progress)) as Record<string, string>, [thread.active]);
-  const known = useMemo(() => {
-    const [results, shownApprovals]: [Around['results'], Around['shownApprovals']] = [new Map(), new Set()];
-    for (const message of thread.messages)
-      for (const part of message.parts)
-        if (part.type === 'tool_result') {
-          results.set(part.call_id, { result: part, at: message.created_at });
-          if (part.approval) shownApprovals.add(part.approval);
-        }
-    return { results, shownApprovals };
-  }, [thread.messages]);
-  const said = JSON.stringify(progress);
-  const versions = useMemo(() => versionsOf(thread.messages, branches), [thread.messages, branches]);
-  const newest = useMemo(() => newestAnswer(thread.messages), [thread.messages]);
-  const latest = useRef(changes);
-  latest.current = changes;
-  const { mayChange } = changes;
-  return useMemo(() => ({
-    ...known, versions, newest, progress: JSON.parse(said) as Record<string, string>,
-    changes: {
-      mayChange,
-      onReplace: (message: Message, text?: string) => latest.current.onReplace(message, text),
-      onBranch: (branch: number) => latest.current.onBranch(branch),
-    },
-  }), [known, versions, newest, said, mayChange]);
-}
-
-function newestAnswer(messages: Message[]): Around['newest'] {
-  const answer = messages.findLast((message) => message.role === 'assistant');
-  const asked = messages.findLast((message) => message.role === 'user');
-  return answer && asked && answer.seq > asked.seq ? { answer: answer.id, asked } : undefined;
-}
-
-/** Keeps the end in view, unless the reader has gone up. */
-function useStickToEnd() {
-  const ref = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(true);
-  const lastTop = useRef(0);
-  const [isAway, setIsAway] = useState(false);
-  const toEnd = () => {
-    isAtEnd.current = true;
-    ref.current?.scrollTo({ top: ref.current.scrollHeight });
-  };
-  const onScroll = () => {
-    const box = ref.current;
-    if (!box) return;
-    const isEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-    // What grows below does not lead away from the end; going up does.
-    isAtEnd.current = isEnd || (isAtEnd.current && box.scrollTop >= lastTop.current);
-    lastTop.current = box.scrollTop;
-    setIsAway(!isAtEnd.current);
-  };
-  useEffect(() => {
-    // A card may grow when what it shows is loaded, and the window may change.
-    const [box, inside] = [ref.current, ref.current?.firstElementChild];
-    if (!box || !inside) return;
-    const observer = new ResizeObserver(() => isAtEnd.current && toEnd());
-    observer.observe(box);
-    observer.observe(inside);
-    return () => observer.disconnect();
-  }, []);
-  return { ref, isAway, toEnd, onScroll };
 }

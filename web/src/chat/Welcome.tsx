@@ -1,8 +1,10 @@
+import { Button, Card, Flex, Heading, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
-import { Link, useNavigate } from '@tanstack/react-router';
+import { useNavigate } from '@tanstack/react-router';
 import { MessageSquarePlus } from 'lucide-react';
 import { api, read, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
+import { PageLink } from '../parts/PageLink';
 import { Empty, Failure, Pending } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { toChat, toConnections } from '../links';
@@ -29,11 +31,11 @@ export function Welcome() {
   return (
     <div className="thread">
       <div className="column welcome">
-        <h2>{say('chat.hello', { name: me.name })}</h2>
-        {items.length === 0 ? <Empty>{say('chat.agents.none')}</Empty> : <FirstMessage agents={items} isBusy={isBusy} onStart={(agent, text) => void start(agent, text)} />}
+        <Heading as="h2" size="6" align="center">{say('chat.hello', { name: me.name })}</Heading>
+        {items.length === 0 ? <Empty>{say('chat.agents.none')}</Empty> : <FirstMessage agents={items} isBusy={isBusy} onStart={start} />}
         <Failure error={error} />
         <ul className="agents">
-          {items.map((agent) => <li key={agent.id} className="card"><Agent agent={agent} isBusy={isBusy} onStart={() => void start(agent.id)} /></li>)}
+          {items.map((agent) => <Card asChild key={agent.id} size="2"><li><Agent agent={agent} isBusy={isBusy} onStart={() => void start(agent.id)} /></li></Card>)}
         </ul>
       </div>
     </div>
@@ -43,15 +45,15 @@ export function Welcome() {
 function Agent({ agent, isBusy, onStart }: { agent: Schemas['AgentView']; isBusy: boolean; onStart: () => void }) {
   const { say } = useTexts();
   return (
-    <>
-      <h3>{agent.display_name}</h3>
-      <p className="muted">{agent.description}</p>
-      <div className="buttons">
-        <button type="button" disabled={isBusy} onClick={onStart}>
-          <MessageSquarePlus size={18} /> {say('chat.talk', { agent: agent.display_name })}
-        </button>
-        <Link {...toConnections(agent.id)}>{say('nav.connections')}</Link>
-      </div>
-    </>
+    <Flex direction="column" gap="2" height="100%">
+      <Heading as="h3" size="3">{agent.display_name}</Heading>
+      <Text as="p" size="2" color="gray" className="about">{agent.description}</Text>
+      <Flex align="center" wrap="wrap" gap="3">
+        <Button type="button" variant="surface" disabled={isBusy} onClick={onStart}>
+          <MessageSquarePlus size={16} /> {say('chat.talk', { agent: agent.display_name })}
+        </Button>
+        <PageLink size="2" {...toConnections(agent.id)}>{say('nav.connections')}</PageLink>
+      </Flex>
+    </Flex>
   );
 }

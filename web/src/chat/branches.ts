@@ -1,4 +1,5 @@
 /** Versions of a message: where a branch begins, its first message stands in place of one of another branch. */
+import type { ExternalThreadProps } from '@assistant-ui/react';
 import type { Schemas } from '../api/client';
 import type { Message } from './thread';
 
@@ -27,4 +28,16 @@ export function versionsOf(messages: Message[], branches: Branch[]): Map<string,
     found.set(message.id, { branches: numbers, current: numbers.indexOf(message.branch) });
   }
   return found;
+}
+
+/** The versions, as the chat library asks for them: it knows the one that is shown by its message, the others by their branch. */
+export function branchAdapter(messages: Message[], branches: Branch[], onBranch: (branch: number) => void): NonNullable<ExternalThreadProps['branches']> {
+  const versions = versionsOf(messages, branches);
+  return {
+    getBranches: (id) => {
+      const found = versions.get(id);
+      return found ? found.branches.map((branch, at) => (at === found.current ? id : String(branch))) : [];
+    },
+    switchToBranch: (branch) => onBranch(Number(branch)),
+  };
 }

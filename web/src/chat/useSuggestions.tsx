@@ -1,4 +1,5 @@
 /** The commands that begin like what is typed. Arrow keys choose one, Tab or Enter takes it, Escape closes the list. */
+import { Code, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { type KeyboardEvent, useId, useState } from 'react';
 import { get } from '../api/queries';
@@ -48,7 +49,7 @@ export function useSuggestions(agent: string | undefined, text: string, onTake: 
           key={suggestion.command} id={`${id}${at}`} role="option" aria-selected={at === active}
           ref={(item) => { if (at === active) item?.scrollIntoView({ block: 'nearest' }); }}
           onMouseDown={(event) => { event.preventDefault(); take(suggestion); }}
-        ><code>{suggestion.command}</code> <span className="muted">{suggestion.about}</span></li>
+        ><Code variant="ghost">{suggestion.command}</Code> <Text size="2" color="gray">{suggestion.about}</Text></li>
       ))}
     </ul>
   );

@@ -1,27 +1,37 @@
-import { useState } from 'react';
+import type { AttachmentAdapter } from '@assistant-ui/react';
+import { useMemo, useState } from 'react';
 import { authorization, refusal, type Schemas } from '../api/client';
-import { useAction } from '../parts/useAction';
-
-export type Attachment = Schemas['Attachment'];
 
 /** Files that go with the next message. They are sent to the service as soon as they are chosen. */
 export function useUploads(conversation: string) {
-  const [files, setFiles] = useState<Attachment[]>([]);
-  const { isBusy, error, run } = useAction();
-  const add = (chosen: Iterable<File>) => run(async () => {
-    for (const file of chosen) {
-      const made = await upload(conversation, file);
-      setFiles((old) => [...old, made]);
-    }
-  });
-  const remove = (id: string) => setFiles((old) => old.filter((file) => file.id !== id));
-  return { files, isBusy, error, add, remove, clear: () => setFiles([]) };
+  const [waiting, setWaiting] = useState(0);
+  const [error, setError] = useState<Error>();
+  const adapter = useMemo((): AttachmentAdapter => ({
+    accept: '*',
+    add: async ({ file }) => {
+      setWaiting((count) => count + 1);
+      setError(undefined);
+      try {
+        const { id, name, media_type } = await upload(conversation, file);
+        return { id, type: 'file', name, contentType: media_type, file, status: { type: 'requires-action', reason: 'composer-send' } };
+      } catch (failure) {
+        setError(failure as Error);
+        throw failure;
+      } finally {
+        setWaiting((count) => count - 1);
+      }
+    },
+    send: async (attachment) => ({ ...attachment, status: { type: 'complete' }, content: [] }),
+    // The service removes what goes with no message.
+    remove: async () => {},
+  }), [conversation]);
+  return { isBusy: waiting > 0, error, adapter };
 }
 
-async function upload(conversation: string, file: File): Promise<Attachment> {
+async function upload(conversation: string, file: File): Promise<Schemas['Attachment']> {
   const path = `/v1/conversations/${conversation}/attachments?name=${encodeURIComponent(file.name)}`;
   const response = await fetch(path, { method: 'POST', headers: { ...authorization(), 'Content-Type': 'application/octet-stream' }, body: file });
-  const body = (await response.json()) as Attachment;
+  const body = (await response.json()) as Schemas['Attachment'];
   if (!response.ok) throw refusal(response.status, body);
   return body;
 }
