@@ -175,6 +175,8 @@ test('a webhook is tested, and its deliveries are listed', async () => {
 test('the health of each server is listed, and others have no such pages', async () => {
   await part('Health');
   await alice.getByRole('row', { name: /bank/ }).first().getByText('ready').waitFor();
+  await alice.getByRole('heading', { name: 'Replicas' }).waitFor();
+  await alice.getByText('Last seen').waitFor();
   await check(alice, 'health');
   const erin = await stage.signIn('Erin, employee');
   await erin.getByRole('button', { name: 'Talk to Bank' }).waitFor();

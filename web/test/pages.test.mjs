@@ -25,7 +25,7 @@ const PAGES = [
   ['admin/audit', 'tool.call'],
   ['admin/keys', 'Make a key'],
   ['admin/webhooks', 'Nothing here.'],
-  ['admin/health', 'This replica'],
+  ['admin/health', 'Replicas'],
 ];
 
 let [stage, conversation, connectPage] = [];

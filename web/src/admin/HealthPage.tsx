@@ -1,16 +1,15 @@
 import { Heading } from '@radix-ui/themes';
 import { useQueries, useQuery } from '@tanstack/react-query';
-import { api, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { PageLink } from '../parts/PageLink';
 import { Panel } from '../parts/Panel';
 import { PlainButton } from '../parts/PlainButton';
-import { type Fact, Facts, Pending, StateBadge } from '../parts/parts';
+import { type Fact, Facts, Moment, Pending, StateBadge } from '../parts/parts';
 import { toConnections } from '../links';
 import { type TextKey, useTexts } from '../texts/texts';
 import { Cell, NumberCell, NumberHead, Row, RowHead, Table } from './Table';
 
-/** Each server of each agent as this admin reaches it, and the replica that answered. */
+/** Each server of each agent as this admin reaches it, and the replicas. */
 export function HealthPage() {
   const { say } = useTexts();
   const agents = useQuery(get('/v1/agents'));
@@ -21,7 +20,7 @@ export function HealthPage() {
   const servers = lists.flatMap(({ data }, at) => (data?.items ?? []).map((view) => ({ agent: names[at] ?? '', view })));
   return (
     <>
-      <div><PlainButton onClick={() => void Promise.all([invalidate('/v1/agents/{agent}/connections'), invalidate('/readyz')])}>{say('health.again')}</PlainButton></div>
+      <div><PlainButton onClick={() => void Promise.all([invalidate('/v1/agents/{agent}/connections'), invalidate('/v1/admin/replicas')])}>{say('health.again')}</PlainButton></div>
       <Table label={say('admin.health')} heads={[say('approval.agent'), say('audit.server'), say('key.state'), <NumberHead key="tools">{say('health.tools')}</NumberHead>, say('details')]}>
         {servers.map(({ agent, view }) => (
           <Row key={`${agent} ${view.server}`}>
@@ -38,8 +37,8 @@ export function HealthPage() {
           </Row>
         ))}
       </Table>
-      <Heading as="h2" size="4">{say('health.replica')}</Heading>
-      <Replica />
+      <Heading as="h2" size="4">{say('health.replicas')}</Heading>
+      <Replicas />
     </>
   );
 }
@@ -47,26 +46,23 @@ export function HealthPage() {
 const CHECKS = ['ready', 'started', 'database', 'keys', 'accepting'] as const;
 const COUNTS = ['servers_ready', 'servers_down', 'personal_connections'] as const;
 
-/** What the replica that answered says of itself. */
-function Replica() {
+/** What each replica says of itself. */
+function Replicas() {
   const { say } = useTexts();
-  const replica = useQuery({ queryKey: ['/readyz'], queryFn: readReadiness });
-  const view = replica.data;
-  if (!view) return <Pending query={replica} />;
-  return (
-    <Panel>
+  const replicas = useQuery(get('/v1/admin/replicas'));
+  if (!replicas.data) return <Pending query={replicas} />;
+  return replicas.data.items.map((replica) => (
+    <Panel key={replica.id}>
       <div>
         <Facts>{[
-          ...CHECKS.map((name): Fact => [say(`replica.${name}`), <StateBadge state={view[name] ? 'ready' : 'down'}>{say(view[name] ? 'yes' : 'no')}</StateBadge>]),
-          ...COUNTS.map((name): Fact => [say(`replica.${name}`), view[name]]),
+          [say('replica.id'), replica.id],
+          [say('replica.version'), replica.version],
+          [say('replica.since'), <Moment at={replica.started_at} />],
+          [say('replica.seen'), <StateBadge state={replica.silent ? 'down' : 'ready'}><Moment at={replica.seen_at} /></StateBadge>],
+          ...CHECKS.map((name): Fact => [say(`replica.${name}`), <StateBadge state={replica.readiness[name] ? 'ready' : 'down'}>{say(replica.readiness[name] ? 'yes' : 'no')}</StateBadge>]),
+          ...COUNTS.map((name): Fact => [say(`replica.${name}`), replica.readiness[name]]),
         ]}</Facts>
       </div>
     </Panel>
-  );
-}
-
-/** A replica that is not ready answers 503 and says what it lacks. */
-async function readReadiness(): Promise<Schemas['Readiness']> {
-  const { data, error } = await api.GET('/readyz');
-  return (data ?? error) as Schemas['Readiness'];
+  ));
 }
