@@ -1,5 +1,6 @@
 //! Users who sign in at servers by OAuth, and all that may go wrong with it.
 
+mod challenge; // the header of a server that refuses
 mod connecting; // from `/connect` to the tools, and back
 mod crowd; // many users, several replicas, and all that fails
 mod ending; // users who sign out, tenants that end, and what admins see
