@@ -37,6 +37,8 @@ struct Cluster {
 /// A statement for the server, and who waits for its result.
 struct Order {
     sql: String,
+    /// A statement that is executed with the next order that has such a one.
+    later: Option<String>,
     done: oneshot::Sender<Result<(), sqlx::Error>>,
 }
 
@@ -102,13 +104,18 @@ impl Drop for TestDb {
     /// Waits only on a server that outlives the tests. A failure leaves a database behind, no more.
     fn drop(&mut self) {
         let Some(cluster) = CLUSTER.get() else { return };
-        let dropped = cluster.order(format!(
-            "drop database if exists {} with (force)",
-            self.name
-        ));
+        let name = &self.name;
+        let drop = format!("drop database if exists {name} with (force)");
         if cluster.server.is_none() {
+            let dropped = cluster.order(drop);
             let _ = std::thread::spawn(move || dropped.blocking_recv()).join();
+            return;
         }
+        // Where connections are open, Postgres closes them, and then sleeps for a tenth of a second before it looks again.
+        let close = format!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'"
+        );
+        cluster.order_both(close, Some(drop));
     }
 }
 
@@ -140,9 +147,17 @@ impl Cluster {
 
     /// Has a statement executed. Statements are executed in their order, one at a time.
     fn order(&self, sql: String) -> oneshot::Receiver<Result<(), sqlx::Error>> {
+        self.order_both(sql, None)
+    }
+
+    fn order_both(
+        &self,
+        sql: String,
+        later: Option<String>,
+    ) -> oneshot::Receiver<Result<(), sqlx::Error>> {
         let (done, result) = oneshot::channel();
         // The worker never ends.
-        let _ = self.orders.send(Order { sql, done });
+        let _ = self.orders.send(Order { sql, later, done });
         result
     }
 
@@ -206,9 +221,9 @@ fn execute_orders(url: &Url, inbox: &mpsc::Receiver<Order>) {
         .enable_all()
         .build()
         .unwrap();
-    let mut kept = None;
-    for Order { sql, done } in inbox {
-        let result = runtime.block_on(async {
+    let (mut kept, mut waiting) = (None, None);
+    let mut execute = |sql| {
+        runtime.block_on(async {
             let mut connection = match kept.take() {
                 Some(connection) => connection,
                 None => PgConnection::connect(url.as_str()).await?,
@@ -217,8 +232,15 @@ fn execute_orders(url: &Url, inbox: &mpsc::Receiver<Order>) {
             executed.await?;
             kept = Some(connection);
             Ok(())
-        });
+        })
+    };
+    for Order { sql, later, done } in inbox {
         // A test that was stopped waits no more.
-        let _ = done.send(result);
+        let _ = done.send(execute(sql));
+        if later.is_some()
+            && let Some(sql) = std::mem::replace(&mut waiting, later)
+        {
+            let _ = execute(sql);
+        }
     }
 }
