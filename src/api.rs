@@ -50,7 +50,7 @@ mod turn;
 mod user_data;
 mod web;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::{Router, extract::FromRef, middleware};
 use bytes::Bytes;
@@ -67,13 +67,14 @@ pub use server::{Listeners, serve};
 use self::limits::Limits;
 use crate::app::App;
 
+/// The OpenAPI document as it is sent; rendered for the first request.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi().to_string().into());
+
 /// The state that handlers and extractors receive.
 #[derive(Clone)]
 struct ApiState {
     app: Arc<App>,
     limits: Arc<Limits>,
-    /// The OpenAPI document, rendered once.
-    document: Bytes,
     demo: Option<Arc<Demo>>,
 }
 
@@ -94,13 +95,7 @@ struct Routers {
 fn routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
     process_metrics::recorder();
     let limits = Arc::new(Limits::new(&app.config));
-    let document = openapi().to_string().into();
-    let state = ApiState {
-        app,
-        limits,
-        document,
-        demo,
-    };
+    let state = ApiState { app, limits, demo };
     let v1 = Router::from(v1())
         .route_layer(middleware::from_fn_with_state(state.clone(), limits::admit));
     let mut routes = v1.merge(Router::from(operations().merge(health())));

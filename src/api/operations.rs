@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{StatusCode, header};
 use serde::Serialize;
 
-use super::{ApiState, process_metrics};
+use super::{ApiState, DOCUMENT, process_metrics};
 use crate::{
     app::{self, App},
     domain::replica::Readiness,
@@ -70,8 +70,9 @@ pub(super) async fn metrics(
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "operations", security(()),
     responses((status = 200, body = Object, content_type = "application/json")))]
-pub(super) async fn openapi(
-    State(state): State<ApiState>,
-) -> ([(header::HeaderName, &'static str); 1], Bytes) {
-    ([(header::CONTENT_TYPE, "application/json")], state.document)
+pub(super) async fn openapi() -> ([(header::HeaderName, &'static str); 1], Bytes) {
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        DOCUMENT.clone(),
+    )
 }

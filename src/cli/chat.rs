@@ -5,17 +5,17 @@
 pub(super) mod answer;
 mod chat_loop;
 pub(super) mod client;
-pub(super) mod completion;
-mod event;
+pub mod completion;
+pub mod event;
 mod event_mux;
 mod event_stream;
-mod local_time;
-mod markdown;
-mod notices;
+pub mod local_time;
+pub mod markdown;
+pub mod notices;
 mod prompts;
 mod spinner;
-mod style;
-mod terminal;
+pub mod style;
+pub mod terminal;
 
 use std::{
     collections::BTreeMap, io::IsTerminal as _, path::PathBuf, process::ExitCode, time::Duration,

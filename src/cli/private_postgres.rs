@@ -9,8 +9,8 @@
 //! life remains the first one's; what a crash left running is stopped and started anew. The role we use owns the
 //! database and is no superuser, so that row-level security holds for it as well.
 
-mod binaries;
-mod server_folder;
+pub mod binaries;
+pub mod server_folder;
 
 use std::{
     fs::{self, File},

@@ -4,7 +4,7 @@
 //! What no rule covers is denied.
 
 mod denial;
-mod names;
+pub mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 

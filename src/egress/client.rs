@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll},
@@ -16,9 +16,20 @@ use std::{
 };
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use rustls::{ClientConfig, client::Resumption};
+use rustls_platform_verifier::ConfigVerifierExt as _;
 use tower::{BoxError, Layer, Service};
 
 use super::{address::is_public, url_policy::Route};
+
+/// TLS as all clients of this process speak it. Reading the certificates of the system takes a while, and is done once.
+static TLS: LazyLock<Result<ClientConfig, String>> = LazyLock::new(|| {
+    install_crypto();
+    let mut config = ClientConfig::with_platform_verifier()
+        .map_err(|error| format!("the certificates of the system cannot be used: {error}"))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+});
 
 tokio::task_local! {
     /// How long the request that is being made may take to connect.
@@ -138,8 +149,11 @@ impl Resolve for Resolver {
 
 /// Builds the client for one route.
 pub(super) fn build(names: &NameSource, route: Route) -> Result<reqwest::Client, String> {
-    install_crypto();
+    let mut tls = TLS.clone()?;
+    // A session of one client is not resumed by another.
+    tls.resumption = Resumption::default();
     reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
         .dns_resolver(Resolver {
             names: names.clone(),
             route,

@@ -7,7 +7,7 @@
 //! endpoint of the issuer that the user was sent to.
 
 mod authorization;
-mod challenge;
+pub mod challenge;
 mod client_auth;
 mod device;
 mod metadata;

@@ -1,9 +1,15 @@
 //! Bringing the schema up to date. A release runs beside the next one: it accepts a database with one migration that it
 //! does not know, and refuses one with more.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
-use sqlx::{ConnectOptions as _, PgPool, migrate::MigrateError};
+use sqlx::{
+    ConnectOptions as _, PgPool,
+    migrate::{MigrateError, Migration, Migrator},
+};
 
 /// Migrations of a newer release that this one can run with.
 const NEWER: usize = 1;
@@ -13,7 +19,11 @@ const NEWER: usize = 1;
 pub async fn apply(pool: &PgPool) -> anyhow::Result<()> {
     let mut migrator = sqlx::migrate!();
     migrator.set_locking(false);
-    refuse_newer(pool, &migrator).await?;
+    let applied = applied(pool).await?;
+    refuse_newer(&applied, &migrator)?;
+    if is_current(&applied, &migrator) {
+        return Ok(());
+    }
     migrator.set_ignore_missing(true);
     // A migration that takes a second would be a warning with its whole text.
     let options = pool.connect_options();
@@ -33,20 +43,36 @@ pub async fn apply(pool: &PgPool) -> anyhow::Result<()> {
     done
 }
 
-/// Refuses a database that a later release has changed too much.
-async fn refuse_newer(pool: &PgPool, migrator: &sqlx::migrate::Migrator) -> anyhow::Result<()> {
+/// The versions of the applied migrations with the checksums of those that succeeded.
+type Applied = BTreeMap<i64, Option<Vec<u8>>>;
+
+async fn applied(pool: &PgPool) -> anyhow::Result<Applied> {
     let exists: bool = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null")
         .fetch_one(pool)
         .await?;
     if !exists {
-        return Ok(());
+        return Ok(Applied::new());
     }
-    let applied: Vec<i64> = sqlx::query_scalar("select version from _sqlx_migrations order by 1")
-        .fetch_all(pool)
-        .await?;
+    let rows =
+        sqlx::query_as("select version, case when success then checksum end from _sqlx_migrations");
+    Ok(rows.fetch_all(pool).await?.into_iter().collect())
+}
+
+/// Whether nothing is left to apply. Then no further connection is needed.
+fn is_current(applied: &Applied, migrator: &Migrator) -> bool {
+    let is_applied = |migration: &Migration| {
+        let checksum = applied.get(&migration.version).and_then(Option::as_deref);
+        checksum == Some(&*migration.checksum)
+    };
+    applied.values().all(Option::is_some) && migrator.iter().all(is_applied)
+}
+
+/// Refuses a database that a later release has changed too much.
+fn refuse_newer(applied: &Applied, migrator: &Migrator) -> anyhow::Result<()> {
     let known: HashSet<i64> = migrator.iter().map(|migration| migration.version).collect();
     let unknown: Vec<i64> = applied
-        .into_iter()
+        .keys()
+        .copied()
         .filter(|version| !known.contains(version))
         .collect();
     let newest = known.iter().max().copied().unwrap_or_default();

@@ -1,5 +1,12 @@
 //! `chatelaine chat` at a terminal of its own and between pipes.
 
+mod completion; // of commands, servers and codes
+mod local_time; // times in the zone of the terminal
+mod markdown; // as a terminal shows it
+mod notices; // requests for consent
+mod renderer; // events as they arrive
+mod style; // where lines end
+
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;

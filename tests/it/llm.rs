@@ -9,7 +9,10 @@ use chatelaine::{
 use futures_util::{Stream, StreamExt};
 use serde_json::{Value, json, value::to_raw_value};
 
-use super::support::model::{ScriptedModel, call, calls, text, text_of};
+use super::support::{
+    client::plain_http,
+    model::{ScriptedModel, call, calls, text, text_of},
+};
 
 mod guards; // sizes, silences, cancelling
 mod hostile; // endpoints that break their own protocol
@@ -19,10 +22,7 @@ mod script; // the scripted model itself
 mod wires; // the other three providers
 
 fn client() -> reqwest::Client {
-    // Fails when another test was first, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
-        .no_proxy()
+    plain_http()
         .redirect(reqwest::redirect::Policy::none())
         .build()
         .unwrap()

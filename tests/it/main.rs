@@ -10,6 +10,7 @@ mod admin; // tenants, keys, issuers and users over the API
 mod api; // REST and SSE
 mod approvals; // calls that wait for somebody's consent
 mod audit; // who did what
+mod canonical; // the spelling of JSON that is hashed
 mod chat; // the terminal client
 mod database; // trouble with Postgres, and releases that share one
 mod docs; // what the README and the pages say

@@ -1,5 +1,6 @@
 //! Users who sign in at servers by OAuth, and all that may go wrong with it.
 
+mod challenge; // the header of a server that refuses
 mod connecting; // from `/connect` to the tools, and back
 mod crowd; // many users, several replicas, and all that fails
 mod ending; // users who sign out, tenants that end, and what admins see
@@ -18,7 +19,7 @@ use url::Url;
 
 use self::guarded::Guarded;
 use crate::support::{
-    client::{Answer, Client},
+    client::{Answer, Client, plain_http},
     model::{calls, text},
     world::{Setup, World},
 };
@@ -84,14 +85,14 @@ async fn link(client: &Client, chat: &str) -> String {
 
 /// What a page or a server of a test answers.
 async fn fetch(url: &str) -> reqwest::Response {
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = plain_http().build().unwrap();
     http.get(url).send().await.unwrap()
 }
 
 /// Goes where the link leads and agrees: the path at the service to which the browser is sent back.
 async fn sign_in(service: &str, link: &str) -> String {
     let jar = reqwest::redirect::Policy::none();
-    let builder = reqwest::Client::builder().no_proxy().redirect(jar);
+    let builder = plain_http().redirect(jar);
     let browser = builder.build().unwrap();
     let (mut url, mut cookies) = (Url::parse(link).unwrap(), Vec::<(String, String)>::new());
     for _ in 0..16 {

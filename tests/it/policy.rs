@@ -1,6 +1,8 @@
 //! Who may call what: `domain::policy::decide` against a second, differently written oracle, over an
 //! exhaustive small world and over random large ones.
 
+mod names; // that are close to the name of a tool
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use chatelaine::domain::{

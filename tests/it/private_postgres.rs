@@ -1,5 +1,8 @@
 //! Our own Postgres: it keeps its data, is shared, and never outlives who started it.
 
+mod binaries; // which version is started
+mod server_folder; // where its data can lie
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},

@@ -4,6 +4,7 @@
 mod approvals; // calls that somebody has to consent to
 mod chat; // typed like a command
 mod rest; // run by a program
+mod values; // arguments and results
 
 use std::sync::Arc;
 

@@ -48,7 +48,7 @@ impl Style {
         }
     }
 
-    #[cfg(test)]
+    /// Of a terminal with colours that is this wide.
     pub fn of_width(width: usize) -> Self {
         Self {
             is_terminal: true,
@@ -161,23 +161,4 @@ pub fn width(characters: &[(char, u8)]) -> usize {
         .iter()
         .map(|(c, _)| c.width().unwrap_or_default());
     widths.sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_end_between_words_and_keep_their_indentation() {
-        let style = Style::of_width(21);
-        assert_eq!(
-            style.wrap("  one two three four five"),
-            "  one two three four\n  five"
-        );
-        assert_eq!(
-            style.wrap("你好你好你好你好你好你好"),
-            "你好你好你好你好你好\n你好"
-        );
-        assert_eq!(style.wrap("a\n\nb"), "a\n\nb");
-    }
 }

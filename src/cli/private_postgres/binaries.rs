@@ -24,7 +24,7 @@ const PARENTS: [&str; 5] = [
 
 /// A folder with `postgres`, `initdb` and `pg_ctl` of one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Binaries {
+pub struct Binaries {
     pub folder: PathBuf,
     pub major: u32,
 }
@@ -40,7 +40,10 @@ pub(super) fn find(path: Option<&str>, wanted: Option<u32>) -> anyhow::Result<Bi
     choose(on_path(path).chain(installed()), wanted)
 }
 
-fn choose(found: impl Iterator<Item = Binaries>, wanted: Option<u32>) -> anyhow::Result<Binaries> {
+pub fn choose(
+    found: impl Iterator<Item = Binaries>,
+    wanted: Option<u32>,
+) -> anyhow::Result<Binaries> {
     let mut others = Vec::new();
     for binaries in found {
         if wanted.is_none_or(|major| major == binaries.major) {
@@ -100,52 +103,4 @@ fn version_of(postgres: &Path) -> anyhow::Result<u32> {
     let number = text.split(' ').nth(2).context("no version in its answer")?;
     let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
     Ok(digits.parse()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(major: u32) -> Binaries {
-        Binaries {
-            folder: format!("/pg/{major}").into(),
-            major,
-        }
-    }
-
-    #[test]
-    fn new_data_takes_the_first_and_old_data_its_own_version() {
-        assert_eq!(
-            choose([of(17), of(15)].into_iter(), None).expect("one"),
-            of(17)
-        );
-        assert_eq!(
-            choose([of(17), of(15)].into_iter(), Some(15)).expect("one"),
-            of(15)
-        );
-    }
-
-    #[test]
-    fn a_missing_version_is_named() {
-        let error = choose([of(17), of(15)].into_iter(), Some(14))
-            .expect_err("none fits")
-            .to_string();
-        assert!(
-            error.contains("made by Postgres 14, and this machine has 17, 15"),
-            "{error}"
-        );
-        assert!(error.contains("apt-get install postgresql-14"), "{error}");
-    }
-
-    #[test]
-    fn a_machine_without_postgres_is_told_what_to_install() {
-        let error = choose(std::iter::empty(), None)
-            .expect_err("none")
-            .to_string();
-        assert!(
-            error.contains("`apt-get install postgresql`")
-                && error.contains("`brew install postgresql`"),
-            "{error}"
-        );
-    }
 }

@@ -46,10 +46,11 @@ pub(super) struct ServerFolder {
     throwaway: bool,
 }
 
+/// A user of the system and its group.
 #[derive(Clone, Copy, Debug)]
-struct Owner {
-    uid: u32,
-    gid: u32,
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
 }
 
 impl ServerFolder {
@@ -279,7 +280,7 @@ fn owner_of_data(folder: &Path) -> Option<Owner> {
 }
 
 /// Whether a user may pass through every folder above `folder`, going by the permission bits.
-fn can_reach(folder: &Path, user: Owner) -> anyhow::Result<bool> {
+pub fn can_reach(folder: &Path, user: Owner) -> anyhow::Result<bool> {
     for above in folder.ancestors().skip(1) {
         let meta = fs::metadata(above)?;
         let bit = match () {
@@ -332,32 +333,4 @@ fn new_folder(parent: &str) -> anyhow::Result<PathBuf> {
         .create(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    #[test]
-    fn a_closed_folder_above_is_noticed_and_the_owner_passes() {
-        let above = tempfile::tempdir().expect("a temporary folder");
-        fs::set_permissions(above.path(), fs::Permissions::from_mode(0o700)).expect("ours");
-        let folder = fs::canonicalize(above.path())
-            .expect("exists")
-            .join("postgres");
-        let owner = Owner {
-            uid: fs::metadata(above.path()).expect("exists").uid(),
-            gid: 0,
-        };
-        let stranger = Owner {
-            uid: 65_534,
-            gid: 65_534,
-        };
-        assert!(can_reach(&folder, owner).expect("readable"));
-        assert!(!can_reach(&folder, stranger).expect("readable"));
-        fs::set_permissions(above.path(), fs::Permissions::from_mode(0o711)).expect("ours");
-        assert!(can_reach(&folder, stranger).expect("readable"));
-    }
 }

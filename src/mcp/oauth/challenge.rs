@@ -22,7 +22,8 @@ impl Challenge {
             .find_map(Self::parse)
     }
 
-    fn parse(value: &str) -> Option<Self> {
+    /// The bearer challenge of a header, if it has one.
+    pub fn parse(value: &str) -> Option<Self> {
         let mut found: Option<Self> = None;
         let mut is_bearer = false;
         let mut rest = value;
@@ -54,7 +55,7 @@ impl Challenge {
     }
 
     /// The scopes that a request lacks, when that is why it was refused.
-    pub(in crate::mcp) fn missing_scope(&self) -> Option<&str> {
+    pub fn missing_scope(&self) -> Option<&str> {
         let is_scope = self.error.as_deref() == Some("insufficient_scope");
         self.scope.as_deref().filter(|_| is_scope)
     }
@@ -83,27 +84,4 @@ fn parameter_value(text: &str) -> (String, &str) {
         }
     }
     (value, "")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bearer_challenge_is_found_among_others() {
-        let challenge = Challenge::parse(
-            r#"Basic realm="a, b", Bearer realm="x\"y", error="insufficient_scope" , scope="a b",resource_metadata=https://mcp.example/m"#,
-        );
-        let challenge = challenge.expect("there is one");
-        assert_eq!(challenge.missing_scope(), Some("a b"));
-        let metadata = challenge.resource_metadata.expect("it is named");
-        assert_eq!(metadata.as_str(), "https://mcp.example/m");
-    }
-
-    #[test]
-    fn what_belongs_to_another_scheme_is_not_the_bearers() {
-        let challenge = Challenge::parse(r#"Bearer, DPoP scope="a", error="insufficient_scope""#);
-        assert_eq!(challenge, Some(Challenge::default()));
-        assert_eq!(Challenge::parse(r#"Basic scope="a""#), None);
-    }
 }

@@ -6,7 +6,7 @@ use tokio::process::Command;
 use super::{call, connect, fetch, say, world};
 use crate::support::{
     model::{calls, text},
-    servers::{folder, free_port, start, venv},
+    servers::{fastmcp, folder, free_port, start},
     world::Setup,
 };
 
@@ -49,9 +49,7 @@ async fn count(port: u16) -> Value {
 
 #[tokio::test]
 async fn fastmcp_as_its_own_authorization_server() {
-    let mut command = Command::new(venv("python"));
-    command.arg(folder().join("oauth.py"));
-    let server = start(command).await;
+    let server = fastmcp("oauth.py", &[]).await;
     let world = world(&server.url, "auth: oauth", |_| {}).await;
     let ann = world.user("ann", &[]).await;
     let chat = ann.open("desk").await;

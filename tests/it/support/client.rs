@@ -49,15 +49,17 @@ impl Answer {
     }
 }
 
+/// What the HTTP clients of tests are built from. All servers are on this machine and without TLS, so that the
+/// certificates of the system need not be read.
+pub fn plain_http() -> reqwest::ClientBuilder {
+    // Fails when another test was first, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().tls_certs_only([])
+}
+
 impl Client {
     pub fn new(url: &str, token: Option<&Secret>) -> Self {
-        // Fails when another test was first, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(TIME_LIMIT)
-            .build()
-            .unwrap();
+        let http = plain_http().timeout(TIME_LIMIT).build().unwrap();
         let mut client = Self {
             http,
             url: url.to_owned(),

@@ -8,7 +8,7 @@
 //! `cargo test` runs all tests in one process. `cargo nextest` runs a process per test, each of which then
 //! starts its own server (two seconds); name one with the variable to be faster.
 
-use std::time::Duration;
+use std::sync::mpsc;
 
 use chatelaine::{
     cli::private_postgres::PrivatePostgres,
@@ -16,20 +16,30 @@ use chatelaine::{
     store::Db,
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection, migrate::Migrator};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, oneshot};
 use url::Url;
 use uuid::Uuid;
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
-/// Connections that a test's [`Db`] may open.
-const CONNECTIONS: u32 = 8;
+/// Connections that a test's [`Db`] may open. Each new one reads the catalogs and plans its queries anew, so that a
+/// test with fewer of them is faster.
+pub const CONNECTIONS: u32 = 4;
 
 struct Cluster {
-    /// A database to give orders from.
     url: Url,
-    template: String,
-    _server: Option<PrivatePostgres>,
+    /// `create database … template …` but for the name.
+    options: String,
+    orders: mpsc::Sender<Order>,
+    server: Option<PrivatePostgres>,
+}
+
+/// A statement for the server, and who waits for its result.
+struct Order {
+    sql: String,
+    /// A statement that is executed with the next order that has such a one.
+    later: Option<String>,
+    done: oneshot::Sender<Result<(), sqlx::Error>>,
 }
 
 /// A database of its own, with the schema and no rows, dropped with this value.
@@ -43,12 +53,8 @@ impl TestDb {
     pub async fn new() -> Self {
         let cluster = CLUSTER.get_or_init(Cluster::start).await;
         let name = format!("chatelaine_test_{}", Uuid::now_v7().simple());
-        order(
-            &cluster.url,
-            format!("create database {name} template {}", cluster.template),
-        )
-        .await
-        .unwrap();
+        let create = format!("create database {name} {}", cluster.options);
+        cluster.order(create).await.unwrap().unwrap();
         let url = Secret::new(cluster.database(&name));
         let db = Db::connect(&url, CONNECTIONS).await.unwrap();
         Self { db, url, name }
@@ -95,23 +101,21 @@ impl TestDb {
 }
 
 impl Drop for TestDb {
-    /// On a thread of its own, since the test's runtime may be ending. A failure leaves a database behind, no more.
+    /// Waits only on a server that outlives the tests. A failure leaves a database behind, no more.
     fn drop(&mut self) {
         let Some(cluster) = CLUSTER.get() else { return };
-        let (url, sql) = (
-            cluster.url.clone(),
-            format!("drop database if exists {} with (force)", self.name),
+        let name = &self.name;
+        let drop = format!("drop database if exists {name} with (force)");
+        if cluster.server.is_none() {
+            let dropped = cluster.order(drop);
+            let _ = std::thread::spawn(move || dropped.blocking_recv()).join();
+            return;
+        }
+        // Where connections are open, Postgres closes them, and then sleeps for a tenth of a second before it looks again.
+        let close = format!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'"
         );
-        let sweep = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .ok()?;
-            let order =
-                async { tokio::time::timeout(Duration::from_secs(10), order(&url, sql)).await };
-            runtime.block_on(order).ok()?.ok()
-        };
-        let _ = std::thread::spawn(sweep).join();
+        cluster.order_both(close, Some(drop));
     }
 }
 
@@ -128,46 +132,66 @@ impl Cluster {
                 (Url::parse(server.url().expose()).unwrap(), Some(server))
             }
         };
+        let (template, (orders, inbox)) = (template_name(), mpsc::channel());
+        let worker = url.clone();
+        std::thread::spawn(move || execute_orders(&worker, &inbox));
         let mut cluster = Self {
             url,
-            template: template_name(),
-            _server: server,
+            options: format!("template {template}"),
+            orders,
+            server,
         };
-        cluster.make_template().await;
+        cluster.make_template(&template).await;
         cluster
     }
 
+    /// Has a statement executed. Statements are executed in their order, one at a time.
+    fn order(&self, sql: String) -> oneshot::Receiver<Result<(), sqlx::Error>> {
+        self.order_both(sql, None)
+    }
+
+    fn order_both(
+        &self,
+        sql: String,
+        later: Option<String>,
+    ) -> oneshot::Receiver<Result<(), sqlx::Error>> {
+        let (done, result) = oneshot::channel();
+        // The worker never ends.
+        let _ = self.orders.send(Order { sql, later, done });
+        result
+    }
+
     /// Makes the template unless it is there. Another process may be at it: who renames first wins.
-    async fn make_template(&mut self) {
+    async fn make_template(&mut self, template: &str) {
         let mut connection = PgConnection::connect(self.url.as_str()).await.unwrap();
-        let exists: bool =
-            sqlx::query_scalar("select exists (select from pg_database where datname = $1)")
-                .bind(&self.template)
-                .fetch_one(&mut connection)
-                .await
-                .unwrap();
+        let (exists, has_strategies): (bool, bool) = sqlx::query_as(
+            "select exists (select from pg_database where datname = $1), \
+             current_setting('server_version_num')::int >= 150000",
+        )
+        .bind(template)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
         connection.close().await.unwrap();
+        // Older servers know only this one. The other writes each page to the log, too.
+        if has_strategies {
+            self.options.push_str(" strategy file_copy");
+        }
         if exists {
             return;
         }
-        let new = format!("{}_{}", self.template, Uuid::now_v7().simple());
-        order(&self.url, format!("create database {new}"))
-            .await
-            .unwrap();
+        let new = format!("{template}_{}", Uuid::now_v7().simple());
+        let create = self.order(format!("create database {new}"));
+        create.await.unwrap().unwrap();
         Db::connect(&Secret::new(self.database(&new)), 1)
             .await
             .unwrap()
             .close()
             .await;
-        let renamed = order(
-            &self.url,
-            format!("alter database {new} rename to {}", self.template),
-        )
-        .await;
-        if renamed.is_err() {
-            order(&self.url, format!("drop database {new} with (force)"))
-                .await
-                .unwrap();
+        let rename = self.order(format!("alter database {new} rename to {template}"));
+        if rename.await.unwrap().is_err() {
+            let drop = self.order(format!("drop database {new} with (force)"));
+            drop.await.unwrap().unwrap();
         }
     }
 
@@ -190,11 +214,33 @@ fn template_name() -> String {
     format!("chatelaine_template_{hash:016x}")
 }
 
-/// Runs one statement on a connection of its own.
-async fn order(url: &Url, sql: String) -> Result<(), sqlx::Error> {
-    let mut connection = PgConnection::connect(url.as_str()).await?;
-    sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(&mut connection)
-        .await?;
-    connection.close().await
+/// Executes what is ordered, all of it on one connection. A thread of its own does this, since a connection belongs to
+/// the runtime that opened it, and the runtime of a test ends with the test.
+fn execute_orders(url: &Url, inbox: &mpsc::Receiver<Order>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let (mut kept, mut waiting) = (None, None);
+    let mut execute = |sql| {
+        runtime.block_on(async {
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => PgConnection::connect(url.as_str()).await?,
+            };
+            let executed = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection);
+            executed.await?;
+            kept = Some(connection);
+            Ok(())
+        })
+    };
+    for Order { sql, later, done } in inbox {
+        // A test that was stopped waits no more.
+        let _ = done.send(execute(sql));
+        if later.is_some()
+            && let Some(sql) = std::mem::replace(&mut waiting, later)
+        {
+            let _ = execute(sql);
+        }
+    }
 }

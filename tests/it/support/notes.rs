@@ -5,10 +5,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use chatelaine::domain::config::{Config, Environment};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::Command;
 
 use super::{
-    servers::{Server, folder, start, venv},
+    servers::{Server, fastmcp},
     world::{Setup, World},
 };
 
@@ -51,15 +50,9 @@ impl Notes {
         let (tokens, log) = (files.path().join("tokens.json"), files.path().join("log"));
         std::fs::write(&log, "").unwrap();
         std::fs::write(&tokens, "{}").unwrap();
-        let mut command = Command::new(venv("python"));
-        command
-            .arg(folder().join("notes.py"))
-            .arg(&tokens)
-            .arg(&log);
-        let notes = Self {
-            server: start(command).await,
-            files,
-        };
+        let arguments = [&tokens, &log].map(|path| path.to_str().unwrap());
+        let server = fastmcp("notes.py", &arguments).await;
+        let notes = Self { server, files };
         for (token, user, scopes) in [
             ("reader-token-1", "reader1", &["read"][..]),
             ("reader-token-2", "reader2", &["read"]),

@@ -30,6 +30,8 @@ use tokio::{
 };
 use url::Url;
 
+use super::forks::Fork;
+
 /// A slow machine starts Node and Python in seconds.
 const START: Duration = Duration::from_secs(60);
 
@@ -127,10 +129,24 @@ pub async fn until(mut holds: impl FnMut() -> bool) {
 pub struct Server {
     pub url: Url,
     pub port: u16,
-    _process: Child,
+    _process: Process,
+}
+
+/// What a server ends with.
+enum Process {
+    Child(Child),
+    Fork(Fork),
 }
 
 impl Server {
+    fn at(port: u16, process: Process) -> Self {
+        Self {
+            url: Url::parse(&format!("http://127.0.0.1:{port}/mcp")).unwrap(),
+            port,
+            _process: process,
+        }
+    }
+
     /// The endpoint with these headers.
     pub fn endpoint(&self, headers: &[(&str, &str)]) -> Endpoint {
         let headers = headers
@@ -238,18 +254,23 @@ pub async fn proxy(port: Option<u16>, key: &str) -> Server {
 
 /// `tests/servers/desk.py`, a fastmcp server that knows `reader-token` and `writer-token`.
 pub async fn desk() -> Server {
-    let mut command = Command::new(venv("python"));
-    command.arg(folder().join("desk.py"));
-    start(command).await
+    fastmcp("desk.py", &[]).await
 }
 
 /// `tests/servers/asks.py`, a fastmcp server of the older revisions that asks its users.
 pub async fn asks() -> Server {
-    let mut command = Command::new(venv("python"));
-    command.arg(folder().join("asks.py"));
-    let mut server = start(command).await;
+    let mut server = fastmcp("asks.py", &[]).await;
     server.url.set_path("/sse");
     server
+}
+
+/// A script of `tests/servers` that serves with fastmcp over HTTP.
+pub async fn fastmcp(script: &str, arguments: &[&str]) -> Server {
+    let started = timeout(START, Fork::start(script, arguments));
+    let (fork, port) = started
+        .await
+        .unwrap_or_else(|_| panic!("{script} is silent after {START:?}"));
+    Server::at(port, Process::Fork(fork))
 }
 
 /// npm `@modelcontextprotocol/server-everything` as a child.
@@ -357,22 +378,20 @@ pub async fn start(mut command: Command) -> Server {
     let port = port.unwrap_or_else(|| {
         panic!("{command:?} ended before it listened; run tests/servers/install.sh")
     });
-    let url = Url::parse(&format!("http://127.0.0.1:{port}/mcp")).unwrap();
-    Server {
-        url,
-        port,
-        _process: process,
-    }
+    Server::at(port, Process::Child(process))
+}
+
+/// The port that a line of a server names.
+pub fn port_in(line: &str) -> Option<u16> {
+    let (_, port) = line.split_once(" on port ")?;
+    port.trim().parse().ok()
 }
 
 /// Reads all output, so that the server never waits for a reader, and tells the port when a line names it.
 async fn drain(output: impl AsyncRead + Send + Unpin, found: mpsc::Sender<u16>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(port) = line
-            .split_once(" on port ")
-            .and_then(|(_, port)| port.trim().parse().ok())
-        {
+        if let Some(port) = port_in(&line) {
             // Only the first one is waited for.
             let _ = found.try_send(port);
         }

@@ -31,7 +31,7 @@ use tempfile::TempDir;
 use super::{
     bank::{Bank, start_bank},
     client::Client,
-    db::TestDb,
+    db::{CONNECTIONS, TestDb},
     model::ScriptedModel,
     replica::Replica,
 };
@@ -356,7 +356,7 @@ impl Stopped {
             mut db,
             folder,
         } = self;
-        db.db = Db::connect(&db.url, 8).await.unwrap();
+        db.db = Db::connect(&db.url, CONNECTIONS).await.unwrap();
         let service = Service::start(config.clone(), &env, db.db.clone())
             .await
             .unwrap();

@@ -20,6 +20,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::net::TcpListener;
 use url::Url;
 
+use crate::support::client::plain_http;
+
 /// Longer than a replica waits for an answer of the bank ([`super::processes::PACK`]).
 const HANG: Duration = Duration::from_secs(8);
 
@@ -68,10 +70,9 @@ struct Link {
 impl BankLink {
     pub async fn start(bank: &str, seed: u64) -> Self {
         // Fails when another test was first, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let link = Arc::new(Link {
             bank: bank.parse().unwrap(),
-            http: reqwest::Client::builder().no_proxy().build().unwrap(),
+            http: plain_http().build().unwrap(),
             random: Mutex::new(StdRng::seed_from_u64(seed ^ 2)),
             calls: AtomicUsize::new(0),
             spoiled: Default::default(),

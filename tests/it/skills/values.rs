@@ -1,0 +1,82 @@
+//! What a skill is given, and the text of its result.
+
+use chatelaine::domain::{
+    message::{CallStatus, ToolResult},
+    skill::{arguments, result_text, with_input},
+};
+use serde_json::{Value, json};
+
+fn given(text: &str) -> Value {
+    Value::Object(arguments(text).expect("these can be arguments").given)
+}
+
+#[test]
+fn a_text_in_braces_is_the_arguments_and_any_other_the_input() {
+    assert_eq!(
+        given(r#" {"repo":"x","deep":{"a":1}} "#),
+        json!({ "repo": "x", "deep": { "a": 1 } })
+    );
+    assert_eq!(given("rust async"), json!({ "input": "rust async" }));
+    assert_eq!(given("  "), json!({}));
+    assert_eq!(
+        given("[1]"),
+        json!({ "input": "[1]" }),
+        "only an object can be arguments"
+    );
+    assert_eq!(given("{ is a brace"), json!({ "input": "{ is a brace" }));
+    assert!(
+        arguments("{repo: x}").is_err(),
+        "what looks like arguments is never taken for a text"
+    );
+}
+
+#[test]
+fn context_and_free_text_meet_as_the_document_says() {
+    let context = json!({ "repo": "x" })
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    let met = with_input(context.clone(), "go").map(Value::Object);
+    assert_eq!(met, Ok(json!({ "repo": "x", "input": "go" })));
+    assert_eq!(
+        with_input(context, " ").map(Value::Object),
+        Ok(json!({ "repo": "x" }))
+    );
+    let taken = json!({ "input": "a" })
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    assert!(with_input(taken, "b").is_err());
+}
+
+#[test]
+fn arguments_that_can_be_read_in_two_ways_are_marked() {
+    let read = arguments(r#"{"to":"a","to":"b"}"#).expect("it is JSON");
+    assert!(read.ambiguity.is_some());
+}
+
+#[test]
+fn structured_content_goes_before_the_text_of_the_content() {
+    let result = |raw: Value| ToolResult {
+        call_id: "c".to_owned(),
+        status: CallStatus::Succeeded,
+        text: "one\ntwo".to_owned(),
+        raw: serde_json::value::to_raw_value(&raw).ok(),
+        advice: None,
+        approval: None,
+        took_ms: None,
+    };
+    assert_eq!(
+        result_text(&result(
+            json!({ "content": [], "structuredContent": { "a": 1 } })
+        ))
+        .text,
+        r#"{"a":1}"#
+    );
+    for raw in [
+        json!({ "content": [] }),
+        json!({ "structuredContent": null }),
+    ] {
+        assert_eq!(result_text(&result(raw)).text, "one\ntwo");
+    }
+}
