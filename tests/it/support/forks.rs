@@ -6,7 +6,7 @@ use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
     path::PathBuf,
-    process::{ChildStdin, Command, Stdio},
+    process::{Child, Command, Stdio},
     thread::JoinHandle,
 };
 
@@ -16,10 +16,10 @@ use super::servers::{folder, port_in, venv};
 
 static FORKS: OnceCell<Forks> = OnceCell::const_new();
 
-/// `forks.py`, which ends with this process.
+/// `forks.py`, which ends with its standard input, and so with this process.
 struct Forks {
     socket: PathBuf,
-    _stdin: ChildStdin,
+    _process: Child,
 }
 
 impl Forks {
@@ -39,7 +39,7 @@ impl Forks {
         );
         Self {
             socket: line.trim_end().into(),
-            _stdin: child.stdin.take().unwrap(),
+            _process: child,
         }
     }
 }
