@@ -431,6 +431,12 @@ fn table() -> Vec<Row> {
         ), // it needs two days
         (
             get(),
+            "/v1/admin/replicas",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
             "/v1/admin/tenant",
             none,
             [401, 403, 403, 403, 403, 200, 403],
