@@ -154,10 +154,14 @@ impl Db {
     /// up all the same; the pool closes its connection.
     async fn begin(&self, sql: String, tenant: Option<TenantId>) -> Result<Tx> {
         let pool = self.pool.clone();
-        let begun = tokio::spawn(async move { in_time(pool.begin_with(AssertSqlSafe(sql))).await });
-        let begun = begun.await.map_err(Error::internal)?;
+        let health = self.health.clone();
+        let begun = tokio::spawn(async move {
+            let begun = in_time(pool.begin_with(AssertSqlSafe(sql))).await;
+            // Its connection comes back, and may be in the transaction all the same.
+            begun.inspect_err(|error| health.doubt(error))
+        });
         Ok(Tx {
-            inner: begun.inspect_err(|error| self.health.note(error))?,
+            inner: begun.await.map_err(Error::internal)??,
             tenant,
             health: self.health.clone(),
         })
@@ -213,7 +217,7 @@ impl Tx {
 
     pub async fn commit(self) -> Result<()> {
         let committed = in_time(self.inner.commit()).await;
-        Ok(committed.inspect_err(|error| self.health.note(error))?)
+        Ok(committed.inspect_err(|error| self.health.doubt(error))?)
     }
 }
 

@@ -102,11 +102,15 @@ impl Turn {
         let mut asked = None;
         if earlier.is_none() {
             asked = match transcript::resume(app, principal, &question).await {
-                Err(Error::Repeated) => {
+                Ok(asked) => Some(asked),
+                // A request that was answered is answered again, whatever has changed since.
+                Err(error) => {
                     earlier = request_key::find_earlier(app, principal, key).await?;
+                    if earlier.is_none() {
+                        return Err(error.into());
+                    }
                     None
                 }
-                asked => Some(asked?),
             };
         }
         let begun = earlier.and_then(|begun| Some((begun.conversation, begun.run?)));

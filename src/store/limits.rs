@@ -28,8 +28,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 pub struct Health {
     /// A write has failed since the database takes none.
     unwritable: LastTime,
-    /// The database could not do its work.
-    away: LastTime,
+    /// A connection may be unusable although it answers.
+    doubted: LastTime,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +54,17 @@ impl Health {
         if matches!(code(error).as_deref(), Some("25006" | "53100")) {
             self.unwritable.set_now();
         }
-        if is_away(error) {
-            self.away.set_now();
+        if is_of_connection(error) {
+            self.doubted.set_now();
+        }
+    }
+
+    /// The same of an error with which a transaction did not begin or end: its connection may still be in it. Waiting in
+    /// vain for a connection says nothing about one.
+    pub fn doubt(&self, error: &sqlx::Error) {
+        self.note(error);
+        if !matches!(error, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) {
+            self.doubted.set_now();
         }
     }
 
@@ -66,7 +75,7 @@ impl Health {
 
     /// Whether a connection may be unusable although it answers.
     pub fn is_doubtful(&self) -> bool {
-        self.away.is_within(LATELY)
+        self.doubted.is_within(LATELY)
     }
 }
 
@@ -160,6 +169,14 @@ pub async fn in_time<T>(
                 "the database has not answered in time",
             );
             Err(silent.into())
+        })
+}
+
+/// Whether an error says that a connection, or the server behind it, is not what it was.
+fn is_of_connection(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(_))
+        || code(error).is_some_and(|code| {
+            code.starts_with("08") || code.starts_with("57P") || code == "25006"
         })
 }
 

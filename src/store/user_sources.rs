@@ -82,8 +82,8 @@ async fn own_prefix(tx: &mut Tx, source: SourceName<'_>) -> Result<Option<String
 }
 
 /// What was kept of the users of a trusted source says of their addresses that they are verified. Until the users come
-/// back, nobody knows. Another source may share the users: only claims that came from this one are changed. An issuer's
-/// claims name it, and a frontend's name no issuer.
+/// back, nobody knows. Another source may share the users, and keeps what it has verified: an issuer's claims name it. A
+/// frontend's name no issuer, and are not told from those of another frontend that shares the users.
 async fn distrust_addresses(tx: &mut Tx, source: SourceName<'_>) -> Result<()> {
     sqlx::query!(
         "update users u set claims = (u.claims::jsonb - 'email_verified')::json
