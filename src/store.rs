@@ -76,6 +76,8 @@ use crate::domain::{
 const STATEMENT_MS: u32 = 10_000;
 /// How long a statement may wait for a lock.
 const LOCK_MS: u32 = 5_000;
+/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
+const UNWRITABLE: Duration = Duration::from_secs(30);
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
@@ -106,13 +108,12 @@ impl Db {
         url: &Secret,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        let health = Arc::<limits::Health>::default();
-        let pool = connecting::open(url, connections, wait, &health).await?;
+        let pool = connecting::open(url, connections, wait).await?;
         migrations::apply(&pool).await?;
         Ok(Self {
             pool,
             begun: Arc::default(),
-            health,
+            health: Arc::default(),
         })
     }
 
@@ -154,12 +155,7 @@ impl Db {
     /// up all the same; the pool closes its connection.
     async fn begin(&self, sql: String, tenant: Option<TenantId>) -> Result<Tx> {
         let pool = self.pool.clone();
-        let health = self.health.clone();
-        let begun = tokio::spawn(async move {
-            let begun = in_time(pool.begin_with(AssertSqlSafe(sql))).await;
-            // Its connection comes back, and may be in the transaction all the same.
-            begun.inspect_err(|error| health.doubt(error))
-        });
+        let begun = tokio::spawn(async move { in_time(pool.begin_with(AssertSqlSafe(sql))).await });
         Ok(Tx {
             inner: begun.await.map_err(Error::internal)??,
             tenant,
@@ -173,7 +169,7 @@ impl Db {
             let mut connection = self.pool.acquire().await?;
             connecting::is_writable(&mut connection).await
         });
-        asked.await.unwrap_or(false) && !self.health.is_unwritable()
+        asked.await.unwrap_or(false) && !self.health.has_failed_within(UNWRITABLE)
     }
 
     pub async fn close(&self) {
@@ -216,8 +212,7 @@ impl Tx {
     }
 
     pub async fn commit(self) -> Result<()> {
-        let committed = in_time(self.inner.commit()).await;
-        Ok(committed.inspect_err(|error| self.health.doubt(error))?)
+        Ok(in_time(self.inner.commit()).await?)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Opening connections, and looking after those of the pool: one that has gone silent, or that cannot be written any
-//! more since its server became a standby, is closed and not used again. The costlier questions are asked of
-//! connections that were idle, and of all for a while after the database could not do its work.
+//! more since its server became a standby, is closed and not used again.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use sqlx::{
     Connection, PgConnection, PgPool, Row,
@@ -10,7 +9,7 @@ use sqlx::{
 };
 use tokio::time::Instant;
 
-use super::limits::{Health, is_away};
+use super::limits::is_away;
 use crate::domain::secret::Secret;
 
 /// A connection that was idle for no longer than this is taken without asking whether it still works.
@@ -23,20 +22,13 @@ const ACQUIRE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Opens the pool. Waits for as long as `wait` while the database is not there; another error is not waited out.
-pub async fn open(
-    url: &Secret,
-    connections: u32,
-    wait: Duration,
-    health: &Arc<Health>,
-) -> anyhow::Result<PgPool> {
+pub async fn open(url: &Secret, connections: u32, wait: Duration) -> anyhow::Result<PgPool> {
     let options: PgConnectOptions = url.expose().parse()?;
     let options = options.application_name("chatelaine");
     let end = Instant::now() + wait;
     let mut first = true;
     loop {
-        let opened = pool(connections, health)
-            .connect_with(options.clone())
-            .await;
+        let opened = pool(connections).connect_with(options.clone()).await;
         match opened {
             Err(error) if is_away(&error) && Instant::now() < end => {
                 if std::mem::take(&mut first) {
@@ -49,33 +41,26 @@ pub async fn open(
     }
 }
 
-fn pool(connections: u32, health: &Arc<Health>) -> PgPoolOptions {
-    let (before, after) = (health.clone(), health.clone());
+fn pool(connections: u32) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(ACQUIRE)
         // A connection that was just used is there; asking each time would be a round trip per transaction.
         .test_before_acquire(false)
-        .before_acquire(move |connection, about| {
-            let is_doubtful = about.idle_for > TRUSTED || before.is_doubtful();
-            Box::pin(async move { Ok(!is_doubtful || probe(is_usable(connection)).await?) })
-        })
-        // The pool asks a connection that comes back whether it answers, and would wait for ever for one that has gone
-        // silent. The question here ends in time.
-        .after_release(move |connection, _| {
-            let is_doubtful = after.is_doubtful();
+        .before_acquire(|connection, about| {
             Box::pin(async move {
-                if is_doubtful {
-                    return probe(is_usable(connection)).await;
+                if about.idle_for > TRUSTED {
+                    probe(connection.ping()).await?;
                 }
-                probe(connection.ping()).await.map(|()| true)
+                Ok(true)
             })
         })
+        .after_release(|connection, _| Box::pin(probe(is_reusable(connection))))
 }
 
-/// Whether what is written with a connection is kept, and it is in no transaction that was given up while it began.
-/// Outside of one, `now()` is the time of the statement.
-async fn is_usable(connection: &mut PgConnection) -> sqlx::Result<bool> {
+/// Whether a connection that comes back can be used again: what is written with it is kept, and it is in no transaction
+/// that was given up while it began. Outside of one, `now()` is the time of the statement.
+async fn is_reusable(connection: &mut PgConnection) -> sqlx::Result<bool> {
     let asked =
         "select current_setting('transaction_read_only') = 'off' and now() = statement_timestamp()";
     let row = sqlx::raw_sql(asked).fetch_one(connection).await?;

@@ -4,7 +4,7 @@
 //! each statement has a limit here, too, a little longer.
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -18,64 +18,30 @@ use crate::domain::{clock, error::Error};
 
 /// How long an answer of Postgres may take before the connection counts as lost.
 const SILENCE: Duration = Duration::from_secs(12);
-/// For how long what has gone wrong counts.
-const LATELY: Duration = Duration::from_secs(30);
 /// When a request that the database could not serve may be made again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// What has gone wrong with the database lately.
+/// Whether writes have failed lately since the database takes none.
 #[derive(Debug, Default)]
-pub struct Health {
-    /// A write has failed since the database takes none.
-    unwritable: LastTime,
-    /// A connection may be unusable although it answers.
-    doubted: LastTime,
-}
-
-#[derive(Debug, Default)]
-struct LastTime(Mutex<Option<Instant>>);
-
-impl LastTime {
-    fn get(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_now(&self) {
-        *self.get() = Some(clock::instant());
-    }
-
-    fn is_within(&self, time: Duration) -> bool {
-        self.get().is_some_and(|at| at.elapsed() < time)
-    }
-}
+pub struct Health(Mutex<Option<Instant>>);
 
 impl Health {
-    pub fn note(&self, error: &sqlx::Error) {
+    fn note(&self, error: &sqlx::Error) {
         if matches!(code(error).as_deref(), Some("25006" | "53100")) {
-            self.unwritable.set_now();
-        }
-        if is_of_connection(error) {
-            self.doubted.set_now();
-        }
-    }
-
-    /// The same of an error with which a transaction did not begin or end: its connection may still be in it. Waiting in
-    /// vain for a connection says nothing about one.
-    pub fn doubt(&self, error: &sqlx::Error) {
-        self.note(error);
-        if !matches!(error, sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) {
-            self.doubted.set_now();
+            let mut failed = self
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            *failed = Some(clock::instant());
         }
     }
 
-    /// Whether a write has failed lately since the database is full or read-only.
-    pub fn is_unwritable(&self) -> bool {
-        self.unwritable.is_within(LATELY)
-    }
-
-    /// Whether a connection may be unusable although it answers.
-    pub fn is_doubtful(&self) -> bool {
-        self.doubted.is_within(LATELY)
+    pub fn has_failed_within(&self, time: Duration) -> bool {
+        let failed = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        failed.is_some_and(|at| at.elapsed() < time)
     }
 }
 
@@ -169,14 +135,6 @@ pub async fn in_time<T>(
                 "the database has not answered in time",
             );
             Err(silent.into())
-        })
-}
-
-/// Whether an error says that a connection, or the server behind it, is not what it was.
-fn is_of_connection(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::Io(_))
-        || code(error).is_some_and(|code| {
-            code.starts_with("08") || code.starts_with("57P") || code == "25006"
         })
 }
 

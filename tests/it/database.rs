@@ -162,7 +162,7 @@ async fn a_transaction_that_a_silent_connection_does_not_begin_gives_its_place_b
     db.tenant(tenant).await.unwrap().commit().await.unwrap();
     // The connection has come back to the pool, which will not ask it again for a second.
     let came_back = "select exists(select from pg_stat_activity
-        where datname = current_database() and state = 'idle' and query = 'COMMIT')";
+        where state = 'idle' and query like 'select current_setting(''transaction_read_only'')%')";
     eventually(async || {
         let mut owner = world.db.as_owner().await;
         let asked = sqlx::query_scalar(came_back).fetch_one(&mut owner);
