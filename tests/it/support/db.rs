@@ -22,9 +22,9 @@ use uuid::Uuid;
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
-/// Connections that a test's [`Db`] may open. Each new one reads the catalogs and plans its queries anew, so that a
-/// test with fewer of them is faster.
-pub const CONNECTIONS: u32 = 4;
+/// Connections that a test's [`Db`] may open. Each new one reads the catalogs and plans its queries anew, but with four,
+/// tests with dozens of runs at once wait for each other for too long on a busy machine.
+pub const CONNECTIONS: u32 = 8;
 
 struct Cluster {
     url: Url,
