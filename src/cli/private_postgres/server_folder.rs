@@ -8,7 +8,7 @@
 //!
 //! Postgres refuses to run as root. Started by root it runs as whoever owns the data already, else as
 //! `postgres`, else as `nobody`. Such a user may be unable to reach the folder (below `/root`, say): the data
-//! then lies below [`FALLBACK_FOLDER`], in a folder named after the one asked for, so that the next start finds it.
+//! then lies below `FALLBACK_FOLDER`, in a folder named after the one asked for, so that the next start finds it.
 
 use std::{
     ffi::OsStr,
