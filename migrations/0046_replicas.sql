@@ -1,4 +1,5 @@
--- Which replicas are at work, and how each of them is. They are no tenant's.
+-- Which replicas are at work, and how each of them is. They are no tenant's. `key_holders` has only those that have keys,
+-- and decides with them; this table is only shown.
 create table replicas (
   id uuid primary key,
   version text not null,

@@ -18,7 +18,9 @@ pub async fn put(
     readiness: &Readiness,
 ) -> Result<()> {
     sqlx::query!(
-        "with forgotten as (delete from replicas where seen_at < now() - interval '1 hour' and id <> $1)
+        "with old as (
+           select id from replicas where seen_at < now() - interval '1 hour' and id <> $1 for update skip locked
+         ), forgotten as (delete from replicas using old where replicas.id = old.id)
          insert into replicas (id, version, started_at, readiness) values ($1, $2, $3, $4::text::json)
          on conflict (id) do update set seen_at = now(), readiness = excluded.readiness",
         id.0,

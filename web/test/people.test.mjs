@@ -156,6 +156,27 @@ test('what did not arrive stays in the composer, over a reload, too, and is sent
   assert.equal(await composer(fred).inputValue(), '');
 });
 
+test('what arrived without an answer is not sent a second time', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, '');
+  await composer(fred).fill('what is the rate?');
+  await fred.route('**/v1/conversations/*/messages', async (route) => {
+    if (route.request().method() !== 'POST') return route.continue();
+    await route.fetch();
+    await route.abort();
+  });
+  await composer(fred).press('Enter');
+  await fred.getByRole('alert').waitFor();
+  await fred.getByText('One euro is').waitFor();
+  await fred.unroute('**/v1/conversations/*/messages');
+  await fred.getByRole('button', { name: 'Try again' }).click();
+  await fred.getByRole('alert').waitFor({ state: 'detached' });
+  assert.equal(await composer(fred).inputValue(), '');
+  await fred.reload();
+  await fred.getByText('One euro is').waitFor();
+  assert.equal(await fred.locator('.message.user').count(), 1);
+});
+
 test('the end stays in view while an answer grows, but not for a reader who went up', async () => {
   const fred = await stage.signIn('Fred, finance', { viewport: { width: 900, height: 420 } });
   await ask(fred, 'show a table');

@@ -3,10 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{PATH, request};
-use crate::support::{
-    client::{Answer, Client},
-    model::{Gate, text},
-    world::World,
+use crate::{
+    support::{
+        client::{Answer, Client},
+        model::{Gate, text},
+        world::World,
+    },
+    turn::eventually,
 };
 
 fn asking(client: &Client, body: Value) -> tokio::task::JoinHandle<Answer> {
@@ -50,6 +53,31 @@ async fn two_requests_with_one_key_are_one_run() {
 }
 
 #[tokio::test]
+async fn what_was_answered_is_answered_again_although_the_agent_was_taken_away() {
+    let world = World::start().await;
+    world.model.reply(text("Once."));
+    let ann = world.user("ann", &[]).await;
+    let keyed = ann.clone().with_header("idempotency-key", "k-1");
+    let first = keyed.post(PATH, request(&["hi"])).await;
+    first.expect(200);
+    sqlx::query("update tenants set agents = '{}' where id = $1")
+        .bind(world.tenant.id.0)
+        .execute(&mut world.db.as_system().await)
+        .await
+        .unwrap();
+    eventually(async || ann.get("/v1/models/bank").await.status == 404).await;
+    let unnamed = ann.post(PATH, request(&["hi"])).await;
+    unnamed.expect(404);
+    let again = keyed.post(PATH, request(&["hi"])).await;
+    assert_eq!(
+        again.expect(200)["choices"][0]["message"]["content"],
+        "Once."
+    );
+    assert_eq!(again.header("x-run-id"), first.header("x-run-id"));
+    assert_eq!(world.model.requests().len(), 1);
+}
+
+#[tokio::test]
 async fn an_sdk_that_lost_its_connection_gets_the_answer_of_its_first_attempt() {
     let world = World::start().await;
     let gate = Gate::new();
@@ -61,7 +89,7 @@ async fn an_sdk_that_lost_its_connection_gets_the_answer_of_its_first_attempt() 
     lost.abort();
     let again = asking(&attempt("1"), request(&["hi"]));
     // It listens to the run before the model goes on.
-    crate::turn::eventually(async || {
+    eventually(async || {
         let repeats: Option<i32> = sqlx::query_scalar("select max(repeats) from request_keys")
             .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
             .await

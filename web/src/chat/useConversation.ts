@@ -88,14 +88,28 @@ export function useConversation(id: string): OpenConversation {
   return { thread, conversation, state, isLoaded, isGone, say, stop, branches, showBranch };
 }
 
+/** The last message of a conversation to which no answer came. Perhaps it arrived, so that it keeps its key when it is sent again. */
+const unanswered = new Map<string, { said: string; key: string }>();
+
 async function postOnce(id: string, said: Said) {
-  const key = newKey();
-  const post = () => read(api.POST('/v1/conversations/{id}/messages', {
-    params: { path: { id } }, headers: { 'Idempotency-Key': key }, body: said as Schemas['NewMessage'],
-  }));
+  const body = JSON.stringify(said);
+  const earlier = unanswered.get(id);
+  const key = earlier?.said === body ? earlier.key : newKey();
+  unanswered.set(id, { said: body, key });
+  const post = async () => {
+    try {
+      const posted = await read(api.POST('/v1/conversations/{id}/messages', {
+        params: { path: { id } }, headers: { 'Idempotency-Key': key }, body: said as Schemas['NewMessage'],
+      }));
+      unanswered.delete(id);
+      return posted;
+    } catch (error) {
+      if (error instanceof Refused && error.status < 500) unanswered.delete(id);
+      throw error;
+    }
+  };
   return post().catch((error: unknown) => {
     if (error instanceof Refused) throw error;
-    // The answer got lost, perhaps not the request: the key makes a second one harmless.
     return new Promise((resolve) => setTimeout(resolve, 1000)).then(post);
   });
 }
