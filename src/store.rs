@@ -17,7 +17,6 @@ pub mod branches;
 pub mod catalogs;
 pub mod client_chats;
 mod columns;
-mod connecting;
 pub mod conversations;
 pub mod credentials;
 pub mod deliveries;
@@ -33,6 +32,7 @@ pub mod messages;
 mod migrations;
 pub mod oauth_clients;
 pub mod oauth_sign_ins;
+mod pool;
 pub mod registry;
 pub mod replicas;
 pub mod request_answers;
@@ -62,10 +62,14 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{AssertSqlSafe, Postgres, Transaction};
+use futures_util::future::BoxFuture;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, postgres::PgConnectOptions};
 
 pub use self::limits::is_deadlock;
-use self::limits::{Limited, in_time};
+use self::{
+    limits::{Health, Limited, in_time, is_away, is_closed},
+    pool::{InUse, Pool},
+};
 use crate::domain::{
     error::{Error, Result},
     ids::TenantId,
@@ -76,28 +80,27 @@ use crate::domain::{
 const STATEMENT_MS: u32 = 10_000;
 /// How long a statement may wait for a lock.
 const LOCK_MS: u32 = 5_000;
-/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
-const UNWRITABLE: Duration = Duration::from_secs(30);
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
 pub struct Db {
-    pool: sqlx::PgPool,
+    pool: Pool,
     /// Transactions of tenants that were begun.
     begun: Arc<AtomicU64>,
-    health: Arc<limits::Health>,
+    health: Arc<Health>,
 }
 
 /// A transaction that knows its tenant (or, from [`Db::system`], that it has none). Dropped without
 /// [`Tx::commit`], it is rolled back. Never hold one across a network call.
 pub struct Tx {
-    inner: Transaction<'static, Postgres>,
+    connection: InUse,
     tenant: Option<TenantId>,
-    health: Arc<limits::Health>,
+    health: Arc<Health>,
 }
 
 impl Db {
-    /// Opens the pool and brings the schema up to date; safe when several replicas start at once.
+    /// Brings the schema up to date, safe when several replicas start at once. Opens this many connections at most, at
+    /// least two: one is for [`Db::hints`].
     pub async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Self> {
         Self::connect_within(Duration::ZERO, url, connections).await
     }
@@ -108,12 +111,16 @@ impl Db {
         url: &Secret,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        let pool = connecting::open(url, connections, wait).await?;
-        migrations::apply(&pool).await?;
+        let options: PgConnectOptions = url.expose().parse()?;
+        let options = options.application_name("chatelaine");
+        let mut connection = pool::connect(&options, wait, is_away).await?;
+        migrations::apply(&mut connection, &options).await?;
+        connection.close().await?;
+        let health = Arc::new(Health::default());
         Ok(Self {
-            pool,
+            pool: Pool::new(options, connections.max(2) - 1, health.clone())?,
             begun: Arc::default(),
-            health: Arc::default(),
+            health,
         })
     }
 
@@ -149,27 +156,40 @@ impl Db {
         self.begin(sql, None).await
     }
 
-    /// Safe SQL: the only thing ever formatted into it is a UUID. In a task of its own: whoever asks may give up at
-    /// any moment, and a `begin` that is given up half-way would leave its connection in a transaction that nobody
-    /// knows of, with the `now()` of that moment for whoever gets it next. A `begin` that is not answered in time is given
-    /// up all the same; the pool closes its connection.
-    async fn begin(&self, sql: String, tenant: Option<TenantId>) -> Result<Tx> {
-        let pool = self.pool.clone();
-        let begun = tokio::spawn(async move { in_time(pool.begin_with(AssertSqlSafe(sql))).await });
-        Ok(Tx {
-            inner: begun.await.map_err(Error::internal)??,
-            tenant,
-            health: self.health.clone(),
+    /// Safe SQL: the only thing ever formatted into it is a UUID. When the connection turns out to be closed, another one
+    /// is used: nothing has been done with it yet, and the pool asks the other one first.
+    fn begin(&self, sql: String, tenant: Option<TenantId>) -> BoxFuture<'_, Result<Tx>> {
+        // Boxed: without that it would be a part of each future that uses the database, and they would not fit on a stack.
+        Box::pin(async move {
+            let mut connection = in_time(self.pool.get()).await?;
+            if let Err(error) = self.execute(&mut connection, &sql).await {
+                if !is_closed(&error) {
+                    return Err(error.into());
+                }
+                connection = in_time(self.pool.get()).await?;
+                self.execute(&mut connection, &sql).await?;
+            }
+            Ok(Tx {
+                connection,
+                tenant,
+                health: self.health.clone(),
+            })
         })
+    }
+
+    async fn execute(&self, connection: &mut InUse, sql: &str) -> sqlx::Result<()> {
+        let limited = Limited::new(connection, &self.health);
+        limited.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
+        Ok(())
     }
 
     /// Whether the database answers and can be written, for readiness.
     pub async fn is_writable(&self) -> bool {
         let asked = in_time(async {
-            let mut connection = self.pool.acquire().await?;
-            connecting::is_writable(&mut connection).await
+            let mut connection = self.pool.get().await?;
+            pool::is_writable(&mut connection).await
         });
-        asked.await.unwrap_or(false) && !self.health.has_failed_within(UNWRITABLE)
+        asked.await.unwrap_or(false) && !self.health.is_unwritable()
     }
 
     pub async fn close(&self) {
@@ -180,7 +200,7 @@ impl Db {
 impl Tx {
     /// The connection, for the files of this folder.
     fn conn(&mut self) -> Limited<'_> {
-        Limited::new(&mut self.inner, &self.health)
+        Limited::new(&mut self.connection, &self.health)
     }
 
     /// The tenant of this transaction. Every query on a tenant's table names it, so that row-level security is
@@ -198,8 +218,8 @@ impl Tx {
     pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
         // Safe SQL: the only thing formatted into it is a UUID.
         let sql = format!("set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'");
-        sqlx::raw_sql(AssertSqlSafe(sql))
-            .execute(self.conn())
+        self.conn()
+            .execute(sqlx::raw_sql(AssertSqlSafe(sql)))
             .await?;
         self.tenant = Some(tenant);
         Ok(())
@@ -211,8 +231,10 @@ impl Tx {
         Ok(now.fetch_one(self.conn()).await?)
     }
 
-    pub async fn commit(self) -> Result<()> {
-        Ok(in_time(self.inner.commit()).await?)
+    pub async fn commit(mut self) -> Result<()> {
+        self.conn().execute(sqlx::raw_sql("commit")).await?;
+        self.connection.give_back();
+        Ok(())
     }
 }
 

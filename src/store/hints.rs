@@ -3,7 +3,7 @@
 
 use sqlx::postgres::PgListener;
 
-use super::Db;
+use super::{Db, limits::Limited, pool::single};
 use crate::domain::{
     error::Result,
     ids::{AgentId, ApiKeyId, ConversationId, ReplicaId, ServerId, TenantId, UserId},
@@ -59,9 +59,10 @@ pub struct Hints {
 }
 
 impl Db {
-    /// Starts to listen; takes one connection for as long as the result lives.
+    /// Starts to listen, on a connection beside those of the pool.
     pub async fn hints(&self, me: ReplicaId) -> Result<Hints> {
-        let mut listener = PgListener::connect_with(&self.pool).await?;
+        let one = single(self.pool.options().clone());
+        let mut listener = PgListener::connect_with(&one).await?;
         listener.listen(CHANNEL).await?;
         Ok(Hints { listener, me })
     }
@@ -72,13 +73,15 @@ impl Db {
             .iter()
             .map(|hint| format!("{me} {}", written(hint)))
             .collect();
-        sqlx::query!(
+        let notify = sqlx::query!(
             "select pg_notify($1, payload) from unnest($2::text[]) payload",
             CHANNEL,
             &payloads
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        );
+        let mut connection = self.pool.get().await?;
+        let limited = Limited::new(&mut connection, &self.health);
+        notify.fetch_all(limited).await?;
+        connection.give_back();
         Ok(())
     }
 }

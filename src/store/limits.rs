@@ -4,7 +4,11 @@
 //! each statement has a limit here, too, a little longer.
 
 use std::{
-    sync::Mutex,
+    io,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -20,28 +24,44 @@ use crate::domain::{clock, error::Error};
 const SILENCE: Duration = Duration::from_secs(12);
 /// When a request that the database could not serve may be made again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
+const UNWRITABLE: Duration = Duration::from_secs(30);
 
-/// Whether writes have failed lately since the database takes none.
+/// What the errors of statements say about the database.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<Option<Instant>>);
+pub struct Health {
+    /// When a write failed last since the database takes none.
+    unwritable: Mutex<Option<Instant>>,
+    troubles: AtomicU64,
+}
 
 impl Health {
     fn note(&self, error: &sqlx::Error) {
-        if matches!(code(error).as_deref(), Some("25006" | "53100")) {
-            let mut failed = self
-                .0
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            *failed = Some(clock::instant());
+        let is_unwritable = is_unwritable(error);
+        if is_unwritable {
+            *self.last_unwritable() = Some(clock::instant());
+        }
+        let is_silent = matches!(error, sqlx::Error::Io(_));
+        if is_unwritable || is_silent || is_closed(error) {
+            self.troubles.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub fn has_failed_within(&self, time: Duration) -> bool {
-        let failed = self
-            .0
+    /// Whether a write has failed lately since the database takes none.
+    pub fn is_unwritable(&self) -> bool {
+        let last = *self.last_unwritable();
+        last.is_some_and(|at| at.elapsed() < UNWRITABLE)
+    }
+
+    /// How often a connection was lost or could not be written. When this has grown, other connections may have the same fault.
+    pub fn troubles(&self) -> u64 {
+        self.troubles.load(Ordering::Relaxed)
+    }
+
+    fn last_unwritable(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.unwritable
             .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        failed.is_some_and(|at| at.elapsed() < time)
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -124,18 +144,42 @@ impl<'c> Executor<'c> for Limited<'c> {
 }
 
 /// Waits for an answer of Postgres, and takes a long silence for a lost connection.
-pub async fn in_time<T>(
-    answer: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    tokio::time::timeout(SILENCE, answer)
+pub async fn in_time<T>(answer: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    within(SILENCE, answer).await
+}
+
+/// The same with another time.
+pub async fn within<T>(
+    time: Duration,
+    answer: impl Future<Output = sqlx::Result<T>>,
+) -> sqlx::Result<T> {
+    tokio::time::timeout(time, answer)
         .await
         .unwrap_or_else(|_| {
-            let silent = std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                "the database has not answered in time",
-            );
-            Err(silent.into())
+            let silent = "the database has not answered in time";
+            Err(io::Error::new(io::ErrorKind::TimedOut, silent).into())
         })
+}
+
+/// Whether the connection was closed at its other end, and not just silent.
+pub fn is_closed(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() != io::ErrorKind::TimedOut,
+        _ => code(error).is_some_and(|code| code.starts_with("08") || code.starts_with("57P")),
+    }
+}
+
+/// Whether the database takes no writes: it is full or read-only.
+fn is_unwritable(error: &sqlx::Error) -> bool {
+    matches!(code(error).as_deref(), Some("25006" | "53100"))
+}
+
+/// Whether a connection could not be opened since the database starts, stops, or has too many of them.
+pub fn is_starting(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+        _ => matches!(code(error).as_deref(), Some("53300" | "57P03")),
+    }
 }
 
 /// Whether the database cannot do its work at the moment, whatever it is asked.

@@ -7,27 +7,32 @@ use std::{
 };
 
 use sqlx::{
-    ConnectOptions as _, PgPool,
+    ConnectOptions as _, PgConnection,
     migrate::{MigrateError, Migration, Migrator},
+    postgres::PgConnectOptions,
 };
+
+use super::pool::single;
 
 /// Migrations of a newer release that this one can run with.
 const NEWER: usize = 1;
 
 /// Applies the embedded migrations. Without the advisory lock that Citus and YugabyteDB lack, replicas
 /// that start together may collide; whoever loses finds the work done when it looks again.
-pub async fn apply(pool: &PgPool) -> anyhow::Result<()> {
+pub async fn apply(
+    connection: &mut PgConnection,
+    options: &PgConnectOptions,
+) -> anyhow::Result<()> {
     let mut migrator = sqlx::migrate!();
     migrator.set_locking(false);
-    let applied = applied(pool).await?;
+    let applied = applied(connection).await?;
     refuse_newer(&applied, &migrator)?;
     if is_current(&applied, &migrator) {
         return Ok(());
     }
     migrator.set_ignore_missing(true);
     // A migration that takes a second would be a warning with its whole text.
-    let options = pool.connect_options();
-    let quiet = PgPool::connect_lazy_with(options.as_ref().clone().disable_statement_logging());
+    let quiet = single(options.clone().disable_statement_logging());
     let mut tries = 0;
     let done = loop {
         match migrator.run(&quiet).await {
@@ -46,16 +51,16 @@ pub async fn apply(pool: &PgPool) -> anyhow::Result<()> {
 /// The versions of the applied migrations with the checksums of those that succeeded.
 type Applied = BTreeMap<i64, Option<Vec<u8>>>;
 
-async fn applied(pool: &PgPool) -> anyhow::Result<Applied> {
+async fn applied(connection: &mut PgConnection) -> anyhow::Result<Applied> {
     let exists: bool = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null")
-        .fetch_one(pool)
+        .fetch_one(&mut *connection)
         .await?;
     if !exists {
         return Ok(Applied::new());
     }
     let rows =
         sqlx::query_as("select version, case when success then checksum end from _sqlx_migrations");
-    Ok(rows.fetch_all(pool).await?.into_iter().collect())
+    Ok(rows.fetch_all(connection).await?.into_iter().collect())
 }
 
 /// Whether nothing is left to apply. Then no further connection is needed.

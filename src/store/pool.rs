@@ -1,0 +1,231 @@
+//! The pool of connections. One whose transaction was committed goes back as it is: asking whether it still works
+//! would be a round trip for each transaction. It is asked before it is used again when there is a reason to doubt it:
+//! it was idle, or something was wrong with the database since it was opened or asked. One whose transaction was given
+//! up is rolled back and asked before it goes back. A connection that does not answer, or that cannot be written any
+//! more since its server became a standby, is closed.
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+    time::Duration,
+};
+
+use deadpool::{
+    Runtime,
+    managed::{self, Metrics, Object, PoolError, QueueMode, RecycleError, RecycleResult},
+};
+use sqlx::{
+    Connection as _, Executor as _, PgConnection, PgPool, Row,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{runtime::Handle, time::Instant};
+
+use super::limits::{Health, is_starting, within};
+
+/// A connection that was idle for longer than this is asked whether it still works before it is used.
+const TRUSTED: Duration = Duration::from_secs(1);
+/// How long a connection may take to say that it still works.
+const PROBE: Duration = Duration::from_secs(3);
+/// How long to wait for a place in the pool, and how long to try to open a connection.
+const ACQUIRE: Duration = Duration::from_secs(10);
+/// Between two attempts to reach a database that is not there yet.
+const PAUSE: Duration = Duration::from_millis(200);
+/// A connection is not used any more after this time: what its process in Postgres has cached goes with it.
+const MAX_AGE: Duration = Duration::from_secs(30 * 60);
+/// A connection that nobody needed for this time is closed.
+const MAX_IDLE: Duration = Duration::from_secs(10 * 60);
+/// How often idle connections are looked for.
+const IDLE_CHECK: Duration = Duration::from_secs(60);
+/// How often closing looks whether the connections in use have come back.
+const CLOSE_CHECK: Duration = Duration::from_millis(10);
+
+/// Connections to one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Pool(managed::Pool<Connector>);
+
+/// Opens and checks the connections of the pool.
+struct Connector {
+    options: PgConnectOptions,
+    health: Arc<Health>,
+}
+
+/// A connection of the pool.
+struct Pooled {
+    connection: PgConnection,
+    /// What [`Health::troubles`] said before it was opened or last asked.
+    troubles: u64,
+}
+
+/// A connection that is in use. Dropped without [`InUse::give_back`], it is rolled back and asked whether it still works.
+pub struct InUse(Option<Object<Connector>>);
+
+impl Pool {
+    /// A pool that opens at most `size` connections, when they are needed.
+    pub fn new(options: PgConnectOptions, size: u32, health: Arc<Health>) -> anyhow::Result<Self> {
+        let pool = managed::Pool::builder(Connector { options, health })
+            .max_size(usize::try_from(size)?)
+            .queue_mode(QueueMode::Lifo)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(ACQUIRE))
+            .recycle_timeout(Some(PROBE))
+            .build()?;
+        tokio::spawn(close_idle(pool.weak()));
+        Ok(Self(pool))
+    }
+
+    /// How its connections are opened.
+    pub fn options(&self) -> &PgConnectOptions {
+        &self.0.manager().options
+    }
+
+    pub async fn get(&self) -> sqlx::Result<InUse> {
+        match self.0.get().await {
+            Ok(connection) => Ok(InUse(Some(connection))),
+            Err(PoolError::Backend(error)) => Err(error),
+            Err(PoolError::Timeout(_)) => Err(sqlx::Error::PoolTimedOut),
+            Err(_) => Err(sqlx::Error::PoolClosed),
+        }
+    }
+
+    /// Closes all connections; waits for those in use.
+    pub async fn close(&self) {
+        let idle = self.0.retain(|_, _| false).removed;
+        self.0.close();
+        close_all(idle).await;
+        while self.0.status().size > 0 {
+            tokio::time::sleep(CLOSE_CHECK).await;
+        }
+    }
+}
+
+impl managed::Manager for Connector {
+    type Type = Pooled;
+    type Error = sqlx::Error;
+
+    async fn create(&self) -> sqlx::Result<Pooled> {
+        let troubles = self.health.troubles();
+        let connection = connect(&self.options, ACQUIRE, is_starting).await?;
+        Ok(Pooled {
+            connection,
+            troubles,
+        })
+    }
+
+    async fn recycle(&self, pooled: &mut Pooled, about: &Metrics) -> RecycleResult<sqlx::Error> {
+        if about.age() > MAX_AGE {
+            return Err(RecycleError::message("too old"));
+        }
+        let troubles = self.health.troubles();
+        let is_trusted = about.last_used() <= TRUSTED
+            && pooled.troubles == troubles
+            && !self.health.is_unwritable();
+        if !is_trusted && !is_writable(&mut pooled.connection).await? {
+            return Err(RecycleError::message("read-only"));
+        }
+        pooled.troubles = troubles;
+        Ok(())
+    }
+}
+
+impl InUse {
+    /// Gives the connection back as one that works and is in no transaction.
+    pub fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Deref for InUse {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.0.as_ref().expect("only `drop` takes it").connection
+    }
+}
+
+impl DerefMut for InUse {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.0.as_mut().expect("only `drop` takes it").connection
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let Some(mut object) = self.0.take() else {
+            return;
+        };
+        let Ok(runtime) = Handle::try_current() else {
+            // The process ends. Taken from the pool, it is closed.
+            let _ = Object::take(object);
+            return;
+        };
+        runtime.spawn(async move {
+            let is_usable = within(PROBE, roll_back(&mut object.connection)).await;
+            if !is_usable.unwrap_or(false) {
+                let _ = Object::take(object);
+            }
+        });
+    }
+}
+
+/// What needs a connection of its own, in the form that `sqlx` wants; opened when it is used.
+pub fn single(options: PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .connect_lazy_with(options)
+}
+
+/// Opens a connection. While there is an error that may pass, tries again for as long as `wait`.
+pub async fn connect(
+    options: &PgConnectOptions,
+    wait: Duration,
+    may_pass: fn(&sqlx::Error) -> bool,
+) -> sqlx::Result<PgConnection> {
+    let end = Instant::now() + wait;
+    let mut is_first = true;
+    loop {
+        let connecting = PgConnection::connect_with(options);
+        match within(ACQUIRE, connecting).await {
+            Err(error) if may_pass(&error) && Instant::now() < end => {
+                if std::mem::take(&mut is_first) {
+                    tracing::warn!(%error, "waiting for the database");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether what is written with a connection is kept.
+pub async fn is_writable(connection: &mut PgConnection) -> sqlx::Result<bool> {
+    is_off("show transaction_read_only", connection).await
+}
+
+/// Ends the transaction that a connection may be in. Whether what is written with it from now on is kept.
+async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<bool> {
+    is_off("rollback; show transaction_read_only", connection).await
+}
+
+async fn is_off(sql: &'static str, connection: &mut PgConnection) -> sqlx::Result<bool> {
+    let row = connection.fetch_one(sqlx::raw_sql(sql)).await?;
+    Ok(row.try_get::<String, _>(0)? == "off")
+}
+
+/// Closes what was idle for long, until the pool is gone.
+async fn close_idle(pool: managed::WeakPool<Connector>) {
+    loop {
+        tokio::time::sleep(IDLE_CHECK).await;
+        let Some(pool) = pool.upgrade() else { return };
+        let idle = pool.retain(|_, about| about.last_used() <= MAX_IDLE);
+        close_all(idle.removed).await;
+    }
+}
+
+/// Says goodbye to Postgres. One that has gone silent is only dropped.
+async fn close_all(connections: Vec<Pooled>) {
+    for pooled in connections {
+        let _ = within(PROBE, pooled.connection.close()).await;
+    }
+}
