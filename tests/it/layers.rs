@@ -60,11 +60,7 @@ const RESERVED: [(&str, &[&str], &str); 12] = [
     ),
     (
         "PgPool",
-        &[
-            "src/store.rs",
-            "src/store/connecting.rs",
-            "src/store/migrations.rs",
-        ],
+        &["src/store/pool.rs"],
         "the pool is named where it is opened",
     ),
     (
