@@ -33,10 +33,22 @@ function withoutCloud(): Plugin {
   };
 }
 
+/** The chat library gives its parts away in objects, with all that the page leaves unused. As modules they come one by one. */
+function oneByOne(): Plugin {
+  return {
+    name: 'one-by-one',
+    enforce: 'pre',
+    transform: {
+      filter: { id: /@assistant-ui\/react\/dist\/index\.js$/ },
+      handler: (code) => ({ code: code.replace(/import \{ (\w+_exports) \} from/g, 'import * as $1 from'), map: null }),
+    },
+  };
+}
+
 export default defineConfig({
   base: '/web/',
   resolve: { alias: { 'react-remove-scroll': join(import.meta.dirname, 'src/style/RemoveScroll.tsx') } },
-  plugins: [withoutCloud(), react(), radixStyles(), embeddable()],
+  plugins: [withoutCloud(), oneByOne(), react(), radixStyles(), embeddable()],
   // The names are flat: the program serves one folder.
   build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
   // `npm run dev` beside a running demo: the page is at http://localhost:5173/web/.
