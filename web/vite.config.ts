@@ -47,7 +47,6 @@ function oneByOne(): Plugin {
 
 export default defineConfig({
   base: '/web/',
-  resolve: { alias: { 'react-remove-scroll': join(import.meta.dirname, 'src/style/RemoveScroll.tsx') } },
   plugins: [withoutCloud(), oneByOne(), react(), radixStyles(), embeddable()],
   // The names are flat: the program serves one folder.
   build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
