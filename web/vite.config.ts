@@ -22,6 +22,21 @@ function embeddable(): Plugin {
   };
 }
 
+/** The script that asks early is no part of the others: it runs as soon as it is here. */
+function early(): Plugin {
+  const LINK = /\s*<link rel="modulepreload"( crossorigin href="\/web\/early-[\w-]+\.js")>/;
+  return {
+    name: 'early',
+    transformIndexHtml: {
+      order: 'post',
+      handler(page) {
+        const found = LINK.exec(page);
+        return found ? page.replace(LINK, '').replace('<script', `<script type="module" async${found[1]?.replace('href', 'src')}></script>\n    <script`) : page;
+      },
+    },
+  };
+}
+
 /** The chat library can speak to its maker's service. The page must not: that part is left out. */
 function withoutCloud(): Plugin {
   const EMPTY = '\0assistant-cloud';
@@ -47,9 +62,10 @@ function oneByOne(): Plugin {
 
 export default defineConfig({
   base: '/web/',
-  plugins: [withoutCloud(), oneByOne(), react(), radixStyles(), embeddable()],
+  plugins: [early(), withoutCloud(), oneByOne(), react(), radixStyles(), embeddable()],
   // The names are flat: the program serves one folder.
-  build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
+  build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false },
+    rolldownOptions: { output: { codeSplitting: { groups: [{ name: 'early', test: /src\/early\.ts$/ }, { name: 'libraries', test: /node_modules/, tags: ['$initial'] }] } } } },
   // `npm run dev` beside a running demo: the page is at http://localhost:5173/web/.
   server: { proxy: { '/v1': process.env.CHATELAINE_URL ?? 'http://127.0.0.1:8080' } },
 });

@@ -16,20 +16,21 @@ import { useTexts } from '../texts/texts';
 type Listed = Schemas['ConversationPage']['items'][number];
 
 /** The title of the open conversation, and what can be done with the whole of it. */
-export function ConversationBar({ id, listed, children }: {
+export function ConversationBar({ id, listed, isListLoaded, children }: {
   id: string;
   listed: Listed | undefined;
+  isListLoaded: boolean;
   children: ReactNode;
 }) {
   const { say } = useTexts();
   if (!id) return <div className="bar">{children}<Title>{say('chat.start')}</Title></div>;
-  return listed ? <Open item={listed}>{children}</Open> : <Unlisted id={id}>{children}</Unlisted>;
+  return listed ? <Open item={listed}>{children}</Open> : <Unlisted id={id} isListLoaded={isListLoaded}>{children}</Unlisted>;
 }
 
 /** One that is not in the part of the list that is loaded. */
-function Unlisted({ id, children }: { id: string; children: ReactNode }) {
+function Unlisted({ id, isListLoaded, children }: { id: string; isListLoaded: boolean; children: ReactNode }) {
   const { say } = useTexts();
-  const found = useQuery(get('/v1/conversations/{id}', { path: { id } }));
+  const found = useQuery({ ...get('/v1/conversations/{id}', { path: { id } }), enabled: isListLoaded });
   if (found.data) return <Open item={found.data}>{children}</Open>;
   return <div className="bar">{children}<Title>{say('chat.untitled')}</Title></div>;
 }
