@@ -1,13 +1,13 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
 import react from '@vitejs/plugin-react';
 import { defineConfig, type Plugin } from 'vite';
 import { radixStyles } from './radix-styles.ts';
 
 const OUT = join(import.meta.dirname, 'dist');
 
-/** Empties the folder, all but the file that keeps it in git, and puts a compressed copy beside each file. */
+/** Empties the folder, all but the file that keeps it in git, and puts two compressed copies beside each file. */
 function embeddable(): Plugin {
   return {
     name: 'embeddable',
@@ -16,8 +16,12 @@ function embeddable(): Plugin {
       for (const name of readdirSync(OUT)) if (name !== '.gitignore') rmSync(join(OUT, name));
     },
     writeBundle() {
-      for (const name of readdirSync(OUT))
-        if (name !== '.gitignore') writeFileSync(join(OUT, `${name}.gz`), gzipSync(readFileSync(join(OUT, name)), { level: 9 }));
+      for (const name of readdirSync(OUT)) {
+        if (name === '.gitignore') continue;
+        const file = readFileSync(join(OUT, name));
+        writeFileSync(join(OUT, `${name}.gz`), gzipSync(file, { level: 9 }));
+        writeFileSync(join(OUT, `${name}.br`), brotliCompressSync(file));
+      }
     },
   };
 }
