@@ -111,7 +111,7 @@ fn camel_case(name: &str) -> String {
     camel
 }
 
-/// The list of the files of `web/dist` as an expression: name, content, and the content compressed.
+/// The list of the files of `web/dist` as an expression: name, content, and the content compressed in two ways.
 fn embedded() -> io::Result<String> {
     let root = env::var("CARGO_MANIFEST_DIR").expect("cargo names the folder of the package");
     let folder = PathBuf::from(root).join("web/dist");
@@ -126,13 +126,13 @@ fn embedded() -> io::Result<String> {
     let mut list = "&[\n".to_owned();
     for file in files {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let compressed = folder.join(format!("{name}.gz"));
-        if compressed.exists() {
+        let gzip = folder.join(format!("{name}.gz"));
+        let brotli = folder.join(format!("{name}.br"));
+        if gzip.exists() && brotli.exists() {
             writeln!(
                 list,
-                "    File {{ name: {name:?}, body: include_bytes!({:?}), gzip: include_bytes!({:?}) }},",
-                file.display().to_string(),
-                compressed.display().to_string()
+                "    File {{ name: {name:?}, body: include_bytes!({file:?}), gzip: include_bytes!({gzip:?}), \
+                 brotli: include_bytes!({brotli:?}) }},",
             )
             .expect("a string can be written to");
         }

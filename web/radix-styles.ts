@@ -5,9 +5,9 @@ import type { Plugin } from 'vite';
 const STYLES = /@radix-ui\/themes\/(components|utilities|tokens\/.*)\.css$/;
 /** The components whose styles are kept: how the names of their classes begin. */
 const COMPONENTS = [
-  'AlertDialog', 'Badge', 'BaseButton', 'BaseCard', 'BaseCheckbox', 'BaseDialog', 'BaseTabList', 'Box', 'Button', 'Callout', 'Card',
-  'CheckboxIndicator', 'CheckboxRoot', 'Code', 'DataList', 'Flex', 'Grid', 'Heading', 'IconButton', 'Link', 'PopperContent',
-  'PopoverContent', 'SelectTrigger', 'Spinner', 'Strong', 'Table', 'Tabs', 'Text',
+  'Badge', 'BaseButton', 'BaseCard', 'BaseCheckbox', 'BaseTabList', 'Box', 'Button', 'Callout', 'Card',
+  'CheckboxIndicator', 'CheckboxRoot', 'Code', 'DataList', 'Flex', 'Grid', 'Heading', 'IconButton', 'Link',
+  'SelectTrigger', 'Spinner', 'Strong', 'Table', 'Tabs', 'Text',
 ];
 const COLOURS = ['amber', 'cyan', 'gray', 'green', 'red', 'slate'];
 

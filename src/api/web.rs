@@ -18,11 +18,12 @@ use crate::{
     domain::{config::Config, error::ErrorCode},
 };
 
-/// A file of the page. `gzip` is `body`, compressed.
+/// A file of the page. `gzip` and `brotli` are `body`, compressed.
 struct File {
     name: &'static str,
     body: &'static [u8],
     gzip: &'static [u8],
+    brotli: &'static [u8],
 }
 
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/web.rs"));
@@ -109,8 +110,14 @@ fn page(headers: &HeaderMap, policy: HeaderValue) -> Response {
 }
 
 fn answer(file: &'static File, headers: &HeaderMap) -> Response {
-    let is_gzip = accepts(headers, header::ACCEPT_ENCODING, "gzip");
-    let body = if is_gzip { file.gzip } else { file.body };
+    let accepts_encoding = |name| accepts(headers, header::ACCEPT_ENCODING, name);
+    let (encoding, body) = if accepts_encoding("br") {
+        (Some("br"), file.brotli)
+    } else if accepts_encoding("gzip") {
+        (Some("gzip"), file.gzip)
+    } else {
+        (None, file.body)
+    };
     let mut response = Response::new(Body::from(Bytes::from_static(body)));
     let headers = response.headers_mut();
     let kind = match file.name.rsplit_once('.').map(|(_, ending)| ending) {
@@ -122,8 +129,8 @@ fn answer(file: &'static File, headers: &HeaderMap) -> Response {
     };
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if is_gzip {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    if let Some(encoding) = encoding {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
     }
     response
 }

@@ -1,11 +1,12 @@
 import { RouterProvider } from '@tanstack/react-router';
-import { Loading } from './parts/parts';
 import { router } from './router';
 import { SignIn } from './signin/SignIn';
 import { useSession } from './signin/session';
+import { Look } from './style/Look';
 
 export function App() {
   const { me, isChecking } = useSession();
-  if (isChecking) return <Loading />;
-  return me ? <RouterProvider key={me.user} router={router} /> : <SignIn />;
+  // As long as there is nothing to show, index.html shows the name.
+  if (isChecking) return null;
+  return <Look>{me ? <RouterProvider key={me.user} router={router} /> : <SignIn />}</Look>;
 }

@@ -1,4 +1,4 @@
-import { Badge, Button, Flex, Popover, Strong, Text } from '@radix-ui/themes';
+import { Badge, Button, Strong, Text } from '@radix-ui/themes';
 import { Link, Outlet, useLocation, useParams } from '@tanstack/react-router';
 import { LogOut, MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
 import { useEffect } from 'react';
@@ -10,6 +10,7 @@ import { Outcomes } from './parts/Outcomes';
 import { OwnUsage } from './parts/OwnUsage';
 import { useMe, useSession } from './signin/session';
 import { PlainButton } from './parts/PlainButton';
+import { Popup } from './parts/Popup';
 import { useTexts } from './texts/texts';
 
 const PAGES = {
@@ -72,18 +73,11 @@ function Account() {
   const me = useMe();
   const { signOut } = useSession();
   return (
-    <Popover.Root>
-      <Popover.Trigger>
-        <Button type="button" variant="ghost" color="gray"><UserRound size={18} /><span className="name">{me.name}</span></Button>
-      </Popover.Trigger>
-      <Popover.Content size="1" minWidth="15rem" align="end" aria-label={me.name}>
-        <Flex direction="column" gap="3">
-          <Text as="p" size="2"><Strong>{me.name}</Strong><br /><Text color="gray">{me.user}</Text></Text>
-          <OwnUsage />
-          <LanguageChoice />
-          <PlainButton onClick={signOut}><LogOut size={16} /> {say('signout')}</PlainButton>
-        </Flex>
-      </Popover.Content>
-    </Popover.Root>
+    <Popup label={me.name} button={(opens) => <Button type="button" variant="ghost" color="gray" {...opens}><UserRound size={18} /><span className="name">{me.name}</span></Button>}>
+      <Text as="p" size="2"><Strong>{me.name}</Strong><br /><Text color="gray">{me.user}</Text></Text>
+      <OwnUsage />
+      <LanguageChoice />
+      <PlainButton onClick={signOut}><LogOut size={16} /> {say('signout')}</PlainButton>
+    </Popup>
   );
 }

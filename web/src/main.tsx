@@ -4,7 +4,6 @@ import { createRoot } from 'react-dom/client';
 import { queries } from './api/queries';
 import { App } from './App';
 import { SessionProvider } from './signin/session';
-import { Look } from './style/Look';
 import './style/base.css';
 import './style/chat.css';
 import { TextsProvider } from './texts/texts';
@@ -16,7 +15,7 @@ createRoot(root).render(
     <QueryClientProvider client={queries}>
       <TextsProvider>
         <SessionProvider>
-          <Look><App /></Look>
+          <App />
         </SessionProvider>
       </TextsProvider>
     </QueryClientProvider>

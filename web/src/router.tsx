@@ -1,8 +1,6 @@
 /** The address of what is shown is the fragment, `#/approvals`: the server knows one page. */
 import { createHashHistory, createRootRoute, createRoute, createRouter, Navigate, redirect } from '@tanstack/react-router';
-import { ApprovalsPage } from './approvals/ApprovalsPage';
 import { ChatPage } from './chat/ChatPage';
-import { ConnectionsPage } from './connections/ConnectionsPage';
 import { toAdmin, toChat } from './links';
 import { NotLoaded } from './parts/NotLoaded';
 import { Loading } from './parts/parts';
@@ -26,23 +24,14 @@ const chat = createRoute({
   },
 });
 
-const approvals = createRoute({
-  getParentRoute: () => root,
-  path: '/approvals/{-$approval}',
-  component: function Approvals() {
-    return <ApprovalsPage id={approvals.useParams().approval ?? ''} />;
-  },
-});
+// What is not the chat is loaded when somebody is about to open it.
 
-const connections = createRoute({
-  getParentRoute: () => root,
-  path: '/connections/{-$agent}',
-  component: function Connections() {
-    return <ConnectionsPage agent={connections.useParams().agent ?? ''} />;
-  },
-});
+const approvals = createRoute({ getParentRoute: () => root, path: '/approvals/{-$approval}' })
+  .lazy(() => import('./approvals/ApprovalsPage').then(({ route }) => route));
 
-/** Loaded when it is opened. */
+const connections = createRoute({ getParentRoute: () => root, path: '/connections/{-$agent}' })
+  .lazy(() => import('./connections/ConnectionsPage').then(({ route }) => route));
+
 const admin = createRoute({
   getParentRoute: () => root,
   path: '/admin/{-$part}/{-$item}',
@@ -54,6 +43,7 @@ const admin = createRoute({
 export const router = createRouter({
   routeTree: root.addChildren([index, chat, approvals, connections, admin]),
   history: createHashHistory(),
+  defaultPreload: 'intent',
   defaultPendingComponent: Loading,
   defaultErrorComponent: NotLoaded,
 });

@@ -11,8 +11,8 @@ const PROFILES = [
   { name: 'phone', config: undefined, usableWithin: Infinity },
 ];
 const LEAST = 95;
-/** A busy machine makes a page slow that is not: the best of these counts. */
-const ATTEMPTS = 3;
+/** The median of these counts: a single one may be disturbed. */
+const RUNS = 3;
 
 /** A conversation with a table, a tool call and a request. */
 async function startConversation(stage, token) {
@@ -42,18 +42,18 @@ async function measure(browser, token, address, config) {
 }
 
 async function check(browser, token, address, { name, config, usableWithin }) {
-  let best;
-  for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+  const runs = [];
+  for (let run = 0; run < RUNS; run += 1) {
     const found = await measure(browser, token, address, config);
     console.log(`${name}: performance ${found.performance}, accessibility ${found.accessibility}, usable after ${found.usable} ms`);
-    if (!best || found.performance > best.performance) best = found;
-    if (best.performance >= LEAST && best.usable <= usableWithin) break;
+    runs.push(found);
   }
-  for (const audit of Object.values(best.lhr.audits))
+  const median = runs.sort((a, b) => a.performance - b.performance)[Math.floor(RUNS / 2)];
+  for (const audit of Object.values(median.lhr.audits))
     if (audit.score !== null && audit.score < 0.9) console.log(`  ${audit.id}: ${audit.displayValue ?? audit.score}`);
-  assert.ok(best.performance >= LEAST, `${name}: performance is ${best.performance}`);
-  assert.ok(best.accessibility >= LEAST, `${name}: accessibility is ${best.accessibility}`);
-  assert.ok(best.usable <= usableWithin, `${name}: the page can be used after ${best.usable} ms`);
+  assert.ok(median.performance >= LEAST, `${name}: performance is ${median.performance}`);
+  assert.ok(median.accessibility >= LEAST, `${name}: accessibility is ${median.accessibility}`);
+  assert.ok(median.usable <= usableWithin, `${name}: the page can be used after ${median.usable} ms`);
 }
 
 const stage = await startStage();

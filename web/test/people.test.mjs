@@ -96,6 +96,22 @@ test('two tabs and a lost network show the same conversation, each message once'
   assert.equal(await second.locator('.message.user').count(), 1);
 });
 
+test('a reload asks for nothing twice, also what is asked for early', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, 'what is the rate?');
+  await fred.getByText('One euro is').waitFor();
+  const asked = [];
+  fred.on('request', (request) => asked.push(request.url().slice(stage.origin.length)));
+  await fred.reload();
+  await fred.getByText('One euro is').waitFor();
+  await fred.getByRole('navigation', { name: 'Conversations' }).getByRole('link').nth(1).waitFor();
+  const conversation = `/v1/conversations/${fred.url().split('/').at(-1)}`;
+  const times = (path) => asked.filter((other) => other === path).length;
+  for (const path of ['/v1/me', '/v1/conversations?limit=50&archived=false', `${conversation}/messages?after=0&limit=100`, `${conversation}/branches`])
+    assert.equal(times(path), 1, path);
+  assert.equal(times(conversation), 2, 'once before the messages, once with them');
+});
+
 test('a long answer streams and stops at a key', async () => {
   const fred = await stage.signIn('Fred, finance');
   await ask(fred, 'something long');

@@ -1,5 +1,6 @@
 /** Requests to the API. A refused one throws `Refused`, with the code that programs read and the words for people. */
 import createClient, { type Middleware } from 'openapi-fetch';
+import { takeEarly } from '../early';
 import type { components, paths } from './schema';
 
 export type Schemas = components['schemas'];
@@ -28,7 +29,7 @@ const signed: Middleware = {
   },
 };
 
-export const api = createClient<paths>({ baseUrl: '' });
+export const api = createClient<paths>({ baseUrl: '', fetch: (request) => takeEarly(request) ?? fetch(request) });
 api.use(signed);
 
 /** Reads the answer, or throws what the API says of it. */

@@ -7,18 +7,12 @@ import { invalidate } from '../api/queries';
 import { TextEntry } from '../parts/Field';
 import { PageLink } from '../parts/PageLink';
 import { Panel } from '../parts/Panel';
-import { PlainButton } from '../parts/PlainButton';
-import { Facts, Failure, Moment, StateBadge, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
-import { withoutMark } from '../parts/Outcomes';
+import { Facts, Failure, Moment, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
 import { useAction } from '../parts/useAction';
-import { useTexts, type TextKey } from '../texts/texts';
+import { useTexts } from '../texts/texts';
 import { toChat } from '../links';
 import { type Approval, keepApproval, useApproval } from './news';
-
-export function State({ state }: { state: Approval['state'] }) {
-  const { say } = useTexts();
-  return <StateBadge state={state}>{say(`approval.${state}` satisfies TextKey)}</StateBadge>;
-}
+import { Outcome, State, TakeBack } from './Outcome';
 
 /** In the queue. */
 export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | undefined }) {
@@ -70,24 +64,6 @@ function ServerWords({ says }: { says: Schemas['ServerSays'] }) {
   return <figure className="untrusted"><figcaption>{say('approval.untrusted')}</figcaption><blockquote>{says.description}</blockquote></figure>;
 }
 
-export function Outcome({ view }: { view: Approval }) {
-  const { say } = useTexts();
-  if (view.state === 'pending' && view.votes.length === 0) return null;
-  // A single vote is in the text.
-  const hasVotes = view.state === 'pending' || view.votes.length > 1;
-  return (
-    <div className="outcome">
-      <p>{withoutMark(view.text)}</p>
-      {view.reason && !view.text.includes(view.reason) && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
-      {hasVotes && (
-        <ul>{view.votes.map((vote) => (
-          <li key={vote.by}>{vote.by}: {say(`decision.${vote.decision}`)}{vote.reason && <> – <q>{vote.reason}</q></>}, <Moment at={vote.at} /></li>
-        ))}</ul>
-      )}
-    </div>
-  );
-}
-
 function Decision({ view }: { view: Approval }) {
   const { say } = useTexts();
   const [reason, setReason] = useState('');
@@ -112,17 +88,5 @@ function Decision({ view }: { view: Approval }) {
       </Flex>
       <Failure error={error} />
     </form>
-  );
-}
-
-export function TakeBack({ view }: { view: Approval }) {
-  const { say } = useTexts();
-  const { isBusy, error, run } = useAction();
-  const cancel = () => run(async () => keepApproval(await read(api.POST('/v1/approvals/{id}/cancel', { params: { path: { id: view.id } } }))));
-  return (
-    <div>
-      <PlainButton disabled={isBusy} onClick={() => void cancel()}>{say('approval.cancel')}</PlainButton>
-      <Failure error={error} />
-    </div>
   );
 }

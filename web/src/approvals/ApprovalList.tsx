@@ -4,8 +4,9 @@ import { useRef, useState } from 'react';
 import { getPages, TYPING } from '../api/queries';
 import { Empty, Moment, More, Pending } from '../parts/parts';
 import { useTexts } from '../texts/texts';
-import { ApprovalCard, State } from './ApprovalCard';
+import { ApprovalCard } from './ApprovalCard';
 import type { Approval } from './news';
+import { State } from './Outcome';
 
 export type Tab = 'waiting' | 'mine' | 'history';
 

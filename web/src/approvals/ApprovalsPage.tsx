@@ -1,4 +1,5 @@
 import { Badge, Heading, Tabs } from '@radix-ui/themes';
+import { createLazyRoute } from '@tanstack/react-router';
 import { useState } from 'react';
 import { useTexts } from '../texts/texts';
 import { ApprovalCard } from './ApprovalCard';
@@ -8,8 +9,11 @@ import { useBadge } from './news';
 
 const TABS: Tab[] = ['waiting', 'mine', 'history'];
 
+export const route = createLazyRoute('/approvals/{-$approval}')({ component: ApprovalsPage });
+
 /** What waits for the user's decision, the user's own requests, and those of before. */
-export function ApprovalsPage({ id }: { id: string }) {
+function ApprovalsPage() {
+  const { approval: id } = route.useParams();
   const { say } = useTexts();
   const badge = useBadge();
   const [tab, setTab] = useState<Tab>('waiting');

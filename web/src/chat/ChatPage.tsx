@@ -26,7 +26,7 @@ export function ChatPage({ id }: { id: string }) {
         />
       </nav>
       <main className="conversation">
-        <ConversationBar key={`bar ${id}`} id={id} listed={conversations.data?.find((item) => item.id === id)}>
+        <ConversationBar key={`bar ${id}`} id={id} listed={conversations.data?.find((item) => item.id === id)} isListLoaded={conversations.isFetched}>
           <IconAction label={say('chat.conversations')} className="only-narrow" aria-expanded={isListOpen} onClick={() => setIsListOpen(!isListOpen)}><Menu size={18} /></IconAction>
         </ConversationBar>
         {id ? <ThreadView key={id} id={id} /> : <Welcome />}

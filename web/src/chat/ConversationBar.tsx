@@ -1,13 +1,14 @@
-import { Button, Flex, Heading, Popover, Text, TextField } from '@radix-ui/themes';
+import { Button, Heading, Text, TextField } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { Archive, Download, Ellipsis, Pencil, Pin } from 'lucide-react';
-import { type ComponentProps, type ReactNode, useState } from 'react';
+import { type ComponentProps, type ReactNode, useRef, useState } from 'react';
 import { api, authorization, read, refusal, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
 import { IconAction } from '../parts/IconAction';
 import { ConfirmButton, Failure } from '../parts/parts';
 import { PlainButton } from '../parts/PlainButton';
+import { Popup } from '../parts/Popup';
 import { useAction } from '../parts/useAction';
 import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
@@ -15,20 +16,21 @@ import { useTexts } from '../texts/texts';
 type Listed = Schemas['ConversationPage']['items'][number];
 
 /** The title of the open conversation, and what can be done with the whole of it. */
-export function ConversationBar({ id, listed, children }: {
+export function ConversationBar({ id, listed, isListLoaded, children }: {
   id: string;
   listed: Listed | undefined;
+  isListLoaded: boolean;
   children: ReactNode;
 }) {
   const { say } = useTexts();
   if (!id) return <div className="bar">{children}<Title>{say('chat.start')}</Title></div>;
-  return listed ? <Open item={listed}>{children}</Open> : <Unlisted id={id}>{children}</Unlisted>;
+  return listed ? <Open item={listed}>{children}</Open> : <Unlisted id={id} isListLoaded={isListLoaded}>{children}</Unlisted>;
 }
 
 /** One that is not in the part of the list that is loaded. */
-function Unlisted({ id, children }: { id: string; children: ReactNode }) {
+function Unlisted({ id, isListLoaded, children }: { id: string; isListLoaded: boolean; children: ReactNode }) {
   const { say } = useTexts();
-  const found = useQuery(get('/v1/conversations/{id}', { path: { id } }));
+  const found = useQuery({ ...get('/v1/conversations/{id}', { path: { id } }), enabled: isListLoaded });
   if (found.data) return <Open item={found.data}>{children}</Open>;
   return <div className="bar">{children}<Title>{say('chat.untitled')}</Title></div>;
 }
@@ -37,12 +39,12 @@ function Open({ item, children }: { item: Listed; children: ReactNode }) {
   const { say } = useTexts();
   const navigate = useNavigate();
   const [isRenaming, setIsRenaming] = useState(false);
-  const [isMenuOpen, setIsMenuOpen] = useState(false);
+  const menu = useRef<HTMLDivElement>(null);
   const { isBusy, error, run } = useAction();
   const path = { id: item.id };
   const change = (body: Schemas['ConversationPatch']) => run(async () => {
     await read(api.PATCH('/v1/conversations/{id}', { params: { path }, body }));
-    setIsMenuOpen(false);
+    menu.current?.hidePopover();
     await Promise.all([invalidate('/v1/conversations'), invalidate('/v1/conversations/{id}', { path })]);
   });
   const remove = () => run(async () => {
@@ -58,18 +60,13 @@ function Open({ item, children }: { item: Listed; children: ReactNode }) {
       <Title>{item.title || say('chat.untitled')}</Title>
       <Text size="2" color="gray" className="only-wide">{item.agent}</Text>
       <Failure error={error} />
-      <Popover.Root open={isMenuOpen} onOpenChange={setIsMenuOpen}>
-        <Popover.Trigger><IconAction label={say('chat.more')}><Ellipsis size={18} /></IconAction></Popover.Trigger>
-        <Popover.Content size="1" align="end" minWidth="12rem" aria-label={say('chat.more')}>
-          <Flex direction="column" gap="2" className="menu">
-            <MenuButton onClick={() => { setIsMenuOpen(false); setIsRenaming(true); }}><Pencil size={16} /> {say('chat.rename')}</MenuButton>
-            <MenuButton disabled={isBusy} onClick={() => void change({ pinned: !item.pinned })}><Pin size={16} /> {say(item.pinned ? 'chat.unpin' : 'chat.pin')}</MenuButton>
-            <MenuButton disabled={isBusy} onClick={() => void change({ archived: !item.archived })}><Archive size={16} /> {say(item.archived ? 'chat.unarchive' : 'chat.archive')}</MenuButton>
-            <MenuButton disabled={isBusy} onClick={() => void run(() => download(item))}><Download size={16} /> {say('chat.download')}</MenuButton>
-            <ConfirmButton label={say('delete')} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />
-          </Flex>
-        </Popover.Content>
-      </Popover.Root>
+      <Popup ref={menu} label={say('chat.more')} button={(opens) => <IconAction label={say('chat.more')} {...opens}><Ellipsis size={18} /></IconAction>}>
+        <MenuButton onClick={() => { setIsRenaming(true); }}><Pencil size={16} /> {say('chat.rename')}</MenuButton>
+        <MenuButton disabled={isBusy} onClick={() => void change({ pinned: !item.pinned })}><Pin size={16} /> {say(item.pinned ? 'chat.unpin' : 'chat.pin')}</MenuButton>
+        <MenuButton disabled={isBusy} onClick={() => void change({ archived: !item.archived })}><Archive size={16} /> {say(item.archived ? 'chat.unarchive' : 'chat.archive')}</MenuButton>
+        <MenuButton disabled={isBusy} onClick={() => void run(() => download(item))}><Download size={16} /> {say('chat.download')}</MenuButton>
+        <ConfirmButton label={say('delete')} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />
+      </Popup>
     </div>
   );
 }

@@ -2,7 +2,7 @@ import { ComposerPrimitive, type EnrichedPartState, MessagePrimitive, useAuiStat
 import { Button, Card, Flex, Heading, Text as Words, TextArea } from '@radix-ui/themes';
 import { Wrench } from 'lucide-react';
 import { type ReactNode, useState } from 'react';
-import { State } from '../approvals/ApprovalCard';
+import { State } from '../approvals/Outcome';
 import { Markdown } from '../parts/Markdown';
 import { withoutMark } from '../parts/Outcomes';
 import { PlainButton } from '../parts/PlainButton';

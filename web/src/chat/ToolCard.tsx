@@ -1,7 +1,7 @@
 /** A tool call: folded, with its arguments and what came of it. One that waits for consent is open. */
 import { Card, Code, Flex, Heading, Text } from '@radix-ui/themes';
 import { ChevronRight, Wrench } from 'lucide-react';
-import { Outcome, State, TakeBack } from '../approvals/ApprovalCard';
+import { Outcome, State, TakeBack } from '../approvals/Outcome';
 import { useApproval } from '../approvals/news';
 import { StateBadge, TextOrValues, TimeLeft, Values } from '../parts/parts';
 import { useTexts } from '../texts/texts';

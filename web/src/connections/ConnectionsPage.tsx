@@ -1,6 +1,6 @@
 import { Button, Code, Flex, Heading, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
-import { useNavigate } from '@tanstack/react-router';
+import { createLazyRoute, useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
@@ -14,8 +14,11 @@ import { toConnections } from '../links';
 import { useMe } from '../signin/session';
 import { useTexts, type TextKey } from '../texts/texts';
 
+export const route = createLazyRoute('/connections/{-$agent}')({ component: ConnectionsPage });
+
 /** The servers of an agent, and what the user has entered for them. */
-export function ConnectionsPage({ agent }: { agent: string }) {
+function ConnectionsPage() {
+  const { agent } = route.useParams();
   const { say } = useTexts();
   const navigate = useNavigate();
   const agents = useQuery(get('/v1/agents'));

@@ -1,5 +1,5 @@
 /** What a person enters: a text or a choice, under its name. */
-import { Box, Checkbox, Text, TextField } from '@radix-ui/themes';
+import { Box, Text, TextField } from '@radix-ui/themes';
 import { ChevronDown } from 'lucide-react';
 import type { ComponentProps, ReactNode } from 'react';
 
@@ -29,8 +29,4 @@ export function Choice({ options, onChange, ...others }: {
 
 export function ChoiceEntry({ label, ...others }: { label: ReactNode } & ComponentProps<typeof Choice>) {
   return <Field label={label}><Choice {...others} /></Field>;
-}
-
-export function CheckEntry({ label, checked, onChange }: { label: string; checked: boolean; onChange: (checked: boolean) => void }) {
-  return <Text as="label" size="2" className="check"><Checkbox checked={checked} onCheckedChange={(value) => onChange(value === true)} />{label}</Text>;
 }

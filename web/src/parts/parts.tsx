@@ -1,8 +1,8 @@
 /** Small things that several pages show. */
-import { AlertDialog, Badge, Button, Callout, Code, DataList, Flex, Spinner, Text } from '@radix-ui/themes';
+import { Badge, Button, Callout, Code, DataList, Flex, Heading, Spinner, Text } from '@radix-ui/themes';
 import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import { CircleAlert, CircleCheck, Info } from 'lucide-react';
-import { type ReactNode, useEffect, useState } from 'react';
+import { type ReactNode, useEffect, useId, useRef, useState } from 'react';
 import { Refused } from '../api/client';
 import { PlainButton } from './PlainButton';
 import { useTexts } from '../texts/texts';
@@ -140,16 +140,19 @@ export function ConfirmButton({ label, question, onConfirm, disabled = false }: 
   disabled?: boolean;
 }) {
   const { say } = useTexts();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  const close = () => dialog.current?.close();
   return (
-    <AlertDialog.Root>
-      <AlertDialog.Trigger><Button type="button" variant="soft" color="red" disabled={disabled}>{label}</Button></AlertDialog.Trigger>
-      <AlertDialog.Content maxWidth="26rem" size="2" aria-describedby={undefined}>
-        <AlertDialog.Title size="3">{question}</AlertDialog.Title>
+    <>
+      <Button type="button" variant="soft" color="red" disabled={disabled} onClick={() => dialog.current?.showModal()}>{label}</Button>
+      <dialog ref={dialog} role="alertdialog" aria-labelledby={id} className="raised">
+        <Heading as="h2" size="3" mb="3" id={id}>{question}</Heading>
         <Flex gap="2" justify="end" wrap="wrap">
-          <AlertDialog.Cancel><PlainButton>{say('keep')}</PlainButton></AlertDialog.Cancel>
-          <AlertDialog.Action><Button type="button" color="red" onClick={onConfirm}>{label}</Button></AlertDialog.Action>
+          <PlainButton onClick={close}>{say('keep')}</PlainButton>
+          <Button type="button" color="red" onClick={() => { close(); onConfirm(); }}>{label}</Button>
         </Flex>
-      </AlertDialog.Content>
-    </AlertDialog.Root>
+      </dialog>
+    </>
   );
 }

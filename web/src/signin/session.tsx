@@ -5,10 +5,10 @@
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useRef, useState } from 'react';
 import { api, asError, credential, read, Refused, type Schemas } from '../api/client';
 import { queries } from '../api/queries';
+import { TOKEN } from '../early';
 import type { Provider, Tokens } from './oidc';
 import { pageAddress, tenantOfPage } from './tenant';
 
-const TOKEN = 'chatelaine.token';
 const DEMO = 'chatelaine.demo';
 /** The provider at which this tab signed in. */
 const PROVIDER = 'chatelaine.provider';

@@ -2,6 +2,7 @@
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from 'react';
 import { credential } from '../api/client';
 import { queries } from '../api/queries';
+import { LANGUAGE } from '../early';
 import en from './en.json';
 
 export type TextKey = keyof typeof en;
@@ -20,7 +21,6 @@ export const LANGUAGES: [Language, string][] = [
   ['es', 'Español'],
   ['fr', 'Français'],
 ];
-const STORED = 'chatelaine.language';
 
 export type Say = (key: TextKey, values?: Record<string, string | number>) => string;
 
@@ -35,7 +35,7 @@ interface Texts {
 const Context = createContext<Texts | null>(null);
 
 function preferred(): Language {
-  const wanted = [localStorage.getItem(STORED) ?? '', ...navigator.languages].map((tag) => tag.slice(0, 2));
+  const wanted = [localStorage.getItem(LANGUAGE) ?? '', ...navigator.languages].map((tag) => tag.slice(0, 2));
   return wanted.find((tag): tag is Language => tag in CATALOGUES) ?? 'en';
 }
 
@@ -57,7 +57,7 @@ export function TextsProvider({ children }: { children: ReactNode }) {
     return () => { current = false; };
   }, [wanted]);
   const setLanguage = useCallback((chosen: Language) => {
-    localStorage.setItem(STORED, chosen);
+    localStorage.setItem(LANGUAGE, chosen);
     setState(chosen);
   }, []);
   const texts = useMemo<Texts | null>(() => {

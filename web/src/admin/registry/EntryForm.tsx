@@ -1,6 +1,7 @@
 import { Button, Heading, IconButton } from '@radix-ui/themes';
 import { Plus, Trash2 } from 'lucide-react';
-import { CheckEntry, ChoiceEntry, TextEntry } from '../../parts/Field';
+import { CheckEntry } from '../../parts/CheckEntry';
+import { ChoiceEntry, TextEntry } from '../../parts/Field';
 import { PlainButton } from '../../parts/PlainButton';
 import { useTexts } from '../../texts/texts';
 import { type Definition, type Key, type KeySchema, keysOf, withKeys } from './entry';

@@ -1,0 +1,43 @@
+/** How a request stands, in the queue and in the conversation. */
+import { api, read } from '../api/client';
+import { withoutMark } from '../parts/Outcomes';
+import { Failure, Moment, StateBadge } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
+import { useAction } from '../parts/useAction';
+import { type TextKey, useTexts } from '../texts/texts';
+import { type Approval, keepApproval } from './news';
+
+export function State({ state }: { state: Approval['state'] }) {
+  const { say } = useTexts();
+  return <StateBadge state={state}>{say(`approval.${state}` satisfies TextKey)}</StateBadge>;
+}
+
+export function Outcome({ view }: { view: Approval }) {
+  const { say } = useTexts();
+  if (view.state === 'pending' && view.votes.length === 0) return null;
+  // A single vote is in the text.
+  const hasVotes = view.state === 'pending' || view.votes.length > 1;
+  return (
+    <div className="outcome">
+      <p>{withoutMark(view.text)}</p>
+      {view.reason && !view.text.includes(view.reason) && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
+      {hasVotes && (
+        <ul>{view.votes.map((vote) => (
+          <li key={vote.by}>{vote.by}: {say(`decision.${vote.decision}`)}{vote.reason && <> – <q>{vote.reason}</q></>}, <Moment at={vote.at} /></li>
+        ))}</ul>
+      )}
+    </div>
+  );
+}
+
+export function TakeBack({ view }: { view: Approval }) {
+  const { say } = useTexts();
+  const { isBusy, error, run } = useAction();
+  const cancel = () => run(async () => keepApproval(await read(api.POST('/v1/approvals/{id}/cancel', { params: { path: { id: view.id } } }))));
+  return (
+    <div>
+      <PlainButton disabled={isBusy} onClick={() => void cancel()}>{say('approval.cancel')}</PlainButton>
+      <Failure error={error} />
+    </div>
+  );
+}

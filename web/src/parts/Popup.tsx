@@ -1,0 +1,22 @@
+import { type ReactNode, type Ref, useId, useState } from 'react';
+
+/** What a button opens in the upper right corner; a click elsewhere or Escape closes it. */
+export function Popup({ label, button, ref, children }: {
+  label: string;
+  /** The button, which gets what makes it open. */
+  button: (opens: { popoverTarget: string; 'aria-haspopup': 'dialog' }) => ReactNode;
+  /** Closes it by `hidePopover`. */
+  ref?: Ref<HTMLDivElement>;
+  children: ReactNode;
+}) {
+  const id = useId();
+  const [isOpen, setIsOpen] = useState(false);
+  return (
+    <>
+      {button({ popoverTarget: id, 'aria-haspopup': 'dialog' })}
+      <div ref={ref} id={id} popover="auto" role="dialog" aria-label={label} className="raised popup" onBeforeToggle={(event) => setIsOpen(event.newState === 'open')}>
+        {isOpen && children}
+      </div>
+    </>
+  );
+}
