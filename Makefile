@@ -32,8 +32,9 @@ demo: ## Start the whole thing: database, a bank, a clock, notes, the service
 .PHONY: test
 test: ## Run every test, with real servers and a real Postgres
 	@.ci/install rust postgres python node ps
-	@tests/servers/install.sh
-	@web/build.sh || echo "test: going on without the web client, see above" >&2
+	@tests/servers/install.sh & \
+	  web/build.sh || echo "test: going on without the web client, see above" >&2; \
+	  cargo test --no-run && wait $$!
 	cargo test
 
 .PHONY: random
