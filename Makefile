@@ -32,8 +32,9 @@ demo: ## Start the whole thing: database, a bank, a clock, notes, the service
 .PHONY: test
 test: ## Run every test, with real servers and a real Postgres
 	@.ci/install rust postgres python node ps
-	@tests/servers/install.sh
-	@web/build.sh || echo "test: going on without the web client, see above" >&2
+	@tests/servers/install.sh & \
+	  web/build.sh || echo "test: going on without the web client, see above" >&2; \
+	  cargo test --no-run && wait $$!
 	cargo test
 
 .PHONY: random
@@ -102,7 +103,7 @@ fuzz-api: ## Try the API with what its own document describes, as nobody, as a u
 
 .PHONY: lint
 lint: ## Format, clippy, documentation, dependencies, queries
-	@.ci/install rust postgres
+	@.ci/install rust postgres python
 	cargo fmt --check
 	.ci/sqlx --check
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
