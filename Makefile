@@ -103,7 +103,7 @@ fuzz-api: ## Try the API with what its own document describes, as nobody, as a u
 
 .PHONY: lint
 lint: ## Format, clippy, documentation, dependencies, queries
-	@.ci/install rust postgres python
+	@.ci/install rust postgres
 	cargo fmt --check
 	.ci/sqlx --check
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
