@@ -1,7 +1,7 @@
 import { ComposerPrimitive, type EnrichedPartState, MessagePrimitive, useAuiState } from '@assistant-ui/react';
 import { Button, Card, Flex, Heading, Text as Words, TextArea } from '@radix-ui/themes';
 import { Wrench } from 'lucide-react';
-import { type ReactNode, useState } from 'react';
+import { type ReactNode, useDeferredValue, useState } from 'react';
 import { State } from '../approvals/Outcome';
 import { Markdown } from '../parts/Markdown';
 import { withoutMark } from '../parts/Outcomes';
@@ -21,6 +21,9 @@ export function MessageView() {
   const { message, isNewestAnswer = false } = useAuiState((state) => state.message.metadata.custom as Origin);
   const isEditing = useAuiState((state) => state.message.composer.isEditing);
   const [isNear, setIsNear] = useState(false);
+  // A long conversation is laid out in pieces, between which the browser can do something else.
+  const isReady = useDeferredValue(true, false);
+  if (!isReady) return <></>;
   if (isEditing) return <EditMessage />;
   const role = message?.role ?? 'assistant';
   return (

@@ -2,7 +2,7 @@
  * Who is signed in. A provider's tokens are in memory: after a reload the provider is asked again, without a
  * question to the user. A pasted token stays in this tab (`sessionStorage`) until the tab closes.
  */
-import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useRef, useState } from 'react';
+import { createContext, type ReactNode, startTransition, useCallback, useContext, useEffect, useMemo, useRef, useState } from 'react';
 import { api, asError, credential, read, Refused, type Schemas } from '../api/client';
 import { queries } from '../api/queries';
 import { TOKEN } from '../early';
@@ -54,18 +54,31 @@ async function demoPeople(): Promise<Record<string, string>> {
 }
 
 /** A token that the API refuses is dropped; without a network it is tried again. */
-async function signInAgain(token: string, signIn: (token: string) => Promise<void>): Promise<void> {
+async function signInAgain(token: string, signIn: (token: string) => Promise<void>): Promise<boolean> {
   for (;;) {
     try {
-      return await signIn(token);
+      await signIn(token);
+      return true;
     } catch (error) {
-      if (error instanceof Refused && error.status < 500) return;
+      if (error instanceof Refused && error.status < 500) return false;
       await new Promise((resolve) => setTimeout(resolve, 2000));
     }
   }
 }
 
 const nameOf = (provider: Provider) => `${provider.issuer} ${provider.client_id}`;
+
+/** What a provider has sent somebody back with. Who has signed in at one before is sent there again. */
+async function returnFromProvider(items: Provider[]) {
+  const before = items.find((provider) => nameOf(provider) === sessionStorage.getItem(PROVIDER));
+  sessionStorage.removeItem(PROVIDER);
+  if (!before && !new URLSearchParams(window.location.search).has('state')) return undefined;
+  const { beginSignIn, finishSignIn } = await oidc();
+  const finished = await finishSignIn(items);
+  if (!finished && before) await beginSignIn(before, true);
+  return finished;
+}
+
 /** Seconds before the end of a token at which it is replaced. */
 const EARLY = 60;
 /** The longest delay of a timer, in milliseconds. */
@@ -90,8 +103,7 @@ function useRenewal() {
 }
 
 export function SessionProvider({ children }: { children: ReactNode }) {
-  const [me, setMe] = useState<Me | null>(null);
-  const [isChecking, setIsChecking] = useState(true);
+  const [me, setMe] = useState<Me | null>();
   const [hasEnded, setHasEnded] = useState(false);
   const [people, setPeople] = useState<Record<string, string>>({});
   const [providers, setProviders] = useState<Provider[]>([]);
@@ -117,7 +129,8 @@ export function SessionProvider({ children }: { children: ReactNode }) {
     const known = await read(api.GET('/v1/me'));
     setHasEnded(false);
     setError(undefined);
-    setMe(known);
+    // The pages are many: they are made in pieces, between which the browser can do something else.
+    startTransition(() => setMe(known));
   }, []);
   const signIn = useCallback(async (token: string) => {
     await enter(token);
@@ -135,24 +148,24 @@ export function SessionProvider({ children }: { children: ReactNode }) {
       const listed = read(api.GET('/v1/sign-in', { params: { query: tenant ? { tenant } : {} } }));
       listed.then(({ items }) => setProviders(items), () => {});
       if (stored) return signInAgain(stored, signIn);
-      const { items } = await listed;
-      const before = items.find((provider) => nameOf(provider) === sessionStorage.getItem(PROVIDER));
-      sessionStorage.removeItem(PROVIDER);
-      if (!before && !new URLSearchParams(window.location.search).has('state')) return;
-      const { beginSignIn, finishSignIn } = await oidc();
-      const finished = await finishSignIn(items);
-      if (!finished) return before && beginSignIn(before, true);
+      const finished = await returnFromProvider((await listed).items);
+      if (!finished) return false;
       await enter(finished.tokens.token);
       sessionStorage.setItem(PROVIDER, nameOf(finished.provider));
       keepFresh(finished.provider, finished.tokens);
+      return true;
     };
     void demoPeople().then(setPeople, () => {});
-    start().catch((failure: unknown) => setError(asError(failure))).finally(() => setIsChecking(false));
+    const fail = (failure: unknown) => {
+      setError(asError(failure));
+      return false;
+    };
+    void start().catch(fail).then((isIn) => isIn || setMe(null));
   }, [forget, signIn, enter, keepFresh]);
 
   const session = useMemo(
-    () => ({ me, isChecking, people, providers, hasEnded, error, signIn, signInAt, signOut }),
-    [me, isChecking, people, providers, hasEnded, error, signIn, signInAt, signOut],
+    () => ({ me: me ?? null, isChecking: me === undefined, people, providers, hasEnded, error, signIn, signInAt, signOut }),
+    [me, people, providers, hasEnded, error, signIn, signInAt, signOut],
   );
   return <Context value={session}>{children}</Context>;
 }
