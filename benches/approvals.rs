@@ -12,7 +12,6 @@ use futures_util::{StreamExt, future::join_all, stream};
 use serde_json::{Value, json};
 
 use super::{
-    CONNECTIONS,
     product::{Deployment, Product},
     rates::{self, TOOL},
     support::{
@@ -224,11 +223,7 @@ async fn heard(events: &mut Events, state: &str) -> Value {
 
 /// How long it takes to count what waits for somebody, among many that do not.
 async fn badge(server: &str) {
-    let world = World::with(|setup| {
-        setup.config.database_connections = CONNECTIONS;
-        setup.packs = vec![("bank".to_owned(), pack(server))];
-    })
-    .await;
+    let world = World::with(|setup| setup.packs = vec![("bank".to_owned(), pack(server))]).await;
     world.tools_ready().await;
     world
         .user("clerk", &["clerk"])

@@ -31,7 +31,6 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CONNECTIONS,
     rates::{self, TOOL},
     round::Round,
     support::world::World,
@@ -120,11 +119,8 @@ async fn compare(
 impl Sides {
     async fn new() -> Self {
         let url = rates::start().await;
-        let world = World::with(|setup| {
-            setup.config.database_connections = CONNECTIONS;
-            setup.env = setup.env.clone().with("BANK_URL", url.clone());
-        })
-        .await;
+        let world =
+            World::with(|setup| setup.env = setup.env.clone().with("BANK_URL", url.clone())).await;
         world.tools_ready().await;
         let claims = [("roles".to_owned(), json!(["finance"]))]
             .into_iter()

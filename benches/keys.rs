@@ -16,7 +16,6 @@ use chatelaine::{
 };
 
 use super::{
-    CONNECTIONS,
     support::db::TestDb,
     table::{Amount::Time, Target::AtMost, repeat, row},
 };
@@ -50,7 +49,7 @@ pub async fn measure() {
 }
 
 async fn rotate() {
-    let test = TestDb::with_connections(CONNECTIONS).await;
+    let test = TestDb::new().await;
     let ring = KeyRing::parse(&format!("k1:{},k2:{}", "1f".repeat(32), "2f".repeat(32))).unwrap();
     let keys = Keys::new(test.db.clone(), Some(ring));
     replica_keys::enter(&keys, ReplicaId::new()).await.unwrap();

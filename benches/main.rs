@@ -50,8 +50,6 @@ const GROUPS: [&str; 10] = [
     "listeners",
     "approvals",
 ];
-/// Connections to the database of what is measured in this process.
-const CONNECTIONS: u32 = 8;
 /// Says that the process is one of ours and measures one group.
 const ALONE: &str = "--alone";
 

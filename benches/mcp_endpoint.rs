@@ -9,7 +9,6 @@ use http::header;
 use serde_json::{Value, json};
 
 use super::{
-    CONNECTIONS,
     rates::{self, TOOL},
     round::Round,
     support::world::World,
@@ -34,7 +33,6 @@ struct Way {
 pub async fn measure() {
     let server = rates::start().await;
     let world = World::with(|setup| {
-        setup.config.database_connections = CONNECTIONS;
         setup.env = setup.env.clone().with("BANK_URL", server.clone());
         setup.config.requests_per_minute = u32::MAX;
         setup.config.max_requests = 4096;

@@ -10,7 +10,6 @@ use futures_util::{StreamExt, stream};
 use serde_json::json;
 
 use super::{
-    CONNECTIONS,
     product::{Deployment, Product},
     rates::{self, TOOL},
     support::{client::Client, db::TestDb, world::World},
@@ -71,7 +70,6 @@ async fn enter(person: &Client, server: usize) {
 /// The toolbox of a user of 20 personal servers, known and unknown to the process.
 async fn toolboxes(url: &str) {
     let world = World::with(|setup| {
-        setup.config.database_connections = CONNECTIONS;
         setup.config.ring =
             Some(chatelaine::domain::ring::KeyRing::parse(&format!("k1:{RING}")).unwrap());
         setup.packs = vec![("many".to_owned(), pack(SERVERS, url))];

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     start,
-    stopping::{approve, payers, payers_with, sessions, state, waiting},
+    stopping::{approve, payers, sessions, state, waiting},
 };
 use crate::turn::eventually;
 
@@ -35,7 +35,7 @@ async fn what_a_child_has_asked_consent_for_goes_with_the_session_of_its_parent(
 
 #[tokio::test]
 async fn a_session_is_deleted_while_everything_below_it_works() {
-    let (world, _, ann, carl) = payers_with(|setup| setup.config.database_connections = 8).await;
+    let (world, _, ann, carl) = payers().await;
     let deleted = (0..24).map(async |round| {
         let body = json!({ "agent_name": "lead", "prompt": start("payer", "pay", "async_poll") });
         let lead = ann.post("/runs", body).await.expect(202);

@@ -374,16 +374,8 @@ fn paying(request: &Value, gate: &Gate) -> Option<Reply> {
 
 /// Ann, the one who may approve, and the gate.
 pub async fn payers() -> (World, Gate, Client, Client) {
-    payers_with(|_| {}).await
-}
-
-/// The same, after `change` to the settings.
-pub async fn payers_with(change: impl FnOnce(&mut Setup)) -> (World, Gate, Client, Client) {
     let (world, gate) = gated_with(
-        |setup| {
-            setup.packs.push(("payer".to_owned(), PAYER.to_owned()));
-            change(setup);
-        },
+        |setup| setup.packs.push(("payer".to_owned(), PAYER.to_owned())),
         paying,
     )
     .await;

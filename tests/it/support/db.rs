@@ -22,9 +22,9 @@ use uuid::Uuid;
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
-/// Connections that a test's [`Db`] may open. Each new one reads the catalogs and plans its queries anew. A test with dozens
-/// of runs at once asks for more.
-pub const CONNECTIONS: u32 = 4;
+/// Connections that a test's [`Db`] may open. Each new one reads the catalogs and plans its queries anew, but with four,
+/// tests with dozens of runs at once wait for each other for too long on a busy machine.
+pub const CONNECTIONS: u32 = 8;
 
 struct Cluster {
     url: Url,
@@ -51,17 +51,12 @@ pub struct TestDb {
 
 impl TestDb {
     pub async fn new() -> Self {
-        Self::with_connections(CONNECTIONS).await
-    }
-
-    /// The same, whose [`Db`] may open this many connections.
-    pub async fn with_connections(connections: u32) -> Self {
         let cluster = CLUSTER.get_or_init(Cluster::start).await;
         let name = format!("chatelaine_test_{}", Uuid::now_v7().simple());
         let create = format!("create database {name} {}", cluster.options);
         cluster.order(create).await.unwrap().unwrap();
         let url = Secret::new(cluster.database(&name));
-        let db = Db::connect(&url, connections).await.unwrap();
+        let db = Db::connect(&url, CONNECTIONS).await.unwrap();
         Self { db, url, name }
     }
 

@@ -16,6 +16,8 @@ use tokio::{
     sync::oneshot,
 };
 
+use super::db::CONNECTIONS;
+
 /// A replica at work. Dropped, it is killed.
 pub struct Replica {
     /// `http://127.0.0.1:…`
@@ -34,8 +36,7 @@ impl Replica {
         let (tell, told) = oneshot::channel::<(SocketAddr, Arc<App>)>();
         let (config, env, database) = (config.clone(), env.clone(), database.clone());
         runtime.spawn(async move {
-            let connections = config.database_connections;
-            let db = Db::connect(&database, connections).await.unwrap();
+            let db = Db::connect(&database, CONNECTIONS).await.unwrap();
             let service = Service::start(config, &env, db).await.unwrap();
             let _ = tell.send((service.address, service.app.clone()));
             std::future::pending::<()>().await;

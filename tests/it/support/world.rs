@@ -102,7 +102,11 @@ impl World {
     /// The same, after `change` to the settings.
     pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
         log_if_asked();
-        let (model, bank) = (ScriptedModel::start().await, start_bank(None).await);
+        let (model, bank, db) = (
+            ScriptedModel::start().await,
+            start_bank(None).await,
+            TestDb::new().await,
+        );
         let folder = tempfile::tempdir().unwrap();
         let env = Environment::default()
             .with("MODEL_URL", model.base_url())
@@ -116,7 +120,6 @@ impl World {
             tenant_egress_allow: vec!["127.0.0.1".to_owned()],
             // A test that wants titles scripts the model's answer for them.
             model_titles: false,
-            database_connections: CONNECTIONS,
             ..Config::from_environment(&Environment::default()).unwrap()
         };
         let packs = vec![
@@ -128,7 +131,6 @@ impl World {
         for (id, yaml) in &setup.packs {
             write_pack(&setup.config.packs, id, yaml);
         }
-        let db = TestDb::with_connections(setup.config.database_connections).await;
         let clock = chatelaine::domain::clock::Clock::System;
         let tenant = accounts::add_tenant(&db.db, &clock, "acme", None, true)
             .await
@@ -354,8 +356,7 @@ impl Stopped {
             mut db,
             folder,
         } = self;
-        let connections = config.database_connections;
-        db.db = Db::connect(&db.url, connections).await.unwrap();
+        db.db = Db::connect(&db.url, CONNECTIONS).await.unwrap();
         let service = Service::start(config.clone(), &env, db.db.clone())
             .await
             .unwrap();
