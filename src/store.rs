@@ -166,6 +166,8 @@ impl Db {
                 if !is_closed(&error) {
                     return Err(error.into());
                 }
+                // Its place must be free for the next one.
+                connection.discard();
                 connection = in_time(self.pool.get()).await?;
                 self.execute(&mut connection, &sql).await?;
             }
@@ -187,7 +189,9 @@ impl Db {
     pub async fn is_writable(&self) -> bool {
         let asked = in_time(async {
             let mut connection = self.pool.get().await?;
-            pool::is_writable(&mut connection).await
+            let is_writable = pool::is_writable(&mut connection).await?;
+            connection.give_back();
+            Ok(is_writable)
         });
         asked.await.unwrap_or(false) && !self.health.is_unwritable()
     }

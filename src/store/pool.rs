@@ -132,6 +132,13 @@ impl InUse {
     pub fn give_back(mut self) {
         self.0 = None;
     }
+
+    /// Closes the connection.
+    pub fn discard(mut self) {
+        if let Some(object) = self.0.take() {
+            let _ = Object::take(object);
+        }
+    }
 }
 
 impl Deref for InUse {
@@ -154,9 +161,8 @@ impl Drop for InUse {
             return;
         };
         let Ok(runtime) = Handle::try_current() else {
-            // The process ends. Taken from the pool, it is closed.
-            let _ = Object::take(object);
-            return;
+            // The process ends.
+            return Self(Some(object)).discard();
         };
         runtime.spawn(async move {
             let is_usable = within(PROBE, roll_back(&mut object.connection)).await;

@@ -123,13 +123,19 @@ async fn a_database_that_became_read_only_is_not_ready_and_recovers() {
 async fn connections_that_postgres_closed_are_replaced_before_anybody_notices() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
+    let close = "select pg_terminate_backend(pid) from pg_stat_activity
+                 where datname = current_database() and pid <> pg_backend_pid()";
     for _ in 0..5 {
         ann.open("bank").await;
-        let close = "select pg_terminate_backend(pid) from pg_stat_activity
-                     where datname = current_database() and pid <> pg_backend_pid()";
         order(&world.db, close).await;
         ann.get("/v1/conversations").await.expect(200);
     }
+    // Also where there is no second place for another connection.
+    let db = Db::connect(&world.db.url, 1).await.unwrap();
+    let tenant = world.tenant.id;
+    db.tenant(tenant).await.unwrap().commit().await.unwrap();
+    order(&world.db, close).await;
+    db.tenant(tenant).await.unwrap().commit().await.unwrap();
 }
 
 #[tokio::test]

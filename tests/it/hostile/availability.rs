@@ -11,9 +11,12 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::support::{
-    model::{Gate, text},
-    world::{TIME_LIMIT, World},
+use crate::{
+    support::{
+        model::{Gate, text},
+        world::{TIME_LIMIT, World},
+    },
+    turn::eventually,
 };
 
 async fn send(world: &World, text: &str) -> TcpStream {
@@ -46,9 +49,16 @@ async fn half_sent_requests_hold_no_place() {
             held.push(send(&world, &head).await);
         }
     }
-    for _ in 0..8 {
-        ann.get("/v1/agents").await.expect(200);
-    }
+    // Each has a place until it is known whose it is.
+    eventually(async || {
+        for _ in 0..8 {
+            if ann.get("/v1/agents").await.status != 200 {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
     assert_eq!(world.nobody().get("/readyz").await.status, 200);
     let mut refused = String::new();
     let mut first = held.swap_remove(0);
