@@ -129,9 +129,11 @@ fn embedded() -> io::Result<String> {
         let gzip = folder.join(format!("{name}.gz"));
         let brotli = folder.join(format!("{name}.br"));
         if gzip.exists() && brotli.exists() {
+            let [body, gzip, brotli] =
+                [&file, &gzip, &brotli].map(|path| path.display().to_string());
             writeln!(
                 list,
-                "    File {{ name: {name:?}, body: include_bytes!({file:?}), gzip: include_bytes!({gzip:?}), \
+                "    File {{ name: {name:?}, body: include_bytes!({body:?}), gzip: include_bytes!({gzip:?}), \
                  brotli: include_bytes!({brotli:?}) }},",
             )
             .expect("a string can be written to");
