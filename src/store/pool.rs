@@ -79,7 +79,8 @@ impl Pool {
     }
 
     pub async fn get(&self) -> sqlx::Result<InUse> {
-        match self.0.get().await {
+        // Boxed: it is large, and would be a part of each future that waits for it.
+        match Box::pin(self.0.get()).await {
             Ok(connection) => Ok(InUse(Some(connection))),
             Err(PoolError::Backend(error)) => Err(error),
             Err(PoolError::Timeout(_)) => Err(sqlx::Error::PoolTimedOut),
