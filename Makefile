@@ -32,9 +32,10 @@ demo: ## Start the whole thing: database, a bank, a clock, notes, the service
 .PHONY: test
 test: ## Run every test, with real servers and a real Postgres
 	@.ci/install rust postgres python node ps
-	@tests/servers/install.sh & \
+	@tests/servers/install.sh & servers=$$!; built=0; \
 	  web/build.sh || echo "test: going on without the web client, see above" >&2; \
-	  cargo test --no-run && wait $$!
+	  cargo test --no-run || built=$$?; \
+	  wait $$servers && exit $$built
 	cargo test
 
 .PHONY: random

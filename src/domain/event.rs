@@ -54,9 +54,14 @@ pub enum Transient {
         total: Option<f64>,
         message: Option<String>,
     },
+    /// A call is over. It names its tool, since a listener may have come after its start; not one that nobody knows.
     ToolFinished {
         run_id: RunId,
         call_id: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        server: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tool: Option<String>,
         status: CallStatus,
     },
     /// The model has made a title of the conversation.

@@ -22,7 +22,7 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::limits::{Health, is_starting, within};
 
-/// A connection that was idle for longer than this is asked whether it still works before it is used.
+/// A connection that was taken from the pool longer ago than this is asked whether it still works before it is used.
 const TRUSTED: Duration = Duration::from_secs(1);
 /// How long a connection may take to say that it still works.
 const PROBE: Duration = Duration::from_secs(3);
@@ -134,11 +134,9 @@ impl InUse {
         self.0 = None;
     }
 
-    /// Closes the connection.
+    /// Closes the connection, which frees its place at once.
     pub fn discard(mut self) {
-        if let Some(object) = self.0.take() {
-            let _ = Object::take(object);
-        }
+        drop(self.0.take().map(Doubtful::new));
     }
 }
 
@@ -158,19 +156,43 @@ impl DerefMut for InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        let Some(mut object) = self.0.take() else {
+        let Some(mut doubtful) = self.0.take().map(Doubtful::new) else {
             return;
         };
+        // Without a runtime the process ends.
         let Ok(runtime) = Handle::try_current() else {
-            // The process ends.
-            return Self(Some(object)).discard();
+            return;
         };
         runtime.spawn(async move {
-            let is_usable = within(PROBE, roll_back(&mut object.connection)).await;
-            if !is_usable.unwrap_or(false) {
-                let _ = Object::take(object);
+            let is_usable = within(PROBE, roll_back(&mut doubtful.object_mut().connection)).await;
+            if is_usable.unwrap_or(false) {
+                doubtful.trust();
             }
         });
+    }
+}
+
+/// A connection that may be in a transaction. However its owner ends, it is closed unless [`Doubtful::trust`] was called.
+struct Doubtful(Option<Object<Connector>>);
+
+impl Doubtful {
+    fn new(object: Object<Connector>) -> Self {
+        Self(Some(object))
+    }
+
+    fn object_mut(&mut self) -> &mut Object<Connector> {
+        self.0.as_mut().expect("only `trust` and `drop` take it")
+    }
+
+    /// Gives the connection back to the pool.
+    fn trust(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Doubtful {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(Object::take);
     }
 }
 

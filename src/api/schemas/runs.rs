@@ -68,9 +68,12 @@ schemas! {
             total: Option<f64>,
             message: Option<String>,
         },
+        /// A call is over. It names its tool, since a listener may have come after its start; not one that nobody knows.
         ToolFinished {
             run_id: RunId,
             call_id: String,
+            server: Option<String>,
+            tool: Option<String>,
             status: CallStatus,
         },
         /// The model has made a title of the conversation.

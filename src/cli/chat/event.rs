@@ -19,6 +19,8 @@ pub enum ConversationEvent {
     },
     ToolFinished {
         call: String,
+        server: String,
+        tool: String,
         status: String,
     },
     /// A whole message.
@@ -64,6 +66,8 @@ impl ConversationEvent {
             },
             "tool_finished" => Self::ToolFinished {
                 call: field("call_id"),
+                server: field("server"),
+                tool: field("tool"),
                 status: field("status"),
             },
             "message" => Self::Message {

@@ -72,7 +72,15 @@ impl Renderer {
             ConversationEvent::ToolProgress { text } if !text.is_empty() => {
                 self.print_line(&format!("  … {text}"));
             }
-            ConversationEvent::ToolFinished { call, status } => self.finish_call(call, status),
+            ConversationEvent::ToolFinished {
+                call,
+                server,
+                tool,
+                status,
+            } => {
+                self.calls.retain(|(id, _)| id != call);
+                self.finish_call(&format!("{server} {tool}"), status);
+            }
             ConversationEvent::Message {
                 seq,
                 role,
@@ -107,9 +115,7 @@ impl Renderer {
         answer.is_some_and(|answer| answer.run == run)
     }
 
-    fn finish_call(&mut self, call: &str, status: &str) {
-        let at = self.calls.iter().position(|(id, _)| id == call);
-        let name = at.map(|at| self.calls.remove(at).1).unwrap_or_default();
+    fn finish_call(&mut self, name: &str, status: &str) {
         let succeeded = status == "succeeded";
         if !self.style.is_terminal() {
             if !succeeded {

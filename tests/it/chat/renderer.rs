@@ -1,6 +1,7 @@
 //! What a terminal shows of a conversation's events.
 
 use chatelaine::cli::chat::{event::ConversationEvent, style::Style, terminal::Renderer};
+use serde_json::json;
 
 fn message(seq: i64, role: &str, run: &str, text: &str) -> ConversationEvent {
     let (role, run, text) = (role.to_owned(), run.to_owned(), text.to_owned());
@@ -49,13 +50,16 @@ fn at_a_terminal_a_call_is_one_line_when_it_is_over() {
     let started = ConversationEvent::ToolStarted { call, server, tool };
     assert_eq!(shown(&mut renderer, &[started]), "");
     assert_eq!(renderer.current_call(), Some("bank pay"));
-    let (call, status) = ("c".to_owned(), "failed".to_owned());
-    let line = shown(
-        &mut renderer,
-        &[ConversationEvent::ToolFinished { call, status }],
+    let finished = ConversationEvent::of(
+        "tool_finished",
+        &json!({ "call_id": "c", "server": "bank", "tool": "pay", "status": "failed" }),
     );
-    assert!(line.contains("bank pay: failed"), "{line:?}");
-    assert_eq!(renderer.current_call(), None);
+    // Also where its start was not heard.
+    for mut renderer in [renderer, at_a_terminal()] {
+        let line = shown(&mut renderer, std::slice::from_ref(&finished));
+        assert!(line.contains("bank pay: failed"), "{line:?}");
+        assert_eq!(renderer.current_call(), None);
+    }
 }
 
 #[test]

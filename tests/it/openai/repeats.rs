@@ -78,6 +78,34 @@ async fn what_was_answered_is_answered_again_although_the_agent_was_taken_away()
 }
 
 #[tokio::test]
+async fn a_key_is_forgotten_after_a_day() {
+    let world = World::start().await;
+    world.model.on(|_| Some(text("Yes.")));
+    let ann = world.user("ann", &[]).await;
+    let named = |key: &str| ann.clone().with_header("idempotency-key", key);
+    let mut tenant = world.db.as_tenant(world.tenant.id).await;
+    for key in ["old", "older"] {
+        named(key).post(PATH, request(&["hi"])).await.expect(200);
+    }
+    // Ids begin with their time, in milliseconds.
+    let age = "update request_keys set created_at = now() - interval '25 hours',
+               id = (lpad(to_hex((extract(epoch from now()) * 1000)::bigint - 90000000), 12, '0')
+                     || substr(replace(id::text, '-', ''), 13))::uuid";
+    sqlx::raw_sql(age).execute(&mut tenant).await.unwrap();
+    named("new").post(PATH, request(&["hi"])).await.expect(200);
+    let left = "select key from request_keys";
+    let left: Vec<String> = sqlx::query_scalar(left)
+        .fetch_all(&mut tenant)
+        .await
+        .unwrap();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0].ends_with("new"), "{left:?}");
+    let again = named("old").post(PATH, request(&["something else"])).await;
+    again.expect(200);
+    assert_eq!(world.model.requests().len(), 4);
+}
+
+#[tokio::test]
 async fn an_sdk_that_lost_its_connection_gets_the_answer_of_its_first_attempt() {
     let world = World::start().await;
     let gate = Gate::new();

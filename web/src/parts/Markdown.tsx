@@ -63,7 +63,7 @@ function showInline(token: MarkedToken): ReactNode {
     case 'br':
       return <br />;
     case 'link':
-      return <Elsewhere to={token.href}>{showAll(token.tokens)}</Elsewhere>;
+      return <Elsewhere to={token.href}>{token.tokens.map((inner, at) => <Fragment key={at}>{inner.type === 'image' ? decode(inner.text as string) : show(inner as MarkedToken)}</Fragment>)}</Elsewhere>;
     case 'image':
       return <Elsewhere to={token.href}>{decode(token.text) || token.href}</Elsewhere>;
     default:

@@ -203,6 +203,8 @@ impl RunWorker {
             self.transient(Transient::ToolFinished {
                 run_id: self.run.id,
                 call_id: begun.call.call_id,
+                server: begun.call.server,
+                tool: begun.call.tool,
                 status: result.status,
             });
             results.push(result);
