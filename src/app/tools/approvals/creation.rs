@@ -65,7 +65,12 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         canonical::fingerprint(asked.tool).map_err(|why| Error::Internal(anyhow::anyhow!(why)))?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let origin = match asked.run {
-        Some(run) => store::approvals::run_origin(&mut tx, run).await?,
+        // Deleted with its conversation: nobody would be told of the request, and nobody would take it back.
+        Some(run) => Some(
+            store::approvals::run_origin(&mut tx, run)
+                .await?
+                .ok_or_else(run_deleted)?,
+        ),
         None => None,
     };
     let new = NewApproval {
@@ -108,6 +113,11 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         is_new: true,
         equal_elsewhere,
     })
+}
+
+fn run_deleted() -> Error {
+    let why = "not executed: the conversation that wants it was deleted";
+    Error::conflict(ErrorCode::RunOver, why)
 }
 
 async fn seal(app: &App, asked: &ApprovalRequest<'_>, id: ApprovalId) -> Result<Vec<u8>> {
