@@ -503,6 +503,20 @@ fn lawful(before: &Seen, after: &Seen, step: &Step) -> Result<(), TestCaseError>
     Ok(())
 }
 
+#[tokio::test]
+async fn a_call_whose_conversation_was_deleted_makes_no_request() {
+    let program = Program::new().await;
+    let mut real = program.real().await;
+    real.delete_conversation().await;
+    let call = Call {
+        by: 0,
+        tool: 0,
+        amount: 0,
+    };
+    assert_eq!(real.ask(call).await, Answer::Refused("conflict"));
+    assert_eq!(real.look(0).await.view.requests, []);
+}
+
 #[test]
 fn requests_live_as_the_model_says() {
     let env = Environment::from_process();

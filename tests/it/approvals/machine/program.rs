@@ -44,6 +44,13 @@ use crate::support::db::TestDb;
 /// Leases and windows end when a test says so.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// Where all calls of a tenant come from: a command in a conversation. Both have the id of the tenant.
+const ORIGIN: [&str; 2] = [
+    "insert into conversations (tenant_id, id, agent, user_id) values ($1, $1, 'bank', 'ann')",
+    "insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status)
+     values ($1, $1, $1, 1, 'bank', 'ann', '{}', 'command', 'queued')",
+];
+
 /// The program, put together and not at work.
 pub struct Program {
     app: Arc<App>,
@@ -95,7 +102,15 @@ impl Program {
             .await
             .unwrap()
             .id;
-        let connection = Mutex::new(self.test.as_tenant(tenant).await);
+        let mut connection = self.test.as_tenant(tenant).await;
+        for row in ORIGIN {
+            sqlx::query(row)
+                .bind(tenant.0)
+                .execute(&mut connection)
+                .await
+                .unwrap();
+        }
+        let connection = Mutex::new(connection);
         RealRequests {
             app: self.app.clone(),
             db: self.test.db.clone(),
@@ -155,6 +170,14 @@ impl RealRequests {
         self.person(at, PEOPLE[at].roles)
     }
 
+    pub async fn delete_conversation(&self) {
+        let mut connection = self.connection.lock().await;
+        sqlx::query("delete from conversations")
+            .execute(&mut *connection)
+            .await
+            .unwrap();
+    }
+
     pub async fn ask(&mut self, call: Call) -> Answer {
         let principal = self.person(call.by, &["employee"]);
         let (agent, server) = (
@@ -187,7 +210,7 @@ impl RealRequests {
             counts_requester: false,
             arguments: &arguments,
             credential: "/0",
-            run: Some(RunId::new()),
+            run: Some(RunId(self.tenant.0)),
             call_id: "call",
         };
         match approvals::request(&self.app, asked).await {
