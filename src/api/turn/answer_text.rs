@@ -160,23 +160,21 @@ impl AnswerText {
 
     /// Compares a step's message with the text that was sent, and adds the rest.
     fn complete_step(&mut self, whole: &str) {
-        let (whole, step) = (whole.trim(), std::mem::take(&mut self.step));
-        let step = step.trim_start();
-        if whole.is_empty() {
-            step.clone_into(&mut self.step);
+        if whole.trim().is_empty() {
             return;
         }
-        if let Some(ahead) = step.strip_prefix(whole) {
+        let step = std::mem::take(&mut self.step);
+        let (begun, trimmed) = (step.trim(), whole.trim());
+        // Spaces count: a client's limit may have cut the answer at one, and its end must be the same when read again.
+        if let Some(rest) = whole.strip_prefix(&step).filter(|_| !begun.is_empty()) {
+            self.pieces.push(Piece::Text(rest.to_owned()));
+        } else if let Some(ahead) = step.trim_start().strip_prefix(trimmed) {
             // The rest is the beginning of the next step.
             ahead.trim_start().clone_into(&mut self.step);
+        } else if let Some(rest) = trimmed.strip_prefix(begun).filter(|_| !begun.is_empty()) {
+            self.pieces.push(Piece::Text(rest.to_owned()));
         } else {
-            match whole
-                .strip_prefix(step.trim_end())
-                .filter(|_| !step.trim().is_empty())
-            {
-                Some(rest) => self.pieces.push(Piece::Text(rest.to_owned())),
-                None => self.add(whole),
-            }
+            self.add(whole);
         }
         if self.style == AnswerStyle::Typed && self.step.is_empty() {
             self.pieces.push(Piece::Break);

@@ -277,6 +277,30 @@ async fn an_answer_that_reaches_its_limit_is_incomplete() {
 }
 
 #[tokio::test]
+async fn an_answer_that_was_cut_at_a_space_is_incomplete_when_read_again() {
+    let world = World::start().await;
+    let gate = Gate::new();
+    let answers = gate.clone();
+    world
+        .model
+        .on(move |_| Some(text("You have 5 euros.").gate(3, &answers)));
+    let ann = world.user("ann", &[]).await;
+    for (field, limit, status) in [
+        ("max_output_tokens", json!(2), "incomplete"),
+        ("stop", json!([" "]), "completed"),
+    ] {
+        let mut body = ask("How much?");
+        body[field] = limit;
+        let response = ann.post(PATH, body).await.expect(200);
+        assert_eq!(response["status"], status);
+        let path = format!("{PATH}/{}", response["id"].as_str().unwrap());
+        let read = ann.get(&path).await.expect(200);
+        assert_eq!(read["output"], response["output"]);
+        assert_eq!(read["status"], status);
+    }
+}
+
+#[tokio::test]
 async fn calls_are_items_when_the_key_says_so() {
     let world = World::start().await;
     world.tools_ready().await;
