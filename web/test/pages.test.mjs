@@ -24,7 +24,7 @@ const PAGES = [
   ['admin/limits', 'Used today'],
   ['admin/audit', 'tool.call'],
   ['admin/keys', 'Make a key'],
-  ['admin/webhooks', 'Nothing here.'],
+  ['admin/webhooks', 'No webhooks yet.'],
   ['admin/health', 'Replicas'],
 ];
 

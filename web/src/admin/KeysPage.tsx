@@ -17,7 +17,7 @@ export function KeysPage() {
   return (
     <>
       <NewKey />
-      <Paged query={keys}>
+      <Paged query={keys} empty="keys.none">
         {(items) => (
           <Table label={say('admin.keys')} heads={[say('key.name'), say('key.kind'), say('key.prefix'), say('key.scopes'), say('key.state'), say('approval.created'), say('admin.action')]}>
             {items.map((key) => (

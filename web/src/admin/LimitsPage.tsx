@@ -9,11 +9,11 @@ const KINDS = ['conversations', 'guest_conversations', 'runs', 'approval_argumen
 
 /** What this organisation may use in a day, what it has used, and how long its things are kept. The operator sets both. */
 export function LimitsPage() {
-  const { say, language } = useTexts();
+  const { say } = useTexts();
   const tenant = useQuery(get('/v1/admin/tenant'));
   if (!tenant.data) return <Pending query={tenant} />;
   const { in_force: limits, used_today: used, retention_in_force: days } = tenant.data;
-  const number = (value: number | null | undefined) => value?.toLocaleString(language) ?? say('limits.none');
+  const number = (value: number | null | undefined) => value ?? say('limits.none');
   return (
     <>
       <Table label={say('limits.day')} heads={[say('limits.day'), ...COLUMNS.map((name) => <NumberHead key={name}>{say(name)}</NumberHead>)]}>

@@ -2,15 +2,19 @@ import { Table as Radix } from '@radix-ui/themes';
 import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 import { Empty, More, Pending } from '../parts/parts';
-import { useTexts } from '../texts/texts';
+import { type TextKey, useTexts } from '../texts/texts';
 
 /** The pages of a list, and words when it is empty. */
-export function Paged<T>({ query, children }: { query: UseInfiniteQueryResult<T[]>; children: (items: T[]) => ReactNode }) {
+export function Paged<T>({ query, empty = 'admin.none', children }: {
+  query: UseInfiniteQueryResult<T[]>;
+  empty?: TextKey;
+  children: (items: T[]) => ReactNode;
+}) {
   const { say } = useTexts();
   if (!query.data) return <Pending query={query} />;
   return (
     <>
-      {query.data.length === 0 ? <Empty>{say('admin.none')}</Empty> : children(query.data)}
+      {query.data.length === 0 ? <Empty>{say(empty)}</Empty> : children(query.data)}
       <More query={query} />
     </>
   );
@@ -21,7 +25,10 @@ export const NumberHead = ({ children }: { children: ReactNode }) => <Radix.Colu
 export const Row = Radix.Row;
 export const Cell = Radix.Cell;
 export const RowHead = Radix.RowHeaderCell;
-export const NumberCell = ({ children }: { children: ReactNode }) => <Radix.Cell justify="end" className="number">{children}</Radix.Cell>;
+export function NumberCell({ children }: { children: ReactNode }) {
+  const { language } = useTexts();
+  return <Radix.Cell justify="end" className="number">{typeof children === 'number' ? children.toLocaleString(language) : children}</Radix.Cell>;
+}
 
 /** The table of Radix without its scroll area, whose styles our policy forbids. */
 export function Table({ label, heads, className = '', children }: {

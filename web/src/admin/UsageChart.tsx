@@ -29,14 +29,14 @@ export default function UsageChart({ days, measure }: { days: Used[]; measure: M
 }
 
 export function UsageTable({ label, head, lines }: { label: string; head: string; lines: Used[] }) {
-  const { say, language } = useTexts();
+  const { say } = useTexts();
   if (lines.length === 0) return <Empty>{say('admin.none')}</Empty>;
   return (
     <Table label={label} heads={[head, ...MEASURES.map((name) => <NumberHead key={name}>{say(`usage.${name}`)}</NumberHead>)]}>
       {lines.map((line) => (
         <Row key={line.name}>
           <RowHead>{line.name}</RowHead>
-          {MEASURES.map((name) => <NumberCell key={name}>{line[name].toLocaleString(language)}</NumberCell>)}
+          {MEASURES.map((name) => <NumberCell key={name}>{line[name]}</NumberCell>)}
         </Row>
       ))}
     </Table>

@@ -38,11 +38,11 @@ export default function UsagePage() {
 }
 
 function Shown({ days, users, measure }: { days: Used[]; users: Used[]; measure: Measure }) {
-  const { say, language } = useTexts();
+  const { say } = useTexts();
   const total = (name: Measure) => days.reduce((sum, day) => sum + day[name], 0);
   return (
     <>
-      <Totals>{MEASURES.map((name) => [say(`usage.${name}`), total(name).toLocaleString(language)])}</Totals>
+      <Totals>{MEASURES.map((name) => [say(`usage.${name}`), total(name)])}</Totals>
       <UsageChart days={days} measure={measure} />
       <UsageTable label={say('usage.users')} head={say('usage.user')} lines={users} />
     </>

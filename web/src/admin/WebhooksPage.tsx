@@ -20,7 +20,7 @@ export function WebhooksPage() {
     <>
       <NewWebhook />
       {!hooks.data && <Pending query={hooks} />}
-      {hooks.data?.items.length === 0 && <Empty>{say('admin.none')}</Empty>}
+      {hooks.data?.items.length === 0 && <Empty>{say('webhooks.none')}</Empty>}
       <ul className="cards">{hooks.data?.items.map((hook) => <li key={hook.id}><HookCard hook={hook} /></li>)}</ul>
     </>
   );

@@ -1,7 +1,7 @@
 import { Button, Heading, Text, TextField } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
-import { Archive, Download, Ellipsis, Pencil, Pin } from 'lucide-react';
+import { Archive, Download, Ellipsis, Pencil, Pin, Trash2 } from 'lucide-react';
 import { type ComponentProps, type ReactNode, useRef, useState } from 'react';
 import { api, authorization, read, refusal, type Schemas } from '../api/client';
 import { get, invalidate } from '../api/queries';
@@ -65,7 +65,7 @@ function Open({ item, children }: { item: Listed; children: ReactNode }) {
         <MenuButton disabled={isBusy} onClick={() => void change({ pinned: !item.pinned })}><Pin size={16} /> {say(item.pinned ? 'chat.unpin' : 'chat.pin')}</MenuButton>
         <MenuButton disabled={isBusy} onClick={() => void change({ archived: !item.archived })}><Archive size={16} /> {say(item.archived ? 'chat.unarchive' : 'chat.archive')}</MenuButton>
         <MenuButton disabled={isBusy} onClick={() => void run(() => download(item))}><Download size={16} /> {say('chat.download')}</MenuButton>
-        <ConfirmButton label={say('delete')} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />
+        <ConfirmButton label={say('delete')} icon={<Trash2 size={16} />} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />
       </Popup>
     </div>
   );

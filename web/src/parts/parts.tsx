@@ -133,8 +133,9 @@ export function Moment({ at }: { at: string }) {
 }
 
 /** Asks once more before something is done that cannot be undone. */
-export function ConfirmButton({ label, question, onConfirm, disabled = false }: {
+export function ConfirmButton({ label, icon, question, onConfirm, disabled = false }: {
   label: string;
+  icon?: ReactNode;
   question: string;
   onConfirm: () => void;
   disabled?: boolean;
@@ -145,7 +146,7 @@ export function ConfirmButton({ label, question, onConfirm, disabled = false }: 
   const close = () => dialog.current?.close();
   return (
     <>
-      <Button type="button" variant="soft" color="red" disabled={disabled} onClick={() => dialog.current?.showModal()}>{label}</Button>
+      <Button type="button" variant="soft" color="red" disabled={disabled} onClick={() => dialog.current?.showModal()}>{icon}{label}</Button>
       <dialog ref={dialog} role="alertdialog" aria-labelledby={id} className="raised">
         <Heading as="h2" size="3" mb="3" id={id}>{question}</Heading>
         <Flex gap="2" justify="end" wrap="wrap">

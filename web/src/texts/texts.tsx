@@ -22,6 +22,7 @@ export const LANGUAGES: [Language, string][] = [
   ['fr', 'Français'],
 ];
 
+/** The text of a key with its values. A number in `count` takes the text `<key>.one` where the language has one. */
 export type Say = (key: TextKey, values?: Record<string, string | number>) => string;
 
 interface Texts {
@@ -63,8 +64,12 @@ export function TextsProvider({ children }: { children: ReactNode }) {
   const texts = useMemo<Texts | null>(() => {
     if (!shown) return null;
     const { language, catalogue } = shown;
-    const say: Say = (key, values = {}) =>
-      catalogue[key].replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? ''));
+    const plural = new Intl.PluralRules(language);
+    const say: Say = (key, values = {}) => {
+      const isOne = typeof values.count === 'number' && plural.select(values.count) === 'one';
+      const text = (isOne && catalogue[`${key}.one` as TextKey]) || catalogue[key];
+      return text.replace(/\{(\w+)\}/g, (_, name: string) => values[name]?.toLocaleString(language) ?? '');
+    };
     const nameOf = (group: string, name: string) => catalogue[`${group}.${name}` as TextKey] ?? name;
     return { say, nameOf, language, setLanguage };
   }, [shown, setLanguage]);

@@ -24,7 +24,7 @@ function Entries() {
   return (
     <>
       <div><Button asChild><Link {...toAdmin('servers', NEW)}><Plus size={18} /> {say('server.new')}</Link></Button></div>
-      <Paged query={entries}>
+      <Paged query={entries} empty="registry.none">
         {(items) => (
           <Table label={say('admin.servers')} heads={[say('server.id'), say('server.name'), say('server.url'), say('server.description')]}>
             {items.map((entry) => (
