@@ -63,7 +63,10 @@ pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
     let repeats = sqlx::query_scalar!(
         r#"select coalesce(sum(repeats), 0)::int as "repeats!" from (
              select repeats from request_keys where tenant_id = $1 and run_id = $2
-             union all select repeats from client_chats where tenant_id = $1 and run_id = $2
+             union all
+             select c.repeats from client_chats c join runs r
+               on r.tenant_id = $1 and r.id = c.run_id and r.conversation_id = c.conversation_id
+             where c.tenant_id = $1 and r.id = $2
            ) of_run"#,
         tx.tenant()?.0,
         run.0,

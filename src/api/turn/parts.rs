@@ -1,24 +1,22 @@
 //! The answer as a stream, which a client may leave and come back to.
 
-use futures_util::{Stream, stream};
-use tokio::sync::mpsc;
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
-use super::{AnswerPart, Turn, leaving::OnDisconnect};
+use futures_util::{Stream, future::BoxFuture, stream};
+
+use super::{
+    AnswerPart, Turn,
+    leaving::{Leaving, OnDisconnect},
+};
 use crate::{api::problem::Problem, domain::error::Result};
 
 impl Turn {
     /// The pieces of the answer and its end, or what went wrong.
     pub fn into_parts(self) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
-        stream::unfold(Some(self), async |turn| {
-            let mut turn = turn?;
-            let part = turn.next().await;
-            match &part {
-                Ok(AnswerPart::Piece(_)) => return Some((part, Some(turn))),
-                Ok(AnswerPart::AnswerEnd(_)) => {}
-                Err(problem) => turn.log(problem),
-            }
-            Some((part, None))
-        })
+        stream::unfold(Some(self), async |turn| Some(turn?.next_and_rest().await))
     }
 
     /// The same for a client that may come back to the answer by the id of its chat. The answer is read to its end
@@ -26,39 +24,56 @@ impl Turn {
     pub fn into_resumable_parts(
         mut self,
     ) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
-        let (sender, receiver) = mpsc::channel(1);
-        let tasks = self.app.tasks.clone();
         let leaving = self.leaving();
         self.on_disconnect = OnDisconnect::KeepRunning;
-        tasks.spawn(async move {
-            let mut is_gone = false;
-            loop {
-                let part = {
-                    let mut next = std::pin::pin!(self.next());
-                    loop {
-                        tokio::select! {
-                            part = &mut next => break part,
-                            () = sender.closed(), if !is_gone => {
-                                is_gone = true;
-                                leaving.stop();
-                            }
-                        }
-                    }
-                };
-                if let Err(problem) = &part {
-                    self.log(problem);
-                }
-                let is_last = !matches!(part, Ok(AnswerPart::Piece(_)));
-                // A client that has left is noticed above.
-                let _ = sender.send(part).await;
-                if is_last {
-                    return;
-                }
+        ResumableParts {
+            next: Some(Box::pin(self.next_and_rest())),
+            leaving,
+        }
+    }
+
+    /// The next part, and what is left of the answer after it.
+    async fn next_and_rest(mut self) -> (Result<AnswerPart, Problem>, Option<Self>) {
+        let part = self.next().await;
+        if let Err(problem) = &part {
+            self.log(problem);
+        }
+        let is_piece = matches!(part, Ok(AnswerPart::Piece(_)));
+        (part, is_piece.then_some(self))
+    }
+}
+
+type NextAndRest = BoxFuture<'static, (Result<AnswerPart, Problem>, Option<Turn>)>;
+
+struct ResumableParts {
+    /// The next part; `None` after the last one.
+    next: Option<NextAndRest>,
+    leaving: Leaving,
+}
+
+impl Stream for ResumableParts {
+    type Item = Result<AnswerPart, Problem>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(next) = &mut self.next else {
+            return Poll::Ready(None);
+        };
+        let (part, rest) = ready!(next.as_mut().poll(context));
+        self.next = rest.map(|turn| Box::pin(turn.next_and_rest()) as _);
+        Poll::Ready(Some(part))
+    }
+}
+
+impl Drop for ResumableParts {
+    fn drop(&mut self) {
+        let Some(mut next) = self.next.take() else {
+            return;
+        };
+        self.leaving.stop();
+        self.leaving.app.tasks.spawn(async move {
+            while let (_, Some(turn)) = next.await {
+                next = Box::pin(turn.next_and_rest());
             }
         });
-        stream::unfold(receiver, async |mut receiver| {
-            let part = receiver.recv().await?;
-            Some((part, receiver))
-        })
     }
 }
