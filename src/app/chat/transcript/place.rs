@@ -61,7 +61,6 @@ pub(super) async fn locate(
     };
     let said = parts_of(earlier, &secrets);
     let mut tx = app.db.tenant(principal.tenant).await?;
-    repeats::require_new(&mut tx, principal, question.key.as_ref()).await?;
     let (conversation, told) = match &question.place {
         QuestionPlace::Transcript => {
             let key = digest(question.chat.as_deref(), earlier);
@@ -94,6 +93,10 @@ pub(super) async fn locate(
             }
         }
     };
+    // A repeated request must answer no prompt. In a conversation without events it is noticed when its key is written.
+    if conversation.last_event > 0 {
+        repeats::require_new(&mut tx, principal, question.key.as_ref()).await?;
+    }
     Ok((tx, conversation, told))
 }
 
