@@ -13,10 +13,15 @@ use super::{
 };
 use crate::{api::problem::Problem, domain::error::Result};
 
+/// A part of an answer, and what is left of the answer after it.
+type PartAndRest = (Result<AnswerPart, Problem>, Option<Box<Turn>>);
+
 impl Turn {
     /// The pieces of the answer and its end, or what went wrong.
     pub fn into_parts(self) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
-        stream::unfold(Some(self), async |turn| Some(turn?.next_and_rest().await))
+        stream::unfold(Some(Box::new(self)), async |turn| {
+            Some(turn?.next_and_rest().await)
+        })
     }
 
     /// The same for a client that may come back to the answer by the id of its chat. The answer is read to its end
@@ -27,13 +32,13 @@ impl Turn {
         let leaving = self.leaving();
         self.on_disconnect = OnDisconnect::KeepRunning;
         ResumableParts {
-            next: Some(Box::pin(self.next_and_rest())),
+            next: Some(Box::pin(Box::new(self).next_and_rest())),
             leaving,
         }
     }
 
     /// The next part, and what is left of the answer after it.
-    async fn next_and_rest(mut self) -> (Result<AnswerPart, Problem>, Option<Self>) {
+    async fn next_and_rest(mut self: Box<Self>) -> PartAndRest {
         let part = self.next().await;
         if let Err(problem) = &part {
             self.log(problem);
@@ -43,11 +48,9 @@ impl Turn {
     }
 }
 
-type NextAndRest = BoxFuture<'static, (Result<AnswerPart, Problem>, Option<Turn>)>;
-
 struct ResumableParts {
     /// The next part; `None` after the last one.
-    next: Option<NextAndRest>,
+    next: Option<BoxFuture<'static, PartAndRest>>,
     leaving: Leaving,
 }
 
