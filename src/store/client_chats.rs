@@ -7,14 +7,18 @@ use crate::domain::{
     run::Conversation,
 };
 
-/// Records that a run answers in a chat; the answer begins after event `first_event` of the conversation.
-pub async fn put(
-    tx: &mut Tx,
-    user: &UserId,
-    chat: &str,
-    (conversation, run): (ConversationId, RunId),
-    first_event: i64,
-) -> Result<()> {
+/// Where the answer to a question is in a chat that its client names.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatAnswer<'a> {
+    pub chat: &'a str,
+    pub conversation: ConversationId,
+    pub run: RunId,
+    /// The answer begins after this event.
+    pub first_event: i64,
+}
+
+/// Records the answer in a chat. [`super::request_keys::insert`] does it together with a key.
+pub async fn put(tx: &mut Tx, user: &UserId, answer: ChatAnswer<'_>) -> Result<()> {
     sqlx::query!(
         "insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
          values ($1, $2, $3, $4, $5, $6, $7)
@@ -24,10 +28,10 @@ pub async fn put(
         tx.tenant()?.0,
         uuid::Uuid::now_v7(),
         user.as_str(),
-        chat,
-        conversation.0,
-        run.0,
-        first_event,
+        answer.chat,
+        answer.conversation.0,
+        answer.run.0,
+        answer.first_event,
     )
     .execute(tx.conn())
     .await?;

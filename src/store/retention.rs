@@ -213,6 +213,22 @@ pub async fn purge_runs(
     Ok(batch(&ids, ROWS / 4))
 }
 
+/// Deletes keys of requests, as many as one batch takes; how many there were.
+pub async fn purge_request_keys(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u64> {
+    let deleted = sqlx::query!(
+        "delete from request_keys
+         where tenant_id = $1 and id in (
+           select id from request_keys
+           where tenant_id = $1 and id < $2 and created_at < $3
+           limit $4 for update skip locked)",
+        tx.tenant()?.0,
+        id_after(cutoff),
+        cutoff,
+        ROWS,
+    );
+    Ok(deleted.execute(tx.conn()).await?.rows_affected())
+}
+
 /// A batch of these ids, in the order of the query.
 fn batch(ids: &[Uuid], limit: i64) -> Batch {
     let full = i64::try_from(ids.len()).is_ok_and(|count| count == limit);

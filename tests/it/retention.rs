@@ -53,7 +53,7 @@ struct Typed {
 }
 
 /// What `chatelaine purge` prints.
-async fn purge(world: &World, arguments: &[&str]) -> Vec<String> {
+pub async fn purge(world: &World, arguments: &[&str]) -> Vec<String> {
     let mut out = Vec::new();
     // The replica may be at it.
     eventually(async || {

@@ -29,7 +29,7 @@ use crate::{
         response::ResponseSettings,
         run::Run,
     },
-    store::{self, Tx, runs::ToldAnswer},
+    store::{self, Tx, client_chats::ChatAnswer, runs::ToldAnswer},
 };
 
 /// A transcript as a client sends it, oldest first.
@@ -139,13 +139,17 @@ async fn remember(
         message: Some(posted.message.id),
         repeats: 0,
     };
-    repeats::remember(tx, principal, question.key.as_ref(), begun).await?;
-    let answer = (run.conversation_id, run.id);
+    let chat = question.chat.as_deref().filter(|_| question.is_resumable);
+    let answer = chat.map(|chat| ChatAnswer {
+        chat,
+        conversation: run.conversation_id,
+        run: run.id,
+        first_event: told,
+    });
+    repeats::remember_answer(tx, principal, question.key.as_ref(), begun, answer).await?;
     if let Some(settings) = &question.response {
+        let answer = (run.conversation_id, run.id);
         store::responses::insert(tx, answer, told, settings).await?;
-    }
-    if let Some(chat) = question.chat.as_deref().filter(|_| question.is_resumable) {
-        store::client_chats::put(tx, &principal.user, chat, answer, told).await?;
     }
     Ok(())
 }

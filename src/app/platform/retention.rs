@@ -17,6 +17,7 @@ use crate::{
         audit::{Fact, SYSTEM},
         error::{Error, ErrorCode, Result},
         ids::ReplicaId,
+        request_key::REMEMBERED_HOURS,
         retention::{Days, Kind},
     },
     store::{self, Db, Tx, retention::Batch},
@@ -128,6 +129,8 @@ async fn purge_all(
     for tenant in tenants(lease.db, only).await? {
         let set = set_audit_days(lease.db, &tenant, settings, actor).await;
         failed = failed.or(warn(&tenant, "the days of the audit trail", set));
+        let purged = purge_request_keys(lease, &tenant).await;
+        failed = failed.or(warn(&tenant, "old request keys", purged));
         for (kind, days) in due(&tenant, settings) {
             let mut rows = 0;
             let purged = purge_kind(lease, &tenant, (kind, days), actor, &mut rows).await;
@@ -152,6 +155,21 @@ fn warn(tenant: &Tenant, what: &str, done: Result<()>) -> Option<Error> {
     let error = done.err()?;
     tracing::warn!(tenant = tenant.name, what, %error, "cannot purge; trying again");
     Some(error)
+}
+
+/// Deletes the keys of requests that are not remembered any more. Nobody decides how long they are kept, so they are
+/// not counted, and no line of the trail tells of them.
+async fn purge_request_keys(lease: &Lease<'_>, tenant: &Tenant) -> Result<()> {
+    while lease.prolong().await? {
+        let mut tx = lease.db.tenant(tenant.id).await?;
+        let cutoff = cutoff(&mut tx, REMEMBERED_HOURS / 24).await?;
+        let deleted = store::retention::purge_request_keys(&mut tx, cutoff).await?;
+        tx.commit().await?;
+        if deleted == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Tells the database which lines of the trail may be deleted. The change is a line of the trail itself.

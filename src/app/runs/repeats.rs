@@ -12,7 +12,7 @@ use crate::{
         request_key::{KeySource, KeyedRun, REMEMBERED_HOURS, RequestKey},
         run::RunStatus,
     },
-    store::{self, Tx},
+    store::{self, Tx, client_chats::ChatAnswer},
 };
 
 /// The time within which an SDK repeats a request.
@@ -83,11 +83,25 @@ pub async fn remember(
     key: Option<&RequestKey>,
     begun: KeyedRun,
 ) -> Result<()> {
-    let Some(key) = key else { return Ok(()) };
-    if store::request_keys::insert(tx, &principal.user, key, begun).await? {
-        Ok(())
-    } else {
-        Err(Error::Repeated)
+    remember_answer(tx, principal, key, begun, None).await
+}
+
+/// Remembers what a request began and the chat in which it is answered.
+pub async fn remember_answer(
+    tx: &mut Tx,
+    principal: &Principal,
+    key: Option<&RequestKey>,
+    begun: KeyedRun,
+    answer: Option<ChatAnswer<'_>>,
+) -> Result<()> {
+    let user = &principal.user;
+    match (key, answer) {
+        (Some(key), answer) => {
+            let is_new = store::request_keys::insert(tx, user, key, begun, answer).await?;
+            is_new.then_some(()).ok_or(Error::Repeated)
+        }
+        (None, Some(answer)) => store::client_chats::put(tx, user, answer).await,
+        (None, None) => Ok(()),
     }
 }
 
