@@ -71,23 +71,6 @@ pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
     Ok(repeats.fetch_one(tx.conn()).await?)
 }
 
-/// Records a key. `excluded.created_at` is now: Citus takes no clock in this place.
-macro_rules! insert_key {
-    ($before:literal $(, $value:expr)* $(,)?) => {
-        sqlx::query!(
-            $before
-                + " insert into request_keys (tenant_id, id, user_id, key, digest, conversation_id, run_id, message_id)
-                    values ($1, $2, $3, $4, $5, $6, $7, $8)
-                    on conflict (tenant_id, user_id, key) do update
-                    set id = excluded.id, digest = excluded.digest, conversation_id = excluded.conversation_id,
-                        run_id = excluded.run_id, message_id = excluded.message_id, repeats = 0,
-                        created_at = excluded.created_at
-                    where $9 or excluded.created_at - request_keys.created_at > make_interval(hours => $10)"
-            $(, $value)*
-        )
-    };
-}
-
 /// Records what a request began and, in the same statement, its answer in a chat. `false` when a request with the same
 /// key came first.
 pub async fn insert(
@@ -97,51 +80,43 @@ pub async fn insert(
     begun: KeyedRun,
     answer: Option<ChatAnswer<'_>>,
 ) -> Result<bool> {
-    let (tenant, id) = (tx.tenant()?.0, Uuid::now_v7());
-    let run = begun.run.map(|run| run.0);
-    let message = begun.message.map(|message| message.0);
-    let inserted = if let Some(answer) = answer {
-        insert_key!(
-            "with answer as (
-               insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
-               values ($1, $2, $3, $11, $12, $13, $14)
-               on conflict (tenant_id, user_id, chat) do update
-               set conversation_id = excluded.conversation_id, run_id = excluded.run_id,
-                   first_event = excluded.first_event, repeats = 0, updated_at = now()
-             )",
-            tenant,
-            id,
-            user.as_str(),
-            key.key,
-            &key.digest,
-            begun.conversation.0,
-            run,
-            message,
-            key.replaces(),
-            REMEMBERED_HOURS,
-            answer.chat,
-            answer.conversation.0,
-            answer.run.0,
-            answer.first_event,
-        )
-        .execute(tx.conn())
-        .await?
-    } else {
-        insert_key!(
-            "",
-            tenant,
-            id,
-            user.as_str(),
-            key.key,
-            &key.digest,
-            begun.conversation.0,
-            run,
-            message,
-            key.replaces(),
-            REMEMBERED_HOURS,
-        )
-        .execute(tx.conn())
-        .await?
+    let (tenant, id, user) = (tx.tenant()?.0, Uuid::now_v7(), user.as_str());
+    // `excluded.created_at` is now: Citus takes no clock in this place.
+    macro_rules! insert_key {
+        ($before:literal $(, $value:expr)*) => {
+            sqlx::query!(
+                $before
+                    + " insert into request_keys (tenant_id, id, user_id, key, digest, conversation_id, run_id, message_id)
+                        values ($1, $2, $3, $4, $5, $6, $7, $8)
+                        on conflict (tenant_id, user_id, key) do update
+                        set id = excluded.id, digest = excluded.digest, conversation_id = excluded.conversation_id,
+                            run_id = excluded.run_id, message_id = excluded.message_id, repeats = 0,
+                            created_at = excluded.created_at
+                        where $9 or excluded.created_at - request_keys.created_at > make_interval(hours => $10)",
+                tenant, id, user, key.key, &key.digest, begun.conversation.0, begun.run.map(|run| run.0),
+                begun.message.map(|message| message.0), key.replaces(), REMEMBERED_HOURS $(, $value)*
+            )
+        };
+    }
+    let inserted = match answer {
+        None => insert_key!("").execute(tx.conn()).await?,
+        Some(answer) => {
+            insert_key!(
+                "with answer as (
+                   insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
+                   values ($1, $2, $3, $11, $12, $13, $14)
+                   on conflict (tenant_id, user_id, chat) do update
+                   set conversation_id = excluded.conversation_id, run_id = excluded.run_id,
+                       first_event = excluded.first_event, repeats = 0, updated_at = now()
+                 )",
+                answer.chat,
+                answer.conversation.0,
+                answer.run.0,
+                answer.first_event
+            )
+            .execute(tx.conn())
+            .await?
+        }
     };
     Ok(inserted.rows_affected() == 1)
 }

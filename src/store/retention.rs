@@ -213,7 +213,7 @@ pub async fn purge_runs(
     Ok(batch(&ids, ROWS / 4))
 }
 
-/// Deletes keys of requests, as many as one batch takes; how many there were.
+/// Deletes a batch of the keys of requests that are older than `cutoff`; how many it deleted.
 pub async fn purge_request_keys(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u64> {
     let deleted = sqlx::query!(
         "delete from request_keys

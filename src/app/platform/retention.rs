@@ -129,25 +129,30 @@ async fn purge_all(
     for tenant in tenants(lease.db, only).await? {
         let set = set_audit_days(lease.db, &tenant, settings, actor).await;
         failed = failed.or(warn(&tenant, "the days of the audit trail", set));
-        let purged = purge_request_keys(lease, &tenant).await;
-        failed = failed.or(warn(&tenant, "old request keys", purged));
+        match purge_request_keys(lease, &tenant).await {
+            Ok(true) => {}
+            Ok(false) => return Err(stopped()),
+            Err(error) => failed = failed.or(warn(&tenant, "old request keys", Err(error))),
+        }
         for (kind, days) in due(&tenant, settings) {
             let mut rows = 0;
             let purged = purge_kind(lease, &tenant, (kind, days), actor, &mut rows).await;
             add(&mut found, &tenant, kind, days, rows);
             match purged {
                 Ok(true) => {}
-                Ok(false) => {
-                    return Err(Error::conflict(
-                        ErrorCode::Conflict,
-                        "the purge was stopped; what is left is purged the next time",
-                    ));
-                }
+                Ok(false) => return Err(stopped()),
                 Err(error) => failed = failed.or(warn(&tenant, kind.name(), Err(error))),
             }
         }
     }
     failed.map_or(Ok(found), Err)
+}
+
+fn stopped() -> Error {
+    Error::conflict(
+        ErrorCode::Conflict,
+        "the purge was stopped; what is left is purged the next time",
+    )
 }
 
 /// The error of one tenant, in the log.
@@ -157,19 +162,21 @@ fn warn(tenant: &Tenant, what: &str, done: Result<()>) -> Option<Error> {
     Some(error)
 }
 
-/// Deletes the keys of requests that are not remembered any more. Nobody decides how long they are kept, so they are
-/// not counted, and no line of the trail tells of them.
-async fn purge_request_keys(lease: &Lease<'_>, tenant: &Tenant) -> Result<()> {
-    while lease.prolong().await? {
+/// Deletes the keys of requests that are not remembered any more. `false` when it was stopped. No tenant decides how
+/// long keys are kept, so they are not counted, and no line of the trail tells of them.
+async fn purge_request_keys(lease: &Lease<'_>, tenant: &Tenant) -> Result<bool> {
+    loop {
+        if !lease.prolong().await? {
+            return Ok(false);
+        }
         let mut tx = lease.db.tenant(tenant.id).await?;
         let cutoff = cutoff(&mut tx, REMEMBERED_HOURS / 24).await?;
         let deleted = store::retention::purge_request_keys(&mut tx, cutoff).await?;
         tx.commit().await?;
         if deleted == 0 {
-            break;
+            return Ok(true);
         }
     }
-    Ok(())
 }
 
 /// Tells the database which lines of the trail may be deleted. The change is a line of the trail itself.

@@ -86,7 +86,7 @@ pub async fn remember(
     remember_answer(tx, principal, key, begun, None).await
 }
 
-/// Remembers what a request began and the chat in which it is answered.
+/// [`remember`], and with it the answer in a chat that the client names.
 pub async fn remember_answer(
     tx: &mut Tx,
     principal: &Principal,
