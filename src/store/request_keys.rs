@@ -39,20 +39,6 @@ pub async fn repeat(
     }))
 }
 
-/// Whether a request with this key is remembered.
-pub async fn is_known(tx: &mut Tx, user: &UserId, key: &str) -> Result<bool> {
-    let known = sqlx::query_scalar!(
-        r#"select exists(select from request_keys
-                         where tenant_id = $1 and user_id = $2 and key = $3
-                           and created_at > now() - make_interval(hours => $4)) as "known!""#,
-        tx.tenant()?.0,
-        user.as_str(),
-        key,
-        REMEMBERED_HOURS,
-    );
-    Ok(known.fetch_one(tx.conn()).await?)
-}
-
 /// How often a client came back to a run: by sending its request again, or by the id of its chat.
 pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
     let repeats = sqlx::query_scalar!(

@@ -285,6 +285,36 @@ async fn an_unchanged_openai_client_answers_by_text() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_sent_again_does_not_answer_the_next_question() {
+    let fields = json!({
+        "first": {"type": "string", "title": "First name"},
+        "last": {"type": "string", "title": "Last name"},
+    });
+    let server = asking(1, form(&fields)).await;
+    let world = world(&server.url, OPEN).await;
+    scripted(&world);
+    let ann = world.user("ann", &[]).await;
+    let ask = async |key: &str, text: &str| {
+        let message = json!({"id": key, "role": "user", "parts": [{"type": "text", "text": text}]});
+        let body = json!({"id": "chat-1", "agent": "desk", "message": message});
+        let ann = ann.clone().with_header("idempotency-key", key);
+        ann.post("/v1/ui/chat", body).await.text
+    };
+    let first = ask("k-1", "Go").await;
+    assert!(first.contains("First name"), "{first}");
+    for _ in 0..2 {
+        let last = ask("k-2", "Ann").await;
+        assert!(last.contains("Last name"), "{last}");
+    }
+    ask("k-3", "Bell").await;
+    let content = json!({"first": "Ann", "last": "Bell"});
+    assert_eq!(
+        responses(&server)[1],
+        json!({"ask": {"action": "accept", "content": content}})
+    );
+}
+
+#[tokio::test]
 async fn whoever_calls_without_a_model_is_asked_and_told_too() {
     let server = asking(1, name()).await;
     let world = world(&server.url, OPEN).await;

@@ -60,21 +60,6 @@ pub async fn earlier(
     }))
 }
 
-/// [`Error::Repeated`] when a request with the key that the client named came before. The attempts of an SDK have no name.
-pub async fn require_new(
-    tx: &mut Tx,
-    principal: &Principal,
-    key: Option<&RequestKey>,
-) -> Result<()> {
-    let Some(key) = key.filter(|key| key.origin == KeySource::Named) else {
-        return Ok(());
-    };
-    if store::request_keys::is_known(tx, &principal.user, &key.key).await? {
-        return Err(Error::Repeated);
-    }
-    Ok(())
-}
-
 /// Remembers what a request began, in the transaction that begins it. [`Error::Repeated`] when another request with the
 /// key came first.
 pub async fn remember(

@@ -3,7 +3,7 @@
 
 use super::{ClientQuestion, MOST_IMPORTED, Transcript, digest, without_calls};
 use crate::{
-    app::{App, chat::conversations, runs::repeats, servers::credentials},
+    app::{App, chat::conversations, servers::credentials},
     domain::{
         error::{Error, ErrorCode, Result, Thing},
         ids::{ConversationId, RunId},
@@ -44,8 +44,7 @@ impl QuestionPlace {
 }
 
 /// The conversation of a question, locked, and the last event that its client was told of; a new conversation with what
-/// was said before when there is none. `earlier` is the transcript before what is asked. [`Error::Repeated`] when an
-/// earlier request had the key of this one.
+/// was said before when there is none. `earlier` is the transcript before what is asked.
 pub(super) async fn locate(
     app: &App,
     principal: &Principal,
@@ -93,10 +92,6 @@ pub(super) async fn locate(
             }
         }
     };
-    // A repeated request must answer no prompt. In a conversation without events it is noticed when its key is written.
-    if conversation.last_event > 0 {
-        repeats::require_new(&mut tx, principal, question.key.as_ref()).await?;
-    }
     Ok((tx, conversation, told))
 }
 
