@@ -16,6 +16,21 @@ fn joins(c: char) -> bool {
     matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
 }
 
+/// The first character of a text that is unseen, or that breaks or turns its line. In a name that stands for itself
+/// joiners are such characters, too.
+pub fn first_hidden(text: &str) -> Option<char> {
+    let is_unseen = |c: char| {
+        is_hidden(c)
+            || joins(c)
+            || c.is_control()
+            || matches!(
+                c,
+                '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}'
+            )
+    };
+    text.chars().find(|c| is_unseen(*c))
+}
+
 /// The text without them.
 pub fn remove_hidden(text: &str) -> String {
     text.chars().filter(|c| !is_hidden(*c)).collect()

@@ -4,7 +4,10 @@ mod socket; // and what its server is asked for then
 
 use std::collections::HashSet;
 
-use chatelaine::domain::names::assign;
+use chatelaine::domain::{
+    lookalike::{are_lookalikes, skeleton, spell_out},
+    names::assign,
+};
 use proptest::prelude::*;
 
 fn names(pairs: &[(&str, &str)]) -> Vec<String> {
@@ -73,4 +76,34 @@ proptest! {
             prop_assert!(name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
         }
     }
+}
+
+#[test]
+fn texts_that_look_alike_have_one_skeleton() {
+    for (one, other) in [
+        ("fred", "fre\u{501}"),
+        ("paypal", "p\u{430}yp\u{430}l"),
+        ("send_money", "\u{455}end_m\u{43e}n\u{435}y"),
+        ("Alpha", "\u{391}lpha"),
+        ("send_money", "\u{ff53}end_money"),
+        ("Ivan", "lvan"),
+        ("amy", "arny"),
+        ("fred", "fr\u{200b}ed"),
+        ("fred", "fred "),
+        ("fred smith", "fred\u{a0}smith"),
+        ("\u{e9}mile", "e\u{301}mile"),
+    ] {
+        assert_eq!(skeleton(one), skeleton(other), "{one:?} {other:?}");
+        assert!(are_lookalikes(one, other), "{one:?} {other:?}");
+    }
+    for (one, other) in [
+        ("fred", "Fred"),
+        ("ann", "anna"),
+        ("ann", "ann2"),
+        ("a-b", "a_b"),
+    ] {
+        assert!(!are_lookalikes(one, other), "{one:?} {other:?}");
+    }
+    assert!(!are_lookalikes("fred", "fred"));
+    assert_eq!(spell_out("fre\u{501}"), "fre\u{501}(U+0501)");
 }
