@@ -27,7 +27,6 @@ use rmcp::{
     },
 };
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -170,7 +169,7 @@ impl Sides {
 
     async fn through_the_gate(&self, arguments: Value, start: Instant) -> Duration {
         // Nobody reports progress here, as little as the server does.
-        let (progress, _reports) = mpsc::unbounded_channel();
+        let (progress, _reports) = chatelaine::mcp::progress_channel();
         let call = Call {
             principal: &self.principal,
             toolbox: &self.toolbox,

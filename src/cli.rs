@@ -170,14 +170,11 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
 }
 
 fn log_to_stderr(config: &Config) {
-    // rmcp writes whole messages, arguments and results included, whatever the operator's filter says.
-    let quiet = "rmcp=warn".parse().expect("a directive written here");
-    // rmcp logs an error for each server that fails or refuses. This program has its own log lines for these.
-    let silent = "rmcp::transport::worker=off"
-        .parse()
-        .expect("a directive written here");
+    // rmcp writes whole messages, arguments and results included, whatever the operator's filter says, and a line for
+    // each message that it refuses, without the name of the server. This program has its own log lines for these.
+    let silent = "rmcp=off".parse().expect("a directive written here");
     let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
-    let filter = filter.add_directive(quiet).add_directive(silent);
+    let filter = filter.add_directive(silent);
     let ansi = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

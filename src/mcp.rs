@@ -187,6 +187,33 @@ pub struct Progress {
     pub message: Option<String>,
 }
 
+/// Reports of progress that are kept for a listener that reads too slowly: the newest ones.
+const KEPT_REPORTS: usize = 16;
+
+/// Where the progress of a call is reported. It never waits.
+pub type ProgressSender = broadcast::Sender<Progress>;
+
+/// The progress of one call, in the server's order. Reports that were not read in time are left out.
+pub struct ProgressReports(broadcast::Receiver<Progress>);
+
+pub fn progress_channel() -> (ProgressSender, ProgressReports) {
+    let (sender, receiver) = broadcast::channel(KEPT_REPORTS);
+    (sender, ProgressReports(receiver))
+}
+
+impl ProgressReports {
+    /// The next report; `None` when there will be none.
+    pub async fn next(&mut self) -> Option<Progress> {
+        loop {
+            match self.0.recv().await {
+                Ok(report) => return Some(report),
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
 /// Which tool to call, and with what.
 #[derive(Clone, Copy, Debug)]
 pub struct CallRequest<'a> {
@@ -199,7 +226,7 @@ pub struct CallRequest<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
     /// Hears of progress, in the server's order.
-    pub progress: Option<mpsc::UnboundedSender<Progress>>,
+    pub progress: Option<ProgressSender>,
     /// Gives the call up and tells the server so.
     pub cancel: CancellationToken,
     /// For a call that may reach the server once at most: it is not even sent again when nothing of it left this

@@ -1,12 +1,13 @@
 //! Images and text files of a conversation.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     extract::{FromRequest, Request, State},
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
+use futures_util::stream;
 use http::{HeaderName, HeaderValue, Uri, header};
 use serde::Deserialize;
 
@@ -22,14 +23,20 @@ use crate::{
     app::{self, App},
     domain::{
         attachment::{Attachment, MAX_SIZE},
+        error::Error,
         ids::{AttachmentId, ConversationId},
         request_key::RequestKey,
     },
 };
 
-/// A body of any type, as large as an attachment may be.
+/// What a form may hold beside its file.
+const MAX_ENVELOPE: usize = 64 << 10;
+
+/// A file as large as an attachment may be: the body itself, or the one file of a form.
 pub(super) struct File {
     uri: Uri,
+    /// What the form calls it.
+    name: Option<String>,
     data: Bytes,
     key: Option<RequestKey>,
 }
@@ -40,10 +47,53 @@ impl FromRequest<ApiState> for File {
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
         let (uri, unread) = (request.uri().clone(), UnreadRequest::of(&request));
         let ordinary = state.app.config.max_body_bytes;
-        let data = read_body(request, ordinary, MAX_SIZE).await?;
-        let key = unread.key(&data)?;
-        Ok(Self { uri, data, key })
+        let boundary = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .and_then(|media_type| multer::parse_boundary(media_type.to_str().ok()?).ok());
+        let envelope = boundary.as_ref().map_or(0, |_| MAX_ENVELOPE);
+        let body = read_body(request, ordinary, MAX_SIZE + envelope).await?;
+        let key = unread.key(&body)?;
+        let (name, data) = match boundary {
+            Some(boundary) => file_of_form(body, boundary).await?,
+            None => (None, body),
+        };
+        Ok(Self {
+            uri,
+            name,
+            data,
+            key,
+        })
     }
+}
+
+/// The one file of a form (RFC 7578), and its name.
+async fn file_of_form(body: Bytes, boundary: String) -> Result<(Option<String>, Bytes), Error> {
+    let unreadable = |error: multer::Error| {
+        Error::invalid("body", format!("is a form that cannot be read: {error}"))
+    };
+    let body = stream::once(async { Ok::<_, Infallible>(body) });
+    let mut form = multer::Multipart::new(body, boundary);
+    let mut found = None;
+    while let Some(field) = form.next_field().await.map_err(unreadable)? {
+        if field.file_name().is_none() && field.name() != Some("file") {
+            continue;
+        }
+        let name = field.file_name().map(str::to_owned);
+        let file = (name, field.bytes().await.map_err(unreadable)?);
+        if found.replace(file).is_some() {
+            return Err(Error::invalid(
+                "body",
+                "is a form with several files; send each in a request of its own",
+            ));
+        }
+    }
+    found.ok_or_else(|| {
+        Error::invalid(
+            "body",
+            "is a form without a file; send the file itself as the body, or as the part `file`",
+        )
+    })
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -55,8 +105,9 @@ pub(super) struct FileQuery {
     name: String,
 }
 
-/// Send an image (PNG, JPEG, GIF, WebP) or a text in UTF-8, at most 10 MiB, as the body itself. The content decides what
-/// it is, not the `Content-Type`. A message names it in `attachments`.
+/// Send an image (PNG, JPEG, GIF, WebP) or a text in UTF-8, at most 10 MiB, as the body itself, or as the one file of a
+/// form (`multipart/form-data`). The content decides what it is, not the `Content-Type`. A message names it in
+/// `attachments`; one that no message names is deleted after an hour.
 #[utoipa::path(post, path = "/v1/conversations/{id}/attachments", tag = "attachments",
     params(("id" = ConversationId, Path), FileQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
@@ -70,7 +121,9 @@ pub(super) async fn create(
 ) -> Result<Response, Problem> {
     let (maker, principal) = (app.clone(), caller.principal().clone());
     let make = async move {
-        let (name, data) = (&query.name, &file.data);
+        let name = Some(&query.name).filter(|name| !name.is_empty());
+        let name = name.or(file.name.as_ref()).map_or("", String::as_str);
+        let data = &file.data;
         let made = app::chat::attachments::create(&maker, &principal, id, name, data).await?;
         Ok(created(&file.uri, made.id, made))
     };

@@ -8,11 +8,13 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use ipnet::IpNet;
 
 use self::parsing::{
-    address, approval_url, days, grants, is_json, is_on, key_ring, limit, list, networks, number,
-    one_key, operator_token, optional_address, path, public_url, seconds, secret, sign_in, switch,
-    text,
+    address, approval_url, days, grants, is_json, is_on, key_ring, limit, list, mebibytes,
+    networks, number, one_key, operator_token, optional_address, path, public_url, seconds, secret,
+    sign_in, switch, text,
 };
-use super::{retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider};
+use super::{
+    retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider, usage::Storage,
+};
 
 /// A snapshot of the process environment, for `${NAME}` in packs. Values may be secret: no `Debug`.
 #[derive(Clone, Default)]
@@ -191,6 +193,14 @@ settings! {
         "turns of one tenant, likewise";
     tokens_per_tenant_per_day: Option<i64> = limit("CHATELAINE_TOKENS_PER_TENANT_PER_DAY", ""),
         "tokens of one tenant, likewise";
+    stored_per_user_per_day: Option<i64> = mebibytes("CHATELAINE_STORED_MIB_PER_USER_PER_DAY", "1024"),
+        "MiB that one user may store from 00:00 UTC on: messages, results of tools, attachments; more gets 429; `unlimited`: no limit";
+    stored_per_guest_per_day: Option<i64> = mebibytes("CHATELAINE_STORED_MIB_PER_GUEST_PER_DAY", "32"),
+        "likewise one guest";
+    stored_by_guests_per_day: Option<i64> = mebibytes("CHATELAINE_STORED_MIB_BY_GUESTS_PER_DAY", "1024"),
+        "likewise all guests of a tenant together";
+    stored_per_tenant_per_day: Option<i64> = mebibytes("CHATELAINE_STORED_MIB_PER_TENANT_PER_DAY", "unlimited"),
+        "likewise one tenant";
     approvals_per_user: u32 = number("CHATELAINE_APPROVALS_PER_USER", "20"),
         "calls of one user that may wait for approval at once";
     approvals_per_tenant: u32 = number("CHATELAINE_APPROVALS_PER_TENANT", "1000"),
@@ -211,7 +221,7 @@ settings! {
         "the arguments of a closed approval are erased after so many days, with the claims of its requester; `unlimited`: they are kept";
     keep_audit: Option<i32> = days("CHATELAINE_KEEP_AUDIT_DAYS", ""),
         "lines of the audit trail are deleted after so many days; unset: they are kept";
-    log: String = text("CHATELAINE_LOG", "info,sqlx=warn,rmcp=error"),
+    log: String = text("CHATELAINE_LOG", "info,sqlx=warn"),
         "log filter, as in `info,chatelaine=debug`";
     log_json: bool = is_json("CHATELAINE_LOG_FORMAT", "text"),
         "`text` or `json`";
@@ -239,6 +249,16 @@ impl Config {
             runs: self.keep_runs,
             approval_arguments: self.keep_approval_arguments,
             audit: self.keep_audit,
+        }
+    }
+
+    /// What may be stored in a day (UTC).
+    pub fn storage(&self) -> Storage {
+        Storage {
+            user: self.stored_per_user_per_day,
+            guest: self.stored_per_guest_per_day,
+            guests: self.stored_by_guests_per_day,
+            tenant: self.stored_per_tenant_per_day,
         }
     }
 

@@ -53,6 +53,72 @@ pub struct Used {
     pub tokens: i64,
 }
 
+/// Whose stored bytes count together with those of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Together {
+    Nobody,
+    Guests,
+    Tenant,
+}
+
+/// How many bytes may be stored in a day (UTC). `None`: as many as they like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Storage {
+    pub user: Option<i64>,
+    pub guest: Option<i64>,
+    pub guests: Option<i64>,
+    pub tenant: Option<i64>,
+}
+
+impl Storage {
+    /// What a user may store, and who shares which limit with them.
+    pub fn of(&self, is_guest: bool) -> (Option<i64>, Together, Option<i64>) {
+        match (is_guest, self.guests, self.tenant) {
+            (true, Some(guests), _) => (self.guest, Together::Guests, Some(guests)),
+            (true, None, None) => (self.guest, Together::Nobody, None),
+            (false, _, None) => (self.user, Together::Nobody, None),
+            (_, _, tenant) => {
+                let own = if is_guest { self.guest } else { self.user };
+                (own, Together::Tenant, tenant)
+            }
+        }
+    }
+}
+
+/// Whether `bytes` more may be stored within a limit, of which `stored` are used today.
+pub fn require_space(limit: i64, stored: i64, bytes: i64, now: OffsetDateTime) -> Result<()> {
+    let left = limit.saturating_sub(stored).max(0);
+    if bytes <= left {
+        return Ok(());
+    }
+    Err(Error::Limited {
+        code: ErrorCode::QuotaExceeded,
+        reason: format!(
+            "{} are left of the {} that may be stored today, and this takes {}; there is more at 00:00 UTC",
+            size(left),
+            size(limit),
+            size(bytes),
+        ),
+        retry_after: until_tomorrow(now),
+    })
+}
+
+/// Such as `12.5 MiB`.
+fn size(bytes: i64) -> String {
+    const MIB: i64 = 1 << 20;
+    match bytes {
+        ..MIB => format!("{} KiB", bytes.div_euclid(1024)),
+        _ => format!("{}.{} MiB", bytes / MIB, bytes % MIB * 10 / MIB),
+    }
+}
+
+fn until_tomorrow(now: OffsetDateTime) -> Duration {
+    let today = now.date();
+    let tomorrow = today.next_day().unwrap_or(today).midnight().assume_utc();
+    let left = (tomorrow - now).whole_seconds().max(1);
+    Duration::from_secs(left.cast_unsigned())
+}
+
 /// The operator's setting for one limit of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
@@ -146,19 +212,12 @@ impl Daily {
             let Some(limit) = limit.filter(|limit| used >= *limit) else {
                 continue;
             };
-            let tomorrow = now
-                .date()
-                .next_day()
-                .unwrap_or(now.date())
-                .midnight()
-                .assume_utc();
-            let left = (tomorrow - now).whole_seconds().max(1);
             return Err(Error::Limited {
                 code: ErrorCode::QuotaExceeded,
                 reason: format!(
                     "{who} used all {limit} {what} of today; there is more at 00:00 UTC"
                 ),
-                retry_after: Duration::from_secs(left.cast_unsigned()),
+                retry_after: until_tomorrow(now),
             });
         }
         Ok(())

@@ -6,10 +6,10 @@ use std::{
 };
 
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
-use tokio::{sync::mpsc, time::sleep};
+use tokio::time::sleep;
 
 use super::{
-    CallError, CallRequest, Era, Key, Progress,
+    CallError, CallRequest, Era, Key, ProgressSender,
     error::Failure,
     interceptor::{PendingRequest, locked},
     list,
@@ -26,7 +26,7 @@ const HEADER_MISMATCH: i64 = -32020;
 /// One call.
 pub(super) struct Call<'a> {
     pub(super) request: CallRequest<'a>,
-    pub(super) progress: Option<mpsc::UnboundedSender<Progress>>,
+    pub(super) progress: Option<ProgressSender>,
     pub(super) once: Option<String>,
     pub(super) asks: bool,
     pub(super) asking: Option<Arc<LiveQuestions>>,

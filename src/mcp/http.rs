@@ -295,6 +295,7 @@ impl StreamableHttpClient for Client {
     ) -> Result<Answer, HttpError> {
         let session = session_id.as_deref();
         let pending = self.shared.interceptor.outgoing(&message);
+        let _answering = self.shared.interceptor.answering(&message);
         let asked = match (&message, &pending) {
             (ClientJsonRpcMessage::Request(request), Some(pending)) => {
                 Some((request.id.clone(), pending.clone()))

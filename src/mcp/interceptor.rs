@@ -9,6 +9,7 @@
 mod answer;
 mod body;
 mod elicitations;
+mod server_requests;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -26,7 +27,7 @@ use rmcp::model::{
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
 
 pub(super) use self::{
     answer::AnswerBody,
@@ -35,8 +36,9 @@ pub(super) use self::{
 use self::{
     answer::{Envelope, number, replace_lone_surrogates},
     elicitations::UnansweredQuestion,
+    server_requests::ServerRequests,
 };
-use super::{Progress, error::Failure, live_questions::LiveQuestions};
+use super::{Progress, ProgressSender, error::Failure, live_questions::LiveQuestions};
 use crate::domain::scrub::Scrubber;
 
 /// Requests that nobody waits for any more and that are remembered until their answers come.
@@ -49,13 +51,16 @@ pub(super) const ELICIT: &str = "elicitation/create";
 #[derive(Default)]
 pub(super) struct Interceptor {
     waiting: Mutex<HashMap<i64, Arc<PendingRequest>>>,
-    progress: Mutex<HashMap<String, UnboundedSender<Progress>>>,
+    progress: Mutex<HashMap<String, ProgressSender>>,
     /// What servers asked, by the request's id.
     questions: Mutex<HashMap<RequestId, UnansweredQuestion>>,
     /// Calls that nobody waits for any more and that were not answered.
     given_up: Mutex<BTreeSet<i64>>,
+    server_requests: ServerRequests,
     /// Why the connection was closed from this side.
     closed: OnceLock<String>,
+    /// Cancelled when the server asks more than one connection may hold.
+    overrun: CancellationToken,
     /// Takes the credentials of this connection out of what the server says.
     scrubber: Scrubber,
     /// The same for the access token that was sent last.
@@ -69,7 +74,7 @@ pub(super) struct PendingRequest {
     arguments: Option<Box<RawValue>>,
     /// `Mcp-Param-*`.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
-    progress: Option<UnboundedSender<Progress>>,
+    progress: Option<ProgressSender>,
     /// Goes into `_meta`, for servers that know a request when it comes again.
     pub(super) idempotency_key: Option<String>,
     /// Somebody can be asked something in the course of this call.
@@ -88,7 +93,7 @@ impl PendingRequest {
     pub(super) fn of_call(
         arguments: Box<RawValue>,
         headers: Vec<(HeaderName, HeaderValue)>,
-        progress: Option<UnboundedSender<Progress>>,
+        progress: Option<ProgressSender>,
         idempotency_key: Option<String>,
     ) -> Self {
         Self {
@@ -218,6 +223,16 @@ impl Interceptor {
         self.closed.get().map(String::as_str)
     }
 
+    /// Why the connection ends because of what the server asked, if it does.
+    pub(super) fn overrun_reason(&self) -> Option<&str> {
+        self.close_reason().filter(|_| self.overrun.is_cancelled())
+    }
+
+    /// Waits until the server asks more than one connection may hold.
+    pub(super) async fn overrun(&self) {
+        self.overrun.cancelled().await;
+    }
+
     /// Whether somebody waits for an answer.
     pub(super) fn has_requests(&self) -> bool {
         !locked(&self.waiting).is_empty()
@@ -263,9 +278,17 @@ impl Interceptor {
             return Incoming::Pass;
         };
         match (&envelope.method, envelope.id) {
+            (Some(_), _) if self.overrun.is_cancelled() => Incoming::Taken,
+            (Some(_), Some(id)) if !self.admit_request(id) => Incoming::Taken,
             (Some(method), None) if method == "notifications/progress" => {
                 self.progressed(envelope.params)
             }
+            (Some(method), None) if method == "notifications/cancelled" => {
+                self.take_request_back(envelope.params);
+                Incoming::Pass
+            }
+            // Log lines for a person who watches the server: nobody here does.
+            (Some(method), None) if method == "notifications/message" => Incoming::Taken,
             (None, Some(id)) => self.answered(id, &envelope),
             (None, None) if envelope.error.is_some() => match of {
                 // An error without an id, on the stream that answers one request.
@@ -316,8 +339,7 @@ impl Interceptor {
                 ..
             } = progress;
             if let Some(message) = &mut message {
-                self.scrubber.clean(message);
-                self.token.load().clean(message);
+                *message = self.excerpt(message);
             }
             // The listener may have stopped listening.
             let _ = listener.send(Progress {

@@ -133,6 +133,9 @@ impl Session {
         service: RunningService<RoleClient, Handler>,
         interceptor: Arc<Interceptor>,
     ) -> Result<Self, Failure> {
+        if let Some(reason) = interceptor.close_reason() {
+            return Err(Failure::Lost(reason.to_owned()));
+        }
         let peer = service.peer().clone();
         let info = peer
             .peer_info()
@@ -168,6 +171,19 @@ impl Session {
                 aside.clone(),
             ));
         }
+        tokio::spawn({
+            let (interceptor, service, aside) = (
+                interceptor.clone(),
+                service.cancellation_token(),
+                aside.clone(),
+            );
+            async move {
+                tokio::select! {
+                    () = interceptor.overrun() => service.cancel(),
+                    () = aside.cancelled() => {}
+                }
+            }
+        });
         Ok(Self {
             peer,
             interceptor,
@@ -179,6 +195,11 @@ impl Session {
             unresponsive: AtomicBool::new(false),
             _aside: aside.drop_guard(),
         })
+    }
+
+    /// Why the session was closed for what the server sent, if it was.
+    pub(super) fn overrun_reason(&self) -> Option<&str> {
+        self.interceptor.overrun_reason()
     }
 
     /// Whether the transport below is gone.

@@ -43,6 +43,12 @@ pub(super) fn events(
         Some((events.boxed(), interceptor, asked)),
         |state| async move {
             let (mut events, interceptor, asked) = state?;
+            if let Some(reason) = interceptor.overrun_reason() {
+                if let Some((_, pending)) = asked {
+                    pending.settle(Err(Failure::Lost(reason.to_owned())));
+                }
+                return None;
+            }
             match events.next().await? {
                 Ok(event) => {
                     let event = rewrite(event, &interceptor, asked.as_ref());

@@ -131,8 +131,10 @@ impl Transport<RoleClient> for Child {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), WriteFailed>> + Send + 'static {
         let pending = self.shared.interceptor.outgoing(&message);
+        let answering = self.shared.interceptor.answering(&message);
         let (stdin, encoding) = (self.shared.stdin.clone(), self.shared.encoding);
         async move {
+            let _answering = answering;
             let line = text::line(
                 body_of(&message, pending.as_deref()).map_err(|_| WriteFailed)?,
                 encoding,
@@ -208,6 +210,10 @@ async fn read(
             }
         };
         let line = line.trim();
+        if let Some(reason) = interceptor.overrun_reason() {
+            tracing::warn!(%server, "{reason}; its connection is closed");
+            return;
+        }
         if !line.is_empty()
             && let Some(message) = interceptor.message(line)
             && messages.send(message).await.is_err()

@@ -100,8 +100,10 @@ impl Transport<RoleClient> for WebSocket {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), WriteFailed>> + Send + 'static {
         let pending = self.interceptor.outgoing(&message);
+        let answering = self.interceptor.answering(&message);
         let sink = self.sink.clone();
         async move {
+            let _answering = answering;
             let text = body_of(&message, pending.as_deref()).map_err(|_| WriteFailed)?;
             write(&sink, text, pending.as_deref())
                 .await
@@ -157,7 +159,7 @@ async fn read(
     messages: mpsc::Sender<ServerJsonRpcMessage>,
     silence: Duration,
 ) {
-    loop {
+    while interceptor.overrun_reason().is_none() {
         let message = match timeout(silence, stream.next()).await {
             Ok(Some(Ok(message))) => message,
             Ok(Some(Err(error))) => {

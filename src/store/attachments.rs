@@ -20,8 +20,8 @@ pub async fn insert(
     data: &[u8],
 ) -> Result<bool> {
     let inserted = sqlx::query!(
-        "insert into attachments (tenant_id, id, conversation_id, name, media_type, size, data)
-         select $1, $2, $3, $4, $5, $6, $7
+        "insert into attachments (tenant_id, id, conversation_id, name, media_type, size, data, named)
+         select $1, $2, $3, $4, $5, $6, $7, false
          where (select count(*) from attachments where tenant_id = $1 and conversation_id = $3) < $8",
         tx.tenant()?.0,
         attachment.id.0,
@@ -61,6 +61,28 @@ pub async fn find(
         size: row.size,
     });
     Ok(found.collect())
+}
+
+/// Notes that a message names these. What no message names is deleted after an hour.
+pub async fn mark_named(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    attachments: &[Attachment],
+) -> Result<()> {
+    let ids: Vec<Uuid> = attachments
+        .iter()
+        .map(|attachment| attachment.id.0)
+        .collect();
+    sqlx::query!(
+        "update attachments set named = true
+         where tenant_id = $1 and conversation_id = $2 and id = any($3) and not named",
+        tx.tenant()?.0,
+        conversation.0,
+        &ids,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
 }
 
 /// The contents of attachments of a conversation.

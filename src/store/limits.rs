@@ -182,6 +182,17 @@ pub fn is_starting(error: &sqlx::Error) -> bool {
     }
 }
 
+/// An error before a session is there, as one that passes, unless Postgres itself gave it. A proxy in front of a
+/// database that is away accepts a connection and closes it, or says something that is no Postgres.
+pub fn without_session(error: sqlx::Error) -> sqlx::Error {
+    match error {
+        sqlx::Error::Protocol(_) | sqlx::Error::Tls(_) | sqlx::Error::Io(_) if !matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut) => {
+            io::Error::new(io::ErrorKind::ConnectionRefused, error.to_string()).into()
+        }
+        error => error,
+    }
+}
+
 /// Whether the database cannot do its work at the moment, whatever it is asked.
 pub fn is_away(error: &sqlx::Error) -> bool {
     match error {

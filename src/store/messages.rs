@@ -74,7 +74,7 @@ pub async fn append(
              update conversations
              set last_seq = last_seq + 1, last_event = last_event + 1, updated_at = now()
              where tenant_id = $1 and id = $2
-             returning last_seq, last_event, branch
+             returning last_seq, last_event, branch, user_id, agent
            ), message as (
              insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model,
                                    branch)
@@ -83,6 +83,10 @@ pub async fn append(
            ), event as (
              insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
              select $1, $9, $2, last_event, 'message', $3 from counted
+           ), stored as (
+             insert into usage_additions (tenant_id, id, day, user_id, agent, bytes)
+             select $1, $9, (now() at time zone 'utc')::date, user_id, agent, octet_length($7::text) + 256
+             from counted
            )
            select last_seq as "seq!", last_event as "event!", branch as "branch!", created_at as "created_at!"
            from counted, message"#,

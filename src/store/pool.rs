@@ -20,7 +20,7 @@ use sqlx::{
 };
 use tokio::{runtime::Handle, time::Instant};
 
-use super::limits::{Health, is_starting, within};
+use super::limits::{Health, is_starting, within, without_session};
 
 /// A connection that was taken from the pool longer ago than this is asked whether it still works before it is used.
 const TRUSTED: Duration = Duration::from_secs(1);
@@ -215,7 +215,7 @@ pub async fn connect(
     let mut is_first = true;
     loop {
         let connecting = PgConnection::connect_with(options);
-        match within(ACQUIRE, connecting).await {
+        match within(ACQUIRE, connecting).await.map_err(without_session) {
             Err(error) if may_pass(&error) && Instant::now() < end => {
                 if std::mem::take(&mut is_first) {
                     tracing::warn!(%error, "waiting for the database");

@@ -229,6 +229,21 @@ pub async fn purge_request_keys(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u
     Ok(deleted.execute(tx.conn()).await?.rows_affected())
 }
 
+/// Deletes a batch of attachments that were sent before `cutoff` and that no message names.
+pub async fn purge_unnamed_attachments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u64> {
+    let deleted = sqlx::query!(
+        "delete from attachments
+         where tenant_id = $1 and not named and id in (
+           select id from attachments
+           where tenant_id = $1 and not named and id < $2
+           limit $3 for update skip locked)",
+        tx.tenant()?.0,
+        id_after(cutoff),
+        ROWS,
+    );
+    Ok(deleted.execute(tx.conn()).await?.rows_affected())
+}
+
 /// A batch of these ids, in the order of the query.
 fn batch(ids: &[Uuid], limit: i64) -> Batch {
     let full = i64::try_from(ids.len()).is_ok_and(|count| count == limit);

@@ -8,8 +8,9 @@ use super::Tx;
 use crate::domain::{
     error::Result,
     ids::{AgentId, TenantId, UserId},
+    principal::GUEST_USER,
     run::Usage,
-    usage::{DayLine, Line, Used},
+    usage::{DayLine, Line, Together, Used},
 };
 
 /// Locks the tenant's row until the end of the transaction, so that no two admissions count the same place within a
@@ -56,6 +57,58 @@ pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
     Ok((user, tenant))
 }
 
+/// Bytes that were stored today: by the user, and by everybody whom the same limit concerns.
+pub struct StoredToday {
+    pub user: i64,
+    pub together: i64,
+}
+
+/// What was stored today by the user, and together by all users of the tenant, or by its guests only.
+pub async fn stored_today(tx: &mut Tx, user: &UserId, together: Together) -> Result<StoredToday> {
+    let prefix = match together {
+        Together::Nobody => None,
+        Together::Guests => Some(GUEST_USER),
+        Together::Tenant => Some(""),
+    };
+    sqlx::query_as!(
+        StoredToday,
+        r#"with stored as (
+             select user_id, bytes from usage
+             where tenant_id = $2 and day = (now() at time zone 'utc')::date
+               and (user_id = $1 or starts_with(user_id, $3))
+             union all
+             select user_id, bytes from usage_additions
+             where tenant_id = $2 and day = (now() at time zone 'utc')::date
+               and (user_id = $1 or starts_with(user_id, $3))
+           )
+           select coalesce(sum(bytes) filter (where user_id = $1), 0)::bigint as "user!",
+                  coalesce(sum(bytes), 0)::bigint as "together!"
+           from stored"#,
+        user.as_str(),
+        tx.tenant()?.0,
+        prefix,
+    )
+    .fetch_one(tx.conn())
+    .await
+    .map_err(Into::into)
+}
+
+/// Adds bytes that the user has stored, other than messages, which count themselves.
+pub async fn add_stored(tx: &mut Tx, user: &UserId, agent: &AgentId, bytes: i64) -> Result<()> {
+    sqlx::query!(
+        "insert into usage_additions (tenant_id, id, day, user_id, agent, bytes)
+         values ($1, $2, (now() at time zone 'utc')::date, $3, $4, $5)",
+        tx.tenant()?.0,
+        uuid::Uuid::now_v7(),
+        user.as_str(),
+        agent.as_str(),
+        bytes,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// Adds tokens that no run has used.
 pub async fn add(tx: &mut Tx, user: &UserId, agent: &AgentId, tokens: Usage) -> Result<()> {
     sqlx::query!(
@@ -89,10 +142,11 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
         r#"with taken as (
              delete from usage_additions where tenant_id = $1 and id in (
                select id from usage_additions where tenant_id = $1 limit $2 for update skip locked)
-             returning day, user_id, agent, runs, input_tokens, output_tokens
+             returning day, user_id, agent, runs, input_tokens, output_tokens, bytes
            )
            select day as "day!", user_id as "user_id!", agent as "agent!", sum(runs)::bigint as "runs!",
-                  sum(input_tokens)::bigint as "input!", sum(output_tokens)::bigint as "output!"
+                  sum(input_tokens)::bigint as "input!", sum(output_tokens)::bigint as "output!",
+                  sum(bytes)::bigint as "bytes!"
            from taken group by day, user_id, agent order by day, user_id, agent"#,
         tenant,
         limit,
@@ -100,13 +154,14 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
     .fetch_all(tx.conn())
     .await?;
     sqlx::query!(
-        "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens)
-         select $1, gen_random_uuid(), day, user_id, agent, runs, input, output
-         from unnest($2::date[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[])
-           as sums (day, user_id, agent, runs, input, output)
+        "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens, bytes)
+         select $1, gen_random_uuid(), day, user_id, agent, runs, input, output, bytes
+         from unnest($2::date[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+           as sums (day, user_id, agent, runs, input, output, bytes)
          on conflict (tenant_id, day, user_id, agent) do update
          set runs = usage.runs + excluded.runs, input_tokens = usage.input_tokens + excluded.input_tokens,
-             output_tokens = usage.output_tokens + excluded.output_tokens",
+             output_tokens = usage.output_tokens + excluded.output_tokens,
+             bytes = usage.bytes + excluded.bytes",
         tenant,
         &column(&sums, |sum| sum.day),
         &column(&sums, |sum| sum.user_id.clone()),
@@ -114,6 +169,7 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
         &column(&sums, |sum| sum.runs),
         &column(&sums, |sum| sum.input),
         &column(&sums, |sum| sum.output),
+        &column(&sums, |sum| sum.bytes),
     )
     .execute(tx.conn())
     .await?;
@@ -153,6 +209,7 @@ pub async fn list(
                   sum(tool_calls)::bigint as "tool_calls!", sum(input_tokens)::bigint as "input_tokens!",
                   sum(output_tokens)::bigint as "output_tokens!"
            from used group by user_id, agent
+           having sum(runs + tool_calls + input_tokens + output_tokens) > 0
            order by sum(input_tokens + output_tokens) desc, sum(runs) desc, user_id, agent limit $3"#,
         since,
         until,

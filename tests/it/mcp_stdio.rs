@@ -15,7 +15,6 @@ use chatelaine::{
     mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Options, Progress},
 };
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use crate::support::servers::{
     args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, request, soon,
@@ -63,7 +62,7 @@ async fn a_published_server_of_the_older_era_answers() {
     let (mcp, key, spec) = (mcp(), key(), spec(everything_stdio()));
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.era, Era::Legacy);
-    let (progress, mut heard) = mpsc::unbounded_channel();
+    let (progress, mut heard) = chatelaine::mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
         ..CallOptions::default()
@@ -87,7 +86,7 @@ async fn a_published_server_of_the_older_era_answers() {
         })
     };
     assert_eq!(
-        (heard.recv().await, heard.recv().await),
+        (heard.next().await, heard.next().await),
         (step(1.0), step(2.0))
     );
 }

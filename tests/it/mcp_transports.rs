@@ -1,6 +1,7 @@
 //! Servers over HTTP with SSE as in revision 2024-11-05, and over a WebSocket: published ones, and ones that do
 //! exactly what a test says.
 
+mod floods; // servers that send without end
 mod pair; // a stream of events and an address
 mod sockets; // a server at a WebSocket, for the others
 mod websocket; // messages both ways

@@ -8,6 +8,7 @@ Arguments, in any order, say how it behaves:
   frail       shakes hands and ends when its tools are asked for
   stubborn    starts a child, writes both ids into the ledger, and then neither speaks nor ends when asked to
   crlf        ends its lines as Windows does
+  greedy      asks for samples without end when its tools were listed, and reads nothing any more
   curious     has the tools `ask`, which asks the user for a name; `ask_late`, which does so when the next request is
               there, too; and `forget`, which is never answered
 """
@@ -113,6 +114,18 @@ def answer(request):
     return None
 
 
+def ask_without_end():
+    number = 0
+    while True:
+        number += 1
+        try:
+            say({"jsonrpc": "2.0", "id": f"s{number}", "method": "sampling/createMessage", "params": {}})
+        except BrokenPipeError:
+            os._exit(0)
+        if number % 1000 == 0:
+            count("thousand")
+
+
 def be_stubborn():
     for signal_to_ignore in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signal_to_ignore, signal.SIG_IGN)
@@ -145,6 +158,8 @@ def main():
             continue
         if result is not None:
             say({"jsonrpc": "2.0", "id": request["id"], "result": result})
+            if "greedy" in MODES and request["method"] == "tools/list":
+                ask_without_end()
         elif "silent" not in MODES:
             say({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
 

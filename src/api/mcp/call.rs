@@ -8,7 +8,6 @@ use futures_util::{FutureExt, Stream, future::BoxFuture, stream};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use self::result::of_result;
 pub(super) use self::result::{of_consent, with_result_type};
@@ -23,11 +22,12 @@ use crate::{
     api::{events, limits::WaitingCall},
     app::{
         chat::flows,
-        tools::client_tools::{OpenCall, ToolAnswer, ToolRequest, Unavailable},
+        tools::client_tools::{
+            OpenCall, Progress, ProgressReports, ProgressSender, ToolAnswer, ToolRequest,
+            Unavailable, progress_channel,
+        },
     },
 };
-
-type Report = crate::app::tools::client_tools::Progress;
 
 #[derive(Deserialize)]
 struct CallParams<'a> {
@@ -54,12 +54,12 @@ impl Client {
         let token = request.meta.progress.filter(|_| request.streams);
         let call = self.owned_call(request)?;
         let Some(token) = token else {
-            let (progress, _) = mpsc::unbounded_channel();
+            let (progress, _) = progress_channel();
             let result = call.run(progress).await?;
             let answer = message::result_json(request.id, &result);
             return Ok(json_response(StatusCode::OK, answer));
         };
-        let (progress, reports) = mpsc::unbounded_channel();
+        let (progress, reports) = progress_channel();
         let token = token.to_owned();
         let id = call.id.clone();
         let work = async move {
@@ -77,7 +77,7 @@ impl Client {
 
     /// The result of a call that is one of a batch.
     pub(super) async fn call_at_once(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
-        let (progress, _) = mpsc::unbounded_channel();
+        let (progress, _) = progress_channel();
         self.owned_call(request)?.run(progress).await
     }
 
@@ -122,7 +122,7 @@ impl Client {
 }
 
 impl OwnedCall {
-    async fn run(self, progress: UnboundedSender<Report>) -> Result<String, Failure> {
+    async fn run(self, progress: ProgressSender) -> Result<String, Failure> {
         let Client {
             state,
             principal,
@@ -153,14 +153,14 @@ impl OwnedCall {
 /// Reports in the server's order, and the answer after them. Dropped, the call is given up.
 fn progress_then_answer(
     work: BoxFuture<'static, String>,
-    reports: UnboundedReceiver<Report>,
+    reports: ProgressReports,
     token: Box<RawValue>,
 ) -> impl Stream<Item = Event> {
     stream::unfold(Some((work, reports, token)), |state| async move {
         let (mut work, mut reports, token) = state?;
         tokio::select! {
             biased;
-            Some(report) = reports.recv() => {
+            Some(report) = reports.next() => {
                 let event = message_event(&progress_json(&report, &token));
                 Some((event, Some((work, reports, token))))
             }
@@ -177,7 +177,7 @@ pub(super) fn message_event(json: &str) -> Event {
         .data(json.replace('\r', " "))
 }
 
-fn progress_json(report: &Report, token: &RawValue) -> String {
+fn progress_json(report: &Progress, token: &RawValue) -> String {
     let mut params = json!({ "progress": report.progress });
     if let Some(total) = report.total {
         params["total"] = total.into();

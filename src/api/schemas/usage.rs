@@ -17,6 +17,9 @@ schemas! {
         runs_limit: Option<i64>,
         tokens: i64,
         tokens_limit: Option<i64>,
+        /// Bytes of messages, results of tools and attachments.
+        stored_bytes: i64,
+        stored_bytes_limit: Option<i64>,
         /// When the day ends and all is counted from 0.
         resets_at: OffsetDateTime,
     }

@@ -11,8 +11,8 @@ use crate::{
     domain::{
         error::{Error, Result},
         ids::{TenantId, UserId},
-        principal::{Admin, Principal},
-        usage::{DayLine, Line, Used},
+        principal::{Admin, GUEST_USER, Principal},
+        usage::{self, DayLine, Line, Together, Used},
     },
     store::{self, Tx},
 };
@@ -31,6 +31,29 @@ pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> 
     store::usage::lock(tx).await?;
     let (user, tenant) = store::usage::today(tx, &principal.user).await?;
     daily.check(user, tenant, app.clock.now())
+}
+
+/// `Limited` when the principal may not store so many bytes more today, with what is left. Counted over all replicas, in
+/// the transaction that stores.
+pub async fn require_space(
+    app: &App,
+    tx: &mut Tx,
+    principal: &Principal,
+    bytes: usize,
+) -> Result<()> {
+    let is_guest = principal.user.as_str().starts_with(GUEST_USER);
+    let (own, together, shared) = app.config.storage().of(is_guest);
+    if own.is_none() && shared.is_none() {
+        return Ok(());
+    }
+    let stored = store::usage::stored_today(tx, &principal.user, together).await?;
+    let bytes = i64::try_from(bytes).map_err(Error::internal)?;
+    for (limit, stored) in [(own, stored.user), (shared, stored.together)] {
+        if let Some(limit) = limit {
+            usage::require_space(limit, stored, bytes, app.clock.now())?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks the limit of tokens alone, for a request that costs tokens and is no run.
@@ -59,6 +82,10 @@ pub struct OwnUsage {
     pub tokens: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_limit: Option<i64>,
+    /// Bytes of messages, results of tools and attachments.
+    pub stored_bytes: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored_bytes_limit: Option<i64>,
     /// When the day ends and all is counted from 0.
     #[serde(with = "time::serde::rfc3339")]
     pub resets_at: OffsetDateTime,
@@ -72,12 +99,17 @@ pub async fn own(app: &App, principal: &Principal) -> Result<OwnUsage> {
         .ok_or_else(|| Error::not_found("tenant"))?;
     let daily = tenant.limits.effective(&app.config.daily());
     let (used, _) = store::usage::today(&mut tx, &principal.user).await?;
+    let is_guest = principal.user.as_str().starts_with(GUEST_USER);
+    let (stored_bytes_limit, ..) = app.config.storage().of(is_guest);
+    let stored = store::usage::stored_today(&mut tx, &principal.user, Together::Nobody).await?;
     let today = app.clock.now().date();
     Ok(OwnUsage {
         runs: used.runs,
         runs_limit: daily.user_runs,
         tokens: used.tokens,
         tokens_limit: daily.user_tokens,
+        stored_bytes: stored.user,
+        stored_bytes_limit,
         resets_at: today.next_day().unwrap_or(today).midnight().assume_utc(),
     })
 }

@@ -2,13 +2,14 @@
 //! model; of a text the model reads as much as it wants with the tool `read_resource`.
 
 use crate::{
-    app::{App, tools::toolset::truncate_text},
+    app::{App, accounts::usage, tools::toolset::truncate_text},
     domain::{
         attachment::{self, Attachment, MAX_SIZE, MOST_OF_MESSAGE, SCHEME},
         error::{Error, ErrorCode, Result},
         ids::{AttachmentId, ConversationId},
         message::{Message, Part},
         principal::Principal,
+        run::Conversation,
     },
     store::{self, Tx},
 };
@@ -25,16 +26,18 @@ pub async fn create(
     data: &[u8],
 ) -> Result<Attachment> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    let kept = keep(&mut tx, id, name, data).await?;
+    let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
+    let kept = keep(app, &mut tx, principal, &conversation, name, data).await?;
     tx.commit().await?;
     Ok(kept)
 }
 
 /// The same in a transaction of the caller.
 pub(super) async fn keep(
+    app: &App,
     tx: &mut Tx,
-    id: ConversationId,
+    principal: &Principal,
+    conversation: &Conversation,
     name: &str,
     data: &[u8],
 ) -> Result<Attachment> {
@@ -51,7 +54,12 @@ pub(super) async fn keep(
         media_type: media_type.to_owned(),
         size: i64::try_from(data.len()).map_err(Error::internal)?,
     };
-    if store::attachments::insert(tx, id, &kept, data).await? {
+    // One at a time, so that many that come at once do not all find the same space.
+    store::usage::lock(tx).await?;
+    usage::require_space(app, tx, principal, data.len()).await?;
+    if store::attachments::insert(tx, conversation.id, &kept, data).await? {
+        let (user, agent) = (&principal.user, &conversation.agent);
+        store::usage::add_stored(tx, user, agent, kept.size).await?;
         return Ok(kept);
     }
     Err(Error::conflict(

@@ -44,6 +44,8 @@ use crate::{
     store::{self, Tx, hints::Hint, messages::NewMessage},
 };
 
+/// What a new conversation counts as stored.
+const ROW_BYTES: u16 = 1024;
 /// Characters of one message.
 pub const MAX_MESSAGE: usize = 32_768;
 
@@ -77,7 +79,9 @@ pub async fn create(
     let title = title
         .map(|title| Conversation::title_from(&title))
         .unwrap_or_default();
+    usage::require_space(app, &mut tx, principal, ROW_BYTES.into()).await?;
     let conversation = open(&mut tx, principal, &pack, &title, None).await?;
+    store::usage::add_stored(&mut tx, &principal.user, pack.id(), ROW_BYTES.into()).await?;
     if let Some(text) = greeting(&pack, principal) {
         let greeting = NewMessage {
             run: None,
@@ -292,12 +296,16 @@ pub(in crate::app) async fn append_user_message(
         None if command => RunKind::Command,
         None => RunKind::Turn,
     };
+    usage::require_space(app, tx, principal, text.len()).await?;
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
     }
     let mut parts = Vec::new();
     if !text.is_empty() {
         parts.push(Part::text(text));
+    }
+    if !attachments.is_empty() {
+        store::attachments::mark_named(tx, conversation.id, attachments).await?;
     }
     parts.extend(attachments.iter().cloned().map(Part::Attachment));
     let first = attachments.first().map(|one| one.name.as_str());

@@ -103,7 +103,8 @@ pub async fn resume(
     }
     let mut attachments = Vec::new();
     for (name, data) in &question.images {
-        attachments.push(attachments::keep(&mut tx, conversation.id, name, data).await?);
+        attachments
+            .push(attachments::keep(app, &mut tx, principal, &conversation, name, data).await?);
     }
     let message = UnwrittenMessage {
         conversation: &conversation,

@@ -30,6 +30,8 @@ const PERIOD: Duration = Duration::from_secs(3600);
 /// A replica that was killed keeps the others from purging for so long. A batch takes much less.
 const LEASE: Duration = Duration::from_secs(120);
 const JOB: &str = "retention";
+/// How long an attachment waits for a message that names it.
+const UNNAMED: Duration = Duration::from_secs(3600);
 
 /// What is old of one kind in one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,10 +131,15 @@ async fn purge_all(
     for tenant in tenants(lease.db, only).await? {
         let set = set_audit_days(lease.db, &tenant, settings, actor).await;
         failed = failed.or(warn(&tenant, "the days of the audit trail", set));
-        match purge_request_keys(lease, &tenant).await {
-            Ok(true) => {}
-            Ok(false) => return Err(stopped()),
-            Err(error) => failed = failed.or(warn(&tenant, "old request keys", Err(error))),
+        for (what, purge) in [
+            ("old request keys", Leftover::RequestKeys),
+            ("attachments that no message names", Leftover::Attachments),
+        ] {
+            match purge_leftovers(lease, &tenant, purge).await {
+                Ok(true) => {}
+                Ok(false) => return Err(stopped()),
+                Err(error) => failed = failed.or(warn(&tenant, what, Err(error))),
+            }
         }
         for (kind, days) in due(&tenant, settings) {
             let mut rows = 0;
@@ -162,16 +169,33 @@ fn warn(tenant: &Tenant, what: &str, done: Result<()>) -> Option<Error> {
     Some(error)
 }
 
-/// Deletes the keys of requests that are not remembered any more. `false` when it was stopped. No tenant decides how
-/// long keys are kept, so they are not counted, and no line of the trail tells of them.
-async fn purge_request_keys(lease: &Lease<'_>, tenant: &Tenant) -> Result<bool> {
+/// What is deleted whatever a tenant keeps.
+#[derive(Clone, Copy)]
+enum Leftover {
+    /// Keys of requests that are not remembered any more.
+    RequestKeys,
+    /// Attachments that were sent an hour ago and that no message names.
+    Attachments,
+}
+
+/// Deletes leftovers. `false` when it was stopped. No tenant decides how long they are kept, so they are not counted,
+/// and no line of the trail tells of them.
+async fn purge_leftovers(lease: &Lease<'_>, tenant: &Tenant, what: Leftover) -> Result<bool> {
     loop {
         if !lease.prolong().await? {
             return Ok(false);
         }
         let mut tx = lease.db.tenant(tenant.id).await?;
-        let cutoff = cutoff(&mut tx, REMEMBERED_HOURS / 24).await?;
-        let deleted = store::retention::purge_request_keys(&mut tx, cutoff).await?;
+        let deleted = match what {
+            Leftover::RequestKeys => {
+                let cutoff = cutoff(&mut tx, REMEMBERED_HOURS / 24).await?;
+                store::retention::purge_request_keys(&mut tx, cutoff).await?
+            }
+            Leftover::Attachments => {
+                let cutoff = cutoff(&mut tx, 0).await? - UNNAMED;
+                store::retention::purge_unnamed_attachments(&mut tx, cutoff).await?
+            }
+        };
         tx.commit().await?;
         if deleted == 0 {
             return Ok(true);

@@ -178,6 +178,7 @@ pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Res
     if let (None, Some(parent)) = (old, wanted.parent_session) {
         store::trees::set_parent(&mut tx, conversation.id, parent).await?;
     }
+    usage::require_space(app, &mut tx, principal, text.len()).await?;
     usage::admit(app, &mut tx, principal).await?;
     let branch = branch(app, &mut tx, by, id).await?;
     let given = TreeValues {

@@ -6,7 +6,6 @@ mod open_calls;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, value::RawValue};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::open_calls::{OpenCall, OpenCalls, cancel};
@@ -18,7 +17,7 @@ use super::{
     },
     toolset::{self, NamedTool, Toolbox},
 };
-pub use crate::mcp::Progress;
+pub use crate::mcp::{Progress, ProgressReports, ProgressSender, progress_channel};
 use crate::{
     app::{App, servers::agents},
     domain::{
@@ -48,7 +47,7 @@ pub struct ToolRequest<'a> {
     pub name: &'a str,
     /// The text of one JSON object.
     pub arguments: &'a str,
-    pub progress: mpsc::UnboundedSender<Progress>,
+    pub progress: ProgressSender,
     pub cancel: CancellationToken,
 }
 

@@ -13,7 +13,6 @@ mod send;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -32,7 +31,7 @@ use crate::{
         run::ClaimedRun,
         server::ServerSpec,
     },
-    mcp::Progress,
+    mcp::ProgressSender,
     store::audit::AuditRow,
 };
 
@@ -50,7 +49,7 @@ pub struct Call<'a> {
     pub arguments: Result<Value, &'a str>,
     /// Why two readers could understand the text of the arguments differently.
     pub ambiguity: Option<&'a str>,
-    pub progress: mpsc::UnboundedSender<Progress>,
+    pub progress: ProgressSender,
     pub cancel: CancellationToken,
     /// Where its user can be asked when the server wants to know something first.
     pub elicitation: Option<ElicitationTarget>,

@@ -96,6 +96,21 @@ pub(super) fn limit(value: &str) -> Result<Option<i64>, String> {
     (!value.is_empty()).then(|| number(value)).transpose()
 }
 
+/// So many MiB in bytes, or none.
+pub(super) fn mebibytes(value: &str) -> Result<Option<i64>, String> {
+    if value == "unlimited" {
+        return Ok(None);
+    }
+    let bytes = value
+        .parse::<i64>()
+        .ok()
+        .and_then(|mib| mib.checked_mul(1 << 20));
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .map(Some)
+        .ok_or_else(|| format!("{value:?} is neither a number of MiB above zero nor `unlimited`"))
+}
+
 /// A number of days, or none.
 pub(super) fn days(value: &str) -> Result<Option<i32>, String> {
     if value.is_empty() || value == "unlimited" {

@@ -80,7 +80,11 @@ impl Transport<RoleClient> for LegacySse {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Failed>> + Send + 'static {
         let (client, endpoint) = (self.client.clone(), self.endpoint.clone());
-        async move { client.post_aside(&endpoint, &message).await }
+        let answering = client.shared.interceptor.answering(&message);
+        async move {
+            let _answering = answering;
+            client.post_aside(&endpoint, &message).await
+        }
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {

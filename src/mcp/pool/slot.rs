@@ -18,6 +18,8 @@ use crate::{
 /// later ones by a growing pause.
 const EARLY_EXIT: Duration = Duration::from_secs(30);
 const IMMEDIATE_RESTARTS: u32 = 2;
+/// A server that sends too much only after this time is connected again as if it were the first time.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Slot {
     pub(super) fn is_ready(&self) -> bool {
@@ -32,12 +34,26 @@ impl Slot {
         }
     }
 
-    /// A child is gone. Why it is not started again at once, when it dies again and again.
+    /// A session is gone. Why it is not opened again at once: it was closed for what the server sent, or its child
+    /// dies again and again.
     pub(super) fn count_early_exit(
         &self,
         session: &Session,
         options: &Options,
     ) -> Option<McpError> {
+        if let Some(reason) = session.overrun_reason() {
+            if session.since.elapsed() >= PATIENCE {
+                self.deaths.store(0, Ordering::Relaxed);
+            }
+            let overruns = self
+                .deaths
+                .fetch_add(1, Ordering::Relaxed)
+                .saturating_add(1);
+            return Some(McpError {
+                retry_in: Some(pause(options, overruns)),
+                ..McpError::new(McpErrorKind::Protocol, reason)
+            });
+        }
         if !matches!(self.target.spec.endpoint, Endpoint::Stdio { .. })
             || session.since.elapsed() >= EARLY_EXIT
         {

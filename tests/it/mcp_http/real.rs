@@ -1,6 +1,5 @@
 use chatelaine::mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Progress};
 use serde_json::json;
-use tokio::sync::mpsc;
 
 use crate::support::servers::{args, desk, everything, key, mcp, options, request, spec};
 
@@ -38,7 +37,7 @@ async fn a_published_server_of_the_older_era_lists_its_tools_and_answers() {
 async fn progress_of_a_published_server_arrives_in_order() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.endpoint(&[]));
-    let (progress, mut heard) = mpsc::unbounded_channel();
+    let (progress, mut heard) = chatelaine::mcp::progress_channel();
     let arguments = args(&json!({"duration": 1, "steps": 4}));
     let options = CallOptions {
         progress: Some(progress),
@@ -57,7 +56,7 @@ async fn progress_of_a_published_server_arrives_in_order() {
     let mut steps = Vec::new();
     while let Some(Progress {
         progress, total, ..
-    }) = heard.recv().await
+    }) = heard.next().await
     {
         steps.push((progress, total));
     }
@@ -140,7 +139,7 @@ async fn a_published_server_of_the_newer_era_is_spoken_to_without_a_handshake() 
         .await
         .unwrap();
     assert_eq!(sum.text, "5");
-    let (progress, mut heard) = mpsc::unbounded_channel();
+    let (progress, mut heard) = chatelaine::mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
         ..CallOptions::default()
@@ -153,7 +152,7 @@ async fn a_published_server_of_the_newer_era_is_spoken_to_without_a_handshake() 
     )
     .await
     .unwrap();
-    let first = heard.recv().await.unwrap();
+    let first = heard.next().await.unwrap();
     assert_eq!(
         first,
         Progress {

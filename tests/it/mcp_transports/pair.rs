@@ -116,7 +116,7 @@ async fn a_published_server_answers_and_says_how_far_it_is() {
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.era, Era::Legacy);
     assert!(found.tools.iter().any(|tool| tool.name == "echo"));
-    let (progress, mut heard) = mpsc::unbounded_channel();
+    let (progress, mut heard) = chatelaine::mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
         ..CallOptions::default()
@@ -140,7 +140,7 @@ async fn a_published_server_answers_and_says_how_far_it_is() {
         })
     };
     assert_eq!(
-        (heard.recv().await, heard.recv().await),
+        (heard.next().await, heard.next().await),
         (step(1.0), step(2.0))
     );
 }

@@ -34,12 +34,16 @@ pub(super) enum Say {
     HangUp,
     /// Reads nothing more, and keeps the connection.
     Freeze,
+    /// Answers the request with this result, reads nothing more and makes requests without end.
+    ResultThenRequests(Value),
 }
 
 pub(super) struct Sockets {
     pub(super) url: Url,
     seen: Arc<Mutex<Vec<Value>>>,
     shakes: Arc<Mutex<Vec<HeaderMap>>>,
+    /// Requests that a connection took from [`Say::ResultThenRequests`].
+    asked: Arc<Mutex<usize>>,
     task: AbortHandle,
 }
 
@@ -61,10 +65,13 @@ impl Sockets {
             Arc::<Mutex<Vec<HeaderMap>>>::default(),
         );
         let (log, opened, script) = (seen.clone(), shakes.clone(), Arc::new(script));
+        let asked = Arc::<Mutex<usize>>::default();
+        let requests = asked.clone();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (log, opened, script) = (log.clone(), opened.clone(), script.clone());
+                let asked = requests.clone();
                 connections.spawn(async move {
                     let mut headers = HeaderMap::new();
                     #[expect(clippy::result_large_err, reason = "the shape is the library's")]
@@ -107,6 +114,18 @@ impl Sockets {
                             Say::Nothing => continue,
                             Say::HangUp => return,
                             Say::Freeze => std::future::pending().await,
+                            Say::ResultThenRequests(result) => {
+                                let answer = json!({"jsonrpc": "2.0", "id": id, "result": result});
+                                let mut next = Message::from(answer.to_string());
+                                for number in 0.. {
+                                    if socket.send(next).await.is_err() {
+                                        return;
+                                    }
+                                    *asked.lock().unwrap() = number;
+                                    next = Message::from(sampling(number).to_string());
+                                }
+                                return;
+                            }
                         };
                         if socket.send(said).await.is_err() {
                             return;
@@ -119,6 +138,7 @@ impl Sockets {
             url,
             seen,
             shakes,
+            asked,
             task: task.abort_handle(),
         }
     }
@@ -135,6 +155,11 @@ impl Sockets {
         }
     }
 
+    /// How many requests the client has taken from a server that makes them without end.
+    pub(super) fn asked(&self) -> usize {
+        *self.asked.lock().unwrap()
+    }
+
     /// How often this method was requested.
     pub(super) fn count(&self, method: &str) -> usize {
         self.seen
@@ -149,6 +174,11 @@ impl Sockets {
     pub(super) fn shakes(&self) -> Vec<HeaderMap> {
         self.shakes.lock().unwrap().clone()
     }
+}
+
+/// A request that no client of ours knows how to answer.
+pub(super) fn sampling(number: usize) -> Value {
+    json!({"jsonrpc": "2.0", "id": format!("s{number}"), "method": "sampling/createMessage", "params": {}})
 }
 
 fn ordinary(message: &Value) -> Say {

@@ -6,7 +6,6 @@ use chatelaine::{
 };
 use http::StatusCode;
 use serde_json::json;
-use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::sockets::{Say, Sockets};
@@ -22,7 +21,7 @@ async fn a_published_gateway_answers_and_says_how_far_it_is() {
     let spec = spec(server.over(Remote::WebSocket));
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.era, Era::Legacy);
-    let (progress, mut heard) = mpsc::unbounded_channel();
+    let (progress, mut heard) = chatelaine::mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
         ..CallOptions::default()
@@ -46,7 +45,7 @@ async fn a_published_gateway_answers_and_says_how_far_it_is() {
         })
     };
     assert_eq!(
-        (heard.recv().await, heard.recv().await),
+        (heard.next().await, heard.next().await),
         (step(1.0), step(2.0))
     );
 }

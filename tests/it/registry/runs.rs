@@ -20,7 +20,6 @@ use chatelaine::{
     },
 };
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Watched, entry, open_localhost, pack};
@@ -100,7 +99,7 @@ async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
         },
         arguments: Ok(json!({ "from": "EUR", "to": "USD" })),
         ambiguity: None,
-        progress: mpsc::unbounded_channel().0,
+        progress: chatelaine::mcp::progress_channel().0,
         cancel: CancellationToken::default(),
         elicitation: None,
     };

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::mpsc;
 
 use super::{Ending, RunWorker};
 use crate::{
@@ -143,7 +142,7 @@ impl RunWorker {
         let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
         let arguments: Value = serde_json::from_str(request.arguments.get()).unwrap_or_default();
         // The call has no row of its own any more that progress could be shown at.
-        let (progress, _) = mpsc::unbounded_channel();
+        let (progress, _) = crate::mcp::progress_channel();
         let call = Call {
             principal: &self.run.principal,
             toolbox: &toolbox,

@@ -7,7 +7,6 @@ use std::{
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
-use tokio::sync::mpsc;
 
 use super::RunWorker;
 use crate::{
@@ -291,7 +290,7 @@ impl RunWorker {
             return resources::call(&self.app, &asking, self.run.conversation, run_id, call).await;
         }
         let target = self.announce_call(call);
-        let (progress, mut reports) = mpsc::unbounded_channel::<crate::mcp::Progress>();
+        let (progress, mut reports) = crate::mcp::progress_channel();
         let wanted = Call {
             principal: &self.run.principal,
             toolbox,
@@ -315,7 +314,7 @@ impl RunWorker {
         loop {
             tokio::select! {
                 result = &mut answer => return Ok(result),
-                Some(report) = reports.recv() => self.transient(Transient::ToolProgress {
+                Some(report) = reports.next() => self.transient(Transient::ToolProgress {
                     run_id,
                     call_id: call.call_id.clone(),
                     progress: report.progress,
