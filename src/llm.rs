@@ -124,6 +124,8 @@ pub struct Limits {
     pub step: Duration,
     /// Bytes of one answer.
     pub max_body: usize,
+    /// Bytes of text and arguments in one answer. Several copies of them are kept while listeners read.
+    pub max_reply: usize,
     /// Bytes without a line end.
     pub max_line: usize,
     /// Requests in one step, the first included.
@@ -144,6 +146,7 @@ impl Default for Limits {
             idle: Duration::from_secs(60),
             step: Duration::from_secs(600),
             max_body: 16 << 20,
+            max_reply: 2 << 20,
             max_line: 1 << 20,
             attempts: 3,
             backoff: Duration::from_millis(500),

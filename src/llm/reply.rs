@@ -57,6 +57,12 @@ impl ReplyBuilder {
         Some(text).filter(|text| !text.is_empty())
     }
 
+    /// Bytes that have arrived so far.
+    pub(super) fn size(&self) -> usize {
+        let arguments = self.calls.iter().map(|call| call.arguments.len());
+        self.text.len() + arguments.sum::<usize>()
+    }
+
     pub(super) fn call_in(&mut self, slot: Option<u64>) -> Option<&mut CallBuilder> {
         self.calls.iter_mut().rfind(|call| call.slot == slot)
     }

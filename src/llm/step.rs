@@ -212,6 +212,9 @@ impl Step {
                 return Err(refusal_error(None, &HeaderMap::new(), &event, key));
             }
             attempt.is_over = attempt.reader.read(&event, &mut attempt.draft)?;
+            if attempt.draft.size() > self.shared.limits.max_reply {
+                return Err(ModelError::TooLarge.into());
+            }
         }
     }
 

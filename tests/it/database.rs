@@ -187,10 +187,57 @@ async fn a_transaction_that_a_silent_connection_does_not_begin_gives_its_place_b
     eventually(async || db.tenant(tenant).await.is_ok()).await;
 }
 
+/// Something that accepts and closes, as a proxy does whose database is away.
+async fn closing_proxy() -> Secret {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    Secret::new(format!("postgres://nobody@{address}/x"))
+}
+
+#[tokio::test]
+async fn a_database_behind_a_proxy_that_closes_is_away() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let proxy = Proxy::start(&world.db.url).await;
+    let db = Db::connect(&proxy.url, 2).await.unwrap();
+    let replica = Service::start(world.config.clone(), &world.env, db)
+        .await
+        .unwrap();
+    let there = ann.at(&format!("http://{}", replica.address));
+    there.get("/v1/conversations").await.expect(200);
+    proxy.closed.send_replace(true);
+    eventually(async || {
+        let refused = there.get("/v1/conversations").await;
+        assert!([200, 503].contains(&refused.status), "{}", refused.text);
+        refused.status == 503 && !refused.header("retry-after").is_empty()
+    })
+    .await;
+    proxy.closed.send_replace(false);
+    eventually(async || there.get("/v1/conversations").await.status == 200).await;
+}
+
+#[tokio::test]
+async fn a_start_waits_for_a_database_behind_a_proxy_that_closes() {
+    let away = closing_proxy().await;
+    let wait = std::time::Duration::from_secs(1);
+    let refused = Db::connect_within(wait, &away, 1)
+        .await
+        .map(drop)
+        .unwrap_err();
+    let error = refused.downcast_ref::<sqlx::Error>().unwrap();
+    assert!(
+        matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused),
+        "{error:?}"
+    );
+}
+
 /// What stands between a replica and its database. Connections that were open when it went silent stay silent.
 struct Proxy {
     url: Secret,
     silent: watch::Sender<bool>,
+    /// Closes what is open, and what comes, after accepting it.
+    closed: watch::Sender<bool>,
 }
 
 impl Proxy {
@@ -208,16 +255,22 @@ impl Proxy {
         url.set_host(Some("127.0.0.1")).unwrap();
         url.set_port(Some(port)).unwrap();
         let (silent, _) = watch::channel(false);
-        let state = silent.clone();
+        let (closed, _) = watch::channel(false);
+        let (state, closing) = (silent.clone(), closed.clone());
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let (socket, mut state) = (socket.clone(), state.subscribe());
+                let mut closing = closing.subscribe();
                 tokio::spawn(async move {
+                    if *closing.borrow() {
+                        return;
+                    }
                     let _ = state.wait_for(|silent| !silent).await.map(drop);
                     let mut server = UnixStream::connect(socket).await.unwrap();
                     let silent = async { drop(state.wait_for(|silent| *silent).await) };
                     tokio::select! {
                         _ = copy_bidirectional(&mut client, &mut server) => return,
+                        _ = closing.wait_for(|closed| *closed) => return,
                         () = silent => {}
                     }
                     // Neither end hears anything any more.
@@ -228,6 +281,7 @@ impl Proxy {
         Self {
             url: Secret::new(url.as_str()),
             silent,
+            closed,
         }
     }
 }

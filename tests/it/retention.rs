@@ -477,3 +477,42 @@ async fn days_are_checked_shown_and_reset() {
     let answer = retention(&world, "acme", json!({ "runs": null })).await;
     assert_eq!(answer.expect(200)["retention_in_force"]["runs"], 60);
 }
+
+#[tokio::test]
+async fn an_attachment_that_no_message_names_goes_after_an_hour() {
+    let world = world(|_| {}).await;
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    let send = async |name: &str| {
+        let path = format!("/v1/conversations/{id}/attachments?name={name}");
+        let request = ann.request(http::Method::POST, &path).body("words");
+        let made = ann.send(request).await.expect(201);
+        made["id"].as_str().unwrap().to_owned()
+    };
+    let (named, old, new) = (
+        send("named.txt").await,
+        send("old.txt").await,
+        send("new.txt").await,
+    );
+    let said = json!({ "text": "read it", "attachments": [named] });
+    let mut events = ann.listen(&id, None).await;
+    let path = format!("/v1/conversations/{id}/messages");
+    let posted = ann.post(&path, said).await.expect(202);
+    events
+        .until_run_ends(posted["run"]["id"].as_str().unwrap())
+        .await;
+    for attachment in [&named, &old] {
+        let sql = format!(
+            "update attachments set id = '{}' where id = '{attachment}'",
+            old_id(1)
+        );
+        order(&world.db, world.tenant.id, &sql).await;
+    }
+    purge(&world, &[]).await;
+    let mut kept: Vec<String> = sqlx::query_scalar("select name from attachments")
+        .fetch_all(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    kept.sort();
+    assert_eq!(kept, ["named.txt", "new.txt"], "{new}");
+}

@@ -293,3 +293,106 @@ async fn a_large_image_reaches_the_model_over_every_protocol() {
     let body = json!({ "agent": "office", "title": "x".repeat(world.config.max_body_bytes) });
     ann.post("/v1/conversations", body).await.expect(413);
 }
+
+/// What a form sends: each part is a name, a file name and a content.
+fn form(parts: &[(&str, &str, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, file, content) in parts {
+        let head = format!(
+            "--edge\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{file}\"\r\n\
+             Content-Type: application/octet-stream\r\n\r\n"
+        );
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(content);
+        body.extend_from_slice(b"\r\n");
+    }
+    body.extend_from_slice(b"--edge--\r\n");
+    body
+}
+
+#[tokio::test]
+async fn a_form_is_read_as_its_file() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("office").await;
+    let path = format!("/v1/conversations/{id}/attachments");
+    let post = async |body: Vec<u8>| {
+        let request = ann.request(Method::POST, &path);
+        let media_type = "multipart/form-data; boundary=edge";
+        ann.send(request.header("content-type", media_type).body(body))
+            .await
+    };
+    let kept = post(form(&[("file", "cat.png", PNG)])).await.expect(201);
+    assert_eq!(
+        (&kept["name"], &kept["size"]),
+        (&json!("cat.png"), &json!(PNG.len()))
+    );
+    let none = post(form(&[])).await.expect(400);
+    assert!(
+        none["detail"].as_str().unwrap().contains("without a file"),
+        "{none}"
+    );
+    let two = post(form(&[("a", "a.txt", b"a"), ("b", "b.txt", b"b")])).await;
+    assert!(
+        two.expect(400)["detail"]
+            .as_str()
+            .unwrap()
+            .contains("several files")
+    );
+}
+
+/// What a day may hold is counted with what is stored, whichever conversation and replica it comes through.
+#[tokio::test]
+async fn a_guest_stores_so_much_in_a_day_and_hears_what_is_left() {
+    let world = World::with(|setup| {
+        setup.config.stored_per_guest_per_day = Some(1 << 20);
+        setup.config.stored_by_guests_per_day = Some(3 << 19);
+    })
+    .await;
+    let half = vec![b'a'; 600 << 10];
+    let guest = world.guest().await;
+    let (first, second) = (guest.open("bank").await, guest.open("bank").await);
+    send(&guest, &first, "a.txt", &half).await.expect(201);
+    let refused = send(&guest, &second, "b.txt", &half).await;
+    let detail = refused.expect(429)["detail"].clone();
+    let detail = detail.as_str().unwrap();
+    assert!(
+        detail.contains("of the 1.0 MiB that may be stored today, and this takes 600 KiB"),
+        "{detail}"
+    );
+    assert!(!refused.header("retry-after").is_empty());
+    let usage = guest.get("/v1/me").await.expect(200)["usage"].clone();
+    assert!(usage["stored_bytes"].as_i64().unwrap() > 600 << 10);
+    assert_eq!(usage["stored_bytes_limit"], 1 << 20);
+    // Another guest shares what all guests may store.
+    let other = world.guest().await;
+    let third = other.open("bank").await;
+    send(&other, &third, "c.txt", &half).await.expect(201);
+    let last = world.guest().await;
+    let fourth = last.open("bank").await;
+    send(&last, &fourth, "d.txt", &half).await.expect(429);
+    // A user is no guest.
+    let ann = world.user("ann", &[]).await;
+    let hers = ann.open("bank").await;
+    send(&ann, &hers, "e.txt", &half).await.expect(201);
+}
+
+#[tokio::test]
+async fn messages_and_conversations_count_as_stored() {
+    let world = World::with(|setup| setup.config.stored_per_user_per_day = Some(20 << 10)).await;
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    let path = format!("/v1/conversations/{id}/messages");
+    let say = async |text: String| ann.post(&path, json!({ "text": text })).await;
+    let long = format!("/help {}", "x".repeat(9000));
+    let mut refused = None;
+    for _ in 0..4 {
+        let answer = say(long.clone()).await;
+        if answer.status != 202 {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let refused = refused.expect("the fourth message of 9 KB does not fit into 20 KiB");
+    assert_eq!(refused.expect(429)["code"], "quota_exceeded");
+}

@@ -107,6 +107,21 @@ async fn an_endless_answer_is_refused() {
 }
 
 #[tokio::test]
+async fn endless_words_are_refused_long_before_an_endless_stream_is() {
+    let words = serde_json::json!({ "choices": [{ "delta": { "content": "x".repeat(4 << 10) } }] });
+    let line = format!("data: {words}\n\n").into_bytes();
+    let endless = raw::<32>(std::array::from_fn(|_| line.clone())).stall();
+    let models = Models::with_limits(
+        client(),
+        Limits {
+            max_reply: 64 << 10,
+            ..limits()
+        },
+    );
+    assert_eq!(ends_with(models, endless).await, ModelError::TooLarge);
+}
+
+#[tokio::test]
 async fn an_endless_error_is_cut() {
     let piece = vec![b'x'; 64 << 10];
     let endless = raw::<32>(std::array::from_fn(|_| piece.clone()))
