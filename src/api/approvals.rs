@@ -1,6 +1,6 @@
 //! Calls that wait for consent, and their updates (SSE). A request is visible to its requester and to users
-//! who have one of its approver roles now; for any other user it is 404. A decision repeats the hash of the
-//! arguments that the approver saw.
+//! who have one of its approver roles now; for any other user it is 404. A decision names the request by its id and
+//! repeats the hash of the arguments that the approver saw.
 
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ use crate::{
     domain::{
         approval::{Approval, Choice, State as Status},
         canonical::parse_hash,
+        error::{Error, ErrorCode},
         ids::ApprovalId,
     },
 };
@@ -48,6 +49,15 @@ pub(super) enum Role {
     Approver,
     /// Those that I made.
     Requester,
+}
+
+/// Which requests come first.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Order {
+    #[default]
+    Newest,
+    Oldest,
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -68,7 +78,11 @@ pub(super) struct ApprovalsQuery {
     /// Only those that wait for my decision.
     #[serde(default)]
     decidable: bool,
-    /// Only those before this one: the `next` of the page before.
+    /// `newest` first, the default, or `oldest` first.
+    #[serde(default)]
+    #[param(inline)]
+    order: Order,
+    /// Only those behind this one, in this order: the `next` of the page before.
     #[serde(alias = "before")]
     cursor: Option<ApprovalId>,
     /// 1 to 100.
@@ -88,7 +102,7 @@ pub(super) struct ApprovalPage {
     next: Option<ApprovalId>,
 }
 
-/// Calls that wait or waited for consent, the newest first, without their arguments.
+/// Calls that wait or waited for consent, without their arguments.
 #[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(ApprovalsQuery),
     responses((status = 200, body = ApprovalPage)))]
 pub(super) async fn list(
@@ -107,7 +121,8 @@ pub(super) async fn list(
         tool: which.tool.as_deref(),
         requester: which.requester.as_deref(),
         undecided: which.decidable,
-        before: which.cursor,
+        oldest_first: which.order == Order::Oldest,
+        after: which.cursor,
         limit: limit + 1,
     };
     let wanted = ApprovalFilter {
@@ -136,13 +151,17 @@ pub(super) async fn get(
 #[serde(deny_unknown_fields)]
 pub(super) struct NewDecision {
     decision: Choice,
+    /// The id of the request as it was shown. May be left out where the path names the request by its id: a code alone
+    /// names no request for good.
+    id: Option<ApprovalId>,
     /// For the requester and the other approvers; at most 1000 characters.
     reason: Option<String>,
     /// The `args_sha256` of the request as it was shown: this and nothing else is decided about.
     args_sha256: String,
 }
 
-/// Approve or reject. The same decision again is answered the same; another one, or one that comes too late: 409.
+/// Approve or reject what was shown: this request, by its id, with these arguments, by their hash. The same decision again
+/// is answered the same; another one, or one that comes too late, or about something else than what was shown: 409.
 #[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "approvals", params(("id" = String, Path)),
     request_body = NewDecision, responses((status = 200, body = ApprovalView)))]
 pub(super) async fn decide(
@@ -163,6 +182,15 @@ pub(super) async fn decide(
     let args_sha256 = parse_hash(&new.args_sha256).ok_or_else(unreadable)?;
     let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
     let approver = app::tools::approvals::approver(&app, caller.principal()).await?;
+    let shown_id = new.id.or_else(|| which.parse().ok()).ok_or_else(|| {
+        Problem::invalid(
+            "id",
+            "must be the id of the request as it was shown: another request may have its code by now",
+        )
+    })?;
+    if shown_id != approval.id {
+        return Err(other_request(&approval).into());
+    }
     let verdict = Verdict {
         choice: new.decision,
         reason: new.reason,
@@ -170,6 +198,14 @@ pub(super) async fn decide(
     };
     let approval = app::tools::approvals::decide(&app, &approver, approval.id, &verdict).await?;
     shown(&app, &caller, &approval).await
+}
+
+fn other_request(approval: &Approval) -> Error {
+    let why = format!(
+        "{} is another request than the one that was shown; look at it and decide anew",
+        approval.code
+    );
+    Error::conflict(ErrorCode::ArgumentsChanged, why)
 }
 
 /// Take one's own request back.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     app::{self, App, chat::export::ConversationExport},
-    domain::ids::ConversationId,
+    domain::{error::Error, hidden::escape_hidden, ids::ConversationId},
 };
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -55,7 +55,12 @@ pub(super) async fn export(
         [(header::CONTENT_DISPOSITION, named)]
     };
     Ok(match query.format {
-        ExportFormat::Json => (disposition("json"), axum::Json(export)).into_response(),
+        ExportFormat::Json => {
+            let media_type = [(header::CONTENT_TYPE, "application/json")];
+            let text = serde_json::to_string(&export).map_err(Error::internal)?;
+            // A terminal that shows the file obeys none of its characters.
+            (disposition("json"), media_type, escape_hidden(&text)).into_response()
+        }
         ExportFormat::Markdown => {
             let media_type = [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")];
             let text = export.markdown(caller.principal());

@@ -25,7 +25,7 @@ use crate::{
     app::{
         self, App,
         runs::{
-            RunFilter, RunView,
+            OpenRequests, RunFilter, RunView,
             ending::wait,
             starting::{self, RunCheck, RunInitiator, RunSpec, RunTarget, begin},
         },
@@ -305,16 +305,31 @@ pub(super) async fn get(
     ))
 }
 
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct CancelQuery {
+    /// What the run has asked consent for waits on, instead of being taken back.
+    #[serde(default)]
+    keep_requests: bool,
+}
+
 /// Asks a run to stop. What it has sent to a tool stays done; one that is over cannot be stopped: 409.
-#[utoipa::path(post, path = "/v1/runs/{id}/cancel", tag = "runs", params(("id" = RunId, Path)),
+#[utoipa::path(post, path = "/v1/runs/{id}/cancel", tag = "runs", params(("id" = RunId, Path), CancelQuery),
     responses((status = 202, body = Run)))]
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<RunId>,
+    Query(how): Query<CancelQuery>,
 ) -> Result<(StatusCode, axum::Json<Run>), Problem> {
+    let requests = if how.keep_requests {
+        OpenRequests::Keep
+    } else {
+        OpenRequests::TakeBack
+    };
     Ok((
         StatusCode::ACCEPTED,
-        axum::Json(app::runs::cancel(&app, caller.principal(), id).await?),
+        axum::Json(app::runs::cancel(&app, caller.principal(), id, requests).await?),
     ))
 }

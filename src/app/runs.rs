@@ -74,21 +74,43 @@ pub async fn view(app: &App, principal: &Principal, id: RunId) -> Result<RunView
 
 /// Asks a run to stop, and every run below it: those that it started, and that these started, on whichever replica.
 /// What a tool is doing already is not undone; a run ends at its next step. What any of them has asked consent for is
-/// taken back. Nobody is told of the end of those below: whoever would be was stopped.
+/// taken back, or kept. Nobody is told of the end of those below: whoever would be was stopped.
 ///
 /// One that is over can still be stopped for what it has left behind; `Conflict` when there is nothing of that.
-pub async fn cancel(app: &App, principal: &Principal, id: RunId) -> Result<Run> {
-    cancel_of(app, principal.tenant, &principal.user, id).await
+pub async fn cancel(
+    app: &App,
+    principal: &Principal,
+    id: RunId,
+    requests: OpenRequests,
+) -> Result<Run> {
+    cancel_of(app, principal.tenant, &principal.user, id, requests).await
+}
+
+/// What becomes of the requests for consent that a stopped run has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenRequests {
+    TakeBack,
+    /// They wait on: whoever stops an answer has not said anything about them.
+    Keep,
 }
 
 /// Cancels a run of a user who has not asked for it.
-pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<Run> {
+pub async fn cancel_of(
+    app: &App,
+    tenant: TenantId,
+    user: &UserId,
+    id: RunId,
+    requests: OpenRequests,
+) -> Result<Run> {
     let mut tx = app.db.tenant(tenant).await?;
     let run = store::runs::get(&mut tx, user, id).await?;
     // Requests first: whoever decides about one locks it before its conversation.
     let mut whole = store::trees::descendants(&mut tx, id).await?;
     whole.push(id);
-    let mut withdrawn = store::approvals::withdraw(&mut tx, &whole, user).await?;
+    let mut withdrawn = match requests {
+        OpenRequests::TakeBack => store::approvals::withdraw(&mut tx, &whole, user).await?,
+        OpenRequests::Keep => Vec::new(),
+    };
     store::conversations::get(&mut tx, user, run.conversation_id, true).await?;
     store::trees::lock(&mut tx, id).await?;
     let own = store::runs::request_cancel(&mut tx, user, id).await;
@@ -99,7 +121,9 @@ pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) ->
         own => own?,
     };
     // What was asked for between the two looks at the tree.
-    withdrawn.extend(store::approvals::withdraw(&mut tx, &below, user).await?);
+    if requests == OpenRequests::TakeBack {
+        withdrawn.extend(store::approvals::withdraw(&mut tx, &below, user).await?);
+    }
     let run = store::runs::get(&mut tx, user, id).await?;
     let event = if ended {
         Some(cancelled(&mut tx, &run).await?)
@@ -160,7 +184,7 @@ async fn stopped(app: &App, tenant: TenantId, run: &Run, event: Option<Event>) {
 /// The text of an assistant's message, for programs.
 fn words(parts: &[Part]) -> String {
     let said = parts.iter().filter_map(|part| match part {
-        Part::Text { text } => Some(text.as_str()),
+        Part::Text { text, .. } => Some(text.as_str()),
         _ => None,
     });
     said.collect::<Vec<_>>().join("\n")

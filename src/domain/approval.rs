@@ -25,10 +25,12 @@ pub use self::{
 };
 use super::{
     canonical::Hash,
+    hidden::remove_hidden,
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
     policy::ApprovalPolicy,
     principal::Principal,
     session::SessionEnd,
+    tool,
 };
 
 /// A request for consent, as it is kept. Its arguments lie sealed beside it.
@@ -127,6 +129,25 @@ pub struct About {
     pub description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<serde_json::Value>,
+}
+
+impl About {
+    /// The same as people may be shown it, whatever an older version has kept: hints of their type, a title of one line.
+    #[must_use]
+    pub fn cleaned(self) -> Self {
+        let hints = self.annotations.and_then(|hints| match hints {
+            serde_json::Value::Object(mut hints) => {
+                hints.retain(|name, _| tool::is_hint(name));
+                Some(tool::clean_hints(hints)).filter(|hints| !hints.is_empty())
+            }
+            _ => None,
+        });
+        Self {
+            title: self.title.and_then(|title| tool::clean_title(&title)),
+            description: remove_hidden(&self.description),
+            annotations: hints.map(serde_json::Value::Object),
+        }
+    }
 }
 
 /// What one approver said.

@@ -1,14 +1,25 @@
-//! Characters that nobody sees, or that show a text in another order than it is read. In a server's text they can
-//! deceive a person, or tell a model what no person notices.
+//! Characters that nobody sees, that show a text in another order than it is read, or that steer a terminal. In the
+//! words of a server or of a person they can deceive a reader, pass for a line of the program, or tell a model what no
+//! person notices.
+//!
+//! What others wrote and people read passes through one of these functions: [`remove_hidden`] for a text of several
+//! lines, [`one_line`] where one line is meant, [`clean_name`] for what somebody is called, [`escape_hidden`] where
+//! nothing may be left out, [`fence`] where a text is shown as Markdown.
 
 use std::fmt::Write as _;
+
+/// Characters of a name that are shown.
+const NAME: usize = 64;
+
+/// Bytes of the longest control string (a title, a link) that is removed whole.
+const CONTROL_STRING: usize = 4096;
 
 /// Joiners and the like are no such characters: scripts and emoji need them.
 fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
@@ -19,28 +30,119 @@ fn joins(c: char) -> bool {
 /// The first character of a text that is unseen, or that breaks or turns its line. In a name that stands for itself
 /// joiners are such characters, too.
 pub fn first_hidden(text: &str) -> Option<char> {
-    let is_unseen = |c: char| {
-        is_hidden(c)
-            || joins(c)
-            || c.is_control()
-            || matches!(
-                c,
-                '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}'
-            )
-    };
+    let is_unseen =
+        |c: char| is_hidden(c) || joins(c) || c.is_control() || breaks_line(c) || c == '\u{2800}';
     text.chars().find(|c| is_unseen(*c))
 }
 
-/// The text without them.
-pub fn remove_hidden(text: &str) -> String {
-    text.chars().filter(|c| !is_hidden(*c)).collect()
+/// Ends a line for some readers.
+fn breaks_line(c: char) -> bool {
+    matches!(
+        c,
+        '\n' | '\u{b}' | '\u{c}' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'
+    )
 }
 
-/// JSON in which they stand as `\u202e`, which is the same JSON.
-pub fn escape_hidden(json: &str) -> String {
-    let mut escaped = String::with_capacity(json.len());
-    for c in json.chars() {
-        if !is_hidden(c) {
+/// The text without hidden characters and without what steers a terminal. Each of its lines ends with `\n`.
+pub fn remove_hidden(text: &str) -> String {
+    let is_plain =
+        |c: char| matches!(c, '\n' | '\t') || !(c.is_control() || breaks_line(c) || is_hidden(c));
+    if text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\r' => {
+                rest = rest.strip_prefix('\n').unwrap_or(rest);
+                clean.push('\n');
+            }
+            c if breaks_line(c) => clean.push('\n'),
+            '\u{1b}' => {
+                rest = match rest.as_bytes().first() {
+                    Some(b'[') => skip_parameters(&rest[1..]),
+                    Some(b']' | b'P' | b'X' | b'^' | b'_') => skip_string(&rest[1..]),
+                    _ => rest,
+                }
+            }
+            '\u{9b}' => rest = skip_parameters(rest),
+            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => rest = skip_string(rest),
+            c if is_plain(c) => clean.push(c),
+            _ => {}
+        }
+    }
+    clean
+}
+
+/// What stands behind the parameters of a control sequence and the letter that ends it (ECMA-48).
+fn skip_parameters(text: &str) -> &str {
+    let end = text.trim_start_matches(|c| matches!(c, ' '..='?'));
+    match end.as_bytes().first() {
+        Some(b'@'..=b'~') => &end[1..],
+        _ => text,
+    }
+}
+
+/// What stands behind a control string. One that does not end takes nothing along.
+fn skip_string(text: &str) -> &str {
+    let near = &text[..text.floor_char_boundary(CONTROL_STRING)];
+    let ends = ["\u{7}", "\u{1b}\\", "\u{9c}"].into_iter();
+    let end = ends.filter_map(|end| near.find(end).map(|at| at + end.len()));
+    end.min().map_or(text, |end| &text[end..])
+}
+
+/// The text in one line of at most so many characters, without hidden ones.
+pub fn one_line(text: &str, most: usize) -> String {
+    let clean = remove_hidden(text);
+    let words: Vec<_> = clean.split_whitespace().collect();
+    shorten(words.join(" "), most)
+}
+
+fn shorten(text: String, most: usize) -> String {
+    if text.chars().nth(most).is_none() {
+        return text;
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// What somebody is called, by a word that they or their frontend chose: one line of at most 64 characters, in which
+/// nothing can pass for the program's own words. A mark at the beginning of the program's lines, a code with its colon,
+/// JSON and Markdown need characters that no name needs. `None` when nothing is left.
+pub fn clean_name(text: &str) -> Option<String> {
+    let line = one_line(text, text.len());
+    let chars: Vec<char> = line.chars().filter(|c| !joins(*c)).collect();
+    let mut name = String::with_capacity(line.len());
+    for (at, c) in chars.iter().enumerate() {
+        // Ids have colons in the middle: `key:payroll`. An address has a slash behind its colon.
+        let ends_word = *c == ':'
+            && chars
+                .get(at + 1)
+                .is_none_or(|next| matches!(next, ' ' | '/'));
+        name.push(if ends_word || marks(*c) { ' ' } else { *c });
+    }
+    let words: Vec<_> = name.split_whitespace().collect();
+    Some(shorten(words.join(" "), NAME)).filter(|name| name.contains(char::is_alphanumeric))
+}
+
+/// Characters of marks, pictures, JSON and Markdown.
+fn marks(c: char) -> bool {
+    matches!(c,
+        '"' | '*' | '<' | '>' | '[' | '\\' | ']' | '`' | '{' | '}' | '~'
+        | '\u{2190}'..='\u{2bff}' | '\u{e000}'..='\u{f8ff}' | '\u{fe19}' | '\u{ff1a}'
+        | '\u{1f000}'..='\u{1faff}' | '\u{f0000}'..='\u{10ffff}')
+}
+
+/// A text in which every character that nobody sees stands as `\u202e`. JSON stays the same JSON.
+pub fn escape_hidden(text: &str) -> String {
+    let is_seen = |c: char| {
+        matches!(c, '\n' | '\t') || !(c.is_control() || breaks_line(c) || is_hidden(c) || joins(c))
+    };
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_seen(c) {
             escaped.push(c);
             continue;
         }
@@ -49,6 +151,15 @@ pub fn escape_hidden(json: &str) -> String {
         }
     }
     escaped
+}
+
+/// The text of a server as a block of Markdown that nothing inside can end, in which no picture is loaded and no escape
+/// sequence works. `language` may be empty.
+pub fn fence(language: &str, text: &str) -> String {
+    let text = remove_hidden(text);
+    let runs = text.split(|c| c != '`').map(str::len);
+    let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
+    format!("{fence}{language}\n{}\n{fence}", text.trim_end())
 }
 
 /// The letters that a reader takes a text for: nothing unseen, and ASCII for its wide forms.

@@ -6,6 +6,8 @@ use std::{fmt, str::FromStr, sync::Arc};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::hidden::clean_name;
+
 macro_rules! uuid_id {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
         $(#[$doc])*
@@ -130,6 +132,14 @@ pub struct UserId(pub Arc<str>);
 impl UserId {
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The id in a text for people; its bytes when nothing of it can be shown.
+    pub fn display_name(&self) -> String {
+        clean_name(&self.0).unwrap_or_else(|| {
+            let start = &self.0.as_bytes()[..self.0.len().min(16)];
+            format!("user {}", hex::encode(start))
+        })
     }
 }
 

@@ -12,6 +12,7 @@ pub use self::call::{CallOutcome, CallStatus, ToolCall, ToolResult};
 use super::{
     approval,
     attachment::Attachment,
+    hidden::fence,
     ids::{ConversationId, MessageId, RunId},
     server::FieldKind,
 };
@@ -59,6 +60,9 @@ pub enum Role {
 pub enum Part {
     Text {
         text: String,
+        /// Whose words these are when neither the program nor the author of the message wrote them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        source: Option<Box<TextSource>>,
     },
     /// An image or a text file of the user.
     Attachment(Attachment),
@@ -67,10 +71,7 @@ pub enum Part {
     /// What became of a call.
     ToolResult(ToolResult),
     /// The program tells the person something: `code` is stable, `text` is for reading.
-    Notice {
-        code: String,
-        text: String,
-    },
+    Notice { code: String, text: String },
     /// What came of a call that waited for the user's input.
     CallOutcome(Box<CallOutcome>),
     /// What a prompt of a server came to: the server's text, which opens a turn as if the user had said it.
@@ -80,10 +81,7 @@ pub enum Part {
     /// A session that an agent started has ended.
     AgentCallback(super::orchestrator::Callback),
     /// The program lets the person choose; a number, a value or a label answers it.
-    Choices {
-        text: String,
-        choices: Vec<Choice>,
-    },
+    Choices { text: String, choices: Vec<Choice> },
     /// The program asks the person for a value. The next text of the conversation answers it, `/cancel` does not.
     Prompt(Prompt),
 }
@@ -118,6 +116,13 @@ impl Rating {
 pub const CALL_LINE: &str = "> 🔧 ";
 pub const CALL_BOX: &str = "<details type=\"tool_calls\"";
 pub const CALL_BOX_END: &str = "</details>";
+
+/// The tool that a text comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextSource {
+    pub server: String,
+    pub tool: String,
+}
 
 /// A text that a server wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,13 +176,38 @@ pub struct Asking {
 
 impl Part {
     pub fn text(text: impl Into<String>) -> Self {
-        Self::Text { text: text.into() }
+        Self::Text {
+            text: text.into(),
+            source: None,
+        }
+    }
+
+    /// What came of a call: the words of its server, unless the program did not make the call.
+    pub fn result(call: &ToolCall, status: CallStatus, text: String) -> Self {
+        let is_ours = match status {
+            CallStatus::Denied
+            | CallStatus::AwaitingApproval
+            | CallStatus::AwaitingInput
+            | CallStatus::Cancelled => true,
+            CallStatus::Succeeded | CallStatus::Failed | CallStatus::OutcomeUnknown => false,
+        };
+        let source = call.server.clone().zip(call.tool.clone());
+        Self::Text {
+            text,
+            source: source
+                .filter(|_| !is_ours)
+                .map(|(server, tool)| Box::new(TextSource { server, tool })),
+        }
     }
 
     /// The part as a frontend without typed parts shows it.
     pub fn plain(&self) -> String {
         match self {
-            Self::Text { text } | Self::Notice { text, .. } => text.clone(),
+            Self::Text {
+                text,
+                source: Some(source),
+            } => format!("{} {}:\n{}", source.server, source.tool, fence("", text)),
+            Self::Text { text, .. } | Self::Notice { text, .. } => text.clone(),
             Self::Choices { text, choices } => {
                 let lines = choices
                     .iter()

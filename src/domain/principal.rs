@@ -18,6 +18,7 @@ pub use self::{
 use super::{
     audit,
     error::Error,
+    hidden::clean_name,
     ids::{ApiKeyId, TenantId, UserId},
     pack::{Authentication, Pack},
     policy::{EffectiveAccess, ToolAccess},
@@ -60,16 +61,17 @@ impl Principal {
         issuer.filter(|_| self.key.is_none())
     }
 
-    /// What to call the person: `name`, `given_name`, `preferred_username`, else the user id.
+    /// What to call the person: `name`, `given_name`, `preferred_username`, else the user id; one line, see
+    /// [`clean_name`].
     pub fn display_name(&self) -> String {
         let claims = ["name", "given_name", "preferred_username"];
         let named = claims
             .iter()
             .filter_map(|claim| self.claim(claim))
-            .find(|name| !name.trim().is_empty());
+            .find_map(|name| clean_name(&name));
         named.unwrap_or_else(|| {
             if self.authenticated {
-                self.user.to_string()
+                self.user.display_name()
             } else {
                 GUEST.to_owned()
             }

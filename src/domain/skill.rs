@@ -10,6 +10,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     canonical, command,
+    hidden::escape_hidden,
     ids::{AuditId, ServerId},
     message::{ToolCall, ToolResult},
     pack::Pack,
@@ -132,8 +133,9 @@ pub fn result_text(result: &ToolResult) -> SkillText {
     let structured = outcome
         .and_then(|outcome| outcome.structured_content)
         .map(ToOwned::to_owned);
-    let text = structured
-        .as_ref()
-        .map_or_else(|| result.text.clone(), |content| content.get().to_owned());
+    let text = structured.as_ref().map_or_else(
+        || result.text.clone(),
+        |content| escape_hidden(content.get()),
+    );
     SkillText { text, structured }
 }

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 use time::OffsetDateTime;
 
-use super::{elicitation::InputRequired, ids::ServerId, prompt::ServerPrompt};
+use super::{elicitation::InputRequired, hidden::one_line, ids::ServerId, prompt::ServerPrompt};
 
 /// One discovered tool. JSON that nobody judges stays raw.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +24,42 @@ pub struct Tool {
     /// The server's own hints (`readOnlyHint` …): shown to people, never part of a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Box<RawValue>>,
+}
+
+/// Characters of a server's title for a tool.
+const TITLE: usize = 128;
+
+/// The hints that are true or false.
+const FLAGS: [&str; 4] = [
+    "readOnlyHint",
+    "destructiveHint",
+    "idempotentHint",
+    "openWorldHint",
+];
+
+/// Whether the protocol defines an annotation of this name.
+pub fn is_hint(name: &str) -> bool {
+    name == "title" || FLAGS.contains(&name)
+}
+
+/// A server's title for a tool in one line; `None` when nothing of it can be seen.
+pub fn clean_title(title: &str) -> Option<String> {
+    Some(one_line(title, TITLE)).filter(|title| !title.is_empty())
+}
+
+/// A server's hints without those that are not of their type: a reader may rely on it.
+pub fn clean_hints(hints: Map<String, Value>) -> Map<String, Value> {
+    let clean = |(name, value): (String, Value)| {
+        let is_flag = FLAGS.contains(&name.as_str());
+        let value = match value {
+            Value::String(title) if name == "title" => Value::String(clean_title(&title)?),
+            _ if name == "title" => return None,
+            value if is_flag && !value.is_boolean() => return None,
+            value => value,
+        };
+        Some((name, value))
+    };
+    hints.into_iter().filter_map(clean).collect()
 }
 
 /// The longest name of a tool.

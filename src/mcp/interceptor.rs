@@ -39,7 +39,7 @@ use self::{
     server_requests::ServerRequests,
 };
 use super::{Progress, ProgressSender, error::Failure, live_questions::LiveQuestions};
-use crate::domain::scrub::Scrubber;
+use crate::domain::{hidden::one_line, scrub::Scrubber};
 
 /// Requests that nobody waits for any more and that are remembered until their answers come.
 const MOST_GIVEN_UP: usize = 1024;
@@ -357,13 +357,9 @@ pub(super) fn empty_response(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::EmptyResult(EmptyResult {}), id)
 }
 
-/// A server's own words, cut and without control characters.
+/// A server's own words in one line, cut.
 pub(super) fn clipped(text: &str) -> String {
-    let end = text.floor_char_boundary(MAX_MESSAGE);
-    text[..end]
-        .chars()
-        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
-        .collect()
+    one_line(&text[..text.floor_char_boundary(MAX_MESSAGE)], MAX_MESSAGE)
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::domain::{
     hidden::remove_hidden,
-    tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name},
+    tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name, clean_hints, clean_title},
 };
 
 const PAGES: usize = 100;
@@ -73,8 +73,8 @@ pub(super) fn cache_hints(ttl_ms: Option<i64>, scope: Option<&str>) -> CacheHint
 #[serde(rename_all = "camelCase")]
 struct ListedTool<'a> {
     name: String,
-    #[serde(default)]
-    title: Option<String>,
+    #[serde(borrow, default)]
+    title: Option<&'a RawValue>,
     #[serde(default)]
     description: Option<String>,
     #[serde(borrow, default)]
@@ -210,7 +210,7 @@ impl Reader {
         self.names.insert(tool.name.clone());
         self.listed.tools.push(Arc::new(Tool {
             name: tool.name,
-            title: tool.title.map(|title| clipped(&remove_hidden(&title))),
+            title: tool.title.and_then(read_title),
             description: shorten_description(&tool.description.unwrap_or_default()),
             input_schema,
             output_schema: tool
@@ -220,7 +220,7 @@ impl Reader {
             annotations: tool
                 .annotations
                 .filter(|hints| is_kept(hints))
-                .map(ToOwned::to_owned),
+                .and_then(read_hints),
         }));
         Ok(())
     }
@@ -237,6 +237,15 @@ impl Reader {
             |named| format!("tool {:?}", shortened(&named.name)),
         )
     }
+}
+
+/// A title that is no text is none; the tool is as good without it.
+fn read_title(raw: &RawValue) -> Option<String> {
+    clean_title(&serde_json::from_str::<String>(raw.get()).ok()?)
+}
+
+fn read_hints(raw: &RawValue) -> Option<Box<RawValue>> {
+    to_raw_value(&clean_hints(object(raw.get()).ok()?)).ok()
 }
 
 /// The start of a description, without what nobody sees, and with a mark where more was.

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::domain::{
     elicitation::{self, InputRequired},
+    hidden::remove_hidden,
     tool::ToolOutcome,
 };
 
@@ -84,16 +85,16 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
     };
     if is_deeper_than(raw.get(), MAX_DEPTH) {
         return Ok(text_outcome(
-            format!(
+            &format!(
                 "{}\n[the server's own result is nested deeper than {MAX_DEPTH} levels and is not kept]",
-                cut(text, MAX_TEXT - 256)
+                cut(remove_hidden(&text), MAX_TEXT - 256)
             ),
             is_error,
         ));
     }
     Ok(ToolOutcome {
         is_error,
-        text: cut(text, MAX_TEXT),
+        text: cut(remove_hidden(&text), MAX_TEXT),
         raw,
         input: None,
         declined: Vec::new(),
@@ -101,7 +102,7 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
 }
 
 /// A result of one text, as a server writes it.
-pub fn text_outcome(text: String, is_error: bool) -> ToolOutcome {
+pub fn text_outcome(text: &str, is_error: bool) -> ToolOutcome {
     let raw = serde_json::json!({
         "resultType": "complete",
         "content": [{ "type": "text", "text": text }],
@@ -110,7 +111,7 @@ pub fn text_outcome(text: String, is_error: bool) -> ToolOutcome {
     ToolOutcome {
         raw: serde_json::value::to_raw_value(&raw).expect("JSON can be written"),
         is_error,
-        text: cut(text, MAX_TEXT),
+        text: cut(remove_hidden(text), MAX_TEXT),
         input: None,
         declined: Vec::new(),
     }
@@ -278,8 +279,8 @@ fn decoded_len(base64: &str) -> usize {
 
 /// One content block in words.
 pub(super) fn text_of(content: &RawValue) -> String {
-    object::<Block>(content.get())
-        .map_or_else(|_| "[content that cannot be read]".to_owned(), Block::words)
+    let words = object::<Block>(content.get()).map(|block| remove_hidden(&block.words()));
+    words.unwrap_or_else(|_| "[content that cannot be read]".to_owned())
 }
 
 /// A resource that was read, in words.
@@ -287,7 +288,7 @@ pub(super) fn resource_text(content: &RawValue) -> String {
     let resource = object::<Resource>(content.get());
     resource.map_or_else(
         |_| "[content that cannot be read]".to_owned(),
-        Resource::words,
+        |resource| remove_hidden(&resource.words()),
     )
 }
 

@@ -5,6 +5,7 @@
 mod insertion;
 mod lists;
 mod results;
+mod shown;
 mod transitions;
 mod votes;
 mod work;
@@ -13,6 +14,7 @@ pub use lists::{
     ApprovalOwner, Page, badge_of_approver, changed, changed_last, list, open_of_requester,
 };
 pub use results::{await_result, collect, find_uncollected, keep_result, result};
+pub use shown::{last_shown, remember_shown};
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;

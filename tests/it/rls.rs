@@ -95,6 +95,11 @@ const ROWS: &[(&str, &str)] = &[
         "approval_votes",
         "insert into approval_votes (tenant_id, id, approval_id, approver, choice) values ($1, $1, $1, $2, 'approve')",
     ),
+    (
+        "shown_requests",
+        "insert into shown_requests (tenant_id, id, conversation_id, approval_id, args_sha256, run_id)
+         values ($1, $1, $1, $1, decode(md5($2) || md5($2), 'hex'), $1)",
+    ),
     ("approval_results", "insert into approval_results (tenant_id, id, result) values ($1, $1, $2)"),
     ("users", "insert into users (tenant_id, id, user_id, claims, claims_at) values ($1, $1, $2, '{}', now())"),
     (

@@ -10,7 +10,7 @@ use super::{A2aRequest, request_error::RequestError};
 use crate::{
     app::{
         self,
-        runs::{RunView, ending::wait, starting::StartedRun},
+        runs::{OpenRequests, RunView, ending::wait, starting::StartedRun},
         tools::skills::outcome::{SkillRunOutcome, SkillRunStatus},
     },
     domain::{
@@ -71,7 +71,7 @@ impl A2aRequest<'_> {
             .await?
             .agent;
         let stopped = match view.kind {
-            RunKind::Turn => app::runs::cancel(app, self.principal, run)
+            RunKind::Turn => app::runs::cancel(app, self.principal, run, OpenRequests::TakeBack)
                 .await
                 .map(|_| ()),
             RunKind::Command => {

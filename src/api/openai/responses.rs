@@ -36,7 +36,7 @@ use crate::{
         request_key::Keyed,
         turn::{OnDisconnect, Turn},
     },
-    app::{self, App, chat::responses},
+    app::{self, App, chat::responses, runs::OpenRequests},
     domain::{error::Error, ids::RunId},
 };
 
@@ -152,7 +152,8 @@ pub(in crate::api) async fn cancel(
     Extension(permit): Extension<RequestPermit>,
 ) -> Result<axum::Json<ResponseObject>, Problem> {
     let (encoder, turn) = reopen(&state, &caller, &id).await?;
-    app::runs::cancel(&state.app, caller.principal(), turn.run().id).await?;
+    let run = turn.run().id;
+    app::runs::cancel(&state.app, caller.principal(), run, OpenRequests::TakeBack).await?;
     permit.release();
     Ok(axum::Json(encoder.read(turn.into_parts()).await?))
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::{Extension, extract::State};
 use http::StatusCode;
 
-use super::{NewRun, NewRunRequest, Started};
+use super::{CancelQuery, NewRun, NewRunRequest, Started};
 use crate::{
     api::{
         ApiState,
-        extract::{Caller, Located, Path},
+        extract::{Caller, Located, Path, Query},
         limits::RequestPermit,
         problem::Problem,
     },
@@ -45,12 +45,13 @@ pub(in crate::api) async fn get(
 }
 
 /// As `POST /v1/runs/{id}/cancel`.
-#[utoipa::path(post, path = "/runs/{id}/cancel", tag = "plain_runs", params(("id" = RunId, Path)),
+#[utoipa::path(post, path = "/runs/{id}/cancel", tag = "plain_runs", params(("id" = RunId, Path), CancelQuery),
     responses((status = 202, body = Run)))]
 pub(in crate::api) async fn cancel(
     app: State<Arc<App>>,
     caller: Caller,
     id: Path<RunId>,
+    how: Query<CancelQuery>,
 ) -> Result<(StatusCode, axum::Json<Run>), Problem> {
-    super::cancel(app, caller, id).await
+    super::cancel(app, caller, id, how).await
 }

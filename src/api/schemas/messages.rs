@@ -8,8 +8,8 @@ use crate::domain::{
     approval, attachment,
     ids::{ApprovalId, AttachmentId, AuditId, ConversationId, MessageId, RunId},
     message::{
-        self, Asking, CallOutcome, CallStatus, Choice, Part, Prompt, Role, ServerText, ToolCall,
-        ToolResult,
+        self, Asking, CallOutcome, CallStatus, Choice, Part, Prompt, Role, ServerText, TextSource,
+        ToolCall, ToolResult,
     },
     orchestrator,
     server::FieldKind,
@@ -44,6 +44,8 @@ schemas! {
     enum Part for message::Part {
         Text {
             text: String,
+            /// Whose words these are when neither the program nor the author of the message wrote them.
+            source: Option<Box<TextSource>>,
         },
         /// An image or a text file of the user.
         Attachment(attachment::Attachment),
@@ -95,6 +97,12 @@ schemas! {
     enum Rating for message::Rating {
         Up,
         Down,
+    }
+
+    /// The tool that a text comes from.
+    struct TextSource for message::TextSource {
+        server: String,
+        tool: String,
     }
 
     /// A text that a server wrote.

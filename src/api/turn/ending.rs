@@ -8,6 +8,7 @@ use crate::{
     app::{
         self,
         chat::{conversations::ConversationEvent, transcript},
+        runs::OpenRequests,
     },
     domain::{
         error::{Error, ErrorCode, Result},
@@ -34,7 +35,14 @@ impl Turn {
 
     /// Stops the run: the client has all the text that it wants.
     pub(super) async fn stop(&self) -> Result<()> {
-        match app::runs::cancel(&self.app, &self.principal, self.run.id).await {
+        match app::runs::cancel(
+            &self.app,
+            &self.principal,
+            self.run.id,
+            OpenRequests::TakeBack,
+        )
+        .await
+        {
             // It is over.
             Ok(_) | Err(Error::Conflict(..)) => Ok(()),
             Err(error) => Err(error),

@@ -190,10 +190,10 @@ impl RunWorker {
             return Ok(ending);
         }
         let is_called = |message: &Message| message.role == Role::Assistant;
-        let (results, of_skill) = if written.iter().any(is_called) {
+        let (call, results) = if written.iter().any(is_called) {
             let results = written.iter().flat_map(calls::results_of).cloned();
-            let of_skill = skill::is_one(written.iter().flat_map(calls::of));
-            (results.collect(), of_skill)
+            let call = written.iter().flat_map(calls::of).next().cloned();
+            (call, results.collect())
         } else {
             let line = written.first().map(Message::plain).unwrap_or_default();
             match commands::answer(&self.app, &self.run, &line).await? {
@@ -201,18 +201,24 @@ impl RunWorker {
                     return Ok(Ending::succeeded().with_notices(parts));
                 }
                 commands::Answer::Call(call, ambiguity) => {
-                    let of_skill = skill::is_one([&call]);
                     // A skill is one call from beginning to end: nobody is asked in the middle.
-                    let target = target.filter(|_| !of_skill);
-                    let call = (call, ambiguity.map(calls::BadArguments::Irregular));
-                    (self.make_typed_call(pack, call, target).await?, of_skill)
+                    let target = target.filter(|_| !skill::is_one(&call));
+                    let flaw = ambiguity.map(calls::BadArguments::Irregular);
+                    let made = (call.clone(), flaw);
+                    let results = self.make_typed_call(pack, made, target).await?;
+                    (Some(call), results)
                 }
             }
         };
         let is_cancelled = self.cancel.is_cancelled();
-        if of_skill {
+        if let Some(call) = call.as_ref().filter(|call| skill::is_one(call)) {
             let credentials = self.credentials_to_report(pack).await?;
-            return Ok(skill::ending(results.first(), is_cancelled, credentials));
+            return Ok(skill::ending(
+                call,
+                results.first(),
+                is_cancelled,
+                credentials,
+            ));
         }
         let ending = if is_cancelled {
             Ending::cancelled()
@@ -221,7 +227,7 @@ impl RunWorker {
         };
         let mut parts = Vec::new();
         for result in results {
-            parts.extend(self.explain_result(result).await?);
+            parts.extend(self.explain_result(call.as_ref(), result).await?);
         }
         parts.extend(self.credentials_to_report(pack).await?);
         Ok(if parts.is_empty() {
@@ -233,12 +239,19 @@ impl RunWorker {
 
     /// The result of a typed call, for frontends that show text and know nothing of tool results. One that waits for its
     /// user has asked them already, and a request for consent is told once, in the user's language.
-    async fn explain_result(&self, result: ToolResult) -> Result<Option<Part>> {
+    async fn explain_result(
+        &self,
+        call: Option<&ToolCall>,
+        result: ToolResult,
+    ) -> Result<Option<Part>> {
         if result.status == CallStatus::AwaitingInput {
             return Ok(None);
         }
         let Some(id) = result.approval else {
-            return Ok(Some(Part::text(result.text)));
+            return Ok(Some(match call {
+                Some(call) => Part::result(call, result.status, result.text),
+                None => Part::text(result.text),
+            }));
         };
         let is_it = |part: &Part| matches!(part, Part::Approval(note) if note.id == id);
         let written = self.written().await?;

@@ -106,7 +106,7 @@ async fn replaced_message(
 /// What the user said, without attachments.
 fn text_of(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
-        Part::Text { text } => Some(text.as_str()),
+        Part::Text { text, .. } => Some(text.as_str()),
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n")

@@ -9,8 +9,9 @@ use crate::{
     app::App,
     domain::{
         error::Result,
+        hidden::{fence, remove_hidden},
         ids::ConversationId,
-        message::{Message, MessageRange, Part, Role},
+        message::{Message, MessageRange, Part, Role, TextSource},
         principal::Principal,
         run::Conversation,
     },
@@ -61,7 +62,10 @@ impl ConversationExport {
                 Role::User => principal.display_name(),
                 Role::Assistant => agent.to_owned(),
                 Role::Tool => String::new(),
-                Role::System => "Notice".to_owned(),
+                Role::System => match source_of(message) {
+                    Some(source) => format!("{} {}", source.server, source.tool),
+                    None => "Notice".to_owned(),
+                },
             };
             if !who.is_empty() {
                 let _ = write!(text, "\n## {who}, {}\n", minute(message.created_at));
@@ -82,42 +86,89 @@ fn minute(at: OffsetDateTime) -> String {
     )
 }
 
+/// The tool whose words a message has, when it has no others.
+fn source_of(message: &Message) -> Option<&TextSource> {
+    let mut sources = message.parts.iter().map(|part| match part {
+        Part::Text { source, .. } => source.as_deref(),
+        _ => None,
+    });
+    let first = sources.next()??;
+    sources.all(|other| other == Some(first)).then_some(first)
+}
+
+/// What servers wrote stands in blocks under their names, so that no reader loads a picture of theirs or takes their
+/// words for the program's.
 fn write_part(text: &mut String, part: &Part) {
-    match part {
+    let _ = match part {
         Part::ToolCall(call) => {
             let name = match (&call.server, &call.tool) {
                 (Some(server), Some(tool)) => format!("{server}: {tool}"),
-                _ => call.name.clone(),
+                _ => inert(&call.name),
             };
-            let _ = write!(text, "\n**Call of {name}**\n");
             let arguments = serde_json::to_string_pretty(&call.arguments).unwrap_or_default();
-            write_block(text, "json", &arguments);
+            write!(
+                text,
+                "\n**Call of {name}**\n\n{}\n",
+                fence("json", &arguments)
+            )
         }
         Part::ToolResult(result) => {
-            let _ = write!(
+            let status = result.status.as_str().replace('_', " ");
+            write!(
                 text,
-                "\n**Result: {}**\n",
-                result.status.as_str().replace('_', " ")
-            );
-            write_block(text, "", &result.text);
+                "\n**Result: {status}**\n\n{}\n",
+                fence("", &result.text)
+            )
         }
-        part => {
-            let _ = write!(text, "\n{}\n", part.plain());
+        Part::Text {
+            text: said,
+            source: Some(source),
+        } => {
+            let (server, tool) = (&source.server, &source.tool);
+            write!(text, "\n**{server}: {tool}**\n\n{}\n", fence("", said))
         }
-    }
+        Part::CallOutcome(outcome) => {
+            let (server, tool) = (&outcome.server, &outcome.tool);
+            let status = outcome.status.as_str().replace('_', " ");
+            let said = fence("", &outcome.text);
+            write!(
+                text,
+                "\n**Result of {server}: {tool}: {status}**\n\n{said}\n"
+            )
+        }
+        Part::ServerPrompt(said) => {
+            let (server, prompt) = (&said.server, inert(&said.prompt));
+            let said = fence("", &said.text);
+            write!(text, "\n**Prompt {prompt} of {server}**\n\n{said}\n")
+        }
+        Part::Approval(note) => {
+            let _ = write!(text, "\n{}\n", inert(&note.text));
+            let Some(result) = &note.result else { return };
+            let (server, tool) = (&note.server, &note.tool);
+            let said = fence("", result);
+            write!(text, "\n**Result of {server}: {tool}**\n\n{said}\n")
+        }
+        // The program's sentences quote servers: why something failed, what is asked.
+        Part::Notice { .. } | Part::Prompt(_) | Part::AgentCallback(_) | Part::Choices { .. } => {
+            write!(text, "\n{}\n", inert(&part.plain()))
+        }
+        Part::Text { .. } | Part::Attachment(_) => write!(text, "\n{}\n", part.plain()),
+    };
 }
 
-/// A fenced block, with a fence that is not in the content.
-fn write_block(text: &mut String, language: &str, content: &str) {
-    let longest = content
-        .split(|c| c != '`')
-        .map(str::len)
-        .max()
-        .unwrap_or_default();
-    let fence = "`".repeat(longest.max(2) + 1);
-    let _ = write!(
-        text,
-        "\n{fence}{language}\n{}\n{fence}\n",
-        content.trim_end()
-    );
+/// Plain words in Markdown: nothing in them is a picture, a link, a tag or a heading.
+fn inert(words: &str) -> String {
+    let mut text = String::with_capacity(words.len());
+    let clean = remove_hidden(words);
+    let mut is_start = true;
+    for c in clean.chars() {
+        let is_mark = matches!(c, '\\' | '`' | '[' | ']' | '<' | '>')
+            || is_start && matches!(c, '#' | '=' | '-' | '~');
+        if is_mark {
+            text.push('\\');
+        }
+        text.push(c);
+        is_start = c == '\n' || is_start && c == ' ';
+    }
+    text
 }

@@ -89,7 +89,7 @@ fn transcript(messages: &[Message]) -> String {
             Role::Tool | Role::System => return None,
         };
         let texts = message.parts.iter().filter_map(|part| match part {
-            Part::Text { text } => Some(text.as_str()),
+            Part::Text { text, .. } => Some(text.as_str()),
             _ => None,
         });
         let text = texts.collect::<Vec<_>>().join(" ");

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::OpenRequests;
 use crate::{
     app::App,
     domain::{
@@ -119,7 +120,7 @@ pub fn stop_unless_repeated(
                 Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
             }
         }
-        match super::cancel(&app, &principal, run).await {
+        match super::cancel(&app, &principal, run, OpenRequests::TakeBack).await {
             Ok(_) | Err(Error::Conflict(..) | Error::NotFound(_)) => {}
             Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
         }

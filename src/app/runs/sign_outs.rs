@@ -7,7 +7,12 @@ use std::{collections::HashSet, sync::Arc};
 
 use time::OffsetDateTime;
 
-use crate::app::{App, accounts::users, runs, servers::credentials};
+use crate::app::{
+    App,
+    accounts::users,
+    runs::{self, OpenRequests},
+    servers::credentials,
+};
 use crate::{
     domain::{
         audit::OPERATOR,
@@ -150,7 +155,7 @@ pub async fn find_ended(
 }
 
 async fn cancel(app: &App, tenant: TenantId, user: &UserId, run: RunId) -> Result<()> {
-    match runs::cancel_of(app, tenant, user, run).await {
+    match runs::cancel_of(app, tenant, user, run, OpenRequests::TakeBack).await {
         // It ended by itself meanwhile.
         Ok(_) | Err(Error::Conflict(..) | Error::NotFound(_)) => Ok(()),
         Err(error) => Err(error),

@@ -112,8 +112,8 @@ pub async fn call(
         biased;
         () = cancel.cancelled() => Err(CallError::Cancelled { sent: true }),
         made = made => match made {
-            Ok(Ok(value)) => Ok(mcp::text_outcome(value.to_string(), false)),
-            Ok(Err(text)) => Ok(mcp::text_outcome(text, true)),
+            Ok(Ok(value)) => Ok(mcp::text_outcome(&value.to_string(), false)),
+            Ok(Err(text)) => Ok(mcp::text_outcome(&text, true)),
             Err(_) => Err(CallError::OutcomeUnknown("the orchestrator broke off".to_owned())),
         },
         () = tokio::time::sleep(time_limit) => Err(CallError::TimedOut(time_limit)),

@@ -23,7 +23,10 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 pub use self::{
     creation::{ApprovalRequest, Requested, request, waiting_text},
     deciding::{Verdict, decide, revoke_unpermitted},
-    lists::{ApprovalFilter, decidable_count, find, get, list, own_open_count, view_for_list},
+    lists::{
+        ApprovalFilter, decidable_count, find, get, last_shown, list, own_open_count,
+        remember_shown, view_for_list,
+    },
     recording::record,
 };
 use self::{delivery::OutcomeMessage, recording::apply_vote};
@@ -33,6 +36,7 @@ use crate::{
     domain::{
         approval::{Approval, Approver, Choice, State, Vote},
         error::{Error, ErrorCode, Result, Thing},
+        hidden::clean_name,
         ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
         pack::Pack,
         principal::Principal,
@@ -128,7 +132,7 @@ fn closed_reason(approval: &Approval) -> String {
         let by = if by == approval.requester() {
             approval.principal.display_name()
         } else {
-            by.to_string()
+            by.display_name()
         };
         return format!("{code} was taken back by {by}");
     }
@@ -157,9 +161,11 @@ fn closed_reason(approval: &Approval) -> String {
 /// What to call whoever brought a request into its state; the id of those whose name is not kept.
 fn name_of(approval: &Approval, by: &UserId) -> String {
     match &approval.by_name {
-        Some(name) if approval.decided_by.as_ref() == Some(by) => name.clone(),
+        Some(name) if approval.decided_by.as_ref() == Some(by) => {
+            clean_name(name).unwrap_or_else(|| by.display_name())
+        }
         _ if by == approval.requester() => approval.principal.display_name(),
-        _ => by.to_string(),
+        _ => by.display_name(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::domain::hidden::remove_hidden;
+
 /// One event of a conversation. `run` is empty when the event belongs to no run.
 pub enum ConversationEvent {
     Delta {
@@ -120,6 +122,13 @@ fn parts(message: &Value) -> &[Value] {
         .unwrap_or_default()
 }
 
+/// A server's words: no line of them stands where the program's lines begin.
+fn quote(text: &str) -> String {
+    let lines = remove_hidden(text);
+    let lines: Vec<_> = lines.lines().map(|line| format!("> {line}")).collect();
+    lines.join("\n")
+}
+
 /// The readable parts of a message.
 pub fn readable_text(message: &Value) -> String {
     let mut lines = Vec::new();
@@ -127,9 +136,13 @@ pub fn readable_text(message: &Value) -> String {
         .iter()
         .filter(|part| part["type"] != "tool_call")
     {
-        lines.extend(part["text"].as_str().map(str::to_owned));
+        let text = part["text"].as_str();
+        match (text, part["source"]["server"].as_str()) {
+            (Some(text), Some(_)) => lines.push(quote(text)),
+            (text, _) => lines.extend(text.map(str::to_owned)),
+        }
         // What a call that was approved has answered.
-        lines.extend(part["result"].as_str().map(str::to_owned));
+        lines.extend(part["result"].as_str().map(quote));
         let choices = part["choices"]
             .as_array()
             .map(Vec::as_slice)

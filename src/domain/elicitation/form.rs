@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use self::kind::{LABEL, kept_schema, kind};
-use super::{readable, reading::OrderedMembers};
-use crate::domain::message::Choice;
+use super::reading::OrderedMembers;
+use crate::domain::{hidden::one_line, message::Choice};
 
 /// Characters of a name, a label and a text that somebody enters.
 const NAME: usize = 128;
@@ -129,7 +129,7 @@ fn field(name: &str, property: &Value, required: bool) -> Result<Field, String> 
         let text = property
             .get(key)
             .and_then(Value::as_str)
-            .map(|text| readable(text, LABEL));
+            .map(|text| one_line(text, LABEL));
         text.filter(|text| !text.is_empty())
     };
     let mut field = Field {

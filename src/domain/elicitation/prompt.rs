@@ -27,10 +27,12 @@ pub fn prompt(
     let is_first =
         elicitation.step == 0 || steps[elicitation.step - 1].question().key != question.key;
     if is_first {
+        // Every line of the server's is marked as its own.
+        let message = question.message.replace('\n', "\n> ");
         let values = [
             ("server", elicitation.server.as_str()),
             ("tool", &elicitation.tool),
-            ("what", question.message.as_str()),
+            ("what", message.as_str()),
         ];
         lines.push(texts.render(Key::AskIntro, &values));
     }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::{InputRequired, Mode, Question, Refusal, form, secrets, steps};
-use crate::domain::hidden::remove_hidden;
+use crate::domain::hidden::{one_line, remove_hidden};
 
 /// Questions of one answer, and fields of all of them.
 const QUESTIONS: usize = 4;
@@ -160,7 +160,7 @@ fn parse_request(key: &str, raw: &RawValue) -> Result<Question, Refusal> {
     if request.method != "elicitation/create" {
         return Err(Refusal::Unanswerable(format!(
             "{:?} instead of a question",
-            readable(&request.method, 64)
+            one_line(&request.method, 64)
         )));
     }
     parse_question(key, request.params.map_or("{}", RawValue::get))

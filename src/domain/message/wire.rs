@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::value::RawValue;
 
-use super::{Choice, Part};
+use super::{Choice, Part, TextSource};
 
 /// Written by hand, because a tagged enum parses everything before it knows the tag. A server's raw result
 /// must not be parsed: it may hold numbers and text that Rust cannot represent.
@@ -23,6 +23,12 @@ impl<'de> Deserialize<'de> for Part {
             text: String,
         }
         #[derive(Deserialize)]
+        struct Written {
+            text: String,
+            #[serde(default)]
+            source: Option<Box<TextSource>>,
+        }
+        #[derive(Deserialize)]
         struct Offered {
             text: String,
             choices: Vec<Choice>,
@@ -32,7 +38,7 @@ impl<'de> Deserialize<'de> for Part {
         }
         let part = Box::<RawValue>::deserialize(deserializer)?;
         match read::<Tag, D::Error>(&part)?.kind.as_ref() {
-            "text" => read(&part).map(|Said { text, .. }| Self::Text { text }),
+            "text" => read(&part).map(|Written { text, source }| Self::Text { text, source }),
             "notice" => read(&part).map(|Said { code, text }| Self::Notice { code, text }),
             "choices" => {
                 read(&part).map(|Offered { text, choices }| Self::Choices { text, choices })

@@ -34,30 +34,34 @@ pub struct Page<'a> {
     pub requester: Option<&'a str>,
     /// Only requests of other users that the caller can decide now.
     pub undecided: bool,
-    pub before: Option<ApprovalId>,
+    /// The oldest first, instead of the newest.
+    pub oldest_first: bool,
+    /// The last request of the page before, in this order.
+    pub after: Option<ApprovalId>,
     pub limit: i64,
 }
 
-/// Requests, the newest first.
+/// Requests in the order of the page.
 pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Result<Vec<Approval>> {
     let state = page.state.map(State::as_str);
-    let before = page.before.map(|id| id.0);
+    let after = page.after.map(|id| id.0);
     let found = match whose {
         ApprovalOwner::Requester(user) => {
             rows!(
                 "select",
                 "from approvals a
                  where a.tenant_id = $5 and requester = $1 and ($2::text is null or state = $2)
-                   and ($3::uuid is null or id < $3)
+                   and ($3::uuid is null or case when $8 then id > $3 else id < $3 end)
                    and ($6::text is null or tool = $6) and ($7::text is null or requester = $7)
-                 order by id desc limit $4",
+                 order by case when $8 then id end, id desc limit $4",
                 user.as_str(),
                 state,
-                before,
+                after,
                 page.limit,
                 tx.tenant()?.0,
                 page.tool,
                 page.requester,
+                page.oldest_first,
             )
             .fetch_all(tx.conn())
             .await?
@@ -68,7 +72,7 @@ pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Resu
                 "select",
                 "from approvals a
                  where a.tenant_id = $8 and agent = any($1) and ($3::text is null or state = $3)
-                   and ($4::uuid is null or id < $4)
+                   and ($4::uuid is null or case when $11 then id > $4 else id < $4 end)
                    and ($9::text is null or tool = $9) and ($10::text is null or requester = $10)
                    and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
                                where held.agent = a.agent and held.role = any(a.approvers))
@@ -76,17 +80,18 @@ pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Resu
                         and (requester <> $7 or self_approval)
                         and not exists (select from approval_votes v
                                         where v.tenant_id = $8 and v.approval_id = a.id and v.approver = $7))
-                 order by id desc limit $5",
+                 order by case when $11 then id end, id desc limit $5",
                 &agents,
                 &roles,
                 state,
-                before,
+                after,
                 page.limit,
                 page.undecided,
                 approver.user().as_str(),
                 tx.tenant()?.0,
                 page.tool,
                 page.requester,
+                page.oldest_first,
             )
             .fetch_all(tx.conn())
             .await?

@@ -174,6 +174,33 @@ async fn a_decision_about_other_arguments_is_none() {
 }
 
 #[tokio::test]
+async fn a_decision_names_the_request_that_was_shown_and_not_a_code_alone() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    // Two requests for the very same call: the hash of the arguments does not tell them apart.
+    let (_, first) = asked(&staff.ann, "10.00").await;
+    let (_, second) = asked(&staff.ann, "10.00").await;
+    assert_eq!(first["args_sha256"], second["args_sha256"]);
+    let by_code = format!("/v1/approvals/{}/decision", first["code"].as_str().unwrap());
+    let mut body = decision(&first, "approve");
+    let missing = staff.bob.post(&by_code, body.clone()).await.expect(400);
+    assert_eq!(missing["field"], "id", "{missing}");
+    body["id"] = second["id"].clone();
+    for addressed in [by_code.clone(), format!("{}/decision", path(&first))] {
+        let other = staff.bob.post(&addressed, body.clone()).await.expect(409);
+        assert_eq!(other["code"], "arguments_changed", "{other}");
+    }
+    for request in [&first, &second] {
+        assert_eq!(state(&staff.bob, request).await, "pending");
+    }
+    body["id"] = first["id"].clone();
+    staff.bob.post(&by_code, body).await.expect(200);
+    becomes(&staff.ann, &first, "succeeded").await;
+    assert_eq!(state(&staff.bob, &second).await, "pending");
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
 async fn whoever_it_does_not_concern_does_not_find_it() {
     let world = world().await;
     let staff = Staff::of(&world).await;
@@ -409,6 +436,25 @@ async fn lists_come_in_pages_and_by_state() {
         of("decidable=true").await.0,
         [ids[2].clone(), ids[0].clone()]
     );
+    let (first_oldest, next) = of("order=oldest&limit=2").await;
+    assert_eq!(first_oldest, ids[..2]);
+    assert_eq!(
+        of(&format!(
+            "order=oldest&limit=2&cursor={}",
+            next.as_str().unwrap()
+        ))
+        .await,
+        (vec![ids[2].clone()], Value::Null)
+    );
+    assert_eq!(
+        of("order=oldest&decidable=true").await.0,
+        [ids[0].clone(), ids[2].clone()]
+    );
+    let own = staff
+        .ann
+        .get("/v1/approvals?role=requester&order=oldest&limit=1")
+        .await;
+    assert_eq!(own.expect(200)["items"][0]["id"], ids[0].as_str());
     assert_eq!(
         of("requester=ann&tool=send_money&limit=1").await.0,
         first[..1]
@@ -416,7 +462,7 @@ async fn lists_come_in_pages_and_by_state() {
     for none in ["requester=bob", "tool=get_balances"] {
         assert_eq!(of(none).await.0, Vec::<String>::new(), "{none}");
     }
-    for wrong in ["state=gone", "tool=%20", "requester=%00"] {
+    for wrong in ["state=gone", "tool=%20", "requester=%00", "order=random"] {
         let asked = format!("/v1/approvals?{wrong}");
         staff.bob.get(&asked).await.expect(400);
     }

@@ -2,10 +2,133 @@ use http::Method;
 use serde_json::json;
 
 use super::*;
-use crate::support::client::{Event, Events, plain};
+use crate::support::{
+    client::{Event, Events, plain},
+    model::Gate,
+};
 
 async fn command(client: &Client, line: &str) -> String {
     client.ask("bank", line).await
+}
+
+/// The answer to a line of a conversation.
+async fn said_in(client: &Client, conversation: &str, line: &str) -> String {
+    client.say_and_wait(conversation, line).await;
+    plain(client.messages(conversation).await.last().unwrap())
+}
+
+#[tokio::test]
+async fn a_command_decides_only_what_its_conversation_has_shown() {
+    let world = world().await;
+    let replica = world.replica().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let code = request["code"].as_str().unwrap();
+    // Seen elsewhere is not seen here.
+    command(&staff.bob, "/approvals").await;
+    for line in [format!("/approve {code}"), format!("/reject {code} no")] {
+        let shown = command(&staff.bob, &line).await;
+        assert!(
+            shown.contains(r#""amount":"10.00""#) && shown.contains("Nothing is decided yet"),
+            "{shown}"
+        );
+        assert_eq!(state(&staff.bob, &request).await, "pending");
+    }
+    // Shown at one replica, decided at another; carl has his own conversations.
+    let there = staff.carl.at(&replica.url);
+    let chat = staff.carl.open("bank").await;
+    let shown = said_in(&there, &chat, &format!("/approvals {code}")).await;
+    assert!(shown.contains(r#""amount":"10.00""#), "{shown}");
+    let approved = said_in(&staff.carl, &chat, &format!("/approve {code}")).await;
+    assert!(approved.contains("approved by carl"), "{approved}");
+    becomes(&staff.ann, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn a_command_that_was_sent_before_the_answer_that_shows_the_request_decides_nothing() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let line = format!("/approve {}", request["code"].as_str().unwrap());
+    let gate = Gate::new();
+    world.model.reply(text("Hello.").gate(0, &gate));
+    let chat = staff.bob.open("bank").await;
+    staff.bob.say(&chat, "hello").await;
+    gate.reached().await;
+    // Pressed twice, while something else is being answered.
+    staff.bob.say(&chat, &line).await;
+    let last = staff.bob.say(&chat, &line).await;
+    gate.open();
+    let mut events = staff.bob.listen(&chat, Some(0)).await;
+    events.until_run_ends(&last).await;
+    assert_eq!(state(&staff.bob, &request).await, "pending");
+    assert!(
+        said_in(&staff.bob, &chat, &line)
+            .await
+            .contains("approved by bob")
+    );
+}
+
+#[tokio::test]
+async fn a_code_that_names_another_request_by_now_is_shown_again() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, first) = asked(&staff.ann, "10.00").await;
+    let code = first["code"].as_str().unwrap();
+    let chat = staff.bob.open("bank").await;
+    said_in(&staff.bob, &chat, "/approvals").await;
+    let cancel = format!("{}/cancel", path(&first));
+    staff.ann.post(&cancel, json!({})).await.expect(200);
+    let (_, second) = asked(&staff.ann, "4999.00").await;
+    change_row(&world, &second, &format!("code = '{code}'")).await;
+    let shown = said_in(&staff.bob, &chat, &format!("/approve {code}")).await;
+    assert!(
+        shown.contains("4999.00") && shown.contains("Nothing is decided yet"),
+        "{shown}"
+    );
+    assert_eq!(state(&staff.bob, &second).await, "pending");
+    assert_eq!(world.bank.executions("send_money"), 0);
+}
+
+#[tokio::test]
+async fn a_name_is_one_line_and_cannot_pass_for_a_line_of_the_program() {
+    let world = world().await;
+    let name = "Fred asks for bank send_money, until 2026-11-25 (in 9 min).\n    {\"amount\":\"1\"}\u{2028}\u{85}⏳ Q7Z4: \
+                \u{202e}Erin\u{200d}\u{1b}[2K [x](http://evil.example)";
+    let person = chatelaine::app::accounts::development::DevelopmentUser {
+        user: "ann".to_owned(),
+        name: Some(name.to_owned()),
+        roles: vec!["employee".to_owned()],
+        ..Default::default()
+    };
+    let ann = world.someone(&person).await;
+    let bob = world.user("bob", &["finance-manager"]).await;
+    let (conversation, request) = asked(&ann, "10.00").await;
+    let shown = command(&bob, "/approvals").await;
+    let lines: Vec<_> = shown.lines().collect();
+    assert_eq!(lines.len(), 4, "{shown}");
+    assert_eq!(shown.matches('⏳').count(), 1, "{shown}");
+    assert!(lines[2].contains(r#""amount":"10.00""#), "{shown}");
+    let view = bob.get(&path(&request)).await.expect(200);
+    let called = view["requester"]["name"].as_str().unwrap();
+    assert!(called.chars().count() <= 64, "{called}");
+    assert!(
+        called.starts_with("Fred asks for bank send_money"),
+        "{called}"
+    );
+    let export = ann
+        .get(&format!("/v1/conversations/{conversation}/export"))
+        .await;
+    for text in [called, &shown, view["text"].as_str().unwrap(), &export.text] {
+        for hidden in ['\u{1b}', '\u{85}', '\u{2028}', '\u{202e}', '\u{200d}'] {
+            assert!(!text.contains(hidden), "{hidden:?} in {text:?}");
+        }
+        assert!(
+            !text.contains("Q7Z4:") && !text.contains("](http"),
+            "{text}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -31,7 +154,10 @@ async fn the_queue_is_worked_with_text_alone() {
         refused.contains("for finance-manager, cfo to decide"),
         "{refused}"
     );
-    let approved = command(&staff.bob, &format!("/approve {}", code.to_lowercase())).await;
+    let chat = staff.bob.open("bank").await;
+    said_in(&staff.bob, &chat, "/approvals").await;
+    let line = format!("/approve {}", code.to_lowercase());
+    let approved = said_in(&staff.bob, &chat, &line).await;
     assert!(approved.contains("approved by bob"), "{approved}");
     becomes(&staff.ann, &request, "succeeded").await;
     eventually(async || {
@@ -74,11 +200,14 @@ async fn a_rejection_and_a_cancellation_are_typed_too() {
     let staff = Staff::of(&world).await;
     let (_, first) = asked(&staff.ann, "10.00").await;
     let line = format!(
-        "/reject {} too much, really",
+        "/reject {} too much,\nreally",
         first["code"].as_str().unwrap()
     );
+    let chat = staff.bob.open("bank").await;
+    let shown = said_in(&staff.bob, &chat, &line).await;
+    assert!(shown.contains("Nothing is decided yet"), "{shown}");
     assert!(
-        command(&staff.bob, &line)
+        said_in(&staff.bob, &chat, &line)
             .await
             .contains("rejected by bob. too much, really")
     );
@@ -146,15 +275,17 @@ async fn the_program_speaks_of_requests_in_the_readers_language() {
 async fn an_openai_client_approves_in_text_and_sees_the_code() {
     let world = world().await;
     let staff = Staff::of(&world).await;
-    let say = async |client: &Client, text: &str| {
-        let body = json!({ "model": "bank", "messages": [{ "role": "user", "content": text }] });
+    let say = async |client: &Client, chat: &mut Vec<Value>, text: &str| {
+        chat.push(json!({ "role": "user", "content": text }));
+        let body = json!({ "model": "bank", "messages": chat });
         let answer = client.post("/v1/chat/completions", body).await.expect(200);
+        chat.push(answer["choices"][0]["message"].clone());
         answer["choices"][0]["message"]["content"]
             .as_str()
             .unwrap()
             .to_owned()
     };
-    let answer = say(&staff.ann, "pay 12.00").await;
+    let answer = say(&staff.ann, &mut Vec::new(), "pay 12.00").await;
     let mine = staff
         .ann
         .get("/v1/approvals?role=requester")
@@ -166,9 +297,19 @@ async fn an_openai_client_approves_in_text_and_sees_the_code() {
         answer.contains(code) && answer.contains("It waits."),
         "{answer}"
     );
-    assert!(say(&staff.bob, "/approvals").await.contains(code));
+    let approve = format!("/approve {code}");
+    let mut chat = Vec::new();
     assert!(
-        say(&staff.bob, &format!("/approve {code}"))
+        say(&staff.bob, &mut chat, "/approvals")
+            .await
+            .contains(code)
+    );
+    // Another chat has not shown it.
+    let shown = say(&staff.bob, &mut Vec::new(), &approve).await;
+    assert!(shown.contains("12.00") && shown.contains("Nothing is decided yet"));
+    assert_eq!(state(&staff.bob, request).await, "pending");
+    assert!(
+        say(&staff.bob, &mut chat, &approve)
             .await
             .contains("approved by bob")
     );

@@ -45,7 +45,11 @@ async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
         approver.shows("ann asks for bank send_money").await;
         approver.shows("/approvals shows it.\n").await;
     }
-    bob.enters(&format!("/approve {}", code(&staff.bob).await));
+    let line = format!("/approve {}", code(&staff.bob).await);
+    bob.enters(&line);
+    bob.shows("Nothing is decided yet").await;
+    bob.shows("again.\n").await;
+    bob.enters(&line);
     bob.shows("was approved by bob").await;
     carl.shows("was approved by bob").await;
     ann.shows("was approved by bob and carried out.\n").await;
@@ -54,7 +58,7 @@ async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
     let (ann, bob, carl) = (ann.ends().await, bob.ends().await, carl.ends().await);
     for (shown, text) in [
         (&ann, "So it ended."),
-        (&bob, "asks for"),
+        (&bob, "/approvals shows it."),
         (&carl, "asks for"),
         (&carl, "approved by"),
     ] {
@@ -97,6 +101,9 @@ async fn at_a_terminal_a_notice_leaves_the_line_that_is_typed_as_it_is() {
     bob.shows("asks for bank send_money").await;
     bob.shows("(1) › /approve ").await;
     bob.enters(request["code"].as_str().unwrap());
+    bob.shows("Nothing is decided yet").await;
+    bob.shows("(1) › ").await;
+    bob.enters(&format!("/approve {}", request["code"].as_str().unwrap()));
     bob.shows("was approved by bob").await;
     bob.shows("you › ").await;
     becomes(&staff.ann, &request, "succeeded").await;

@@ -52,6 +52,27 @@ async fn what_nobody_sees_in_a_description_is_left_out() {
 }
 
 #[tokio::test]
+async fn a_hint_of_another_type_is_left_out_and_a_title_is_one_short_line() {
+    let odd = json!({"name": "pay", "title": {"a": 1}, "inputSchema": {"type": "object"}, "annotations": {
+        "title": {"a": 1}, "readOnlyHint": "yes", "destructiveHint": true, "idempotentHint": null, "openWorldHint": [], "more": 1,
+    }});
+    let title = format!("Get\n\n✅ \u{202e}approved\u{1b}[1m{}", "x".repeat(900));
+    let long = json!({"name": "get", "title": title, "inputSchema": {"type": "object"}, "annotations": {"title": title}});
+    let found = discover(&listing(json!({"tools": [odd, long]})).await)
+        .await
+        .unwrap();
+    assert_eq!(names(&found), ["pay", "get"], "{:?}", found.dropped);
+    let hints = |at: usize| -> Value {
+        serde_json::from_str(found.tools[at].annotations.as_ref().unwrap().get()).unwrap()
+    };
+    assert_eq!(found.tools[0].title, None);
+    assert_eq!(hints(0), json!({"destructiveHint": true, "more": 1}));
+    let cut = format!("Get ✅ approved{}…", "x".repeat(128 - 15));
+    assert_eq!(found.tools[1].title.as_deref(), Some(cut.as_str()));
+    assert_eq!(hints(1), json!({"title": cut}));
+}
+
+#[tokio::test]
 async fn a_broken_tool_keeps_its_siblings() {
     let list = json!({"tools": [
         tool("good"),

@@ -503,6 +503,24 @@ async fn what_a_run_has_asked_consent_for_is_taken_back_when_it_is_stopped() {
 }
 
 #[tokio::test]
+async fn what_a_run_has_asked_consent_for_waits_on_when_only_its_answer_is_stopped() {
+    let (world, gate, ann, carl) = payers().await;
+    let asked = json!({ "agent_name": "payer", "prompt": "pay and wait" });
+    let begun = ann.post("/runs", asked).await.expect(202);
+    gate.reached().await;
+    let request = waiting(&carl).await;
+    let run = begun["run_id"].as_str().unwrap();
+    ann.post(&format!("/runs/{run}/cancel?keep_requests=true"), json!({}))
+        .await
+        .expect(202);
+    assert_eq!(ended(&ann, run).await["status"], "cancelled");
+    assert_eq!(state(&carl, &request).await, "pending");
+    assert_eq!(approve(&carl, &request).await, 200);
+    eventually(async || state(&carl, &request).await == "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
 async fn a_chats_list_holds_no_session_that_an_agent_started() {
     let (world, _) = gated(|_| {}).await;
     let ann = world.user("ann", &[]).await;

@@ -3,34 +3,43 @@
 
 use super::Ending;
 use crate::domain::{
+    hidden::one_line,
     message::{CallStatus, Part, ToolCall, ToolResult},
     skill,
 };
 
-/// Whether these are the calls of a skill's run.
-pub(super) fn is_one<'a>(calls: impl IntoIterator<Item = &'a ToolCall>) -> bool {
-    calls.into_iter().any(|call| skill::of_call(call).is_some())
+/// Whether this is the call of a skill.
+pub(super) fn is_one(call: &ToolCall) -> bool {
+    skill::of_call(call).is_some()
 }
 
+/// Characters of a tool's own words about its failure, as the reason of the run's.
+const MAX_REASON: usize = 1000;
+
 /// How the run ends with the result of its call; `more` is to be told besides.
-pub(super) fn ending(result: Option<&ToolResult>, cancelled: bool, more: Vec<Part>) -> Ending {
+pub(super) fn ending(
+    call: &ToolCall,
+    result: Option<&ToolResult>,
+    cancelled: bool,
+    more: Vec<Part>,
+) -> Ending {
     let Some(result) = result else {
         return Ending::failed("its call has no result; run it again");
     };
     let text = skill::result_text(result).text;
+    let told = |text: String, more: Vec<Part>| -> Vec<Part> {
+        let said = Part::result(call, result.status, text);
+        std::iter::once(said).chain(more).collect()
+    };
     match result.status {
         CallStatus::Succeeded | CallStatus::AwaitingApproval => {
-            Ending::succeeded().with_notices(with(text, more))
+            Ending::succeeded().with_notices(told(text, more))
         }
-        CallStatus::Cancelled => Ending::cancelled().with_notices(with(text, more)),
+        CallStatus::Cancelled => Ending::cancelled().with_notices(told(text, more)),
         CallStatus::OutcomeUnknown if cancelled => {
-            Ending::cancelled().with_notices(with(text, more))
+            Ending::cancelled().with_notices(told(text, more))
         }
-        _ if more.is_empty() => Ending::failed(text),
-        _ => Ending::failed(text).with_notices(more),
+        _ if more.is_empty() => Ending::failed(one_line(&text, MAX_REASON)),
+        _ => Ending::failed(one_line(&text, MAX_REASON)).with_notices(more),
     }
-}
-
-fn with(text: String, more: Vec<Part>) -> Vec<Part> {
-    std::iter::once(Part::text(text)).chain(more).collect()
 }

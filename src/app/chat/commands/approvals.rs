@@ -1,7 +1,8 @@
 //! `/approvals`, `/approve`, `/reject` and `/cancel CODE`: the queue for frontends that show nothing but text.
 //!
-//! A decision has to repeat the hash of the arguments that were seen. A typed one cannot, so the code stands for
-//! it: a code names one request, `/approvals` shows its arguments, and those never change.
+//! A decision has to repeat the hash of the arguments that were seen. A typed one cannot, so the conversation remembers what
+//! it showed: a command decides about that and about nothing else. A request that the person was not shown in this
+//! conversation, before they sent the command, is shown in place of a decision.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::{
     app::{
         App,
         servers::agents,
-        tools::approvals::{self, ApprovalFilter, Verdict},
+        tools::approvals::{self, ApprovalFilter, Verdict, view::ApprovalView},
     },
     domain::{
         approval::{Choice, State, parse_code},
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// Requests of each kind that are shown.
-const SHOWN: i64 = 20;
+const SHOWN: u8 = 20;
 
 pub(super) async fn answer(
     app: &Arc<App>,
@@ -36,7 +37,7 @@ pub(super) async fn answer(
     let principal = &run.principal;
     let pack = agents::pack(app, principal, run.agent.as_str()).await?;
     let texts = texts::of(&pack, principal);
-    let part = match run_command(app, principal, &texts, name, rest.trim()).await {
+    let part = match run_command(app, run, &texts, name, rest.trim()).await {
         Ok(text) => Part::text(text),
         Err(error @ (Error::Internal(_) | Error::Busy { .. })) => return Err(error),
         // Such an error is a message for the user and no failure of the run.
@@ -85,19 +86,25 @@ async fn explain(
 
 async fn run_command(
     app: &Arc<App>,
-    principal: &Principal,
+    run: &ClaimedRun,
     texts: &Texts<'_>,
     name: &str,
     rest: &str,
 ) -> Result<String> {
-    if name == "/approvals" {
-        return list(app, principal, texts).await;
+    let principal = &run.principal;
+    if name == "/approvals" && rest.is_empty() {
+        return list(app, run, texts).await;
     }
     let (code, reason) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let Some(code) = parse_code(code) else {
         return Ok(texts.render(Key::ApprovalUsage, &[("command", name)]));
     };
     let approval = approvals::find(app, principal, &code).await?;
+    if name == "/approvals" {
+        let view = approvals::get(app, principal, &approval.id.to_string()).await?;
+        approvals::remember_shown(app, run, &[&view]).await?;
+        return Ok(show(&view));
+    }
     if name == "/cancel" {
         let cancelled = approvals::cancel(app, principal, approval.id).await?;
         return describe(app, principal, &cancelled.code).await;
@@ -111,10 +118,22 @@ async fn run_command(
     } else {
         Choice::Reject
     };
+    let view = approvals::get(app, principal, &approval.id.to_string()).await?;
+    let args_sha256 = match approvals::last_shown(app, run, approval.id).await? {
+        Some(shown) if shown == approval.args_sha256 => shown,
+        _ if view.decidable => {
+            approvals::remember_shown(app, run, &[&view]).await?;
+            let repeat = [("command", name), ("code", &code)];
+            let repeat = texts.render(Key::ApprovalRepeat, &repeat);
+            return Ok(format!("{}\n{repeat}", show(&view)));
+        }
+        // Nothing can be decided, and why is what the person is told.
+        _ => approval.args_sha256,
+    };
     let verdict = Verdict {
         choice,
         reason,
-        args_sha256: approval.args_sha256,
+        args_sha256,
     };
     let decided = approvals::decide(app, &approver, approval.id, &verdict).await?;
     if decided.state != State::Pending {
@@ -140,48 +159,48 @@ async fn describe(app: &App, principal: &Principal, code: &str) -> Result<String
     Ok(approvals::get(app, principal, code).await?.text)
 }
 
-/// What waits for the principal, with its arguments, and their own open requests.
-async fn list(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<String> {
+/// A request with exactly the arguments that would run.
+fn show(view: &ApprovalView) -> String {
+    match &view.arguments {
+        Some(arguments) => format!("{}\n    {}", view.text, escape_hidden(arguments.get())),
+        None => view.text.clone(),
+    }
+}
+
+/// What waits for the user, the oldest first and with its arguments, and their own open requests.
+async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> {
+    let principal = &run.principal;
     let page = Page {
         undecided: true,
-        limit: SHOWN,
+        oldest_first: true,
+        limit: i64::from(SHOWN) + 1,
         ..Page::default()
     };
-    let waiting = approvals::list(
-        app,
-        principal,
-        &ApprovalFilter {
-            as_approver: true,
-            page,
-        },
-    )
-    .await?;
-    let page = Page {
-        undecided: false,
-        ..page
+    let wanted = ApprovalFilter {
+        as_approver: true,
+        page,
     };
-    let own = approvals::list(
-        app,
-        principal,
-        &ApprovalFilter {
-            as_approver: false,
-            page,
+    let mut waiting = Vec::new();
+    for view in approvals::list(app, principal, &wanted).await? {
+        waiting.push(approvals::get(app, principal, &view.id.to_string()).await?);
+    }
+    let shown = &waiting[..waiting.len().min(usize::from(SHOWN))];
+    approvals::remember_shown(app, run, &shown.iter().collect::<Vec<_>>()).await?;
+    let wanted = ApprovalFilter {
+        as_approver: false,
+        page: Page {
+            undecided: false,
+            limit: i64::from(SHOWN),
+            ..page
         },
-    )
-    .await?;
+    };
+    let own = approvals::list(app, principal, &wanted).await?;
     let mut lines = Vec::new();
-    if !waiting.is_empty() {
+    if !shown.is_empty() {
         lines.push(texts.render(Key::ApprovalsWaiting, &[]));
-        for view in &waiting {
-            lines.push(view.text.clone());
-            let view = approvals::get(app, principal, &view.id.to_string()).await?;
-            lines.push(format!(
-                "    {}",
-                view.arguments
-                    .as_ref()
-                    .map(|arguments| escape_hidden(arguments.get()))
-                    .unwrap_or_default()
-            ));
+        lines.extend(shown.iter().map(show));
+        if shown.len() < waiting.len() {
+            lines.push(texts.render(Key::ApprovalsMore, &[]));
         }
         lines.push(texts.render(Key::ApprovalsHow, &[]));
     }

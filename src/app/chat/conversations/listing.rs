@@ -99,7 +99,7 @@ pub async fn list(
 
 fn text_of(parts: &[Part]) -> String {
     let texts = parts.iter().filter_map(|part| match part {
-        Part::Text { text } => Some(text.as_str()),
+        Part::Text { text, .. } => Some(text.as_str()),
         _ => None,
     });
     texts.collect::<Vec<_>>().join(" ")

@@ -131,11 +131,11 @@ impl Export<'_> {
     }
 
     async fn approvals(&mut self) -> std::result::Result<(), ExportEnd> {
-        let mut before = None;
+        let mut after = None;
         loop {
             let mut tx = self.tx().await?;
             let page = store::approvals::Page {
-                before,
+                after,
                 limit: PAGE,
                 ..Default::default()
             };
@@ -145,7 +145,7 @@ impl Export<'_> {
             for approval in &page {
                 self.item(&ExportedApproval::of(approval)).await?;
             }
-            before = page.last().map(|approval| approval.id);
+            after = page.last().map(|approval| approval.id);
             if is_last(&page) {
                 return Ok(());
             }

@@ -66,7 +66,7 @@ pub(super) async fn keep_result(tx: &mut Tx, id: ApprovalId, result: &ToolResult
         Some(raw) => store::approvals::keep_result(tx, id, raw.get()).await,
         None => {
             let is_error = result.status != CallStatus::Succeeded;
-            let ours = mcp::text_outcome(result.text.clone(), is_error).raw;
+            let ours = mcp::text_outcome(&result.text, is_error).raw;
             store::approvals::keep_result(tx, id, ours.get()).await
         }
     }

@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    App, AuditedStep, apply_vote, audit, closed_reason, delivery, packs, publish_outcome, recheck,
-    refusal, time_of, unknown,
+    App, AuditedStep, apply_vote, audit, closed_reason,
+    delivery::{self, REASON},
+    packs, publish_outcome, recheck, refusal, time_of, unknown,
 };
 use crate::{
     domain::{
@@ -12,6 +13,7 @@ use crate::{
         audit::SYSTEM,
         canonical::Hash,
         error::{Error, ErrorCode, Result},
+        hidden::one_line,
         ids::{ApprovalId, TenantId, UserId},
         pack::Pack,
     },
@@ -65,7 +67,7 @@ pub async fn decide(
         approval: id,
         by: approver.user().clone(),
         choice: verdict.choice,
-        reason: verdict.reason.clone(),
+        reason: verdict.reason.as_deref().map(|said| one_line(said, REASON)),
         at: app.clock.now(),
     };
     store::approvals::vote(&mut tx, approver.tenant(), &vote).await?;
@@ -77,7 +79,7 @@ pub async fn decide(
         Some(to) => apply_vote(app, &mut tx, id, to, (&vote, approver.name())).await?,
         None => (get(&mut tx, id, &approval.code).await?, None),
     };
-    let (by, reason) = (approver.user(), verdict.reason.as_deref());
+    let (by, reason) = (approver.user(), vote.reason.as_deref());
     let step = AuditedStep::new(action, by).because(reason);
     audit(app, &mut tx, &approval, step).await?;
     tx.commit().await?;

@@ -18,6 +18,7 @@ use crate::{
         canonical::Hex,
         error::{Error, Result},
         event::Event,
+        hidden::one_line,
         ids::{ConversationId, RunId, TenantId},
         message::{Part, Role},
         pack::Provider,
@@ -27,6 +28,9 @@ use crate::{
     },
     store::{self, Tx, messages::NewMessage},
 };
+
+/// Characters of a reason or a note in the text of a request.
+pub(super) const REASON: usize = 1000;
 
 /// A message and perhaps a run, written but not yet committed.
 pub enum OutcomeMessage {
@@ -155,6 +159,11 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         .recorded
         .as_ref()
         .and_then(|recorded| recorded.note.as_deref());
+    // People and servers wrote these: whatever is in them, they are part of this line.
+    let (reason, note) = (
+        one_line(approval.reason.as_deref().unwrap_or_default(), REASON),
+        one_line(note.unwrap_or_default(), REASON),
+    );
     let values = [
         ("code", approval.code.as_str()),
         ("server", approval.server.as_str()),
@@ -163,8 +172,8 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         ("until", &until(app, &texts, approval.expires_at)),
         ("requester", &approval.principal.display_name()),
         ("by", by.as_deref().unwrap_or("–")),
-        ("reason", approval.reason.as_deref().unwrap_or_default()),
-        ("note", note.unwrap_or_default()),
+        ("reason", &reason),
+        ("note", &note),
     ];
     texts.render(key, &values).trim_end().to_owned()
 }

@@ -15,6 +15,7 @@ use crate::{
         approval::{Approval, State},
         canonical, elicitation,
         error::{Error, ErrorCode, Result},
+        hidden::one_line,
         ids::{ApprovalId, AuditId, ServerId, TenantId},
         message::{CallStatus, ToolResult},
         resource,
@@ -180,7 +181,7 @@ async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> R
     } else {
         "did not succeed"
     };
-    let text: String = result.text.chars().take(EVIDENCE).collect();
+    let text = one_line(&result.text, EVIDENCE);
     let mut tx = app.db.tenant(approval.tenant).await?;
     let evidence = format!("a late answer says that it {status}: {text}");
     let Some(noted) = store::approvals::add_evidence(&mut tx, approval.id, &evidence).await? else {

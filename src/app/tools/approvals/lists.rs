@@ -8,9 +8,11 @@ use crate::{
     app::App,
     domain::{
         approval::{Approval, parse_code},
+        canonical::{Hash, parse_hash},
         error::Result,
         ids::ApprovalId,
         principal::Principal,
+        run::ClaimedRun,
     },
     store::{
         self,
@@ -75,7 +77,7 @@ pub struct ApprovalFilter<'a> {
     pub page: Page<'a>,
 }
 
-/// Requests, the newest first, without their arguments.
+/// Requests in the order of the page, without their arguments.
 pub async fn list(
     app: &App,
     principal: &Principal,
@@ -95,6 +97,26 @@ pub async fn list(
     let found = store::approvals::list(&mut tx, whose, wanted.page).await?;
     drop(tx);
     view::of(app, principal, found).await
+}
+
+/// Remembers that the answer of a run shows these requests with their arguments.
+pub async fn remember_shown(app: &App, run: &ClaimedRun, views: &[&ApprovalView]) -> Result<()> {
+    let shown = views.iter().filter(|view| view.arguments.is_some());
+    let shown: Vec<_> = shown
+        .filter_map(|view| Some((view.id, parse_hash(&view.args_sha256)?)))
+        .collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let mut tx = app.db.tenant(run.tenant).await?;
+    store::approvals::remember_shown(&mut tx, run.conversation, run.id, &shown).await?;
+    tx.commit().await
+}
+
+/// The hash of the arguments that the conversation of a run last showed of a request, before the run was wanted.
+pub async fn last_shown(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<Option<Hash>> {
+    let mut tx = app.db.tenant(run.tenant).await?;
+    store::approvals::last_shown(&mut tx, run.conversation, run.id, id).await
 }
 
 /// How many requests wait for this principal's decision.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     AuditedStep, audit, closed_reason,
-    delivery::{self, OutcomeMessage},
+    delivery::{self, OutcomeMessage, REASON},
     name_of, publish_outcome, refusal, time_of, unknown,
 };
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     domain::{
         approval::{Approval, Approver, State, Vote},
         error::{Error, ErrorCode, Result},
+        hidden::one_line,
         ids::ApprovalId,
     },
     store::{
@@ -77,7 +78,9 @@ pub async fn record(
             format!("{by} recorded what happened to {} at {at}", approval.code),
         ));
     }
-    let recorded = store::approvals::record(&mut tx, id, happened, note, approver.user()).await?;
+    let note = note.map(|note| one_line(note, REASON));
+    let user = approver.user();
+    let recorded = store::approvals::record(&mut tx, id, happened, note.as_deref(), user).await?;
     let recorded = recorded.ok_or_else(|| {
         Error::conflict(
             ErrorCode::OutcomeKnown,

@@ -82,7 +82,7 @@ pub struct ApprovalView {
     pub link: String,
 }
 
-/// A server's own words.
+/// A server's own words. Nobody has checked them, so that no heading or sentence of ours is made of them.
 #[derive(Debug, Serialize)]
 pub struct ServerSays {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,6 +162,7 @@ fn build_view(
     decidable: bool,
 ) -> ApprovalView {
     let own = reader.user == *approval.requester();
+    let about = approval.about.clone().cleaned();
     let mut text = delivery::said(app, &approval, reader);
     if approval.state == State::Pending && approval.consent.min_approvals > 1 {
         let given = votes
@@ -181,9 +182,9 @@ fn build_view(
         server: approval.server.to_string(),
         tool: approval.tool,
         server_says: ServerSays {
-            title: approval.about.title,
-            description: approval.about.description,
-            hints: approval.about.annotations,
+            title: about.title,
+            description: about.description,
+            hints: about.annotations,
         },
         requester: Person {
             user: approval.principal.user.clone(),

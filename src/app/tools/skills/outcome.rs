@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use super::{App, agents};
 use crate::{
     app::{
-        runs,
+        runs::{self, OpenRequests},
         tools::approvals::{self, view::ApprovalView},
     },
     domain::{
@@ -193,7 +193,9 @@ async fn note(
 pub async fn cancel(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -> Result<()> {
     let outcome = of(app, principal, agent, id).await?;
     match (outcome.status, outcome.approval) {
-        (SkillRunStatus::Running, _) => runs::cancel(app, principal, id).await.map(|_| ()),
+        (SkillRunStatus::Running, _) => runs::cancel(app, principal, id, OpenRequests::TakeBack)
+            .await
+            .map(|_| ()),
         (SkillRunStatus::AwaitingApproval, Some(approval)) => {
             approvals::cancel(app, principal, approval.id)
                 .await

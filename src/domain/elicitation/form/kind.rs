@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Format, Kind};
-use crate::domain::{elicitation::readable, message::Choice};
+use crate::domain::{hidden::one_line, message::Choice};
 
 pub(super) const LABEL: usize = 500;
 
@@ -80,7 +80,7 @@ pub(super) fn choices(property: &Value) -> Option<Vec<Choice>> {
                     let label = one
                         .get("title")
                         .and_then(Value::as_str)
-                        .map_or_else(|| value.clone(), |t| readable(t, LABEL));
+                        .map_or_else(|| value.clone(), |t| one_line(t, LABEL));
                     Some(Choice { value, label })
                 })
                 .collect(),
@@ -89,7 +89,7 @@ pub(super) fn choices(property: &Value) -> Option<Vec<Choice>> {
                 let name = |at: usize| {
                     names
                         .and_then(|names| names.get(at)?.as_str())
-                        .map(|name| readable(name, LABEL))
+                        .map(|name| one_line(name, LABEL))
                 };
                 let choice = |(at, value): (usize, &Value)| {
                     let value = value.as_str()?.to_owned();
