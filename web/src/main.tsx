@@ -10,7 +10,8 @@ import { TextsProvider } from './texts/texts';
 
 const root = document.getElementById('root');
 if (!root) throw new Error('index.html has no element for the page');
-createRoot(root).render(
+// What was caught is shown in its place.
+createRoot(root, { onCaughtError: (error) => console.warn(error) }).render(
   <StrictMode>
     <QueryClientProvider client={queries}>
       <TextsProvider>

@@ -30,7 +30,7 @@ async function request() {
 /** Decides as another approver, who has no browser. */
 async function decide(code, decision) {
   const view = await stage.call(carl, 'GET', `/v1/approvals/${code}`);
-  await stage.call(carl, 'POST', `/v1/approvals/${code}/decision`, { decision, args_sha256: view.args_sha256, reason: 'not this week' });
+  await stage.call(carl, 'POST', `/v1/approvals/${code}/decision`, { decision, id: view.id, args_sha256: view.args_sha256, reason: 'not this week' });
 }
 
 test("another approver's decision appears at once, and nothing is left to press", async () => {

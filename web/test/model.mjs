@@ -15,7 +15,8 @@ function decide({ messages }) {
   if (Array.isArray(last.content) && last.content.some((part) => part.type === 'image_url')) return { text: 'I see one picture.' };
   if (last.role === 'tool') {
     const code = /waiting for approval (\w+)/.exec(said)?.[1];
-    if (code) return { text: `I have prepared the payment. It waits for approval under the code **${code}**.` };
+    const slow = JSON.stringify(messages).includes('slowly');
+    if (code) return { text: `I have prepared the payment. It waits for approval under the code **${code}**.${slow ? ' word'.repeat(200) : ''}`, slow };
     const { rate } = said.startsWith('{') ? JSON.parse(said) : {};
     return { text: rate ? `One euro is **${rate}** dollars.` : `The tool says: ${said}` };
   }

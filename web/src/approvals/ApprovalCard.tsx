@@ -13,17 +13,18 @@ import { useTexts } from '../texts/texts';
 import { toChat } from '../links';
 import { type Approval, keepApproval, useApproval } from './news';
 import { Outcome, State, TakeBack } from './Outcome';
+import { useSettled } from './settled';
 
-/** In the queue. */
+/** In the queue. Heading and sentence are ours: nothing that the server says of itself stands in them. */
 export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | undefined }) {
   const { say } = useTexts();
-  const view = useApproval(id, listed);
-  if (!view) return null;
+  const { data: view, error } = useApproval(id, listed);
+  if (!view) return <Failure error={error} />;
   return (
     <Panel>
       <article aria-label={`${view.code}: ${view.server} ${view.tool}`}>
         <header>
-          <Heading as="h3" size="3">{view.server_says.title ?? view.server_says.hints?.title as string | undefined ?? view.tool}</Heading>
+          <Heading as="h3" size="3">{view.server} · {view.tool}</Heading>
           <State state={view.state} />
           {view.state === 'pending' && <TimeLeft until={view.expires_at} />}
         </header>
@@ -60,8 +61,15 @@ function Details({ view }: { view: Approval }) {
 /** What the server says of its tool stands apart: nobody has checked it. */
 function ServerWords({ says }: { says: Schemas['ServerSays'] }) {
   const { say } = useTexts();
-  if (!says.description) return null;
-  return <figure className="untrusted"><figcaption>{say('approval.untrusted')}</figcaption><blockquote>{says.description}</blockquote></figure>;
+  const hints = Object.entries(says.hints ?? {}).map(([name, value]) => `${name}: ${String(value)}`);
+  const words = [says.title, hints.join(', '), says.description].filter(Boolean);
+  if (words.length === 0) return null;
+  return (
+    <figure className="untrusted">
+      <figcaption>{say('approval.untrusted')}</figcaption>
+      {words.map((text, at) => <blockquote key={at}>{text}</blockquote>)}
+    </figure>
+  );
 }
 
 function Decision({ view }: { view: Approval }) {
@@ -69,8 +77,10 @@ function Decision({ view }: { view: Approval }) {
   const [reason, setReason] = useState('');
   const { isBusy, error, run } = useAction();
   const isOver = useSecondsLeft(view.expires_at) <= 0;
+  const { ref, isSettled, guard } = useSettled<HTMLDivElement>();
+  const button = { type: 'button', disabled: isBusy || isOver, 'aria-disabled': !isSettled || undefined } as const;
   const decide = (decision: 'approve' | 'reject') => run(async () => {
-    const body = { decision, args_sha256: view.args_sha256, reason: reason.trim() || null };
+    const body = { decision, id: view.id, args_sha256: view.args_sha256, reason: reason.trim() || null };
     try {
       await keepApproval(await read(api.POST('/v1/approvals/{id}/decision', { params: { path: { id: view.id } }, body })));
     } catch (failure) {
@@ -82,9 +92,9 @@ function Decision({ view }: { view: Approval }) {
   return (
     <form className="decision" onSubmit={(event) => event.preventDefault()}>
       <TextEntry label={`${say('approval.reason')} ${say('optional')}`} value={reason} maxLength={1000} onChange={setReason} />
-      <Flex gap="2" wrap="wrap">
-        <Button type="button" disabled={isBusy || isOver} onClick={() => void decide('approve')}><Check size={16} /> {say('approve')}</Button>
-        <Button type="button" variant="soft" color="red" disabled={isBusy || isOver} onClick={() => void decide('reject')}><X size={16} /> {say('reject')}</Button>
+      <Flex gap="2" wrap="wrap" ref={ref} {...guard}>
+        <Button {...button} onClick={() => void decide('approve')}><Check size={16} /> {say('approve')}</Button>
+        <Button {...button} variant="soft" color="red" onClick={() => void decide('reject')}><X size={16} /> {say('reject')}</Button>
       </Flex>
       <Failure error={error} />
     </form>

@@ -1,12 +1,15 @@
 import { Card, Code, Text } from '@radix-ui/themes';
 import { keepPreviousData, useInfiniteQuery } from '@tanstack/react-query';
-import { useRef, useState } from 'react';
+import { useEffect, useRef, useState } from 'react';
 import { getPages, TYPING } from '../api/queries';
-import { Empty, Moment, More, Pending } from '../parts/parts';
+import { Boundary } from '../parts/Boundary';
+import { Empty, Moment, More, Notice, Pending } from '../parts/parts';
+import { PlainButton } from '../parts/PlainButton';
 import { useTexts } from '../texts/texts';
 import { ApprovalCard } from './ApprovalCard';
 import type { Approval } from './news';
 import { State } from './Outcome';
+import { shake } from './settled';
 
 export type Tab = 'waiting' | 'mine' | 'history';
 
@@ -19,35 +22,78 @@ export interface Filter {
 }
 
 const QUERIES = {
-  waiting: { role: 'approver', decidable: true },
+  waiting: { role: 'approver', decidable: true, order: 'oldest' },
   mine: { role: 'requester' },
   history: { role: 'approver' },
 } as const;
 
-export function ApprovalList({ tab, filter }: { tab: Tab; filter: Filter }) {
+/** Requests, but for the one that the page shows already. */
+export function ApprovalList({ tab, filter, except }: { tab: Tab; filter: Filter; except: string | undefined }) {
   const { say } = useTexts();
   const isFiltered = Object.keys(filter).length > 0;
   const params = { query: { ...QUERIES[tab], ...filter, limit: 30 } };
   const query = useInfiniteQuery({ ...getPages('/v1/approvals', params, isFiltered ? TYPING : 0), placeholderData: keepPreviousData });
-  const waiting = useSeen(tab === 'waiting' ? query.data : undefined);
-  if (!query.data) return <Pending query={query} />;
-  const views = tab === 'waiting' ? waiting : query.data;
-  if (views.length === 0) return <Empty>{say(isFiltered ? 'approvals.filtered.none' : `approvals.${tab}.none`)}</Empty>;
+  const listed = query.data?.filter((view) => view.id !== except && view.code !== except);
+  const { views, fresh, showAll } = useStable(JSON.stringify(params), query.isPlaceholderData ? undefined : listed, tab === 'waiting');
+  const list = useRef<HTMLUListElement>(null);
+  const [wanted, setWanted] = useState('');
+  useEffect(() => {
+    // Whoever pressed the button reads on at what it has brought.
+    const node = list.current?.querySelector<HTMLElement>(`[data-request="${wanted}"]`);
+    node?.focus({ preventScroll: true });
+    node?.scrollIntoView({ block: 'nearest' });
+  }, [wanted]);
+  if (!listed) return <Pending query={query} />;
+  const show = () => {
+    shake();
+    showAll(listed);
+    setWanted(fresh[0]?.id ?? '');
+  };
+  const loadMore = async () => {
+    const loaded = await query.fetchNextPage();
+    if (loaded.data) showAll(loaded.data);
+    return loaded;
+  };
   return (
     <>
-      <ul className="cards" aria-live="polite">
-        {views.map((view) => <li key={view.id}>{tab === 'waiting' ? <ApprovalCard id={view.id} listed={view} /> : <Row view={view} />}</li>)}
+      {views.length === 0 && <Empty>{say(isFiltered ? 'approvals.filtered.none' : `approvals.${tab}.none`)}</Empty>}
+      <ul className="cards" aria-live="polite" ref={list}>
+        {views.map((view) => (
+          <li key={view.id} data-request={view.id} tabIndex={-1}>
+            <Boundary fallback={<Notice tone="bad">{say('approval.broken', { code: view.code })}</Notice>}>
+              {tab === 'waiting' ? <ApprovalCard id={view.id} listed={view} /> : <Row view={view} />}
+            </Boundary>
+          </li>
+        ))}
       </ul>
-      <More query={query} />
+      <More query={{ ...query, fetchNextPage: loadMore }} />
+      <div className="fresh" role="status">
+        {fresh.length > 0 && <PlainButton radius="full" onClick={show}>{say('approvals.new', { count: fresh.length })}</PlainButton>}
+      </div>
     </>
   );
 }
 
-/** What has waited stays while it is looked at, with what became of it. */
-function useSeen(listed: Approval[] = []): Approval[] {
-  const seen = useRef(new Map<string, Approval>());
-  for (const view of listed) seen.current.set(view.id, view);
-  return [...seen.current.values()].sort((a, b) => b.id.localeCompare(a.id));
+/**
+ * A list of requests stays as it is while it is looked at: what was decided keeps its place, and what is new (`fresh`)
+ * waits until it is wanted. Where `appends`, new ones go to the end, and need not wait when none is left to decide.
+ */
+function useStable(key: string, listed: Approval[] | undefined, appends: boolean) {
+  const known = useRef(new Map<string, Approval>());
+  const [kept, setKept] = useState<{ key: string; ids: string[] }>();
+  for (const view of listed ?? []) known.current.set(view.id, view);
+  const ids = (views: Approval[]) => views.map(({ id }) => id);
+  if (listed && kept?.key !== key) setKept({ key, ids: ids(listed) });
+  const shown = kept?.ids ?? [];
+  const fresh = kept?.key === key ? (listed ?? []).filter(({ id }) => !shown.includes(id)) : [];
+  const showAll = (all: Approval[]) => {
+    for (const view of all) known.current.set(view.id, view);
+    const found = ids(all);
+    const [first, second] = appends ? [shown, found] : [found, shown];
+    setKept({ key, ids: [...new Set([...first, ...second])] });
+  };
+  if (appends && listed && fresh.length > 0 && !listed.some(({ id }) => shown.includes(id))) showAll(listed);
+  return { views: shown.flatMap((id) => known.current.get(id) ?? []), fresh, showAll };
 }
 
 /** A line that opens to the whole request. */

@@ -1,6 +1,8 @@
 import { Badge, Heading, Tabs } from '@radix-ui/themes';
 import { createLazyRoute } from '@tanstack/react-router';
 import { useState } from 'react';
+import { Boundary } from '../parts/Boundary';
+import { Notice } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { ApprovalCard } from './ApprovalCard';
 import { ApprovalList, type Filter, type Tab } from './ApprovalList';
@@ -26,7 +28,7 @@ function ApprovalsPage() {
   return (
     <main className="page">
       <Heading as="h1" size="6">{say('nav.approvals')}</Heading>
-      {id && <ApprovalCard id={id} />}
+      {id && <Boundary fallback={<Notice tone="bad">{say('approval.broken', { code: id })}</Notice>}><ApprovalCard key={id} id={id} /></Boundary>}
       <Tabs.Root value={tab} onValueChange={(name) => show(name as Tab)}>
         <Tabs.List>
           {TABS.map((name) => (
@@ -37,7 +39,7 @@ function ApprovalsPage() {
         </Tabs.List>
         <Tabs.Content key={tab} value={tab} className="cards">
           {tab !== 'waiting' && <Filters filter={filter} hasRequester={tab === 'history'} onChange={setFilter} />}
-          <ApprovalList tab={tab} filter={filter} />
+          <ApprovalList tab={tab} filter={filter} except={id} />
         </Tabs.Content>
       </Tabs.Root>
     </main>

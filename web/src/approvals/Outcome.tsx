@@ -6,6 +6,7 @@ import { PlainButton } from '../parts/PlainButton';
 import { useAction } from '../parts/useAction';
 import { type TextKey, useTexts } from '../texts/texts';
 import { type Approval, keepApproval } from './news';
+import { useSettled } from './settled';
 
 export function State({ state }: { state: Approval['state'] }) {
   const { say } = useTexts();
@@ -33,10 +34,11 @@ export function Outcome({ view }: { view: Approval }) {
 export function TakeBack({ view }: { view: Approval }) {
   const { say } = useTexts();
   const { isBusy, error, run } = useAction();
+  const { ref, isSettled, guard } = useSettled<HTMLDivElement>();
   const cancel = () => run(async () => keepApproval(await read(api.POST('/v1/approvals/{id}/cancel', { params: { path: { id: view.id } } }))));
   return (
-    <div>
-      <PlainButton disabled={isBusy} onClick={() => void cancel()}>{say('approval.cancel')}</PlainButton>
+    <div ref={ref} {...guard}>
+      <PlainButton disabled={isBusy} aria-disabled={!isSettled || undefined} onClick={() => void cancel()}>{say('approval.cancel')}</PlainButton>
       <Failure error={error} />
     </div>
   );

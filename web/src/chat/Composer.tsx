@@ -1,7 +1,7 @@
 import { AttachmentPrimitive, ComposerPrimitive, useAui, useAuiState } from '@assistant-ui/react';
 import { Button, Text } from '@radix-ui/themes';
 import { Paperclip, Square, X } from 'lucide-react';
-import { useEffect } from 'react';
+import { type MouseEvent, useEffect } from 'react';
 import { IconAction } from '../parts/IconAction';
 import { Failure } from '../parts/parts';
 import { useTexts } from '../texts/texts';
@@ -41,7 +41,7 @@ export function Composer({ id, agent, isUploading, errors }: {
             label={say('composer.label')} cancelOnEscape={!suggestions.list} {...suggestions.field}
             onChange={(event) => keepDraft(id, event.target.value)} onKeyDown={suggestions.onKey}
           />
-          {isRunning && <ComposerPrimitive.Cancel asChild><Button type="button" variant="soft" color="gray" radius="full"><Square size={12} fill="currentColor" /> {say('stop')}</Button></ComposerPrimitive.Cancel>}
+          {isRunning && <ComposerPrimitive.Cancel asChild><Button type="button" variant="soft" color="gray" radius="full" onClick={focusField}><Square size={12} fill="currentColor" /> {say('stop')}</Button></ComposerPrimitive.Cancel>}
           {/* A message that is sent during an answer gets its own answer afterwards. */}
           {(!isRunning || !isEmpty) && <SendButton />}
         </div>
@@ -49,6 +49,11 @@ export function Composer({ id, agent, isUploading, errors }: {
       </ComposerPrimitive.Root>
     </ComposerPrimitive.AttachmentDropzone>
   );
+}
+
+/** The button that was pressed goes; the person writes on. */
+function focusField({ currentTarget }: MouseEvent<HTMLElement>) {
+  currentTarget.closest('.box')?.querySelector('textarea')?.focus();
 }
 
 /** A file that goes with the next message. */

@@ -77,6 +77,9 @@ function OwnPart({ part }: { part: Part }) {
   const { say, nameOf } = useTexts();
   const conversation = useAuiState((state) => (state.message.metadata.custom as Origin).message?.conversation_id ?? '');
   switch (part.type) {
+    // What a server says is its own, word for word: no picture or link of it is one here.
+    case 'text':
+      return <figure className="server-words"><figcaption><Words size="2" color="gray">{part.source?.server} · {part.source?.tool}</Words></figcaption><TextOrValues text={part.text} /></figure>;
     case 'notice':
       return <Notice tone="plain">{part.text}</Notice>;
     case 'choices':

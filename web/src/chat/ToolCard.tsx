@@ -31,14 +31,14 @@ export function ToolCard({ call, at, result, progress }: CallView) {
 
 function Standing({ id }: { id: string }) {
   const { say } = useTexts();
-  const view = useApproval(id);
+  const { data: view } = useApproval(id);
   return view && view.state !== 'pending' ? <State state={view.state} /> : <StateBadge state="awaiting_approval">{say('call.awaiting_approval')}</StateBadge>;
 }
 
 /** The request that a call waits for, as it stands now. */
 function Waiting({ id }: { id: string }) {
   const { say } = useTexts();
-  const view = useApproval(id);
+  const { data: view } = useApproval(id);
   if (!view) return null;
   return (
     <section className={`waiting${view.state === 'pending' ? '' : ' done'}`} aria-label={`${view.code}: ${view.tool}`}>

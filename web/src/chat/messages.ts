@@ -40,7 +40,7 @@ export function convertMessages(messages: Message[], progress: Record<string, st
     const parts = message.role === 'tool' ? [] : message.parts.filter(isShown);
     if (parts.length === 0) return [];
     const content = parts.map((part): Content => {
-      if (part.type === 'text') return { type: 'text', text: part.text };
+      if (part.type === 'text' && !part.source) return { type: 'text', text: part.text };
       if (part.type !== 'tool_call') return { type: 'data', name: part.type, data: part };
       const artifact: CallView = { call: part, at: message.created_at, result: results.get(part.call_id), progress: progress[part.call_id] };
       return { type: 'tool-call', toolCallId: part.call_id, toolName: part.tool ?? part.name, args: {}, argsText: '', artifact };

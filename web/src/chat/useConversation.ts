@@ -82,7 +82,9 @@ export function useConversation(id: string): OpenConversation {
 
   const running = Object.keys(thread.active);
   const stop = useCallback(async () => {
-    await Promise.all(running.map((run) => read(api.POST('/v1/runs/{id}/cancel', { params: { path: { id: run } } }))));
+    // Whoever stops an answer takes nothing back that waits for approval: that has a button of its own.
+    const query = { keep_requests: true };
+    await Promise.all(running.map((run) => read(api.POST('/v1/runs/{id}/cancel', { params: { path: { id: run }, query } }))));
   }, [running.join()]);
 
   return { thread, conversation, state, isLoaded, isGone, say, stop, branches, showBranch };

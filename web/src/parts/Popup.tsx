@@ -1,6 +1,6 @@
 import { type ReactNode, type Ref, useId, useState } from 'react';
 
-/** What a button opens in the upper right corner; a click elsewhere or Escape closes it. */
+/** What a button opens in the upper right corner; a click elsewhere or Escape closes it. A dialog inside has an end of its own. */
 export function Popup({ label, button, ref, children }: {
   label: string;
   /** The button, which gets what makes it open. */
@@ -14,7 +14,7 @@ export function Popup({ label, button, ref, children }: {
   return (
     <>
       {button({ popoverTarget: id, 'aria-haspopup': 'dialog' })}
-      <div ref={ref} id={id} popover="auto" role="dialog" aria-label={label} className="raised popup" onBeforeToggle={(event) => setIsOpen(event.newState === 'open')}>
+      <div ref={ref} id={id} popover="auto" role="dialog" aria-label={label} className="raised popup" onBeforeToggle={(event) => event.target === event.currentTarget && setIsOpen(event.newState === 'open')}>
         {isOpen && children}
       </div>
     </>
