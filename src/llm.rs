@@ -23,6 +23,7 @@ mod ollama;
 mod openai;
 mod provider;
 mod reply;
+mod schema;
 mod step;
 mod transport;
 
@@ -39,6 +40,22 @@ pub struct StepRequest {
     pub history: Vec<Turn>,
     /// Only tools that this principal may use. The names are those of `domain::names`.
     pub tools: Vec<ToolDef>,
+}
+
+impl StepRequest {
+    /// Bytes of the request, about.
+    fn size(&self) -> usize {
+        self.fixed_size() + self.history.iter().map(history::size).sum::<usize>()
+    }
+
+    /// Bytes of what a request has beside its history, about.
+    fn fixed_size(&self) -> usize {
+        let tools = self
+            .tools
+            .iter()
+            .map(|tool| tool.name.len() + tool.description.len() + tool.schema.get().len());
+        self.system.len() + tools.sum::<usize>()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -126,6 +143,8 @@ pub struct Limits {
     pub max_body: usize,
     /// Bytes of text and arguments in one answer. Several copies of them are kept while listeners read.
     pub max_reply: usize,
+    /// Bytes of a request: results of tools are shortened before it is longer. An endpoint that takes less is remembered.
+    pub max_request: usize,
     /// Bytes without a line end.
     pub max_line: usize,
     /// Requests in one step, the first included.
@@ -147,6 +166,8 @@ impl Default for Limits {
             step: Duration::from_secs(600),
             max_body: 16 << 20,
             max_reply: 2 << 20,
+            // About 100,000 tokens.
+            max_request: 400_000,
             max_line: 1 << 20,
             attempts: 3,
             backoff: Duration::from_millis(500),

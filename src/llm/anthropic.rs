@@ -8,7 +8,7 @@ use super::{
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder, is_object},
 };
-use crate::domain::pack::Llm;
+use crate::domain::pack::{Llm, Provider};
 
 const BASE: &str = "https://api.anthropic.com";
 
@@ -23,13 +23,14 @@ pub(super) fn request(
         "model": llm.model, "messages": messages(step), "max_tokens": limit, "stream": true,
     });
     if let Some(system) = history::system(step) {
-        body["system"] = json!([text(system)]);
+        body["system"] = json!([cached(text(system))]);
     }
-    let tools = history::tools(&step.tools).map(|(tool, schema)| {
+    let tools = history::tools(&step.tools, Provider::Anthropic).map(|(tool, schema)| {
         json!({ "name": tool.name, "description": tool.description, "input_schema": schema })
     });
-    let tools: Vec<Value> = tools.collect();
-    if !tools.is_empty() {
+    let mut tools: Vec<Value> = tools.collect();
+    if let Some(last) = tools.pop() {
+        tools.push(cached(last));
         body["tools"] = tools.into();
     }
     if let Some(temperature) = llm.temperature.filter(|_| !without.temperature) {
@@ -69,6 +70,12 @@ fn text(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
+/// The last block of what the provider keeps for the next request: tools, system prompt, and the conversation so far.
+fn cached(mut block: Value) -> Value {
+    block["cache_control"] = json!({ "type": "ephemeral" });
+    block
+}
+
 fn piece(piece: Piece<'_>) -> Value {
     match piece {
         Piece::Text(said) => text(said),
@@ -85,7 +92,8 @@ fn messages(step: &StepRequest) -> Vec<Value> {
         let (role, blocks) = match message {
             Message::User(pieces) => ("user", pieces.into_iter().map(piece).collect()),
             Message::Assistant { text: said, calls } => {
-                let said = Some(said).filter(|said| !said.is_empty()).map(text);
+                let said = Some(said).filter(|said| !said.is_empty());
+                let said = said.map(|said| text(&said));
                 let calls = calls.into_iter().map(|call| {
                     json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments })
                 });
@@ -111,6 +119,12 @@ fn messages(step: &StepRequest) -> Vec<Value> {
             Some(("user", last)) if role == "user" => last.extend(blocks),
             _ => messages.push((role, blocks)),
         }
+    }
+    if let Some(last) = messages
+        .last_mut()
+        .and_then(|(_, blocks)| blocks.last_mut())
+    {
+        *last = cached(last.take());
     }
     let message = |(role, content)| json!({ "role": role, "content": content });
     messages.into_iter().map(message).collect()

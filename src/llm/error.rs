@@ -100,12 +100,24 @@ pub(super) struct AttemptError {
     pub(super) field: Option<Field>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Temperature,
     StreamOptions,
     /// An image, or images at all.
     Images,
+    /// The request is too long.
+    Length,
+    /// A tool, mostly for its schema.
+    Tool(ToolPlace),
+}
+
+/// How a refusal names a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ToolPlace {
+    Name(String),
+    /// Its place in the request.
+    Index(usize),
 }
 
 impl From<ModelError> for AttemptError {

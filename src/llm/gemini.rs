@@ -1,5 +1,7 @@
 //! Gemini's `generateContent`.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -8,7 +10,7 @@ use super::{
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder},
 };
-use crate::domain::pack::Llm;
+use crate::domain::pack::{Llm, Provider};
 
 const BASE: &str = "https://generativelanguage.googleapis.com";
 
@@ -38,7 +40,7 @@ pub(super) fn request(
     if let Some(system) = history::system(step) {
         body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
     }
-    let tools = history::tools(&step.tools).map(|(tool, schema)| {
+    let tools = history::tools(&step.tools, Provider::Gemini).map(|(tool, schema)| {
         json!({ "name": tool.name, "description": tool.description, "parametersJsonSchema": schema })
     });
     let tools: Vec<Value> = tools.collect();
@@ -56,9 +58,9 @@ pub(super) fn request(
 /// In this API, results are a content of their own with the role `user`.
 fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
     let is_current = is_gemini_3_or_later(model);
-    let text = |text: &str| json!({ "text": text });
+    let text = |text: Cow<'_, str>| json!({ "text": text });
     let piece = |piece| match piece {
-        Piece::Text(said) => text(said),
+        Piece::Text(said) => text(said.into()),
         Piece::Image { media_type, data } => {
             json!({ "inlineData": { "mimeType": media_type, "data": history::base64(data) } })
         }

@@ -4,27 +4,29 @@
 //! dot, an empty text, a schema that is not an object. One such row would break a conversation for good. This
 //! module corrects all of these, so a history can be cut anywhere.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{Map, Value, json};
 
-use super::{ModelCall, StepRequest, ToolDef, Turn};
+use super::{ModelCall, StepRequest, ToolDef, Turn, schema};
+use crate::domain::pack::Provider;
 
 /// The result of a call whose own result is not in the history.
 const NO_RESULT: &str = "there is no result of this call";
 /// Sent in place of a blank text, which some providers refuse.
 const NO_TEXT: &str = "(empty)";
-/// Schema keywords that providers refuse at the top level of a tool's arguments. The server still checks
-/// them.
-const NOT_AT_TOP: [&str; 7] = ["$schema", "$id", "oneOf", "anyOf", "allOf", "enum", "not"];
+/// Stands between the result of a call and the next question, where no answer was given: many templates want one there.
+const NO_ANSWER: &str = "(no answer was given)";
+/// Bytes that are left of a result that is shortened.
+const SHORT: usize = 1024;
 
 #[derive(Debug)]
 pub(super) enum Message<'a> {
     /// What the user said and showed, without anything of the model between.
     User(Vec<Piece<'a>>),
     Assistant {
-        text: &'a str,
+        text: Cow<'a, str>,
         calls: Vec<Call<'a>>,
     },
     /// One result for each call of the message before, in the order of the calls.
@@ -74,11 +76,22 @@ pub(super) fn messages(history: &[Turn]) -> Vec<Message<'_>> {
             }
             Turn::Assistant { text, calls } => {
                 let text = if text.trim().is_empty() { "" } else { text };
-                if !text.is_empty() || !calls.is_empty() {
-                    messages.push(Message::Assistant {
-                        text,
+                match messages.last_mut() {
+                    // Two answers in a row are one.
+                    Some(Message::Assistant {
+                        text: said,
+                        calls: made,
+                    }) if made.is_empty() && !text.is_empty() => {
+                        let said = said.to_mut();
+                        said.push_str("\n\n");
+                        said.push_str(text);
+                        made.extend(calls.iter().map(call));
+                    }
+                    _ if text.is_empty() && calls.is_empty() => {}
+                    _ => messages.push(Message::Assistant {
+                        text: text.into(),
                         calls: calls.iter().map(call).collect(),
-                    });
+                    }),
                 }
                 if !calls.is_empty() {
                     let results = calls
@@ -96,9 +109,14 @@ pub(super) fn messages(history: &[Turn]) -> Vec<Message<'_>> {
 
 fn add<'a>(messages: &mut Vec<Message<'a>>, piece: Piece<'a>) {
     match messages.last_mut() {
-        Some(Message::User(pieces)) => pieces.push(piece),
-        _ => messages.push(Message::User(vec![piece])),
+        Some(Message::User(pieces)) => return pieces.push(piece),
+        Some(Message::Results(_)) => messages.push(Message::Assistant {
+            text: NO_ANSWER.into(),
+            calls: Vec::new(),
+        }),
+        _ => {}
     }
+    messages.push(Message::User(vec![piece]));
 }
 
 /// The texts of the user in one.
@@ -177,20 +195,85 @@ fn legal_name(name: &str) -> String {
     }
 }
 
-/// Each tool with the schema of its arguments.
-pub(super) fn tools(tools: &[ToolDef]) -> impl Iterator<Item = (&ToolDef, Value)> {
+/// Each tool with the schema of its arguments, as the provider takes it.
+pub(super) fn tools(
+    tools: &[ToolDef],
+    provider: Provider,
+) -> impl Iterator<Item = (&ToolDef, Value)> {
     let named = tools.iter().filter(|tool| !tool.name.is_empty());
-    named.map(|tool| (tool, schema(&tool.schema)))
+    named.map(move |tool| {
+        let repaired = schema::for_provider(&tool.schema, provider);
+        (tool, repaired.schema)
+    })
 }
 
-fn schema(raw: &RawValue) -> Value {
-    let mut schema: Map<String, Value> = serde_json::from_str(raw.get()).unwrap_or_default();
-    schema.retain(|key, _| !NOT_AT_TOP.contains(&key.as_str()));
-    schema.insert("type".to_owned(), json!("object"));
-    if !schema.get("properties").is_some_and(Value::is_object) {
-        schema.insert("properties".to_owned(), json!({}));
+/// Shortens the results of tools, oldest first, so that a request stays below `budget` bytes. `fixed` is what the
+/// request has beside its history. Many are shortened at once and then none for long, so that the beginning of a
+/// conversation's requests stays the same.
+pub(super) fn fit(history: &mut [Turn], fixed: usize, budget: usize) {
+    let (mut total, mut whole_from) = (fixed, 0);
+    for at in 0..history.len() {
+        total += size(&history[at]);
+        if total <= budget {
+            continue;
+        }
+        for turn in &mut history[whole_from..at] {
+            let before = size(turn);
+            shorten(turn);
+            total -= before - size(turn);
+        }
+        whole_from = at;
     }
-    Value::Object(schema)
+}
+
+/// Makes a request that is too long for its endpoint much shorter; `false` when there is nothing to leave out.
+pub(super) fn halve(history: &mut Vec<Turn>) -> bool {
+    let before: usize = history.iter().map(size).sum();
+    history.iter_mut().for_each(shorten);
+    let mut left: usize = history.iter().map(size).sum();
+    // What the user said last stays, and what came after it.
+    let last = history
+        .iter()
+        .rposition(|turn| matches!(turn, Turn::User(_)))
+        .unwrap_or_default();
+    let mut cut = 0;
+    for (at, turn) in history[..last].iter().enumerate() {
+        if left <= before / 2 && matches!(turn, Turn::User(_)) {
+            cut = at;
+            break;
+        }
+        left -= size(turn);
+        cut = at + 1;
+    }
+    history.drain(..cut);
+    left < before
+}
+
+fn shorten(turn: &mut Turn) {
+    if let Turn::ToolResult { text, .. } = turn
+        && text.len() > 2 * SHORT
+    {
+        let left_out = text.len() - SHORT;
+        text.truncate(text.floor_char_boundary(SHORT));
+        text.push_str(&format!(
+            "\n[shortened: {left_out} bytes of this result are left out]"
+        ));
+    }
+}
+
+/// Bytes of a turn in a request, about.
+pub(super) fn size(turn: &Turn) -> usize {
+    match turn {
+        Turn::User(text) | Turn::ToolResult { text, .. } => text.len(),
+        Turn::Assistant { text, calls } => {
+            let calls = calls
+                .iter()
+                .map(|call| call.name.len() + call.arguments.len());
+            text.len() + calls.sum::<usize>()
+        }
+        // About a thousand tokens for an image, whatever its size.
+        Turn::Image { .. } => 4000,
+    }
 }
 
 /// The messages in the form that OpenAI and Ollama share. `user`, `call` and `result` write the parts that differ.
@@ -219,11 +302,11 @@ pub(super) fn chat_messages(
 }
 
 /// The tools in the form that OpenAI and Ollama share.
-pub(super) fn function_tools(request: &StepRequest) -> Vec<Value> {
+pub(super) fn function_tools(request: &StepRequest, provider: Provider) -> Vec<Value> {
     let function = |(tool, schema): (&ToolDef, Value)| {
         json!({ "type": "function", "function": {
             "name": tool.name, "description": tool.description, "parameters": schema,
         } })
     };
-    tools(&request.tools).map(function).collect()
+    tools(&request.tools, provider).map(function).collect()
 }

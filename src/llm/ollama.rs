@@ -8,7 +8,7 @@ use super::{
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder},
 };
-use crate::domain::pack::Llm;
+use crate::domain::pack::{Llm, Provider};
 
 const BASE: &str = "http://localhost:11434";
 const OPENING: &str = "<think>";
@@ -22,7 +22,7 @@ pub(super) fn request(
 ) -> Request {
     let messages = history::chat_messages(step, user, call, result);
     let mut body = json!({ "model": llm.model, "messages": messages, "stream": true });
-    let tools = history::function_tools(step);
+    let tools = history::function_tools(step, Provider::Ollama);
     if !tools.is_empty() {
         body["tools"] = tools.into();
     }

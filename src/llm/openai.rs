@@ -1,6 +1,7 @@
 //! OpenAI's chat completions, which most other endpoints speak too.
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder, is_object},
 };
-use crate::domain::pack::Llm;
+use crate::domain::pack::{Llm, Provider};
 
 const BASE: &str = "https://api.openai.com/v1";
 
@@ -26,8 +27,22 @@ pub(super) fn request(
             .filter(|message| message["role"] == "assistant");
         said.for_each(|message| message["reasoning_content"] = json!(""));
     }
+    if is_google(llm) {
+        let calls = messages
+            .iter_mut()
+            .filter_map(|message| message["tool_calls"].as_array_mut());
+        calls.flatten().for_each(|call| {
+            // Gemini 3 wants the signatures of its thoughts back, which are not kept. This value, from Google's
+            // documentation, says that they are missing on purpose.
+            call["extra_content"] =
+                json!({ "google": { "thought_signature": "skip_thought_signature_validator" } });
+        });
+    }
+    if is_mistral(llm) {
+        messages.iter_mut().for_each(shorten_ids);
+    }
     let mut body = json!({ "model": llm.model, "messages": messages, "stream": true });
-    let tools = history::function_tools(step);
+    let tools = history::function_tools(step, Provider::Openai);
     if !tools.is_empty() {
         body["tools"] = tools.into();
     }
@@ -94,8 +109,56 @@ fn is_reasoning(model: &str) -> bool {
 /// empty.
 fn requires_reasoning(llm: &Llm) -> bool {
     let host = llm.base_url.as_ref().and_then(Url::host_str);
+    let model = llm
+        .model
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    host.is_some_and(|host| host.ends_with("deepseek.com"))
+        || model.starts_with("kimi-k")
+        || model.starts_with("deepseek")
+}
+
+/// Gemini 3 behind OpenAI's protocol, at Google or at a gateway.
+fn is_google(llm: &Llm) -> bool {
     let model = llm.model.rsplit('/').next().unwrap_or_default();
-    host.is_some_and(|host| host.ends_with("deepseek.com")) || model.starts_with("kimi-k")
+    model.starts_with("gemini-") && !model.starts_with("gemini-1") && !model.starts_with("gemini-2")
+}
+
+/// Models whose templates take ids of calls of nine letters and digits only, at Mistral and elsewhere.
+fn is_mistral(llm: &Llm) -> bool {
+    let host = llm.base_url.as_ref().and_then(Url::host_str);
+    let model = llm.model.to_ascii_lowercase();
+    let families = [
+        "mistral",
+        "mixtral",
+        "ministral",
+        "magistral",
+        "codestral",
+        "devstral",
+        "pixtral",
+        "voxtral",
+    ];
+    host.is_some_and(|host| host.ends_with("mistral.ai"))
+        || families.iter().any(|family| model.contains(family))
+}
+
+/// The ids of calls in a message, as [`is_mistral`] models take them: the same for the same id.
+fn shorten_ids(message: &mut Value) {
+    let shorten = |id: &mut Value| {
+        let Some(text) = id.as_str() else { return };
+        if text.len() != 9 || !text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            let digest = hex::encode(Sha256::digest(text));
+            *id = digest[..9].into();
+        }
+    };
+    if let Some(calls) = message["tool_calls"].as_array_mut() {
+        calls.iter_mut().for_each(|call| shorten(&mut call["id"]));
+    }
+    if message["role"] == "tool" {
+        shorten(&mut message["tool_call_id"]);
+    }
 }
 
 /// Takes in one chunk. The stream goes on after the reason to stop: the usage comes last.

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::{ModelCall, ModelError, Reply, StepRequest, Stop, Turn};
-use crate::domain::run::Usage;
+use super::{ModelCall, ModelError, Reply, StepRequest, Stop, Turn, schema};
+use crate::domain::{pack::Provider, run::Usage};
 
 /// Call ids this short are counters, and start again in every reply.
 const MIN_ID: usize = 9;
@@ -57,6 +57,17 @@ impl ReplyBuilder {
         Some(text).filter(|text| !text.is_empty())
     }
 
+    /// Whether the answer can be complete as it is, although its provider did not say why it ended.
+    pub(super) fn is_whole(&self) -> bool {
+        let whole = |call: &CallBuilder| {
+            !call.is_open
+                && (call.input.is_some()
+                    || call.arguments.trim().is_empty()
+                    || is_object(&call.arguments))
+        };
+        (!self.text.is_empty() || !self.calls.is_empty()) && self.calls.iter().all(whole)
+    }
+
     /// Bytes that have arrived so far.
     pub(super) fn size(&self) -> usize {
         let arguments = self.calls.iter().map(|call| call.arguments.len());
@@ -68,7 +79,11 @@ impl ReplyBuilder {
     }
 
     /// The reply, if the provider ended it.
-    pub(super) fn finish(self, request: &StepRequest) -> Result<Reply, ModelError> {
+    pub(super) fn finish(
+        self,
+        request: &StepRequest,
+        provider: Provider,
+    ) -> Result<Reply, ModelError> {
         let stop = self.stop.ok_or(ModelError::Truncated)?;
         let mut calls = Vec::new();
         if stop != Stop::ContentFilter {
@@ -76,6 +91,13 @@ impl ReplyBuilder {
             // A call without a name cannot be made.
             let named = self.calls.into_iter().filter(|call| !call.name.is_empty());
             calls.extend(named.map(|call| call.finish(&mut ids)));
+            for call in &mut calls {
+                let tool = request.tools.iter().find(|tool| tool.name == call.name);
+                let renamed = tool.map(|tool| schema::for_provider(&tool.schema, provider).renamed);
+                if let Some(renamed) = renamed.filter(|renamed| !renamed.is_empty()) {
+                    call.arguments = schema::rename_back(&call.arguments, &renamed);
+                }
+            }
         }
         let stop = match stop {
             Stop::End | Stop::Other(_) if !calls.is_empty() => Stop::ToolCalls,
@@ -151,17 +173,7 @@ fn estimate(request: &StepRequest, text: &str, calls: &[ModelCall]) -> Usage {
             .map(|call| call.name.len() + call.arguments.len())
             .sum::<usize>()
     };
-    let history = request.history.iter().map(|turn| match turn {
-        Turn::User(text) | Turn::ToolResult { text, .. } => text.len(),
-        Turn::Assistant { text, calls } => text.len() + size(calls),
-        // About a thousand tokens for an image, whatever its size.
-        Turn::Image { .. } => 4000,
-    });
-    let tools = request
-        .tools
-        .iter()
-        .map(|tool| tool.name.len() + tool.description.len() + tool.schema.get().len());
-    let input = request.system.len() + history.sum::<usize>() + tools.sum::<usize>();
+    let input = request.size();
     let tokens = |bytes: usize| i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX);
     Usage {
         input_tokens: tokens(input),

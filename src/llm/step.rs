@@ -7,7 +7,7 @@
 mod recovery;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 
@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::recovery::is_error;
 use super::{
-    Delta, Limits, ModelError, StepRequest,
+    Delta, Limits, ModelError, StepRequest, Stop,
     breaker::{Breakers, Permit},
     error::{AttemptError, refusal_error},
     provider::{self, Reader, UnsupportedParams},
@@ -31,8 +31,18 @@ pub(super) struct StepContext {
     client: reqwest::Client,
     limits: Limits,
     breakers: Arc<Breakers>,
-    /// Endpoint and model → the request fields that they do not accept.
-    unsupported: Mutex<HashMap<(String, String), UnsupportedParams>>,
+    /// Endpoint and model → what they do not accept.
+    unsupported: Mutex<HashMap<(String, String), Unsupported>>,
+}
+
+/// What a model at an endpoint does not accept, as its refusals have shown.
+#[derive(Default)]
+struct Unsupported {
+    params: UnsupportedParams,
+    /// The names and schemas of tools, hashed.
+    tools: HashSet<u64>,
+    /// The largest request, in bytes, if one was too long.
+    max_request: Option<usize>,
 }
 
 impl StepContext {
@@ -72,6 +82,8 @@ struct Step {
     attempts: u32,
     /// The fields that the newest attempt left out.
     without: UnsupportedParams,
+    /// The request was too long once and has been made shorter.
+    is_halved: bool,
     /// Text has been emitted, so there is no further attempt.
     has_output: bool,
     running: Option<Attempt>,
@@ -102,6 +114,7 @@ impl Step {
             deadline: None,
             attempts: 0,
             without: UnsupportedParams::default(),
+            is_halved: false,
             has_output: false,
             running: None,
         }
@@ -144,11 +157,15 @@ impl Step {
             Ok(None) => Ok(()),
             Err(failure) => Err(failure),
         };
-        let attempt = self.running.take().expect("the attempt that just ended");
+        let mut attempt = self.running.take().expect("the attempt that just ended");
+        let is_done = attempt.events.as_ref().is_some_and(Events::is_done);
+        if attempt.draft.stop.is_none() && is_done && attempt.draft.is_whole() {
+            attempt.draft.stop = Some(Stop::End);
+        }
         let reply = result.and_then(|()| {
             attempt
                 .draft
-                .finish(&self.request)
+                .finish(&self.request, self.llm.provider)
                 .map_err(AttemptError::from)
         });
         self.report_to_breaker(
@@ -171,7 +188,8 @@ impl Step {
                 .into()
             })?;
         self.attempts += 1;
-        self.without = self.unsupported(|without| *without);
+        self.without = self.unsupported(|found| found.params);
+        self.leave_out_unsupported();
         Ok(Attempt {
             permit,
             events: None,

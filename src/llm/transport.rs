@@ -16,6 +16,7 @@ use super::{
     provider::Request,
 };
 use crate::domain::{
+    encoding::replace_lone_surrogates,
     pack::{Llm, Provider},
     secret::Secret,
 };
@@ -35,6 +36,10 @@ pub(super) struct Events {
     searched: usize,
     /// The data of the event that has not ended yet.
     data: String,
+    /// A line ended with a carriage return, and a line feed after it belongs to the same end.
+    after_cr: bool,
+    /// The endpoint said that its answer is complete.
+    is_done: bool,
 }
 
 /// Sends `request`. An answer that is not a stream becomes an error.
@@ -74,6 +79,8 @@ pub(super) async fn open(
         unread: BytesMut::new(),
         searched: 0,
         data: String::new(),
+        after_cr: false,
+        is_done: false,
     })
 }
 
@@ -123,12 +130,20 @@ fn check_content_type(response: &reqwest::Response) -> Result<(), ModelError> {
 }
 
 impl Events {
+    /// Whether the endpoint said that its answer is complete.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
     /// The next event; `None` after the last one.
     pub(super) async fn next(&mut self) -> Result<Option<Value>, ModelError> {
         loop {
             while let Some(line) = self.take_line() {
                 match self.take_event(&line) {
-                    Some(data) if data == "[DONE]" => return Ok(None),
+                    Some(data) if data.trim() == "[DONE]" => {
+                        self.is_done = true;
+                        return Ok(None);
+                    }
                     Some(data) => return parse(&data).map(Some),
                     None => {}
                 }
@@ -143,8 +158,10 @@ impl Events {
             let Some(chunk) = chunk else {
                 return Ok(self.rest());
             };
+            let bom: &[u8] = if self.read == 0 { b"\xef\xbb\xbf" } else { b"" };
             self.read += chunk.len();
-            self.unread.extend_from_slice(&chunk);
+            self.unread
+                .extend_from_slice(chunk.strip_prefix(bom).unwrap_or(&chunk));
             if self.read > self.limits.max_body {
                 return Err(ModelError::TooLarge);
             }
@@ -153,14 +170,19 @@ impl Events {
 
     /// A whole line, without its end.
     fn take_line(&mut self) -> Option<String> {
-        let found = self.unread[self.searched..]
-            .iter()
-            .position(|byte| *byte == b'\n');
-        let Some(at) = found else {
+        if self.after_cr && self.unread.first() == Some(&b'\n') {
+            self.unread.advance(1);
+            self.searched = self.searched.saturating_sub(1);
+        }
+        self.after_cr &= self.unread.is_empty();
+        // In events a carriage return alone ends a line, too (HTML, 9.2.5).
+        let ends = |byte: &u8| *byte == b'\n' || (self.is_sse && *byte == b'\r');
+        let Some(at) = self.unread[self.searched..].iter().position(ends) else {
             self.searched = self.unread.len();
             return None;
         };
         let line = self.unread.split_to(self.searched + at);
+        self.after_cr = self.unread[0] == b'\r';
         self.unread.advance(1);
         self.searched = 0;
         Some(text(&line))
@@ -188,7 +210,8 @@ impl Events {
     fn rest(&mut self) -> Option<Value> {
         let line = text(&std::mem::take(&mut self.unread));
         let data = self.take_event(&line).or_else(|| self.take_event(""))?;
-        serde_json::from_str(&data).ok()
+        self.is_done |= data.trim() == "[DONE]";
+        parse(&data).ok()
     }
 }
 
@@ -197,6 +220,8 @@ fn text(line: &[u8]) -> String {
     String::from_utf8_lossy(line).into_owned()
 }
 
+/// Half of an emoji, which an endpoint that cuts its text anywhere may send, becomes U+FFFD.
 fn parse(data: &str) -> Result<Value, ModelError> {
-    serde_json::from_str(data).map_err(|_| ModelError::Protocol(String::new()))
+    serde_json::from_str(&replace_lone_surrogates(data))
+        .map_err(|_| ModelError::Protocol(String::new()))
 }

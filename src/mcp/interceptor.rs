@@ -34,12 +34,12 @@ pub(super) use self::{
     body::{body_of, can_elicit},
 };
 use self::{
-    answer::{Envelope, number, replace_lone_surrogates},
+    answer::{Envelope, number},
     elicitations::UnansweredQuestion,
     server_requests::ServerRequests,
 };
 use super::{Progress, ProgressSender, error::Failure, live_questions::LiveQuestions};
-use crate::domain::{hidden::one_line, scrub::Scrubber};
+use crate::domain::{encoding::replace_lone_surrogates, hidden::one_line, scrub::Scrubber};
 
 /// Requests that nobody waits for any more and that are remembered until their answers come.
 const MOST_GIVEN_UP: usize = 1024;

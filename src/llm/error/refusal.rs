@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 
-use super::{AttemptError, Field, ModelError, clean};
+use super::{AttemptError, Field, ModelError, ToolPlace, clean};
 use crate::domain::{clock::Clock, secret::Secret};
 
 /// The error for a provider's refusal, which is a status or an error in the stream. `key` is removed from the
@@ -36,6 +36,7 @@ pub(in crate::llm) fn refusal_error(
         Some(300..=399) => {
             ModelError::Protocol("it sends elsewhere, and redirects are not followed".to_owned())
         }
+        // Too large a request may come with 413.
         Some(400..=499) => ModelError::BadRequest(message),
         Some(_) => ModelError::Protocol(message),
     };
@@ -117,6 +118,12 @@ fn rejected_field(body: &Value) -> Option<Field> {
         .and_then(Value::as_str)
         .unwrap_or_default();
     let message = message_in_body(body).unwrap_or_default();
+    if is_too_long(error, message) {
+        return Some(Field::Length);
+    }
+    if let Some(place) = refused_tool(param).or_else(|| refused_tool(message)) {
+        return Some(Field::Tool(place));
+    }
     [
         ("temperature", Field::Temperature),
         ("stream_options", Field::StreamOptions),
@@ -130,6 +137,56 @@ fn rejected_field(body: &Value) -> Option<Field> {
             .contains("image")
             .then_some(Field::Images)
     })
+}
+
+/// Whether a request is longer than the model's context, in the words of the providers.
+fn is_too_long(error: &Value, message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    error["code"] == "context_length_exceeded"
+        || [
+            "context length",
+            "context window",
+            "context size",
+            "maximum context",
+            "prompt is too long",
+            "too many tokens",
+            "input token count",
+            "input is too long",
+            "reduce the length",
+        ]
+        .iter()
+        .any(|words| message.contains(words))
+}
+
+/// The tool that a refusal is about: by its name (`Invalid schema for function 'x'`), or by its place (`tools.1.custom`,
+/// `tools[1].function`, `tools[0].function_declarations[1]`).
+fn refused_tool(text: &str) -> Option<ToolPlace> {
+    let lower = text.to_ascii_lowercase();
+    if !lower.contains("schema") && !lower.contains("tools") && !lower.contains("function") {
+        return None;
+    }
+    for (before, place) in [
+        ("function_declarations[", ']'),
+        ("tools[", ']'),
+        ("tools.", '.'),
+    ] {
+        if let Some((_, rest)) = lower.split_once(before)
+            && let Some((number, _)) = rest.split_once(place)
+            && let Ok(at) = number.parse()
+        {
+            return Some(ToolPlace::Index(at));
+        }
+    }
+    for before in ["function ", "tool "] {
+        for quote in ['\'', '"', '`'] {
+            if let Some(at) = lower.find(&format!("{before}{quote}"))
+                && let Some((name, _)) = text[at + before.len() + 1..].split_once(quote)
+            {
+                return Some(ToolPlace::Name(name.to_owned()));
+            }
+        }
+    }
+    None
 }
 
 /// The one `message_in_body` for people in an error body.

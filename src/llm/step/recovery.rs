@@ -1,20 +1,34 @@
 //! What a step does after a failed attempt: wait, leave out a field, or give up.
 
-use std::sync::PoisonError;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::PoisonError,
+};
 
 use serde_json::Value;
 use tokio::time::sleep;
 use url::Url;
 
-use super::Step;
+use super::{Step, Unsupported};
 use crate::{
     domain::backoff,
     llm::{
-        ModelError, Turn,
-        error::{AttemptError, Field},
+        ModelError, ToolDef, Turn,
+        error::{AttemptError, Field, ToolPlace},
+        history,
         provider::{self, UnsupportedParams},
     },
 };
+
+/// Tools that are remembered as refused, by endpoint and model.
+const MOST_REFUSED: usize = 1000;
+
+/// What a tool is to a provider.
+fn fingerprint(tool: &ToolDef) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&tool.name, tool.schema.get()).hash(&mut hasher);
+    hasher.finish()
+}
 
 impl Step {
     /// Waits before the next attempt, or returns the error when there is none.
@@ -25,7 +39,7 @@ impl Step {
             field,
             ..
         } = failure;
-        if !self.has_output && field.is_some_and(|field| self.leave_out(field)) {
+        if !self.has_output && field.is_some_and(|field| self.leave_out(&field)) {
             self.attempts -= 1;
             return Ok(());
         }
@@ -63,24 +77,83 @@ impl Step {
 
     /// Leaves `field` out from now on; `false` when the endpoint complains although it was left out. Images are left out
     /// of this step only: another user's image may be fine.
-    fn leave_out(&mut self, field: Field) -> bool {
-        if field == Field::Images {
-            let before = self.request.history.len();
-            let is_image = |turn: &Turn| matches!(turn, Turn::Image { .. });
-            self.request.history.retain(|turn| !is_image(turn));
-            return self.request.history.len() < before;
-        }
+    fn leave_out(&mut self, field: &Field) -> bool {
         let flag = |without: &mut UnsupportedParams| match field {
             Field::Temperature => std::mem::replace(&mut without.temperature, true),
             Field::StreamOptions => std::mem::replace(&mut without.stream_options, true),
-            Field::Images => true,
+            _ => true,
         };
-        let mut sent = self.without;
-        self.unsupported(flag);
-        !flag(&mut sent)
+        match field {
+            Field::Images => {
+                let before = self.request.history.len();
+                let is_image = |turn: &Turn| matches!(turn, Turn::Image { .. });
+                self.request.history.retain(|turn| !is_image(turn));
+                self.request.history.len() < before
+            }
+            Field::Length => self.halve(),
+            Field::Tool(place) => self.leave_tool_out(place),
+            Field::Temperature | Field::StreamOptions => {
+                let mut sent = self.without;
+                self.unsupported(|found| flag(&mut found.params));
+                !flag(&mut sent)
+            }
+        }
     }
 
-    pub(super) fn unsupported<T>(&self, look: impl FnOnce(&mut UnsupportedParams) -> T) -> T {
+    /// Leaves out a tool that the endpoint refuses, from now on; `false` when the request has no such tool.
+    fn leave_tool_out(&mut self, place: &ToolPlace) -> bool {
+        let tools = &mut self.request.tools;
+        let at = match place {
+            ToolPlace::Name(name) => tools.iter().position(|tool| tool.name == *name),
+            ToolPlace::Index(at) => Some(*at).filter(|at| *at < tools.len()),
+        };
+        let Some(at) = at else { return false };
+        let tool = tools.remove(at);
+        tracing::warn!(
+            tool = tool.name,
+            model = self.llm.model,
+            "the model's provider refuses the schema of a tool; the tool is left out of its requests"
+        );
+        let refused = fingerprint(&tool);
+        self.unsupported(|found| {
+            if found.tools.len() < MOST_REFUSED {
+                found.tools.insert(refused);
+            }
+        });
+        true
+    }
+
+    /// Makes a request that is too long much shorter, once.
+    fn halve(&mut self) -> bool {
+        let sent = self.request.size();
+        if std::mem::replace(&mut self.is_halved, true)
+            || !history::halve(&mut self.request.history)
+        {
+            return false;
+        }
+        let most = sent / 5 * 4;
+        self.unsupported(|found| {
+            found.max_request = Some(found.max_request.map_or(most, |known| known.min(most)));
+        });
+        true
+    }
+
+    /// Leaves out what the endpoint has refused before, and shortens what is too long for it.
+    pub(super) fn leave_out_unsupported(&mut self) {
+        let (refused, known) = self.unsupported(|found| (found.tools.clone(), found.max_request));
+        self.request
+            .tools
+            .retain(|tool| !refused.contains(&fingerprint(tool)));
+        let most = self.shared.limits.max_request;
+        let fixed = self.request.fixed_size();
+        history::fit(
+            &mut self.request.history,
+            fixed,
+            known.map_or(most, |known| known.min(most)),
+        );
+    }
+
+    pub(super) fn unsupported<T>(&self, look: impl FnOnce(&mut Unsupported) -> T) -> T {
         let mut unsupported = self
             .shared
             .unsupported
@@ -94,9 +167,13 @@ impl Step {
     }
 }
 
-/// All four providers report an error inside a stream in the same form.
+/// All four providers report an error inside a stream in the same form. A gateway may say beside it that the answer
+/// ended with an error.
 pub(super) fn is_error(event: &Value) -> bool {
     let error = &event["error"];
     let is_set = error.is_object() || error.as_str().is_some_and(|text| !text.is_empty());
-    is_set && event["choices"].as_array().is_none_or(Vec::is_empty)
+    let choices = event["choices"].as_array();
+    let failed = |choice: &Value| choice["finish_reason"] == "error";
+    let ends = choices.is_none_or(|choices| choices.is_empty() || choices.iter().any(failed));
+    (is_set && ends) || choices.is_some_and(|choices| choices.iter().any(failed))
 }

@@ -100,39 +100,6 @@ impl Envelope<'_> {
     }
 }
 
-/// Half of a surrogate pair, which a program that cuts a text by UTF-16 units leaves over, becomes U+FFFD: neither a
-/// string of ours nor Postgres can hold it.
-pub(super) fn replace_lone_surrogates(json: &str) -> Cow<'_, str> {
-    if !json.contains("\\ud") && !json.contains("\\uD") {
-        return Cow::Borrowed(json);
-    }
-    let mut mended = String::with_capacity(json.len());
-    let mut rest = json;
-    while let Some(at) = rest.find('\\') {
-        let escape = &rest[at..];
-        let len = match (unit(escape), unit(escape.get(6..).unwrap_or_default())) {
-            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
-            (Some(0xd800..=0xdfff), _) => {
-                mended.push_str(&rest[..at]);
-                mended.push_str("\\ufffd");
-                rest = &rest[at + 6..];
-                continue;
-            }
-            _ => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
-        };
-        mended.push_str(&rest[..at + len]);
-        rest = &rest[at + len..];
-    }
-    mended.push_str(rest);
-    Cow::Owned(mended)
-}
-
-/// The UTF-16 unit of an escape at the start of a text.
-fn unit(text: &str) -> Option<u16> {
-    let digits = text.strip_prefix("\\u")?.get(..4)?;
-    u16::from_str_radix(digits, 16).ok()
-}
-
 /// An id of ours: a number, or the same as text, which some servers make of it.
 pub(super) fn number(id: &RawValue) -> Option<i64> {
     id.get().trim_matches('"').parse().ok()
