@@ -30,6 +30,7 @@ mod layers;
 mod limits;
 mod mcp;
 mod oauth;
+mod oauth_clients;
 mod once;
 mod openai;
 mod operations;
@@ -131,6 +132,8 @@ fn v1() -> OpenApiRouter<ApiState> {
         .merge(conversations())
         .merge(work())
         .merge(model_apis())
+        .routes(routes!(oauth_clients::list))
+        .routes(routes!(oauth_clients::forget))
         .routes(routes!(secrets::list))
         .routes(routes!(secrets::put, secrets::remove))
         .merge(administration())

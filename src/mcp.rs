@@ -67,7 +67,7 @@ use crate::{
         ids::{AgentId, ServerId, TenantId, UserId},
         owner::ConnectionOwner,
         prompt::ServerPrompt,
-        server::ServerSpec,
+        server::{CredentialTest, ServerSpec},
         tool::{CacheHints, Tool, ToolOutcome},
     },
     egress::Egress,
@@ -322,6 +322,28 @@ impl Mcp {
             () = options.cancel.cancelled() => Err(call.cancelled()),
             sent = call.send(&self.pool, key, spec) => sent,
             () = call.elapse(time_limit) => Err(call.timeout_error(time_limit)),
+        }
+    }
+
+    /// Calls a tool that an operator named as the test of a credential: nothing is asked on its way, and what it answers
+    /// is not kept. The inner error: the tool says no.
+    pub async fn try_tool(
+        &self,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+        test: &CredentialTest,
+    ) -> Result<Result<(), ()>, CallError> {
+        let arguments = serde_json::value::to_raw_value(&test.arguments)
+            .map_err(|error| CallError::NotSent(error.to_string()))?;
+        let request = CallRequest {
+            tool: &test.tool,
+            arguments: &arguments,
+        };
+        match self.call(key, spec, request, CallOptions::default()).await {
+            Ok(outcome) if outcome.is_error || outcome.input.is_some() => Ok(Err(())),
+            Ok(_) => Ok(Ok(())),
+            Err(CallError::Refused { .. }) => Ok(Err(())),
+            Err(error) => Err(error),
         }
     }
 

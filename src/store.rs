@@ -18,6 +18,7 @@ pub mod catalogs;
 pub mod client_chats;
 mod columns;
 pub mod conversations;
+pub mod credential_judges;
 pub mod credentials;
 pub mod deliveries;
 pub mod elicitations;

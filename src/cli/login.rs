@@ -262,6 +262,7 @@ fn client(provider: &Published) -> OAuthClient {
         proof: None,
         method: ClientAuthMethod::None,
         is_of_pack: false,
+        secret_ends_at: None,
     }
 }
 

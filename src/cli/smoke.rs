@@ -123,8 +123,12 @@ async fn try_personal(
     pack: &Pack,
     spec: &ServerSpec,
 ) -> anyhow::Result<bool> {
+    // What the operator's headers discover needs nothing of a user.
+    if let Some(spec) = spec.for_discovery() {
+        return Ok(try_shared(mcp, egress, pack, &spec).await);
+    }
     if spec.takes_sign_in()
-        && let Err(error) = discover(mcp, pack, spec).await
+        && let Err(error) = discover(mcp, pack, &spec.asking_for_sign_in()).await
         && let Some(found) = sign_in::find(egress, spec, &error).await
     {
         let described = sign_in::describe(spec, &found);

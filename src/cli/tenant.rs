@@ -1,6 +1,7 @@
 //! `chatelaine tenant`: tenants, their issuers and their keys. A command for operators: access to the
 //! database is enough to use it.
 
+mod client;
 mod issuer;
 mod key;
 
@@ -46,6 +47,9 @@ pub enum Command {
     /// Manage who may vouch for a tenant's users
     #[command(subcommand)]
     Issuer(issuer::Command),
+    /// Manage the OAuth clients that were registered for a tenant's users
+    #[command(subcommand)]
+    Client(client::Command),
     /// Manage the keys of programs and frontends
     #[command(subcommand)]
     Key(key::Command),
@@ -97,6 +101,7 @@ pub async fn run(
             writeln!(out, "tenant {name} removed")?;
         }
         Command::Issuer(command) => issuer::run(command, db, out).await?,
+        Command::Client(command) => client::run(command, db, out).await?,
         Command::Key(command) => key::run(command, db, clock, out).await?,
     }
     Ok(())

@@ -24,9 +24,30 @@ pub struct CredentialMeta {
     pub server: String,
     pub generation: u64,
     pub state: CredentialState,
+    /// What the user entered last, of which the server's first call will say whether it is good. Until then this
+    /// generation stays, and the candidate is what calls are made with.
+    pub candidate: Option<u64>,
+    /// The highest generation that was ever given.
+    pub last_generation: u64,
+    /// The server has accepted this generation in a request that it judges.
+    pub is_proven: bool,
+    /// A candidate was refused, and the user was not told yet.
+    pub candidate_refused: bool,
     /// The user was told of the state of this generation.
     pub notified: bool,
     pub updated_at: OffsetDateTime,
+}
+
+impl CredentialMeta {
+    /// The generation that calls are made with.
+    pub fn current(&self) -> u64 {
+        self.candidate.unwrap_or(self.generation)
+    }
+
+    /// Whether the next call shows if the server accepts what the user entered last.
+    pub fn awaits_first_call(&self) -> bool {
+        self.state == CredentialState::Active && (self.candidate.is_some() || !self.is_proven)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

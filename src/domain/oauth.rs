@@ -21,6 +21,8 @@ pub struct OAuthConfig {
     pub client_secret: Option<Secret>,
     /// The address of a metadata document other than the program's own.
     pub client_metadata_url: Option<Url>,
+    /// The operator knows that the authorization server checks PKCE although its metadata does not say so.
+    pub assumes_pkce: bool,
 }
 
 /// How the program proves who it is at a token endpoint.
@@ -66,6 +68,9 @@ pub struct OAuthClient {
     pub method: ClientAuthMethod,
     /// Its id is in the pack, and so is its secret.
     pub is_of_pack: bool,
+    /// When its secret ends; absent: never, or nobody knows.
+    #[serde(default, with = "time::serde::timestamp::option")]
+    pub secret_ends_at: Option<OffsetDateTime>,
 }
 
 /// Where tokens for one server are got, and as whom. Serialised only to be sealed.

@@ -105,9 +105,79 @@ impl Values {
         ))
     }
 
+    /// The values with false secrets of the same shape, to see whether a server tells them from the right ones. The name
+    /// of an account that is one credential with a secret is false, too, so that no account is tried with a false secret.
+    /// `None` where there is no secret to replace, or where a name goes beside the secret and might be an account's.
+    pub fn falsify(&self, fields: &[UserField]) -> Option<Self> {
+        let is_secret = |name: &str| {
+            let named = fields.iter().find(|field| field.name == name);
+            named.is_some_and(|field| field.kind == FieldKind::Secret)
+        };
+        let with_secret = |name: &str| {
+            fields.iter().any(|field| {
+                let named = references(field);
+                named.iter().any(|other| other == name)
+                    && named.iter().any(|other| is_secret(other))
+            })
+        };
+        let mut falsified = self.clone();
+        let mut has_secret = false;
+        for field in fields {
+            let Some(value) = falsified.0.get_mut(&field.name) else {
+                continue;
+            };
+            match field.kind {
+                FieldKind::Secret => {
+                    *value = falsify(value);
+                    has_secret = true;
+                }
+                FieldKind::Text if with_secret(&field.name) => *value = falsify(value),
+                FieldKind::Text => return None,
+                FieldKind::Url | FieldKind::Boolean | FieldKind::Select => {}
+            }
+        }
+        has_secret.then_some(falsified)
+    }
+
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(Secret::expose)
     }
+}
+
+/// The fields that the header of a field is made of.
+fn references(field: &UserField) -> Vec<String> {
+    let Some(header) = &field.header else {
+        return Vec::new();
+    };
+    let template = Template::parse_user(&header.template, &field.name);
+    let references = template.iter().flat_map(Template::references);
+    references.map(|reference| reference.key.clone()).collect()
+}
+
+/// Characters at the beginning that say what kind of secret it is, such as `ghp_`.
+const MARK: usize = 12;
+
+/// Another secret that looks like this one: digits for digits, letters for letters, and the same mark before the first
+/// `_` or `-`.
+fn falsify(secret: &Secret) -> Secret {
+    let text = secret.expose();
+    let mark = text.find(['_', '-']).filter(|at| *at < MARK);
+    let (kept, rest) = text.split_at(mark.map_or(0, |at| at + 1));
+    let is_hex = rest.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    let letters = if is_hex { 6 } else { 26 };
+    let mut other = |char: char| match char {
+        '0'..='9' => char::from(b'0' + rand::random_range(0..10)),
+        'a'..='z' => char::from(b'a' + rand::random_range(0..letters)),
+        'A'..='Z' => char::from(b'A' + rand::random_range(0..letters)),
+        other => other,
+    };
+    for _ in 0..8 {
+        let text: String = rest.chars().map(&mut other).collect();
+        if text != rest {
+            return Secret::new(format!("{kept}{text}"));
+        }
+    }
+    Secret::new(hex::encode(rand::random::<[u8; 16]>()))
 }
 
 /// Checks one value. `Ok(None)` when an optional field was left empty. Blanks and line breaks at both ends are dropped:
@@ -150,6 +220,7 @@ pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, FieldEr
 pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, InvalidField> {
     let mut spec = spec.clone();
     let fields = std::mem::take(&mut spec.user_config);
+    spec.has_user_values = true;
     let secrets: Vec<&str> = fields
         .iter()
         .filter(|field| field.kind == FieldKind::Secret)

@@ -6,6 +6,8 @@
 
 mod carried;
 
+pub use self::carried::carries_credential;
+
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::{
     Engine,
@@ -53,7 +55,7 @@ impl Scrubber {
     /// For the credentials that a connection to this server carries: the user's values, and the operator's, see
     /// `carried`.
     pub fn of(spec: &ServerSpec) -> Self {
-        Self::new(spec.entered.iter().chain(&carried::secrets(&spec.endpoint)))
+        Self::new(spec.entered.iter().chain(&carried::secrets(spec)))
     }
 
     /// The text without the secrets; `None` when there is none in it.

@@ -34,11 +34,22 @@ pub struct ServerSpec {
     pub timeouts: Timeouts,
     /// The fields a user fills in to configure a personal server.
     pub user_config: Vec<UserField>,
+    /// The tool that shows whether a user's credential is good.
+    pub credential_test: Option<CredentialTest>,
     /// Who shares the list of a personal server's tools.
     pub catalog: CatalogScope,
+    /// Of a personal server: what the operator sends to discover its tools, and never with a user's call.
+    pub operator_headers: Vec<(String, Secret)>,
+    /// What came from variables into headers, the address, the environment or the arguments. It counts as a credential
+    /// wherever the server repeats it.
+    pub from_variables: Vec<Secret>,
     /// The secret values that a user entered, in a spec that was made for this user's connection. They are
     /// removed from every text of the server; see [`super::scrub`].
     pub entered: Vec<Secret>,
+    /// It was made for one user's connection and holds what this user entered, secret or not.
+    pub has_user_values: bool,
+    /// It is asked how its users sign in: a 401 is about that, whatever the pack's headers carry.
+    pub asks_for_sign_in: bool,
     /// The program gets tokens for it.
     pub auth: Option<ServerAuth>,
     /// Its users may sign in at it.
@@ -54,6 +65,13 @@ pub struct ServerSpec {
     pub load_prompts: bool,
     /// A session of streamable HTTP is ended with a request when it is closed.
     pub terminate_on_close: bool,
+}
+
+/// A call that fails with a credential that is not good. It changes nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CredentialTest {
+    pub tool: String,
+    pub arguments: serde_json::Map<String, serde_json::Value>,
 }
 
 /// Whose access tokens the program sends to a server.
@@ -130,6 +148,35 @@ impl ServerSpec {
         }
     }
 
+    /// The server as it is asked how its users sign in.
+    #[must_use]
+    pub fn asking_for_sign_in(&self) -> Self {
+        Self {
+            asks_for_sign_in: true,
+            ..self.clone()
+        }
+    }
+
+    /// A personal server as the program reaches it to discover its tools, where the operator said with what.
+    pub fn for_discovery(&self) -> Option<Self> {
+        let is_personal = self.access_mode == AccessMode::UserControlled;
+        if !is_personal || self.catalog == CatalogScope::PerUser || self.operator_headers.is_empty()
+        {
+            return None;
+        }
+        let mut spec = self.clone();
+        let Endpoint::Remote { headers, .. } = &mut spec.endpoint else {
+            return None;
+        };
+        let own = &self.operator_headers;
+        headers.retain(|(name, _)| {
+            !own.iter()
+                .any(|(other, _)| other.eq_ignore_ascii_case(name))
+        });
+        headers.extend(own.iter().cloned());
+        Some(spec)
+    }
+
     /// The server with an access token of a user, as its connections have it.
     #[must_use]
     pub fn with_bearer(&self, token: &Secret) -> Self {
@@ -139,6 +186,7 @@ impl ServerSpec {
             let bearer = Secret::new(format!("Bearer {}", token.expose()));
             headers.push((AUTHORIZATION.to_owned(), bearer));
             spec.entered = vec![token.clone()];
+            spec.has_user_values = true;
         }
         spec
     }

@@ -46,6 +46,7 @@ use crate::{
     domain::{
         clock,
         ids::ServerId,
+        scrub::carries_credential,
         server::{ServerSpec, Timeouts},
     },
     egress::{Egress, Limits, MAX_BODY, Request, Response},
@@ -102,11 +103,11 @@ impl Client {
     ) -> Self {
         let (timeouts, terminates, failure) =
             (spec.timeouts, spec.terminate_on_close, Mutex::default());
-        // What a user entered may stand in the address.
-        let signed = !headers.is_empty()
-            || bearer.is_some()
-            || !spec.entered.is_empty()
-            || url.query().is_some();
+        let signed = !spec.asks_for_sign_in
+            && (bearer.is_some()
+                || !spec.entered.is_empty()
+                || spec.has_user_values
+                || carries_credential(spec));
         Self {
             shared: Arc::new(Shared {
                 egress,

@@ -3,8 +3,8 @@
 //! refreshed and revoked.
 //!
 //! Every request goes through [`Egress`] and follows no redirect. What a server says is believed of that server only:
-//! its metadata comes from its own origin, an issuer is the one that was asked for, a code is sent only to the token
-//! endpoint of the issuer that the user was sent to.
+//! its metadata names it as the resource, wherever the metadata is; an issuer is the one that was asked for; a code is
+//! sent only to the token endpoint of the issuer that the user was sent to.
 
 mod authorization;
 pub mod challenge;
@@ -16,13 +16,14 @@ mod token;
 
 use http::StatusCode;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 pub use self::{
     authorization::{CallbackParams, SignInRequest, StartedSignIn, redeem, start},
     challenge::Challenge,
     device::{DeviceSignIn, start_device, wait_for_user},
     metadata::{AuthorizationServer, ProtectedServer, discover, discover_issuer},
-    registration::{ClientChoice, choose_client, client_metadata},
+    registration::{ClientChoice, choose_client, client_metadata, is_registered},
     token::{TokenSet, client_credentials, refresh, revoke, service_for},
 };
 use crate::egress::{Egress, Limits, Request};
@@ -44,12 +45,25 @@ pub struct OAuthError {
 pub enum OAuthErrorKind {
     /// Nobody answers, or with an error of its own: it may work later.
     Away,
+    /// The answer leads elsewhere, where nothing is sent.
+    Redirected,
     /// The server or its authorization server lacks something, or the guard forbids it.
     Unusable,
     /// An answer that cannot be from the one who was asked.
     Untrusted,
     /// The authorization server says no, with this code of the protocol.
     Refused(String),
+}
+
+/// What a refusal to refresh tokens means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefreshRefusal {
+    /// The authorization has ended.
+    Dead,
+    /// The authorization server does not know the client, or not with this secret.
+    UnknownClient,
+    /// It may be the fault of this one request.
+    Doubtful,
 }
 
 impl OAuthError {
@@ -66,6 +80,37 @@ impl OAuthError {
 
     fn untrusted(why: impl Into<String>) -> Self {
         Self::new(OAuthErrorKind::Untrusted, why)
+    }
+
+    /// What a refusal to refresh tokens says of them.
+    pub fn refresh_refusal(&self) -> Option<RefreshRefusal> {
+        let OAuthErrorKind::Refused(code) = &self.kind else {
+            return None;
+        };
+        Some(match code.as_str() {
+            // RFC 6749; GitHub; Supabase; OpenID Connect; others.
+            "invalid_grant"
+            | "bad_refresh_token"
+            | "refresh_token_not_found"
+            | "refresh_token_already_used"
+            | "session_not_found"
+            | "session_expired"
+            | "user_not_found"
+            | "user_banned"
+            | "invalid_refresh_token"
+            | "refresh_token_expired"
+            | "refresh_token_revoked"
+            | "invalid_token"
+            | "expired_token"
+            | "token_expired"
+            | "token_revoked"
+            | "access_denied"
+            | "interaction_required"
+            | "login_required"
+            | "consent_required" => RefreshRefusal::Dead,
+            "invalid_client" | "incorrect_client_credentials" => RefreshRefusal::UnknownClient,
+            _ => RefreshRefusal::Doubtful,
+        })
     }
 
     /// Whether the authorization server answered with this code.
@@ -89,6 +134,8 @@ async fn send(egress: &Egress, request: Request) -> Result<(StatusCode, bytes::B
     let failed = |error: crate::egress::EgressError| {
         let kind = if error.is_rejected() {
             OAuthErrorKind::Unusable
+        } else if error.is_redirect() {
+            OAuthErrorKind::Redirected
         } else {
             OAuthErrorKind::Away
         };
@@ -105,14 +152,31 @@ fn parse<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, OAuthError> 
         .map_err(|_| OAuthError::unusable(format!("{what} is not what it should be")))
 }
 
-/// The code of an error is a word of the protocol; whatever else a server says is not repeated.
-fn error_code(body: &[u8]) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct ErrorAnswer {
-        error: String,
+/// An answer as its members: of a JSON object, or of a form, as GitHub sends one.
+fn members(body: &[u8]) -> Option<serde_json::Map<String, Value>> {
+    if let Ok(members) = serde_json::from_slice(body) {
+        return Some(members);
     }
-    let answer: ErrorAnswer = serde_json::from_slice(body).ok()?;
-    is_code(&answer.error).then_some(answer.error)
+    let is_form = body.contains(&b'=') && !body.contains(&b'<') && !body.contains(&b'{');
+    let form = url::form_urlencoded::parse(body);
+    is_form.then(|| {
+        form.map(|(name, value)| (name.into_owned(), value.into()))
+            .collect()
+    })
+}
+
+/// The code of an error is a word of the protocol; whatever else a server says is not repeated. RFC 6749 writes it as
+/// `error`; others write `error_code` or `code`, or an object.
+fn error_code(body: &[u8]) -> Option<String> {
+    let members = members(body)?;
+    let texts = ["error", "error_code", "code"]
+        .into_iter()
+        .filter_map(|name| {
+            let value = members.get(name)?;
+            let inner = value.get("code").or_else(|| value.get("type"));
+            inner.unwrap_or(value).as_str().map(str::to_ascii_lowercase)
+        });
+    texts.into_iter().find(|text| is_code(text))
 }
 
 /// Whether a text may be an error code of OAuth.

@@ -145,7 +145,7 @@ impl From<OAuthError> for NoToken {
     /// For the program's own token: whatever is refused stays refused until somebody changes a setting.
     fn from(error: OAuthError) -> Self {
         let kind = match error.kind {
-            OAuthErrorKind::Away => NoTokenKind::Later,
+            OAuthErrorKind::Away | OAuthErrorKind::Redirected => NoTokenKind::Later,
             _ => NoTokenKind::Misconfigured,
         };
         Self::new(kind, error.why)

@@ -108,11 +108,20 @@ fn user_fields(object: &mut Object) -> OAuthConfig {
         secret.error("there is no `clientId` that it belongs to", "write one");
     }
     let document = object.optional("clientMetadataUrl");
+    let pkce = object.optional("pkce");
+    if let (Some(pkce), None) = (&pkce, &client_id) {
+        pkce.error(
+            "PKCE is assumed only for a client that was registered by hand",
+            "write its `clientId`, or remove this",
+        );
+    }
+    let pkce = pkce.and_then(|field| field.one_of(&[("assumed", true)]));
     OAuthConfig {
         scopes: scopes(object),
         client_id,
         client_secret: secret.and_then(|field| secret_text(&field)),
         client_metadata_url: document.and_then(|field| field.parsed(https)),
+        assumes_pkce: pkce.unwrap_or(false),
     }
 }
 

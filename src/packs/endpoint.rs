@@ -8,7 +8,7 @@ use super::{field::Field, object::Object, placeholder::refuse_braces, server::Pa
 use crate::domain::{
     header, orchestrator,
     secret::Secret,
-    server::{Endpoint, Remote},
+    server::{AccessMode, Endpoint, Remote},
 };
 
 /// The variable that holds what `config` says.
@@ -29,6 +29,20 @@ pub(super) fn transport(field: &Field) -> Option<Transport> {
     ])
 }
 
+/// Where a server is, and what is sent there.
+pub(super) struct Reach {
+    pub(super) endpoint: Endpoint,
+    /// Of a personal server: what the operator sends to discover its tools, and never with a user's call.
+    pub(super) operator_headers: Vec<(String, Secret)>,
+}
+
+/// The headers of a server.
+#[derive(Default)]
+struct Headers {
+    sent: Vec<(String, Secret)>,
+    of_operator: Vec<(String, Secret)>,
+}
+
 /// What only a child process has.
 const STDIO_FIELDS: [&str; 7] = [
     "command", "args", "env", "envFile", "cwd", "encoding", "config",
@@ -38,18 +52,22 @@ const STDIO_FIELDS: [&str; 7] = [
 pub(super) fn read(
     object: &mut Object,
     transport: Option<Transport>,
+    mode: Option<AccessMode>,
     pack: &PackContext,
-) -> Option<Endpoint> {
+) -> Option<Reach> {
     let remote = ["url", "headers"].map(|name| object.optional(name));
     let stdio = STDIO_FIELDS.map(|name| object.optional(name));
     match transport? {
         Transport::Remote(transport) => {
             refuse_fields(stdio.iter().flatten(), "stdio");
-            address(object, transport, &remote)
+            address(object, transport, mode, &remote)
         }
         Transport::Stdio => {
             refuse_fields(remote.iter().flatten(), "streamable-http");
-            child(object, &stdio, pack)
+            child(object, &stdio, pack).map(|endpoint| Reach {
+                endpoint,
+                operator_headers: Vec::new(),
+            })
         }
     }
 }
@@ -72,8 +90,9 @@ pub(super) fn refuse_field_of(field: &Field, transport: &str) {
 fn address(
     object: &Object,
     transport: Remote,
+    mode: Option<AccessMode>,
     [url, headers]: &[Option<Field>; 2],
-) -> Option<Endpoint> {
+) -> Option<Reach> {
     let (schemes, wanted) = match transport {
         Remote::WebSocket => (["ws", "wss"], "write `url: wss://…`"),
         Remote::StreamableHttp | Remote::Sse => (["http", "https"], "write `url: https://…`"),
@@ -81,13 +100,17 @@ fn address(
     if object.is_absent("url") {
         object.missing("url", wanted);
     }
-    let headers = headers.as_ref().map(headers_of).unwrap_or_default();
+    let headers = headers.as_ref().map(|field| headers_of(field, mode));
+    let headers = headers.unwrap_or_default();
     let url = url.as_ref()?;
     if !url.has_raw_text(orchestrator::REFERENCE) {
-        return Some(Endpoint::Remote {
-            transport,
-            url: url.url_of(schemes)?,
-            headers,
+        return Some(Reach {
+            endpoint: Endpoint::Remote {
+                transport,
+                url: url.url_of(schemes)?,
+                headers: headers.sent,
+            },
+            operator_headers: headers.of_operator,
         });
     }
     if transport != Remote::StreamableHttp {
@@ -96,37 +119,59 @@ fn address(
             "write `transport: streamable-http`",
         );
     }
-    if !headers.is_empty() {
+    if !headers.sent.is_empty() || !headers.of_operator.is_empty() {
         object.field.error(
             "the orchestrator is this program itself and takes no headers",
             "remove `headers`",
         );
     }
-    Some(Endpoint::Remote {
-        transport: Remote::StreamableHttp,
-        url: orchestrator::address(),
-        headers: Vec::new(),
+    Some(Reach {
+        endpoint: Endpoint::Remote {
+            transport: Remote::StreamableHttp,
+            url: orchestrator::address(),
+            headers: Vec::new(),
+        },
+        operator_headers: Vec::new(),
     })
 }
 
-fn headers_of(field: &Field) -> Vec<(String, Secret)> {
-    let mut headers: Vec<(String, Secret)> = Vec::new();
+/// The headers of a server. With a user's call to a personal server go those that hold no variable, and those that the
+/// pack marks as shared. The others are the operator's: they discover the tools. Where a variable of theirs is not set,
+/// the server waits for its first user.
+fn headers_of(field: &Field, mode: Option<AccessMode>) -> Headers {
+    let is_personal = mode == Some(AccessMode::UserControlled);
+    let mut headers = Headers::default();
+    let mut names: Vec<&str> = Vec::new();
+    let mut is_complete = true;
     for (name, field) in field.entries().unwrap_or_default() {
         if let Err(reason) = header::check_name(name) {
             field.error(reason, "");
-        } else if headers
-            .iter()
-            .any(|(other, _)| other.eq_ignore_ascii_case(name))
-        {
+        } else if names.iter().any(|other| other.eq_ignore_ascii_case(name)) {
             field.error(
                 "this header is there already, ignoring case",
                 "write each header once",
             );
         }
+        names.push(name);
+        let Some((field, is_shared)) = value_of(&field, mode) else {
+            continue;
+        };
         refuse_braces(&field);
+        let is_operators = is_personal && !is_shared && field.has_variables();
+        if is_operators && let Some(unset) = field.unset_variable() {
+            warn_of_waiting(&field, &format!("the variable `{unset}` is not set"));
+            is_complete = false;
+            continue;
+        }
         let Some((secret, text)) = field.secret() else {
             continue;
         };
+        let value = text.value.trim();
+        if is_operators && (value.is_empty() || ["Bearer", "Basic"].contains(&value)) {
+            warn_of_waiting(&field, "this header has no credential in it");
+            is_complete = false;
+            continue;
+        }
         if !header::can_carry(&text.value) {
             field.error(
                 "holds a line break or another character that a header cannot carry",
@@ -138,9 +183,45 @@ fn headers_of(field: &Field) -> Vec<(String, Secret)> {
             let message = "this header has no credential behind its scheme";
             field.warn(message, "set its variable, or remove the header");
         }
-        headers.push((name.to_owned(), secret));
+        if is_operators {
+            headers.of_operator.push((name.to_owned(), secret));
+        } else {
+            headers.sent.push((name.to_owned(), secret));
+        }
+    }
+    if !is_complete {
+        headers.of_operator.clear();
     }
     headers
+}
+
+fn warn_of_waiting(field: &Field, why: &str) {
+    field.warn(
+        format!(
+            "{why}, so this server waits for its first user, and nobody knows its tools before"
+        ),
+        "set it to discover the tools at the start, or remove the header",
+    );
+}
+
+/// The value of a header, and whether the operator shares it with the users of a personal server:
+/// `X-Tenant: { value: "${TENANT}", shared: true }`.
+fn value_of<'a>(field: &Field<'a>, mode: Option<AccessMode>) -> Option<(Field<'a>, bool)> {
+    if !field.is_map() {
+        return Some((field.clone(), false));
+    }
+    let mut object = field.object()?;
+    let value = object.required("value", "write `{ value: \"${NAME}\", shared: true }`");
+    let shared = object.optional("shared");
+    object.finish();
+    if let (Some(shared), Some(AccessMode::AdminControlled)) = (&shared, mode) {
+        shared.warn(
+            "has no effect on a shared server, whose headers go with every call",
+            "remove it",
+        );
+    }
+    let is_shared = shared.and_then(|field| field.boolean());
+    Some((value?, is_shared.unwrap_or(false)))
 }
 
 /// The label of a text encoding, such as `latin1`. Whether it is known is seen when the child starts.

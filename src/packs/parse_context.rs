@@ -181,6 +181,11 @@ impl<'a> ParseContext<'a> {
         self.env.get(name).or_else(folder)
     }
 
+    /// The value of a variable of the environment, the folder of the pack aside.
+    pub(super) fn environment(&self, name: &str) -> Option<&str> {
+        self.env.get(name)
+    }
+
     /// Whether a variable is missing, and that is a problem.
     pub(super) fn is_unset(&self, name: &str) -> bool {
         self.unset == UnsetPolicy::Refused && self.variable(name).is_none()

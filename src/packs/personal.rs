@@ -8,7 +8,10 @@ mod field;
 pub(super) use self::field::label;
 use self::field::user_field;
 use super::{endpoint::Transport, field::Field};
-use crate::domain::{server::UserField, template::Template};
+use crate::domain::{
+    server::{CredentialTest, UserField},
+    template::Template,
+};
 
 /// What was read, with the places that are looked at again when all fields are known.
 struct UnroutedField<'a> {
@@ -19,16 +22,26 @@ struct UnroutedField<'a> {
     placed: bool,
 }
 
-pub(super) fn read(
-    field: &Field,
+/// What a user enters, and how it is tested.
+#[derive(Default)]
+pub(super) struct UserConfig<'a> {
+    pub(super) fields: Vec<UserField>,
+    /// With the place where it stands.
+    pub(super) test: Option<(Field<'a>, CredentialTest)>,
+}
+
+pub(super) fn read<'a>(
+    field: &Field<'a>,
     transport: Option<Transport>,
     language: &str,
-) -> Option<Vec<UserField>> {
+) -> Option<UserConfig<'a>> {
     let mut object = field.object()?;
     let list = object.required(
         "fields",
         "write `fields: [{ name: token, type: secret, headerTemplate: \"Bearer {value}\" }]`",
     );
+    let test = object.optional("test");
+    let test = test.and_then(|field| Some((field.clone(), credential_test(&field)?)));
     object.finish();
     let list = list?;
     let items = list.list()?;
@@ -43,7 +56,35 @@ pub(super) fn read(
         .filter_map(|item| user_field(item, transport, language))
         .collect();
     check_together(&drafts, transport);
-    Some(drafts.into_iter().map(|draft| draft.field).collect())
+    Some(UserConfig {
+        fields: drafts.into_iter().map(|draft| draft.field).collect(),
+        test,
+    })
+}
+
+/// `test: whoami`, or `test: { tool: search, arguments: { query: x } }`.
+fn credential_test(field: &Field) -> Option<CredentialTest> {
+    if !field.is_map() {
+        let tool = field.non_blank_text()?.value;
+        let arguments = serde_json::Map::new();
+        return Some(CredentialTest { tool, arguments });
+    }
+    let mut object = field.object()?;
+    let tool = object.required("tool", "write the name of a tool that only reads");
+    let arguments = object.optional("arguments");
+    object.finish();
+    let arguments = match arguments.map(|field| (field.json(), field)) {
+        None => serde_json::Map::new(),
+        Some((serde_json::Value::Object(arguments), _)) => arguments,
+        Some((_, field)) => {
+            field.error("expected a map", "write one `name: value` a line");
+            return None;
+        }
+    };
+    Some(CredentialTest {
+        tool: tool?.non_blank_text()?.value,
+        arguments,
+    })
 }
 
 /// A variable's value would be scanned for `{…}`, and resolved text is never scanned again: refused.

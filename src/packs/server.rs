@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use url::Url;
+
 use super::{
     access, auth,
     endpoint::{self, Transport},
@@ -19,7 +21,8 @@ use crate::domain::{
     orchestrator,
     pack::Authentication,
     policy::{ToolAccess, ToolPattern},
-    server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
+    secret::Secret,
+    server::{AccessMode, CatalogScope, CredentialTest, Endpoint, Remote, ServerSpec, Timeouts},
 };
 
 /// Files that a pack named, with what was in them.
@@ -80,10 +83,18 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         Some(field) => field.one_of(&ACCESS_MODES),
         None => Some(AccessMode::default()),
     };
-    let endpoint = endpoint::read(&mut object, transport, pack);
+    let reach = endpoint::read(&mut object, transport, access_mode, pack);
+    let (endpoint, operator_headers) = reach.map_or_else(
+        || (None, Vec::new()),
+        |reach| (Some(reach.endpoint), reach.operator_headers),
+    );
+    let from_variables = from_variables(&object.field);
     let auth = auth::read(&mut object, access_mode, transport, endpoint.as_ref());
-    let user_config = user_config(&mut object, access_mode, transport, pack);
+    let config = user_config(&mut object, access_mode, transport, pack);
     let (tools, tool_access) = tool_rules(&mut object, pack);
+    if let Some(test) = &config.test {
+        check_test(test, tools.as_deref(), tool_access.as_ref());
+    }
     let is_orchestrator = matches!(&endpoint,
         Some(Endpoint::Remote { url, .. }) if orchestrator::is_address(url));
     if is_orchestrator && access_mode == Some(AccessMode::UserControlled) {
@@ -110,6 +121,15 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
     let (load_tools, load_prompts) = (switch("loadTools"), switch("loadPrompts"));
     let terminate_on_close = terminate_on_close(&mut object, transport);
     let catalog = catalog(&mut object, access_mode);
+    if let Some(headers) = object.field.get_path(&["headers"])
+        && catalog == CatalogScope::PerUser
+        && !operator_headers.is_empty()
+    {
+        headers.warn(
+            "the operator's headers discover nothing, because the tools are listed for each user",
+            "remove them, or write `catalog: shared`",
+        );
+    }
     object.finish();
     Some(ServerSpec {
         id: id?,
@@ -119,9 +139,14 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         tools,
         required,
         timeouts,
-        user_config,
+        user_config: config.fields,
+        credential_test: config.test.map(|(_, test)| test),
         catalog,
+        operator_headers,
+        from_variables,
         entered: Vec::new(),
+        has_user_values: false,
+        asks_for_sign_in: false,
         auth: auth.auth,
         oauth: auth.oauth,
         run_config: None,
@@ -130,6 +155,55 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         load_prompts,
         terminate_on_close,
     })
+}
+
+/// What the operator's variables bring to the server. A folder that is there, and an address without anything behind its
+/// host, are no credentials, and results are full of them.
+fn from_variables(server: &Field) -> Vec<Secret> {
+    let at = |name| server.get_path(&[name]);
+    let below = |name| at(name).map(|field| field.variables()).unwrap_or_default();
+    let is_place = |value: &str| {
+        let is_origin = |url: Url| url.path().len() < 2 && url.query().is_none();
+        Path::new(value).is_absolute() && Path::new(value).exists()
+            || Url::parse(value).is_ok_and(|url| url.has_host() && is_origin(url))
+    };
+    let mut found: Vec<Secret> = ["headers", "env", "args", "config"]
+        .into_iter()
+        .flat_map(below)
+        .filter(|value| !is_place(value.expose()))
+        .collect();
+    let url = at("url").and_then(|field| Url::parse(&field.try_text()?).ok());
+    for value in below("url") {
+        // A variable that is a whole address brings what stands in its query.
+        if let Ok(whole) = Url::parse(value.expose()) {
+            let query = whole.query_pairs();
+            found.extend(query.map(|(_, value)| Secret::new(value.into_owned())));
+        } else if url.as_ref().is_some_and(|url| {
+            url.host_str()
+                .is_some_and(|host| !host.contains(value.expose()))
+        }) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+/// A tool that tests a credential is called without anybody's consent.
+fn check_test(
+    (field, test): &(Field, CredentialTest),
+    tools: Option<&[ToolPattern]>,
+    access: Option<&ToolAccess>,
+) {
+    let names = |patterns: &[ToolPattern]| patterns.iter().any(|it| it.matches(&test.tool));
+    if tools.is_some_and(|tools| !names(tools)) {
+        field.error("this tool is not in `tools`", "name one that is");
+    }
+    if access.is_some_and(|access| access.approval.iter().any(|policy| names(&policy.tools))) {
+        field.error(
+            "this tool needs approval, and a credential is tested without",
+            "name one that only reads and needs none",
+        );
+    }
 }
 
 /// `tools` and `toolAccess`.
@@ -164,12 +238,12 @@ fn terminate_on_close(object: &mut Object, transport: Option<Transport>) -> bool
     given.unwrap_or(TERMINATE_ON_CLOSE)
 }
 
-fn user_config(
-    object: &mut Object,
+fn user_config<'a>(
+    object: &mut Object<'a>,
     mode: Option<AccessMode>,
     transport: Option<Transport>,
     pack: &PackContext,
-) -> Vec<crate::domain::server::UserField> {
+) -> personal::UserConfig<'a> {
     let field = object.optional("userConfig");
     match (mode, &field) {
         (Some(AccessMode::AdminControlled), Some(field)) => {

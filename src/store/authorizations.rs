@@ -97,7 +97,7 @@ pub async fn put(
     let done = sqlx::query!(
         "update credentials
          set sealed = $5, scopes = $6, refresh_at = $7, tokens_end_at = $8, token_version = token_version + 1,
-             lease_until = null, updated_at = now()
+             lease_until = null, updated_at = now(), doubtful_refusals = 0, doubtful_since = null
          where tenant_id = $1 and id = $2 and generation = $3 and token_version = $4",
         tx.tenant()?.0,
         of.id.0,
@@ -126,6 +126,25 @@ pub async fn release(tx: &mut Tx, of: &CredentialRef, claim: &RefreshClaim) -> R
     Ok(())
 }
 
+/// Counts a refusal that may mean the end of the authorization: how many there were in this time, with this one.
+pub async fn count_doubtful(tx: &mut Tx, of: &CredentialRef, within: Duration) -> Result<i32> {
+    let count = sqlx::query_scalar!(
+        "update credentials
+         set doubtful_refusals =
+               case when doubtful_since > now() - make_interval(secs => $4) then doubtful_refusals + 1 else 1 end,
+             doubtful_since =
+               case when doubtful_since > now() - make_interval(secs => $4) then doubtful_since else now() end
+         where tenant_id = $1 and id = $2 and generation = $3 returning doubtful_refusals",
+        tx.tenant()?.0,
+        of.id.0,
+        of.generation.cast_signed(),
+        within.as_secs_f64(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(count.unwrap_or(0))
+}
+
 /// Notes that a credential which was just stored is a sign-in.
 pub async fn describe(
     tx: &mut Tx,
@@ -135,7 +154,8 @@ pub async fn describe(
 ) -> Result<()> {
     sqlx::query!(
         "update credentials
-         set issuer = $4, scopes = $5, refresh_at = $6, tokens_end_at = $7, signed_in_at = statement_timestamp()
+         set issuer = $4, scopes = $5, refresh_at = $6, tokens_end_at = $7, signed_in_at = statement_timestamp(),
+             doubtful_refusals = 0, doubtful_since = null
          where tenant_id = $1 and id = $2 and generation = $3",
         tx.tenant()?.0,
         of.id.0,

@@ -5,7 +5,10 @@ mod changes;
 
 use time::OffsetDateTime;
 
-pub use self::changes::{Removed, delete, delete_sign_ins, mark, put, take_unnotified, verify};
+pub use self::changes::{
+    Removed, delete, delete_sign_ins, doubt, drop_candidate, mark, promote, put, put_candidate,
+    take_refused_candidates, take_unnotified, verify,
+};
 use super::Tx;
 use crate::domain::{
     credential::{CredentialMeta, CredentialState},
@@ -21,6 +24,10 @@ struct Row {
     server: String,
     generation: i64,
     state: CredentialState,
+    candidate: Option<i64>,
+    last_generation: i64,
+    is_proven: bool,
+    candidate_refused: bool,
     notified: bool,
     updated_at: OffsetDateTime,
 }
@@ -32,6 +39,10 @@ impl From<Row> for CredentialMeta {
             server: row.server,
             generation: row.generation.cast_unsigned(),
             state: row.state,
+            candidate: row.candidate.map(i64::cast_unsigned),
+            last_generation: row.last_generation.cast_unsigned(),
+            is_proven: row.is_proven,
+            candidate_refused: row.candidate_refused,
             notified: row.notified,
             updated_at: row.updated_at,
         }
@@ -45,7 +56,9 @@ macro_rules! rows {
             Row,
             r#"select c.tenant_id as "tenant_id: _", c.agent as "agent: _", c.user_id as "user_id: _", c.id as "id: _",
                       c.server, c.generation, c.state as "state: _", c.told_generation = c.generation as "notified!",
-                      c.updated_at
+                      case when c.candidate_generation > c.generation then c.candidate_generation end as candidate,
+                      greatest(c.generation, c.last_generation) as "last_generation!",
+                      c.verified_at is not null as "is_proven!", c.candidate_refused, c.updated_at
                from credentials c "#
                 + $after
                 + " order by c.server"
@@ -105,17 +118,19 @@ pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
-/// Which of these credentials, of any tenants, are in force, in which generation. Needs the system role.
+/// Which of these credentials, of any tenants, are in force, in which generations: there may be a candidate beside the
+/// one before. Needs the system role.
 pub async fn in_force(
     tx: &mut Tx,
     ids: &[(TenantId, CredentialId)],
 ) -> Result<Vec<(TenantId, CredentialId, u64)>> {
     let (tenants, ids): (Vec<_>, Vec<_>) = ids.iter().map(|(tenant, id)| (tenant.0, id.0)).unzip();
     let rows = sqlx::query!(
-        r#"select c.tenant_id as "tenant_id: TenantId", c.id as "id: CredentialId", c.generation
+        r#"select c.tenant_id as "tenant_id: TenantId", c.id as "id: CredentialId", g.generation as "generation!"
            from unnest($1::uuid[], $2::uuid[]) wanted (tenant_id, id)
            join credentials c on c.tenant_id = wanted.tenant_id and c.id = wanted.id
-           where c.state = 'active'"#,
+           cross join unnest(array[c.generation, c.candidate_generation]) g (generation)
+           where c.state = 'active' and g.generation is not null"#,
         &tenants,
         &ids,
     );
@@ -126,10 +141,11 @@ pub async fn in_force(
         .collect())
 }
 
-/// What a credential holds, if this generation of it is still there.
+/// What a credential holds, or its candidate, if this generation of it is still there.
 pub async fn sealed(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<Option<Vec<u8>>> {
     let sealed = sqlx::query_scalar!(
-        "select sealed from credentials where tenant_id = $3 and id = $1 and generation = $2",
+        r#"select coalesce(case when generation = $2 then sealed else candidate end, '') as "sealed!" from credentials
+           where tenant_id = $3 and id = $1 and (generation = $2 or candidate_generation = $2)"#,
         id.0,
         generation.cast_signed(),
         tx.tenant()?.0,

@@ -23,6 +23,8 @@ pub struct SignIn {
     pub flow: Option<Uuid>,
     /// SHA-256 of what the browser that asked for it was given.
     pub browser_hash: Vec<u8>,
+    /// The client that was registered for it.
+    pub client: Option<Uuid>,
     /// The pending sign-in, sealed.
     pub sealed: Vec<u8>,
 }
@@ -30,8 +32,8 @@ pub struct SignIn {
 pub async fn begin(tx: &mut Tx, sign_in: &SignIn, state_hash: &[u8], life: Duration) -> Result<()> {
     sqlx::query!(
         "insert into oauth_sign_ins (tenant_id, id, state_hash, browser_hash, user_id, locale, agent, server,
-                                     conversation_id, flow_id, sealed, expires_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now() + make_interval(secs => $12))",
+                                     conversation_id, flow_id, sealed, expires_at, client_id)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now() + make_interval(secs => $12), $13)",
         tx.tenant()?.0,
         sign_in.id,
         state_hash,
@@ -44,6 +46,7 @@ pub async fn begin(tx: &mut Tx, sign_in: &SignIn, state_hash: &[u8], life: Durat
         sign_in.flow,
         sign_in.sealed,
         life.as_secs_f64(),
+        sign_in.client,
     )
     .execute(tx.conn())
     .await?;
@@ -67,7 +70,7 @@ pub async fn take(tx: &mut Tx, id: Uuid) -> Result<Option<SignIn>> {
         r#"update oauth_sign_ins set used_at = now()
            where tenant_id = $1 and id = $2 and used_at is null and expires_at > now()
            returning user_id, locale, agent as "agent: AgentId", server as "server: ServerId", conversation_id,
-                     flow_id, coalesce(browser_hash, '') as "browser_hash!", sealed"#,
+                     flow_id, client_id, coalesce(browser_hash, '') as "browser_hash!", sealed"#,
         tx.tenant()?.0,
         id,
     )
@@ -82,6 +85,7 @@ pub async fn take(tx: &mut Tx, id: Uuid) -> Result<Option<SignIn>> {
         conversation: row.conversation_id.map(ConversationId),
         flow: row.flow_id,
         browser_hash: row.browser_hash,
+        client: row.client_id,
         sealed: row.sealed,
     }))
 }

@@ -138,6 +138,9 @@ kinds! {
         for ("user_id", "agent", "server", "generation")
         ", state = case when t.state = 'quarantined' then 'active' else t.state end,
            reason = case when t.state = 'quarantined' then null else t.reason end";
+    /// What a user entered last, beside it, until the server's first call shows whether it is good.
+    CredentialCandidate = "credential_candidate": "credentials" "candidate" "candidate_key_version"
+        for ("user_id", "agent", "server", "candidate_generation");
     /// A call that waits for its user's answers.
     Elicitation = "elicitation": "elicitations" "sealed" "tenant_key_version" for ("user_id", "agent", "server", "1");
     /// What they answered so far.

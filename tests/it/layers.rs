@@ -37,11 +37,16 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/app/tools/skills", "runs"),
 ];
 /// Words that only the files named (or those below a folder) may write.
-const RESERVED: [(&str, &[&str], &str); 12] = [
+const RESERVED: [(&str, &[&str], &str); 13] = [
     (
         "mcp.call(",
         &["src/app/tools/gate/send.rs", "src/cli/conformance.rs"],
         "tools are called through the gate's send",
+    ),
+    (
+        "mcp.try_tool(",
+        &["src/app/servers/credentials/trial.rs"],
+        "a tool is called outside of the gate only where its pack names it as the test of a credential",
     ),
     (
         "mcp.prompt(",

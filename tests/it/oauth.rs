@@ -8,6 +8,7 @@ mod guarded; // a server and an authorization server of ours
 mod hostile; // authorization servers that lie
 mod login; // people who sign in to the service from the terminal
 mod published; // the authorization servers of others
+mod recovering; // what an authorization server forgot, or says in words of its own
 mod refreshing; // tokens that end, and replicas that die
 mod smoke; // an operator who tries a server
 mod writing; // what is secret is in nothing that the program writes

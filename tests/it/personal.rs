@@ -3,6 +3,7 @@
 pub mod canary;
 mod chat;
 mod demo;
+mod judged; // what a test of a credential proves
 mod link;
 mod proxy;
 mod rest;

@@ -74,6 +74,10 @@ const ROWS: &[(&str, &str)] = &[
          values ($1, $1, 'bank', 'notes', $2, 1, 'active', '\\x01000100000001')",
     ),
     (
+        "credential_judges",
+        "insert into credential_judges (tenant_id, id, agent, server, asked) values ($1, $1, 'bank', $2, '\\x00')",
+    ),
+    (
         "oauth_clients",
         "insert into oauth_clients (tenant_id, id, issuer, redirect_uri, sealed)
          values ($1, $1, $2, 'https://chat.example.org/oauth/callback', '\\x00')",

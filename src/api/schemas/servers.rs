@@ -1,6 +1,8 @@
 //! Schemas of agents, servers and the registry.
 
 use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
 
 use super::schemas;
 use crate::{
@@ -9,6 +11,7 @@ use crate::{
         agents,
         connections::{self, ConnectionView, State},
         credentials::{self, FieldView},
+        oauth,
     },
     domain::{
         connection::{self, ConnectionTestError as Trouble, DownCause},
@@ -19,6 +22,19 @@ use crate::{
 };
 
 schemas! {
+    /// A client that the program registered at an authorization server.
+    struct RegisteredClient for oauth::RegisteredClient {
+        id: Uuid,
+        issuer: String,
+        /// Where users come back to.
+        redirect_uri: String,
+        registered_at: OffsetDateTime,
+        /// When a user came back last.
+        came_back_at: Option<OffsetDateTime>,
+        /// Since when the authorization server does not know it any more.
+        unknown_since: Option<OffsetDateTime>,
+    }
+
     /// One server that an agent takes from the registry.
     struct ServerView for agent_servers::ServerView {
         /// What the agent calls it.
@@ -113,8 +129,10 @@ schemas! {
         },
         /// Personal, and the user has not entered a credential.
         NotConfigured,
-        /// Personal, and the user's credential is in force.
+        /// Personal, and the server has accepted the user's credential.
         Configured,
+        /// Personal, and the first call will show whether the server accepts what the user entered.
+        Saved,
         /// Personal, and what the user entered is no longer good. `reason`: `rejected` by the server, or
         /// `quarantined` because it cannot be opened.
         NeedsAttention {
@@ -142,7 +160,9 @@ schemas! {
 
     /// How a test went.
     struct Tested for credentials::TestOutcome {
+        /// The server has accepted it in a request in which it refuses a false one.
         ok: bool,
+        /// Why it does not work. Absent without `ok`: the test shows nothing, and the first call will.
         reason: Option<Trouble>,
         /// For people.
         message: &'static str,

@@ -323,16 +323,18 @@ impl RunWorker {
 
     /// What the user has to be told of their credentials; each of it once.
     async fn credentials_to_report(&self, pack: &Pack) -> Result<Vec<Part>> {
-        let servers =
+        let reports =
             credentials::credentials_to_report(&self.app, &self.run.principal, pack).await?;
         let texts = texts::of(pack, &self.run.principal);
-        let tell = |server: &String| {
-            commands::notice(
-                "credential_rejected",
-                texts.render(Key::McpConfigRejected, &[("server", server)]),
-            )
+        let tell = |report: &credentials::CredentialReport| {
+            let (code, key) = if report.keeps_old {
+                ("credential_refused", Key::McpConfigStoredRefused)
+            } else {
+                ("credential_rejected", Key::McpConfigRejected)
+            };
+            commands::notice(code, texts.render(key, &[("server", &report.server)]))
         };
-        Ok(servers.iter().map(tell).collect())
+        Ok(reports.iter().map(tell).collect())
     }
 
     /// One step of the model, streamed to whoever listens.

@@ -317,6 +317,7 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
 fn describe_state(texts: &Texts<'_>, state: &State, run: &ClaimedRun) -> Option<String> {
     let key = match state {
         State::Ready { .. } | State::Configured => return None,
+        State::Saved => Key::McpConfigFirstCall,
         State::Connecting => Key::ServerConnecting,
         State::Down { cause, .. } => match cause {
             DownCause::Unreachable | DownCause::Timeout => Key::ServerUnreachable,

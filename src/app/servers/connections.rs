@@ -2,7 +2,7 @@
 //! others serve. What was discovered is kept as an immutable catalog, in memory and in Postgres.
 //!
 //! One task per (tenant, agent, shared server). [`supervise`] starts and stops the tasks when packs or tenants
-//! change. Personal servers have no task: they never connect without a credential.
+//! change. A personal server has one only where the operator gave it headers to discover its tools with.
 
 mod catalogs; // what was discovered, in memory and in Postgres
 mod first_discovery;

@@ -10,6 +10,7 @@
 mod catalogs;
 mod change;
 mod content;
+mod judges;
 mod news;
 mod removal;
 mod trial;
@@ -24,10 +25,10 @@ use std::{
 use moka::future::Cache;
 
 use self::content::{DecryptedCredential, decrypt};
-pub(super) use self::trial::ConnectionTrial;
+pub(super) use self::{catalogs::learn, trial::ConnectionTrial};
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{NewSignIn, put, put_checked, put_sign_in, test},
+    change::{NewSignIn, prove, put, put_checked, put_sign_in, test},
     content::scrubber,
     news::{changed_elsewhere, close_all, close_tenant, find_news},
     removal::{end_sign_ins, remove, remove_all, remove_by_id},
@@ -76,6 +77,8 @@ pub struct Credentials {
     refreshing: Cache<CatalogKey, ()>,
     /// One change of a credential at a time.
     changing: Cache<(UserOfAgent, ServerId), Arc<tokio::sync::Mutex<()>>>,
+    /// One question at a time whether a server tells a false credential from a right one.
+    judging: Cache<(TenantId, AgentId, ServerId), Arc<tokio::sync::Mutex<()>>>,
     /// Temporary connections that test a credential before it is stored.
     trials: Mutex<HashSet<Key>>,
 }
@@ -117,6 +120,10 @@ impl Credentials {
                 .build(),
             changing: Cache::builder()
                 .max_capacity(DECRYPTED)
+                .time_to_idle(USER_IDLE)
+                .build(),
+            judging: Cache::builder()
+                .max_capacity(CATALOGS)
                 .time_to_idle(USER_IDLE)
                 .build(),
             trials: Mutex::default(),
@@ -256,7 +263,7 @@ pub async fn want_scopes(
     let credentials = of_user(app, principal, &connection.agent).await?;
     let held = credentials
         .active(&connection.server)
-        .filter(|held| connection.owner == owner(held.id, held.generation));
+        .filter(|held| connection.owner == owner(held.id, held.current()));
     let Some(held) = held else {
         return Ok(false);
     };
@@ -264,12 +271,13 @@ pub async fn want_scopes(
     oauth::step_up(app, &credential, scope).await
 }
 
-/// Marks a credential that the server has rejected for good: its tools leave the toolbox.
+/// Marks a credential that the server has rejected for good: its tools leave the toolbox. Where it was a candidate, what
+/// was there before it is in force again.
 pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
     let credentials = of_user(app, principal, &connection.agent).await?;
     let Some(held) = credentials
         .active(&connection.server)
-        .filter(|held| connection.owner == owner(held.id, held.generation))
+        .filter(|held| connection.owner == owner(held.id, held.current()))
     else {
         return Ok(());
     };
@@ -289,7 +297,16 @@ async fn forget_marked(app: &App, credential: &CredentialRef) {
         ..
     } = credential;
     changed(app, *tenant, agent, user).await;
+    let generation = (credential.id, credential.generation);
+    app.credentials.decrypted.invalidate(&generation).await;
     app.mcp.close(&key(credential)).await;
+}
+
+/// What a user has to be told of their credentials.
+pub struct CredentialReport {
+    pub server: String,
+    /// What was entered last is refused, and what was there before is in force again.
+    pub keeps_old: bool,
 }
 
 /// The servers of which the principal has to be told that their credential needs attention. Whoever asks
@@ -298,7 +315,7 @@ pub async fn credentials_to_report(
     app: &App,
     principal: &Principal,
     pack: &Pack,
-) -> Result<Vec<String>> {
+) -> Result<Vec<CredentialReport>> {
     if pack
         .servers
         .iter()
@@ -307,18 +324,22 @@ pub async fn credentials_to_report(
         return Ok(Vec::new());
     }
     let credentials = of_user(app, principal, pack.id()).await?;
-    if credentials
-        .0
-        .iter()
-        .all(|held| held.notified || held.state == CredentialState::Active)
-    {
+    if credentials.0.iter().all(|held| {
+        !held.candidate_refused && (held.notified || held.state == CredentialState::Active)
+    }) {
         return Ok(Vec::new());
     }
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let servers = store::credentials::take_unnotified(&mut tx, pack.id(), &principal.user).await?;
+    let report = |keeps_old| move |server| CredentialReport { server, keeps_old };
+    let (agent, user) = (pack.id(), &principal.user);
+    let rejected = store::credentials::take_unnotified(&mut tx, agent, user).await?;
+    let refused = store::credentials::take_refused_candidates(&mut tx, agent, user).await?;
     tx.commit().await?;
     changed(app, principal.tenant, pack.id(), &principal.user).await;
-    Ok(servers)
+    let rejected = rejected.into_iter().map(report(false));
+    Ok(rejected
+        .chain(refused.into_iter().map(report(true)))
+        .collect())
 }
 
 /// Forgets what is known of a user's credentials, here and on the other replicas.
@@ -337,7 +358,7 @@ fn whose(principal: &Principal, agent: &AgentId) -> UserOfAgent {
     (principal.tenant, agent.clone(), principal.user.clone())
 }
 
-/// The generation of a credential that is in force for a principal.
+/// The generation of a credential that calls of a principal are made with.
 fn credential(
     principal: &Principal,
     agent: &AgentId,
@@ -350,7 +371,7 @@ fn credential(
         agent: agent.clone(),
         server: server.clone(),
         id: held.id,
-        generation: held.generation,
+        generation: held.current(),
     }
 }
 

@@ -50,6 +50,7 @@ pub(super) async fn sign_in(
         client_metadata_url: None,
         ..spec.oauth.clone().unwrap_or_default()
     };
+    let found = &found.for_sign_in(&config)?;
     let scopes = found.scopes_to_request(&config.scopes, &[]);
     let choice = ClientChoice {
         config: &config,
@@ -85,10 +86,12 @@ fn of_server(spec: &ServerSpec, found: &ProtectedServer) -> String {
     let config = spec.oauth.clone().unwrap_or_default();
     let scopes = found.scopes_to_request(&config.scopes, &[]).join(" ");
     let scopes = if scopes.is_empty() { "none" } else { &scopes };
-    let pkce = if server.authorization_endpoint.is_some() {
-        "users can sign in"
-    } else {
-        "users cannot sign in: there is no PKCE with S256"
+    let pkce = match server.sign_in_endpoint() {
+        Ok(_) => "users can sign in".to_owned(),
+        Err(_) if config.assumes_pkce && server.endpoint_without_pkce.is_some() => {
+            "users can sign in; PKCE is assumed".to_owned()
+        }
+        Err(error) => format!("users cannot sign in: {error}"),
     };
     format!(
         "  sign-in (OAuth) at {}\n  {pkce}; scopes: {scopes}\n  client: {}",

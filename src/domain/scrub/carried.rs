@@ -1,17 +1,55 @@
-//! The credentials of the operator that a connection carries. They are known by the names under which they travel:
-//! headers, words of an address, variables, options of a command, members of a configuration.
+//! The credentials of the operator that a connection carries. A value that came from a variable is one, whatever carries
+//! it. What an author wrote as it stands is known by the name under which it travels: a header, a word of an address, a
+//! variable, an option of a command, a member of a configuration.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use crate::domain::{secret::Secret, server::Endpoint};
+use crate::domain::{
+    secret::Secret,
+    server::{Endpoint, ServerSpec},
+};
 
-/// What is sent to a server, or given to a child, under a name that says that it is a credential.
-pub(super) fn secrets(endpoint: &Endpoint) -> Vec<Secret> {
-    match endpoint {
+/// Shorter values of variables are words such as `true` and `EU`, without which no result can be read.
+const SHORTEST_OF_VARIABLES: usize = 6;
+
+/// What is sent to a server, or given to a child, and is a credential.
+pub(super) fn secrets(spec: &ServerSpec) -> Vec<Secret> {
+    let operators = spec.operator_headers.iter();
+    let operators = operators.flat_map(|(_, value)| of_header(value.expose()));
+    let named = of_endpoint(spec).into_iter();
+    named
+        .chain(operators)
+        .chain(of_variables(spec).cloned())
+        .collect()
+}
+
+/// Whether requests to a server, or its environment, hold a credential of the operator.
+pub fn carries_credential(spec: &ServerSpec) -> bool {
+    let is_in = |carried: &str| of_variables(spec).any(|value| carried.contains(value.expose()));
+    let holds_variable = match &spec.endpoint {
+        Endpoint::Remote { headers, url, .. } => {
+            is_in(url.as_str()) || headers.iter().any(|(_, value)| is_in(value.expose()))
+        }
+        Endpoint::Stdio { .. } => of_variables(spec).next().is_some(),
+    };
+    holds_variable || !of_endpoint(spec).is_empty()
+}
+
+fn of_variables(spec: &ServerSpec) -> impl Iterator<Item = &Secret> {
+    let all = spec.from_variables.iter();
+    all.filter(|value| value.expose().len() >= SHORTEST_OF_VARIABLES)
+}
+
+/// What stands behind the scheme of a header that is one, and what is known by its name.
+fn of_endpoint(spec: &ServerSpec) -> Vec<Secret> {
+    let is_of_variable =
+        |value: &Secret| of_variables(spec).any(|it| value.expose().contains(it.expose()));
+    match &spec.endpoint {
         Endpoint::Remote { headers, url, .. } => {
             let headers = headers.iter();
-            let headers = headers.filter(|(name, _)| is_sensitive_name(name));
+            let headers =
+                headers.filter(|(name, value)| is_sensitive_name(name) || is_of_variable(value));
             let query = url.query_pairs();
             let query = query.filter(|(name, _)| is_sensitive_name(name));
             headers

@@ -53,11 +53,7 @@ pub async fn start(
     request: SignInRequest<'_>,
 ) -> Result<StartedSignIn, OAuthError> {
     let authorization_server = &request.at.authorization_server;
-    let Some(endpoint) = &authorization_server.authorization_endpoint else {
-        return Err(OAuthError::unusable(
-            "the authorization server does not support PKCE with S256, without which a code is not safe",
-        ));
-    };
+    let endpoint = authorization_server.sign_in_endpoint()?;
     egress
         .check_url(endpoint)
         .map_err(|error| OAuthError::unusable(error.to_string()))?;

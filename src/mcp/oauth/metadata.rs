@@ -5,9 +5,9 @@ use http::StatusCode;
 use serde::Deserialize;
 use url::Url;
 
-use super::{Challenge, OAuthError, OAuthErrorKind, limits, parse, send};
+use super::{Challenge, OAuthError, OAuthErrorKind, limits, send};
 use crate::{
-    domain::oauth::{ClientAuthMethod, add_scopes, scopes_of},
+    domain::oauth::{ClientAuthMethod, OAuthConfig, add_scopes, scopes_of},
     egress::{Egress, Request},
 };
 
@@ -28,7 +28,10 @@ pub struct ProtectedServer {
 #[derive(Clone, Debug)]
 pub struct AuthorizationServer {
     pub issuer: String,
+    /// Where users sign in, with PKCE.
     pub authorization_endpoint: Option<Url>,
+    /// The same, where the metadata does not say whether there is PKCE.
+    pub endpoint_without_pkce: Option<Url>,
     pub token_endpoint: Url,
     pub registration_endpoint: Option<Url>,
     pub revocation_endpoint: Option<Url>,
@@ -121,15 +124,14 @@ fn scopes(challenge: &Challenge, supported: &[String]) -> Vec<String> {
     scopes
 }
 
-/// The metadata of a protected resource: where the challenge says, if that is the server's own origin, or at one of the
-/// two well-known places.
+/// The metadata of a protected resource: where the challenge says, on any host (RFC 9728, section 5.1), or at one of the
+/// two well-known places. It counts only if it names the server as its resource.
 async fn resource_metadata(
     egress: &Egress,
     server: &Url,
     challenge: &Challenge,
 ) -> Result<Option<ResourceMetadata>, OAuthError> {
     let named = challenge.resource_metadata.clone();
-    let named = named.filter(|url| url.origin() == server.origin());
     let path = server.path().trim_end_matches('/');
     let mut places: Vec<Url> = named.into_iter().collect();
     for path in [path, ""] {
@@ -141,12 +143,7 @@ async fn resource_metadata(
             places.push(place);
         }
     }
-    for place in places {
-        if let Some(found) = get(egress, place, "the metadata of the server").await? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
+    first_of(egress, places, ("resource", "the metadata of the server")).await
 }
 
 /// Whether a resource is the server, or something above it at the same origin.
@@ -161,8 +158,8 @@ fn covers(resource: &str, server: &Url) -> bool {
         && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
-/// What an issuer says of itself that somebody named in a setting. Of a provider of OpenID Connect that does not say
-/// whether it supports PKCE it is taken for granted that it does.
+/// What an issuer says of itself that somebody named in a setting; it is written there exactly as it is. Of a provider of
+/// OpenID Connect that does not say whether it supports PKCE it is taken for granted that it does.
 pub async fn discover_issuer(
     egress: &Egress,
     issuer: &str,
@@ -170,13 +167,10 @@ pub async fn discover_issuer(
     let found = server_metadata(egress, issuer).await?.ok_or_else(|| {
         OAuthError::unusable("the issuer publishes no metadata; is its address right?")
     })?;
-    let endpoint = found.authorization_endpoint.clone();
-    let says_nothing = found.code_challenge_methods_supported.is_none();
-    let mut server = found.check(issuer)?;
-    if says_nothing {
-        server.authorization_endpoint = endpoint;
+    if found.issuer != issuer {
+        return Err(another_issuer());
     }
-    Ok(server)
+    Ok(found.check(issuer)?.assuming_pkce())
 }
 
 /// The metadata of an issuer, checked; `None` when it has none at any of the places.
@@ -203,14 +197,8 @@ async fn server_metadata(
     if !path.is_empty() {
         places.push(format!("{path}/.well-known/openid-configuration"));
     }
-    for place in places {
-        let what = "the metadata of the authorization server";
-        let found = get(egress, at(&url, &place), what).await?;
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    Ok(None)
+    let places = places.iter().map(|place| at(&url, place)).collect();
+    first_of(egress, places, AUTHORIZATION_SERVER).await
 }
 
 /// Revision 2025-03-26: the server is its own authorization server, with or without metadata.
@@ -221,8 +209,8 @@ async fn older(
 ) -> Result<ProtectedServer, OAuthError> {
     let issuer = server.origin().ascii_serialization();
     let place = at(server, "/.well-known/oauth-authorization-server");
-    let what = "the metadata of the authorization server";
-    let authorization_server = match get::<ServerMetadata>(egress, place, what).await? {
+    let found = first_of::<ServerMetadata>(egress, vec![place], AUTHORIZATION_SERVER).await?;
+    let authorization_server = match found {
         Some(found) => found.check(&issuer)?,
         None if challenge.resource_metadata.is_some() => {
             return Err(OAuthError::unusable(
@@ -231,6 +219,7 @@ async fn older(
         }
         None => AuthorizationServer {
             authorization_endpoint: Some(at(server, "/authorize")),
+            endpoint_without_pkce: None,
             token_endpoint: at(server, "/token"),
             registration_endpoint: Some(at(server, "/register")),
             revocation_endpoint: None,
@@ -262,37 +251,105 @@ fn at(origin: &Url, path: &str) -> Url {
     url
 }
 
-/// A document, `None` when it is not there.
+/// A kind of document: the member that each has, and what it is called.
+type Document = (&'static str, &'static str);
+
+const AUTHORIZATION_SERVER: Document = ("issuer", "the metadata of the authorization server");
+
+/// The first document of several places; `None` when it is at none of them. A place in trouble is passed over, and so are
+/// the others of a host that does not answer; what was wrong is said when there is no document elsewhere.
+async fn first_of<T: serde::de::DeserializeOwned>(
+    egress: &Egress,
+    places: Vec<Url>,
+    document: Document,
+) -> Result<Option<T>, OAuthError> {
+    let mut failure: Option<OAuthError> = None;
+    let mut silent = Vec::new();
+    for place in places {
+        let origin = place.origin();
+        if silent.contains(&origin) {
+            continue;
+        }
+        match get(egress, place, document).await {
+            Ok(Answer::Document(found)) => return Ok(Some(found)),
+            Ok(Answer::Absent) => {}
+            Ok(Answer::Trouble(error)) => failure = failure.or(Some(error)),
+            Err(error) => {
+                silent.push(origin);
+                failure = failure.or(Some(error));
+            }
+        }
+    }
+    failure.map_or(Ok(None), Err)
+}
+
+/// What is at a place.
+enum Answer<T> {
+    Document(T),
+    Absent,
+    Trouble(OAuthError),
+}
+
+/// Asks one place. A page for a browser, a redirect, and JSON of another kind are not the document.
 async fn get<T: serde::de::DeserializeOwned>(
     egress: &Egress,
     url: Url,
-    what: &str,
-) -> Result<Option<T>, OAuthError> {
+    (member, what): Document,
+) -> Result<Answer<T>, OAuthError> {
     let mut request = Request::get(url).header("accept", "application/json");
     request.limits = limits();
-    let (status, body) = send(egress, request).await?;
-    match status {
-        StatusCode::OK => parse(&body, what).map(Some),
+    let (status, body) = match send(egress, request).await {
+        Err(error) if error.kind == OAuthErrorKind::Redirected => return Ok(Answer::Absent),
+        answer => answer?,
+    };
+    Ok(match status {
+        StatusCode::OK => match serde_json::from_slice::<serde_json::Value>(&body) {
+            Ok(json) if json.get(member).is_some() => match serde_json::from_value(json) {
+                Ok(found) => Answer::Document(found),
+                Err(_) => {
+                    let why = format!("{what} is not what it should be");
+                    Answer::Trouble(OAuthError::unusable(why))
+                }
+            },
+            _ => Answer::Absent,
+        },
         status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
             let why = format!("{what}: HTTP {}", status.as_u16());
-            Err(OAuthError::new(OAuthErrorKind::Away, why))
+            Answer::Trouble(OAuthError::new(OAuthErrorKind::Away, why))
         }
-        _ => Ok(None),
-    }
+        _ => Answer::Absent,
+    })
+}
+
+fn another_issuer() -> OAuthError {
+    OAuthError::untrusted("the metadata of the authorization server names another issuer")
+}
+
+/// Whether two issuers are one where metadata is looked up: they are the same text, or have no path and differ only by the
+/// last slash (RFC 3986, section 6.2.3). Google and Auth0 publish such pairs.
+fn is_same_issuer(one: &str, other: &str) -> bool {
+    let has_no_path = |text: &str| {
+        Url::parse(text)
+            .is_ok_and(|url| url.path() == "/" && url.query().is_none() && url.fragment().is_none())
+    };
+    let bare = |text: &str| text.strip_suffix('/').unwrap_or(text).to_owned();
+    one == other || (has_no_path(one) && has_no_path(other) && bare(one) == bare(other))
 }
 
 impl ServerMetadata {
     /// The metadata, if it is the issuer's own and the issuer can protect a code.
     fn check(self, issuer: &str) -> Result<AuthorizationServer, OAuthError> {
-        if self.issuer != issuer {
-            return Err(OAuthError::untrusted(
-                "the metadata of the authorization server names another issuer",
-            ));
+        if !is_same_issuer(&self.issuer, issuer) {
+            return Err(another_issuer());
         }
-        let methods = self.code_challenge_methods_supported.unwrap_or_default();
-        let authorization_endpoint = self
-            .authorization_endpoint
-            .filter(|_| methods.iter().any(|method| method == "S256"));
+        let (authorization_endpoint, endpoint_without_pkce) =
+            match self.code_challenge_methods_supported {
+                None => (None, self.authorization_endpoint),
+                Some(methods) => {
+                    let has_pkce = methods.iter().any(|method| method == "S256");
+                    (self.authorization_endpoint.filter(|_| has_pkce), None)
+                }
+            };
         let must_push = self.require_pushed_authorization_requests == Some(true);
         if must_push && self.pushed_authorization_request_endpoint.is_none() {
             return Err(OAuthError::unusable(
@@ -302,6 +359,7 @@ impl ServerMetadata {
         Ok(AuthorizationServer {
             issuer: self.issuer,
             authorization_endpoint,
+            endpoint_without_pkce,
             token_endpoint: self.token_endpoint,
             registration_endpoint: self.registration_endpoint,
             revocation_endpoint: self.revocation_endpoint,
@@ -320,6 +378,26 @@ impl ServerMetadata {
 }
 
 impl AuthorizationServer {
+    /// Where users sign in, or why they cannot.
+    pub fn sign_in_endpoint(&self) -> Result<&Url, OAuthError> {
+        self.authorization_endpoint.as_ref().ok_or_else(|| {
+            OAuthError::unusable(if self.endpoint_without_pkce.is_some() {
+                "the metadata of the authorization server does not say that it supports PKCE with S256, without which a code is not safe; if you know that it does, write `pkce: assumed` beside the `clientId` of a client that you registered"
+            } else {
+                "the authorization server does not support PKCE with S256, without which a code is not safe"
+            })
+        })
+    }
+
+    /// The same server, which supports PKCE where its metadata does not say so.
+    #[must_use]
+    pub fn assuming_pkce(mut self) -> Self {
+        self.authorization_endpoint = self
+            .authorization_endpoint
+            .or(self.endpoint_without_pkce.take());
+        self
+    }
+
     /// The first of these methods that the token endpoint takes. One that says nothing takes a secret in a header
     /// (RFC 8414, section 2).
     pub(super) fn auth_method(&self, of: &[ClientAuthMethod]) -> Option<ClientAuthMethod> {
@@ -332,6 +410,16 @@ impl AuthorizationServer {
 }
 
 impl ProtectedServer {
+    /// The same, if users can sign in there as a pack wants it. This is asked before anything is registered.
+    pub fn for_sign_in(&self, config: &OAuthConfig) -> Result<Self, OAuthError> {
+        let mut found = self.clone();
+        if config.assumes_pkce {
+            found.authorization_server = found.authorization_server.assuming_pkce();
+        }
+        found.authorization_server.sign_in_endpoint()?;
+        Ok(found)
+    }
+
     /// What to ask for: what the pack says, or else what the server asks for; with that a refresh token where the
     /// authorization server gives one only if asked.
     pub fn scopes_to_request(&self, of_pack: &[String], wanted: &[String]) -> Vec<String> {

@@ -4,6 +4,7 @@
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 use url::{Host, Url};
 
 use super::{AuthorizationServer, OAuthError, limits, parse, refusal, send};
@@ -40,7 +41,28 @@ pub struct ClientChoice<'a> {
 struct Registered {
     client_id: String,
     client_secret: Option<String>,
+    client_secret_expires_at: Option<serde_json::Value>,
     token_endpoint_auth_method: Option<ClientAuthMethod>,
+}
+
+/// The end of a secret (RFC 7591, section 3.2.1), in seconds since 1970; 0: it has none. Some send the number as text.
+fn end_of(value: &Value) -> Option<OffsetDateTime> {
+    let number = value
+        .as_i64()
+        .or_else(|| value.as_str()?.trim().parse().ok())?;
+    OffsetDateTime::from_unix_timestamp(number)
+        .ok()
+        .filter(|_| number > 0)
+}
+
+/// Whether the program comes as a client that it registered itself, and as none that is known otherwise.
+pub fn is_registered(
+    server: &AuthorizationServer,
+    config: &OAuthConfig,
+    document: Option<&Url>,
+) -> bool {
+    let has_document = config.client_metadata_url.is_some() || document.is_some();
+    config.client_id.is_none() && !(has_document && server.takes_metadata_documents)
 }
 
 /// The client for a sign-in. Only a client that was registered now is to be kept.
@@ -75,6 +97,7 @@ fn of_pack(server: &AuthorizationServer, id: &str, secret: Option<Secret>) -> OA
         proof: secret.map(ClientProof::Secret),
         method,
         is_of_pack: true,
+        secret_ends_at: None,
     }
 }
 
@@ -84,6 +107,7 @@ fn public(id: &str) -> OAuthClient {
         proof: None,
         method: ClientAuthMethod::None,
         is_of_pack: false,
+        secret_ends_at: None,
     }
 }
 
@@ -151,5 +175,9 @@ async fn register(
         },
         proof: proof.map(Secret::new).map(ClientProof::Secret),
         is_of_pack: false,
+        secret_ends_at: registered
+            .client_secret_expires_at
+            .as_ref()
+            .and_then(end_of),
     })
 }

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use http::HeaderValue;
-use serde::Deserialize;
+use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::{
     Challenge, OAuthError, OAuthErrorKind, authorization::service, client_auth::signed_form,
-    discover, refusal, send,
+    discover, error_code, members, refusal, send,
 };
 use crate::{
     domain::{
@@ -37,16 +37,6 @@ pub struct TokenSet {
     pub scopes: Option<Vec<String>>,
     /// Who the user is (OpenID Connect). Nothing of it is checked here.
     pub id_token: Option<Secret>,
-}
-
-#[derive(Deserialize)]
-struct TokenAnswer {
-    access_token: String,
-    token_type: String,
-    expires_in: Option<serde_json::Value>,
-    refresh_token: Option<String>,
-    scope: Option<String>,
-    id_token: Option<String>,
 }
 
 pub(super) async fn redeem_code(
@@ -90,6 +80,7 @@ pub async fn service_for(
         proof: Some(of.proof.clone()),
         method: first,
         is_of_pack: true,
+        secret_ends_at: None,
     };
     match &of.issued_by {
         TokenIssuer::Endpoint(url) => Ok(TokenService {
@@ -156,40 +147,72 @@ pub(super) async fn request(
     }
     let asked_at = Clock::System.now();
     let (status, body) = send(egress, signed_form(client, token_endpoint, issuer, &form)?).await?;
-    if !status.is_success() {
+    let Some(answer) = members(&body).filter(|_| status.is_success()) else {
+        if status.is_success() {
+            return Err(OAuthError::unusable(
+                "the token endpoint answered with something that is neither JSON nor a form",
+            ));
+        }
         return Err(refusal("the token endpoint", status, &body));
-    }
-    let answer: TokenAnswer = serde_json::from_slice(&body).map_err(|_| {
-        let why = "the token endpoint answered with something else than a token";
-        OAuthError::new(OAuthErrorKind::Away, why)
-    })?;
-    if !answer.token_type.eq_ignore_ascii_case("bearer") {
+    };
+    let text = |name: &str| answer.get(name).and_then(Value::as_str).map(str::trim);
+    let Some(token) = text("access_token").filter(|token| !token.is_empty()) else {
+        // Some say no with HTTP 200.
+        if error_code(&body).is_some() {
+            return Err(refusal("the token endpoint", status, &body));
+        }
         return Err(OAuthError::unusable(
-            "the token endpoint gives other tokens than bearer tokens",
+            "the answer of the token endpoint has no `access_token`",
         ));
-    }
-    let token = answer.access_token.trim();
-    if token.is_empty() {
-        let why = "the token endpoint answered with an empty token";
-        return Err(OAuthError::new(OAuthErrorKind::Away, why));
+    };
+    match text("token_type") {
+        Some(kind) if kind.eq_ignore_ascii_case("bearer") => {}
+        Some(_) => {
+            return Err(OAuthError::unusable(
+                "the token endpoint gives other tokens than bearer tokens",
+            ));
+        }
+        None => {
+            return Err(OAuthError::unusable(
+                "the answer of the token endpoint has no `token_type` (RFC 6749, section 5.1), so nobody knows how the token is sent",
+            ));
+        }
     }
     if HeaderValue::from_str(token).is_err() {
         return Err(OAuthError::unusable(
             "the token endpoint gave a token that no header can carry",
         ));
     }
-    let life = answer.expires_in.as_ref().and_then(seconds);
+    let life = answer.get("expires_in").and_then(seconds);
+    let given = |name| text(name).filter(|text| !text.is_empty()).map(Secret::new);
     Ok(TokenSet {
         access_token: Secret::new(token),
-        refresh_token: answer.refresh_token.map(Secret::new),
+        refresh_token: given("refresh_token"),
         expires_at: life.map(|life| asked_at + life.min(LONGEST_LIFE)),
-        scopes: answer.scope.as_deref().map(scopes_of),
-        id_token: answer.id_token.map(Secret::new),
+        scopes: answer.get("scope").and_then(scopes),
+        id_token: given("id_token"),
     })
 }
 
+/// Blanks stand between scopes; some servers write commas, and some a list.
+fn scopes(value: &Value) -> Option<Vec<String>> {
+    let text = match value {
+        Value::Array(items) => {
+            let texts: Option<Vec<_>> = items.iter().map(Value::as_str).collect();
+            texts?.join(" ")
+        }
+        value => value.as_str()?.to_owned(),
+    };
+    let has_blanks = text.trim().contains([' ', '\t']);
+    Some(scopes_of(&if has_blanks {
+        text
+    } else {
+        text.replace(',', " ")
+    }))
+}
+
 /// Some endpoints send the number as text.
-fn seconds(value: &serde_json::Value) -> Option<Duration> {
+fn seconds(value: &Value) -> Option<Duration> {
     let number = value
         .as_f64()
         .or_else(|| value.as_str()?.trim().parse().ok())?;

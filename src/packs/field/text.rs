@@ -110,6 +110,48 @@ impl<'a> Field<'a> {
         self.text()
     }
 
+    /// Whether a variable is part of it.
+    pub(in crate::packs) fn has_variables(&self) -> bool {
+        self.template()
+            .is_some_and(|template| template.references().next().is_some())
+    }
+
+    /// The first of its variables that is missing, where that is a problem.
+    pub(in crate::packs) fn unset_variable(&self) -> Option<String> {
+        let template = self.template()?;
+        let mut references = template.references();
+        let unset = references.find(|reference| self.context.is_unset(&reference.key));
+        unset.map(|reference| reference.key.clone())
+    }
+
+    /// The values of the variables of the environment in it, and in what is below it.
+    pub(in crate::packs) fn variables(&self) -> Vec<Secret> {
+        match &self.node.value {
+            Value::List(items) => {
+                let items = items.iter().enumerate();
+                items
+                    .flat_map(|(at, node)| self.item(at, node).variables())
+                    .collect()
+            }
+            Value::Map(entries) => {
+                let entries = entries.iter();
+                entries
+                    .flat_map(|entry| Field::variables(&self.entry(entry)))
+                    .collect()
+            }
+            Value::Scalar { .. } => {
+                let template = self.template();
+                let references = template.iter().flat_map(Template::references);
+                let values = references.filter_map(|it| self.context.environment(&it.key));
+                values.map(Secret::new).collect()
+            }
+        }
+    }
+
+    fn template(&self) -> Option<Template> {
+        Template::parse(self.raw()?).ok()
+    }
+
     /// Keeps it out of excerpts.
     pub(in crate::packs) fn mask(&self) {
         self.context.mask(self.node.source, self.node.span.clone());

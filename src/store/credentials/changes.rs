@@ -46,7 +46,8 @@ pub async fn put(
             "update credentials
              set generation = $6, state = 'active', reason = null, sealed = $7, updated_at = now(), verified_at = now(),
                  issuer = null, scopes = null, wanted_scopes = null, refresh_at = null, tokens_end_at = null,
-                 signed_in_at = null, lease_until = null
+                 signed_in_at = null, lease_until = null, candidate = null, candidate_generation = null,
+                 candidate_refused = false
              where tenant_id = $1 and id = $2 and agent = $3 and server = $4 and user_id = $5 and generation = $8",
             tenant,
             id,
@@ -62,13 +63,93 @@ pub async fn put(
     if done.rows_affected() == 1 {
         return Ok(());
     }
-    Err(Error::conflict(
+    Err(changed_meanwhile(credential))
+}
+
+fn changed_meanwhile(credential: &CredentialRef) -> Error {
+    Error::conflict(
         ErrorCode::Conflict,
         format!(
             "the credential for {} was changed meanwhile; look at it again",
             credential.server
         ),
-    ))
+    )
+}
+
+/// Notes that nobody knows yet whether the server accepts a credential that was just stored.
+pub async fn doubt(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<()> {
+    sqlx::query!(
+        "update credentials set verified_at = null where tenant_id = $1 and id = $2 and generation = $3",
+        tx.tenant()?.0,
+        id.0,
+        generation.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Keeps a credential beside the one that is there, in place of another candidate, until [`promote`] or
+/// [`drop_candidate`]. `beside` is the generation that the caller has seen; anything else there now is a conflict.
+pub async fn put_candidate(
+    tx: &mut Tx,
+    credential: &CredentialRef,
+    sealed: &[u8],
+    beside: u64,
+) -> Result<()> {
+    let generation = credential.generation.cast_signed();
+    let done = sqlx::query!(
+        "update credentials
+         set candidate = $4, candidate_generation = $3, last_generation = $3, candidate_refused = false,
+             updated_at = now()
+         where tenant_id = $1 and id = $2 and generation = $5 and state = 'active'
+           and $3 > greatest(generation, last_generation)",
+        tx.tenant()?.0,
+        credential.id.0,
+        generation,
+        sealed,
+        beside.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    if done.rows_affected() == 1 {
+        return Ok(());
+    }
+    Err(changed_meanwhile(credential))
+}
+
+/// Puts a candidate in force in place of what was there. `false` when it is none by now.
+pub async fn promote(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<bool> {
+    let done = sqlx::query!(
+        "update credentials
+         set generation = candidate_generation, sealed = candidate, state = 'active', reason = null,
+             updated_at = now(), verified_at = now(), issuer = null, scopes = null, wanted_scopes = null,
+             refresh_at = null, tokens_end_at = null, signed_in_at = null, lease_until = null, candidate = null,
+             candidate_generation = null, candidate_refused = false
+         where tenant_id = $1 and id = $2 and candidate_generation = $3 and candidate_generation > generation
+           and candidate is not null",
+        tx.tenant()?.0,
+        id.0,
+        generation.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Takes a candidate back that the server refused; its user is to be told. `false` when it is none by now.
+pub async fn drop_candidate(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<bool> {
+    let done = sqlx::query!(
+        "update credentials
+         set candidate = null, candidate_generation = null, candidate_refused = true, updated_at = now()
+         where tenant_id = $1 and id = $2 and candidate_generation = $3 and candidate_generation > generation",
+        tx.tenant()?.0,
+        id.0,
+        generation.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// Marks a credential as one that needs attention: an active one as rejected, any as quarantined. `false` when it is
@@ -117,6 +198,22 @@ pub async fn take_unnotified(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Res
         "update credentials set told_generation = generation
          where tenant_id = $3 and agent = $1 and user_id = $2 and state <> 'active'
            and told_generation <> generation returning server",
+        agent.as_str(),
+        user.as_str(),
+        tx.tenant()?.0,
+    );
+    Ok(servers.fetch_all(tx.conn()).await?)
+}
+
+/// Claims the notices of candidates that were refused: the servers of which the user was not told yet.
+pub async fn take_refused_candidates(
+    tx: &mut Tx,
+    agent: &AgentId,
+    user: &UserId,
+) -> Result<Vec<String>> {
+    let servers = sqlx::query_scalar!(
+        "update credentials set candidate_refused = false
+         where tenant_id = $3 and agent = $1 and user_id = $2 and candidate_refused returning server",
         agent.as_str(),
         user.as_str(),
         tx.tenant()?.0,

@@ -232,6 +232,28 @@ async fn tenants_are_added_listed_and_removed() {
 }
 
 #[tokio::test]
+async fn a_registered_client_is_listed_and_forgotten_by_its_issuer() {
+    let fixture = TenantFixture::new().await;
+    let data = Path::new("unused");
+    let issuer = "https://login.example.org";
+    sqlx::query(
+        "insert into oauth_clients (tenant_id, id, issuer, redirect_uri, sealed)
+         select id, id, $1, 'https://chat.example.org/oauth/callback', '' from tenants where name = 'acme'",
+    )
+    .bind(issuer)
+    .execute(&mut fixture.database.as_owner().await)
+    .await
+    .unwrap();
+    let listed = typed(&fixture, data, &["tenant", "client", "list", "acme"]);
+    assert!(listed.await.unwrap().starts_with(issuer));
+    let forget = ["tenant", "client", "forget", "acme", issuer];
+    let said = typed(&fixture, data, &forget).await.unwrap();
+    assert!(said.starts_with("forgotten"), "{said}");
+    let error = refused(&fixture, &forget).await;
+    assert!(error.starts_with("no client of tenant \"acme\" is registered"), "{error}");
+}
+
+#[tokio::test]
 async fn issuers_are_added_listed_and_removed() {
     let fixture = TenantFixture::new().await;
     let folder = tempfile::tempdir().unwrap();

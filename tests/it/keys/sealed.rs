@@ -36,8 +36,9 @@ use crate::{
 
 /// The columns that hold something sealed, each with the column that says with which version of the tenant's key.
 /// What is added to the schema belongs into `store::sealed`, and then here.
-const COLUMNS: [(&str, &str); 10] = [
+const COLUMNS: [(&str, &str); 11] = [
     ("approvals", "tenant_key_version"),
+    ("credentials", "candidate_key_version"),
     ("credentials", "tenant_key_version"),
     ("elicitations", "entered_key_version"),
     ("elicitations", "tenant_key_version"),
@@ -333,6 +334,7 @@ async fn no_column_with_something_sealed_is_forgotten() {
     let sealed = [
         "access_tokens.sealed",
         "approvals.sealed",
+        "credentials.candidate",
         "credentials.sealed",
         "elicitations.entered",
         "elicitations.sealed",
@@ -353,6 +355,7 @@ async fn no_column_with_something_sealed_is_forgotten() {
         "approvals.fingerprint",
         "attachments.data",
         "audit.args_sha256",
+        "credential_judges.asked",
         "flows.code_hash",
         "flows.link_hash",
         "keks.check_value",

@@ -10,7 +10,7 @@ use std::{
 use axum::{
     Json, Router,
     extract::{Query, State},
-    response::{IntoResponse, Redirect, Response},
+    response::{Html, IntoResponse, Redirect, Response},
     routing::{get, post},
 };
 use chatelaine::domain::clock;
@@ -46,6 +46,22 @@ pub enum Wrong {
     NoPkce,
     /// The user says no.
     Declines,
+    /// The issuer has a last slash in its own metadata, and none in the server's.
+    Slash,
+    /// The same, and the answer to a sign-in has none.
+    AnswerSlash,
+    /// Pages for a browser, and redirects, at the first places.
+    Pages,
+    /// The server's metadata is at the authorization server, and only the challenge says so.
+    MetadataElsewhere,
+    /// The metadata does not say whether there is PKCE.
+    SilentPkce,
+    /// The answer with a token has no type.
+    NoTokenType,
+    /// The answer with a token is a form, and its scopes have commas between them.
+    Form,
+    /// The scopes of a token are a list.
+    ScopeList,
 }
 
 pub struct Knobs {
@@ -62,6 +78,12 @@ pub struct Knobs {
     pub slow: Duration,
     /// For how long a refresh token is good for another time, as some authorization servers have it.
     pub grace: Duration,
+    /// What a refresh is answered with.
+    pub refusal: Option<(u16, &'static str)>,
+    /// Clients up to this number are not known any more.
+    pub forgotten: usize,
+    /// When the secrets of clients end.
+    pub secret_ends_at: i64,
 }
 
 #[derive(Default)]
@@ -82,6 +104,8 @@ pub struct Seen {
     /// Codes that were sent to the token endpoint.
     pub codes: Vec<String>,
     pub calls: usize,
+    /// The clients of token requests, in order.
+    pub clients: Vec<String>,
     pub secrets: Vec<String>,
 }
 
@@ -124,6 +148,9 @@ impl Guarded {
                     hold: false,
                     slow: Duration::ZERO,
                     grace: Duration::ZERO,
+                    refusal: None,
+                    forgotten: 0,
+                    secret_ends_at: 0,
                 },
                 seen: Seen::default(),
                 number: 0,
@@ -134,10 +161,19 @@ impl Guarded {
         };
         let server = Router::new()
             .route("/mcp", post(call))
-            .route("/.well-known/oauth-protected-resource/mcp", get(protected))
+            .route(
+                "/.well-known/oauth-protected-resource/mcp",
+                get(protected_first),
+            )
+            .route("/.well-known/oauth-protected-resource", get(protected))
             .with_state(guarded.clone());
         let authorization = Router::new()
-            .route("/.well-known/oauth-authorization-server", get(metadata))
+            .route(
+                "/.well-known/oauth-authorization-server",
+                get(metadata_first),
+            )
+            .route("/.well-known/openid-configuration", get(metadata))
+            .route("/elsewhere", get(protected))
             .route("/circle", get(|| async { Redirect::temporary("/circle") }))
             .route("/register", post(register))
             .route("/authorize", get(authorize))
@@ -161,6 +197,12 @@ impl Guarded {
         read(&self.inner().seen)
     }
 
+    /// No client that was registered so far is known any more.
+    pub fn forget_clients(&self) {
+        let mut inner = self.inner();
+        inner.knobs.forgotten = inner.seen.registrations;
+    }
+
     /// All access tokens end at once, before their time.
     pub fn end_access_tokens(&self) {
         self.inner().tokens.clear();
@@ -175,6 +217,13 @@ impl Guarded {
 }
 
 impl Inner {
+    fn is_forgotten(&self, client: &str) -> bool {
+        let number = client
+            .strip_prefix("client-")
+            .and_then(|number| number.parse::<usize>().ok());
+        number.is_some_and(|number| number <= self.knobs.forgotten)
+    }
+
     fn issue(&mut self, scopes: &str) -> Value {
         self.number += 1;
         let access = format!("access-canary-{:06}", self.number);
@@ -190,6 +239,24 @@ impl Inner {
         self.seen.secrets.extend([access.clone(), refresh.clone()]);
         json!({ "access_token": access, "token_type": "Bearer", "expires_in": self.knobs.life,
                 "refresh_token": refresh, "scope": scopes })
+    }
+}
+
+/// The place that is asked first.
+async fn protected_first(State(guarded): State<Guarded>) -> Response {
+    let wrong = guarded.inner().knobs.wrong;
+    match wrong {
+        Wrong::Pages => Html("<h1>Welcome</h1>").into_response(),
+        Wrong::MetadataElsewhere => StatusCode::NOT_FOUND.into_response(),
+        _ => protected(State(guarded)).await.into_response(),
+    }
+}
+
+async fn metadata_first(State(guarded): State<Guarded>) -> Response {
+    let wrong = guarded.inner().knobs.wrong;
+    match wrong {
+        Wrong::Pages => Redirect::temporary("/login").into_response(),
+        _ => metadata(State(guarded)).await,
     }
 }
 
@@ -226,6 +293,13 @@ async fn metadata(State(guarded): State<Guarded>) -> Response {
         Wrong::Issuer => metadata["issuer"] = "https://elsewhere.example.org".into(),
         Wrong::PrivateTokenEndpoint => metadata["token_endpoint"] = "http://10.0.0.1/token".into(),
         Wrong::Script => metadata["authorization_endpoint"] = "javascript:alert(1)".into(),
+        Wrong::Slash | Wrong::AnswerSlash => metadata["issuer"] = format!("{issuer}/").into(),
+        Wrong::SilentPkce => drop(
+            metadata
+                .as_object_mut()
+                .unwrap()
+                .remove("code_challenge_methods_supported"),
+        ),
         Wrong::NoPkce => metadata["code_challenge_methods_supported"] = json!(["plain"]),
         Wrong::Circle => return Redirect::temporary("/circle").into_response(),
         Wrong::Huge => metadata["padding"] = "x".repeat(4_000_000).into(),
@@ -241,12 +315,16 @@ async fn register(State(guarded): State<Guarded>, Json(asked): Json<Value>) -> R
     assert_eq!(asked["token_endpoint_auth_method"], "client_secret_post");
     let id = format!("client-{}", inner.seen.registrations);
     let client = json!({ "client_id": id, "client_secret": "client-secret-canary",
+                         "client_secret_expires_at": inner.knobs.secret_ends_at,
                          "token_endpoint_auth_method": "client_secret_post" });
     (StatusCode::CREATED, Json(client)).into_response()
 }
 
-async fn authorize(State(guarded): State<Guarded>, Query(asked): Query<Fields>) -> Redirect {
+async fn authorize(State(guarded): State<Guarded>, Query(asked): Query<Fields>) -> Response {
     let mut inner = guarded.inner();
+    if inner.is_forgotten(&asked["client_id"]) {
+        return (StatusCode::BAD_REQUEST, "Unrecognized client_id").into_response();
+    }
     assert_eq!(asked["resource"], guarded.url.as_str());
     assert_eq!(asked["code_challenge_method"], "S256");
     let scopes = asked.get("scope").cloned().unwrap_or_default();
@@ -269,9 +347,10 @@ async fn authorize(State(guarded): State<Guarded>, Query(asked): Query<Fields>) 
     match inner.knobs.wrong {
         Wrong::NoAnswerIssuer => {}
         Wrong::AnswerIssuer => say("iss", "https://elsewhere.example.org"),
+        Wrong::Slash => say("iss", &format!("{}/", guarded.issuer)),
         _ => say("iss", &guarded.issuer),
     }
-    Redirect::to(back.as_str())
+    Redirect::to(back.as_str()).into_response()
 }
 
 async fn token(State(guarded): State<Guarded>, body: String) -> Response {
@@ -296,8 +375,21 @@ fn tokens(guarded: &Guarded, asked: &Fields) -> Response {
         let body = Json(json!({ "error": code }));
         (StatusCode::BAD_REQUEST, body).into_response()
     };
-    if asked.get("client_secret").map(String::as_str) != Some("client-secret-canary") {
+    let client = asked["client_id"].clone();
+    let is_forgotten = inner.is_forgotten(&client);
+    inner.seen.clients.push(client);
+    if is_forgotten
+        || asked.get("client_secret").map(String::as_str) != Some("client-secret-canary")
+    {
         return refused("invalid_client");
+    }
+    if let Some((status, body)) = inner
+        .knobs
+        .refusal
+        .filter(|_| asked["grant_type"] == "refresh_token")
+    {
+        let status = StatusCode::from_u16(status).unwrap();
+        return (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
     }
     assert_eq!(asked["resource"], guarded.url.as_str());
     let scopes = if asked["grant_type"] == "authorization_code" {
@@ -329,7 +421,24 @@ fn tokens(guarded: &Guarded, asked: &Fields) -> Response {
             }
         }
     };
-    Json(inner.issue(&scopes)).into_response()
+    let mut tokens = inner.issue(&scopes);
+    match inner.knobs.wrong {
+        Wrong::NoTokenType => drop(tokens.as_object_mut().unwrap().remove("token_type")),
+        Wrong::ScopeList => tokens["scope"] = scopes.split(' ').collect(),
+        Wrong::Form => {
+            let mut form = url::form_urlencoded::Serializer::new(String::new());
+            for (name, value) in tokens.as_object().unwrap() {
+                let text = value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned);
+                form.append_pair(name, &text.replace(' ', ","));
+            }
+            let kind = "application/x-www-form-urlencoded";
+            return ([(header::CONTENT_TYPE, kind)], form.finish()).into_response();
+        }
+        _ => {}
+    }
+    Json(tokens).into_response()
 }
 
 fn fields(form: &str) -> Fields {
@@ -371,7 +480,10 @@ fn answer(guarded: &Guarded, headers: &HeaderMap, body: &str) -> Response {
             Wrong::ForeignMetadata => guarded.issuer.clone(),
             _ => guarded.url.origin().ascii_serialization(),
         };
-        let metadata = format!("{origin}/.well-known/oauth-protected-resource/mcp");
+        let metadata = match inner.knobs.wrong {
+            Wrong::MetadataElsewhere => format!("{}/elsewhere", guarded.issuer),
+            _ => format!("{origin}/.well-known/oauth-protected-resource/mcp"),
+        };
         return challenge(
             StatusCode::UNAUTHORIZED,
             &format!("resource_metadata=\"{metadata}\""),

@@ -43,12 +43,12 @@ async fn whoever_lies_before_the_sign_in_gets_no_user() {
 }
 
 #[tokio::test]
-async fn metadata_at_another_origin_is_not_asked_for() {
+async fn metadata_that_is_not_at_another_origin_is_looked_for_at_the_servers_own() {
     let (guarded, world, ann, chat) = wrong(Wrong::ForeignMetadata).await;
     let link = link(&ann, &chat).await;
     assert!(
         link.starts_with(&guarded.issuer),
-        "that of the server's own origin holds"
+        "nothing is at the place that the challenge names"
     );
     sign_in(&world.url, &link).await;
 }

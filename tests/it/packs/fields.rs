@@ -577,3 +577,45 @@ fn parameters_may_be_spelled_as_in_the_registry_document() {
             .required
     );
 }
+
+#[test]
+fn a_personal_server_keeps_the_operators_headers_apart() {
+    let text = "transport: streamable-http
+url: https://docs.example.org/mcp
+accessMode: user-controlled
+headers: { Authorization: \"Bearer ${TOKEN}\", X-Tenant: { value: \"${TENANT}\", shared: true }, X-Plain: \"yes\" }
+userConfig: { fields: [{ name: token, type: secret, headerTemplate: \"Bearer {value}\" }], test: { tool: whoami, arguments: { limit: 1 } } }
+toolAccess: { default: public }";
+    let variables = env(&[("TOKEN", "hunter2-admin"), ("TENANT", "tenant-7")]);
+    let spec = server_with(text, &variables);
+    assert_eq!(
+        headers(&spec),
+        [("X-Tenant", "tenant-7"), ("X-Plain", "yes")]
+    );
+    let discovery = spec.for_discovery().unwrap();
+    assert_eq!(
+        headers(&discovery),
+        [
+            ("X-Tenant", "tenant-7"),
+            ("X-Plain", "yes"),
+            ("Authorization", "Bearer hunter2-admin")
+        ]
+    );
+    let test = spec.credential_test.unwrap();
+    assert_eq!((test.tool.as_str(), test.arguments.len()), ("whoami", 1));
+}
+
+#[test]
+fn without_its_variable_the_operators_header_is_a_warning() {
+    let text = format!(
+        "{MINIMAL}mcp:\n  servers:\n    - {{ name: docs, transport: streamable-http, url: \"https://docs.example.org/mcp\", accessMode: user-controlled, headers: {{ Authorization: \"Bearer ${{TOKEN}}\" }}, userConfig: {{ fields: [{{ name: token, type: secret, headerTemplate: \"Bearer {{value}}\" }}] }}, toolAccess: {{ default: public }} }}\n"
+    );
+    for variables in [env(&[]), env(&[("TOKEN", "")])] {
+        let root = tempfile::tempdir().unwrap();
+        write_pack(root.path(), "demo", &text);
+        let report = chatelaine::packs::check(root.path(), &variables, None).to_string();
+        assert!(report.contains("waits for its first user"), "{report}");
+        let pack = load_with(&text, &variables).unwrap();
+        assert_eq!(pack.servers[0].for_discovery(), None);
+    }
+}

@@ -116,7 +116,7 @@ function Personal({ agent, view }: { agent: string; view: View }) {
   const path = { agent, server: view.server };
   const isEntered = view.state !== 'not_configured';
   // The person is at the server's page, in another tab, which cannot tell this one.
-  const isWaiting = isAwaited && view.state !== 'configured';
+  const isWaiting = isAwaited && view.state !== 'configured' && view.state !== 'saved';
   useQuery({ ...get('/v1/agents/{agent}/connections', { path: { agent } }), enabled: isWaiting, refetchInterval: 2000, refetchIntervalInBackground: true });
   const test = () => run(async () => {
     setTested(await read(api.POST('/v1/agents/{agent}/connections/{server}/test', { params: { path } })));
@@ -137,7 +137,7 @@ function Personal({ agent, view }: { agent: string; view: View }) {
         {isEntered && <ConfirmButton label={say('remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void remove()} />}
       </Flex>
       {isWaiting && <Notice tone="plain" role="status">{say('connection.awaited')}</Notice>}
-      {tested && <Notice tone={tested.ok ? 'good' : 'bad'} role="status">{tested.message}</Notice>}
+      {tested && <Notice tone={tested.ok ? 'good' : tested.reason ? 'bad' : 'wait'} role="status">{tested.message}</Notice>}
       <Failure error={error} />
     </>
   );

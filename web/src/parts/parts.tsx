@@ -37,7 +37,7 @@ export function Failure({ error, retry }: { error: Error | null | undefined; ret
 const STATES: Record<string, 'green' | 'red' | 'amber'> = Object.fromEntries([
   ...['succeeded', 'ready', 'configured', 'approved', 'allow', 'delivered', 'active', 'live'].map((state) => [state, 'green']),
   ...['failed', 'denied', 'rejected', 'down', 'revoked', 'outcome_unknown', 'lapsed'].map((state) => [state, 'red']),
-  ...['pending', 'awaiting_approval', 'awaiting_input', 'executing', 'needs_attention', 'running', 'approve', 'connecting'].map((state) => [state, 'amber']),
+  ...['pending', 'awaiting_approval', 'awaiting_input', 'executing', 'needs_attention', 'saved', 'running', 'approve', 'connecting'].map((state) => [state, 'amber']),
 ]);
 
 /** How something stands, in words and a colour. */

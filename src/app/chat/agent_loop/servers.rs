@@ -21,7 +21,7 @@ impl RunWorker {
         for (spec, view) in pack.servers.iter().zip(views) {
             let server = view.server;
             let reason = match view.state {
-                State::Ready { .. } | State::Configured => {
+                State::Ready { .. } | State::Configured | State::Saved => {
                     let tools = toolbox.iter().filter(|(of, _)| of.id == spec.id).count();
                     let transport = spec.endpoint.transport();
                     self.transient(Transient::ServerStarted {

@@ -89,6 +89,7 @@ impl<'a> FlowContext<'a> {
             let (mark, key) = match view.state {
                 State::NotConfigured => ("⚠️", Key::McpConfigNotConfigured),
                 State::NeedsAttention { .. } => ("⚠️", Key::McpConfigNeedsAttention),
+                State::Saved => ("⏳", Key::McpConfigFirstCall),
                 _ => ("✅", Key::McpConfigConfigured),
             };
             Choice {
@@ -298,8 +299,19 @@ impl<'a> FlowContext<'a> {
             )]);
         }
         let server = ("server", spec.id.as_str());
-        Ok(vec![match tested?.reason {
-            None => self.notice("connection_saved", Key::McpConfigSaved, &[server]),
+        let tested = tested?;
+        Ok(vec![match tested.reason {
+            None if tested.ok => self.notice("connection_saved", Key::McpConfigSaved, &[server]),
+            None => {
+                let credentials = credentials::of_user(app, principal, pack.id()).await?;
+                let held = credentials.of(&spec.id);
+                let key = if held.is_some_and(|held| held.candidate.is_some()) {
+                    Key::McpConfigStoredBeside
+                } else {
+                    Key::McpConfigStored
+                };
+                self.notice("connection_stored", key, &[server])
+            }
             Some(trouble) => {
                 let reason = self.texts().render(answers::text_key(trouble), &[]);
                 let key = if held {

@@ -74,11 +74,12 @@ impl FlowContext<'_> {
             conversation: Some(self.conversation),
             flow: Some(flow),
         };
-        let server = [("server", spec.id.as_str())];
+        let server = ("server", spec.id.as_str());
         let begun = oauth::begin(self.app, self.principal, &self.pack, spec, place).await;
+        let mut reason = String::new();
         let key = match begun {
             Ok(begun) => {
-                let text = self.texts().render(Key::McpSignInOpenLink, &server);
+                let text = self.texts().render(Key::McpSignInOpenLink, &[server]);
                 return Ok(Part::Prompt(Prompt {
                     text,
                     field: String::new(),
@@ -97,13 +98,15 @@ impl FlowContext<'_> {
             }
             Err(BeginError::Unusable(why)) => {
                 tracing::warn!(server = %spec.id, why, "nobody can sign in at a server");
+                reason = why;
                 Key::McpSignInUnusable
             }
         };
         if spec.user_config.is_empty() {
             self.end().await?;
         }
-        Ok(self.notice("sign_in_unavailable", key, &server))
+        let values = [server, ("reason", &reason)];
+        Ok(self.notice("sign_in_unavailable", key, &values))
     }
 }
 
@@ -217,12 +220,18 @@ struct Returning<'a> {
 impl Returning<'_> {
     fn page(&self, title: Key, text: Key, status: SignInStatus) -> SignInPage {
         let texts = texts::of(self.pack, &self.taken.principal);
+        let text = texts.render(text, &[("server", self.spec.id.as_str())]);
+        self.page_with(title, text, status)
+    }
+
+    fn page_with(&self, title: Key, text: String, status: SignInStatus) -> SignInPage {
+        let texts = texts::of(self.pack, &self.taken.principal);
         let server = [("server", self.spec.id.as_str())];
         let locale = self.taken.principal.locale.clone();
         SignInPage {
             language: locale.unwrap_or_else(|| self.pack.metadata.default_language.clone()),
             title: texts.render(title, &server),
-            text: texts.render(text, &server),
+            text,
             code: None,
             status,
         }
@@ -246,18 +255,24 @@ impl Returning<'_> {
         let key = match &error.kind {
             OAuthErrorKind::Refused(code) if code == "access_denied" => Key::McpSignInDeclined,
             OAuthErrorKind::Away => Key::McpSignInAway,
-            _ => Key::McpSignInFailed,
+            _ => Key::McpSignInBroken,
         };
         let texts = texts::of(self.pack, &self.taken.principal);
-        let text = texts.render(key, &[("server", self.spec.id.as_str())]);
+        let server = ("server", self.spec.id.as_str());
+        let text = texts.render(key, &[server, ("reason", &error.why)]);
         if let Some(flow) = self.flow().await? {
             let mut tx = self.app.db.tenant(self.taken.principal.tenant).await?;
             store::flows::end(&mut tx, flow.conversation).await?;
             tx.commit().await?;
         }
         let code = "connection_failed".to_owned();
+        let page = self.page_with(
+            Key::McpSignInPageFailedTitle,
+            text.clone(),
+            SignInStatus::Failed,
+        );
         self.say(&[Part::Notice { code, text }]).await?;
-        Ok(self.page(Key::McpSignInPageFailedTitle, key, SignInStatus::Failed))
+        Ok(page)
     }
 
     /// The flow that waits for this sign-in.

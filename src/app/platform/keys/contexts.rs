@@ -161,7 +161,7 @@ pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Result<Context> {
         of_elicitation(tenant, &user, place, id, which)
     };
     Ok(match row.kind {
-        Kind::Credential => super::context(&credential(tenant, row)?),
+        Kind::Credential | Kind::CredentialCandidate => super::context(&credential(tenant, row)?),
         Kind::Webhook => super::context_of_webhook(tenant, WebhookId(id)),
         Kind::Entry => of_entry(tenant, &row.name, id, row.version),
         Kind::Secret => of_secret(tenant, &row.name, id, row.version),

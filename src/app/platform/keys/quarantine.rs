@@ -29,9 +29,13 @@ pub async fn mark_credential(
         generation,
     } = credential;
     let mut tx = db.tenant(*tenant).await?;
-    let marked = store::credentials::mark(&mut tx, *id, *generation, state, reason).await?;
+    // A candidate goes, and what was there before it stays.
+    let dropped = store::credentials::drop_candidate(&mut tx, *id, *generation).await?;
+    let marked =
+        dropped || store::credentials::mark(&mut tx, *id, *generation, state, reason).await?;
     if marked {
         let fact = match state {
+            _ if dropped => Fact::new(user.as_str(), "credential.refused"),
             CredentialState::Rejected => Fact::new(user.as_str(), "credential.rejected"),
             _ => Fact::new(SYSTEM, "credential.quarantined"),
         };

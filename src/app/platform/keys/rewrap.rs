@@ -155,7 +155,7 @@ async fn replace(
     for (kind, (rows, sealed)) in anew {
         let changed = store::sealed::reseal(&mut tx, kind, &rows, &sealed).await?;
         match kind {
-            Kind::Credential => credentials += changed,
+            Kind::Credential | Kind::CredentialCandidate => credentials += changed,
             _ => others += changed,
         }
     }
@@ -175,7 +175,7 @@ async fn replace(
 
 /// A record that cannot be opened is kept as it is; of a credential, the user is asked to enter it again.
 async fn give_up(keys: &Keys, tenant: TenantId, row: &Sealed, why: &Unopenable) -> Result<()> {
-    if row.kind == Kind::Credential {
+    if matches!(row.kind, Kind::Credential | Kind::CredentialCandidate) {
         return keys
             .quarantine(&contexts::credential(tenant, row)?, why)
             .await;

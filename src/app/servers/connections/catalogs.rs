@@ -6,13 +6,16 @@ use sha2::{Digest, Sha256};
 
 use super::{SharedServerKey, State};
 use crate::{
-    app::App,
+    app::{App, servers::credentials},
     domain::{
         error::Result, ids::ServerId, owner::CatalogOwner, server::ServerSpec, tool::Catalog,
     },
-    mcp::Discovery,
+    mcp::{Discovery, Key},
     store,
 };
+
+/// A list that could not be stored is asked for again after this time.
+const UNSTORED: Duration = Duration::from_secs(30);
 
 /// Takes over what an earlier process discovered, so that its tools are listed at once.
 pub(super) async fn load_stored(
@@ -78,6 +81,26 @@ pub(super) async fn put_in_force(
         tracing::warn!(%error, server = %place.2, "the catalog cannot be stored; it is kept in memory");
     }
     catalog.fresh_for()
+}
+
+/// The same for a personal server that was asked with the operator's headers: its list is for the users who have a
+/// credential of their own.
+pub(super) async fn learn_for_users(
+    app: &App,
+    key: &Key,
+    place: &SharedServerKey,
+    spec: &Arc<ServerSpec>,
+    discovery: &Discovery,
+) -> Duration {
+    app.connections.update(place, spec, |server| {
+        server.state = State::Ready {
+            protocol: discovery.protocol.clone(),
+        };
+    });
+    credentials::learn(app, key, spec, discovery).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, server = %spec.id, "what a server said of its tools cannot be stored");
+        UNSTORED
+    })
 }
 
 /// What a discovery comes to.

@@ -1,4 +1,5 @@
-//! The tasks that keep shared servers connected: one for each server of an agent of a tenant. They are started and
+//! The tasks that keep servers connected: one for each shared server of an agent of a tenant, and for each personal one
+//! that the operator gave headers to discover its tools with. They are started and
 //! stopped when packs, tenants or registries change.
 
 use std::{
@@ -70,9 +71,9 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
         for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
             let (tenant, agent) = (tenant.id, pack.id().clone());
             match registry::pack_for(app, tenant, pack).await {
-                Ok(pack) => wanted.extend(shared_servers(app, &pack).map(|server| {
+                Ok(pack) => wanted.extend(kept_servers(app, &pack).map(|server| {
                     let place = (tenant, agent.clone(), server.id.clone());
-                    (place, Arc::new(server.clone()))
+                    (place, Arc::new(server))
                 })),
                 Err(error) => {
                     let error = format!("{:#}", anyhow::Error::from(error));
@@ -130,7 +131,8 @@ async fn keep(
     stop: CancellationToken,
 ) {
     let key = shared_key(place.0, &place.1, &place.2);
-    if let Err(error) = catalogs::load_stored(&app, &place, &spec).await {
+    let is_personal = spec.access_mode == AccessMode::UserControlled;
+    if !is_personal && let Err(error) = catalogs::load_stored(&app, &place, &spec).await {
         tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
     }
     let mut failures = 0;
@@ -144,10 +146,12 @@ async fn keep(
         let (least, pause) = match discovered {
             Ok(discovery) => {
                 failures = 0;
-                (
-                    QUIET,
-                    catalogs::put_in_force(&app, &place, &spec, discovery).await,
-                )
+                let fresh_for = if is_personal {
+                    catalogs::learn_for_users(&app, &key, &place, &spec, &discovery).await
+                } else {
+                    catalogs::put_in_force(&app, &place, &spec, discovery).await
+                };
+                (QUIET, fresh_for)
             }
             Err(error) => {
                 let (cause, reason) = (DownCause::from(error.kind), error.to_string());
@@ -201,6 +205,13 @@ async fn changed(changes: &mut Receiver<Key>, key: &Key) {
             Err(RecvError::Closed) => std::future::pending().await,
         }
     }
+}
+
+/// The servers that are kept connected: the shared ones, and those personal ones whose tools the operator's headers
+/// discover. No call of a user goes over such a connection.
+fn kept_servers<'a>(app: &'a App, pack: &'a Pack) -> impl Iterator<Item = ServerSpec> + 'a {
+    let discovered = pack.servers.iter().filter_map(ServerSpec::for_discovery);
+    shared_servers(app, pack).cloned().chain(discovered)
 }
 
 /// The shared servers of a pack that this process connects to.

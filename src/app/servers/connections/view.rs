@@ -26,8 +26,10 @@ pub enum State {
     },
     /// Personal, and the user has not entered a credential.
     NotConfigured,
-    /// Personal, and the user's credential is in force.
+    /// Personal, and the server has accepted the user's credential.
     Configured,
+    /// Personal, and the first call will show whether the server accepts what the user entered.
+    Saved,
     /// Personal, and what the user entered is no longer good. `reason`: `rejected` by the server, or
     /// `quarantined` because it cannot be opened.
     NeedsAttention {
@@ -92,6 +94,8 @@ impl Connections {
     pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
         let servers = self.servers();
         let known = servers.get(&(tenant, pack.id().clone(), server.id.clone()));
+        // What the operator's headers discover of a personal server says nothing of a user's own connection.
+        let known = known.filter(|_| server.access_mode == AccessMode::AdminControlled);
         let (kind, unknown) = match server.access_mode {
             AccessMode::AdminControlled => (ConnectionKind::Shared, State::Connecting),
             AccessMode::UserControlled => (ConnectionKind::Personal, State::NotConfigured),

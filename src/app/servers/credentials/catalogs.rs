@@ -5,7 +5,7 @@
 //! Invariant: what a server calls private is shown to nobody but the holder of the credential it was listed with,
 //! whatever the pack says. In place of the shared catalog stands then an empty one that is private.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::sync::broadcast::error::RecvError;
 
@@ -167,7 +167,9 @@ async fn refresh(
         () = app.shutdown.cancelled() => return,
     };
     let done = match discovered {
-        Ok(discovery) => learn(app, &connection.key, spec, &discovery).await,
+        Ok(discovery) => learn(app, &connection.key, spec, &discovery)
+            .await
+            .map(drop),
         Err(error) if error.is_credential() => reject(app, principal, &connection.key).await,
         Err(error) => {
             return tracing::info!(%error, server = %spec.id, "tools not listed; the known ones serve on");
@@ -178,20 +180,22 @@ async fn refresh(
     }
 }
 
-/// Puts a list in force, here and on the other replicas.
-pub(super) async fn learn(
+/// Puts a list in force, here and on the other replicas: for how long it is fresh. One that was made with the operator's
+/// headers is nobody's own.
+pub(in crate::app::servers) async fn learn(
     app: &App,
     key: &Key,
     spec: &ServerSpec,
     discovery: &Discovery,
-) -> Result<()> {
+) -> Result<Duration> {
     let catalog = connections::catalog(app, &spec.id, discovery);
+    let fresh_for = catalog.fresh_for();
     let own = key.owner.credential();
-    let own = own.map_or(CatalogOwner::Shared, |(id, _)| CatalogOwner::Credential(id));
+    let own = own.map(|(id, _)| CatalogOwner::Credential(id));
     let (tenant, agent, server) = (key.tenant, &key.agent, &key.server);
     let tools = catalog.tools.len();
     let kept = match (spec.catalog, catalog.is_private()) {
-        (CatalogScope::PerUser, _) => vec![(own, catalog)],
+        (CatalogScope::PerUser, _) => own.map(|own| (own, catalog)).into_iter().collect(),
         (CatalogScope::Shared, false) => vec![(CatalogOwner::Shared, catalog)],
         // What was shared before is so no more.
         (CatalogScope::Shared, true) => {
@@ -201,7 +205,11 @@ pub(super) async fn learn(
                 dropped: Vec::new(),
                 ..catalog.clone()
             };
-            vec![(CatalogOwner::Shared, empty), (own, catalog)]
+            let own = own.map(|own| (own, catalog));
+            [(CatalogOwner::Shared, empty)]
+                .into_iter()
+                .chain(own)
+                .collect()
         }
     };
     let mut tx = app.db.tenant(tenant).await?;
@@ -224,7 +232,7 @@ pub(super) async fn learn(
             owner,
         });
     }
-    Ok(())
+    Ok(fresh_for)
 }
 
 /// Another replica listed tools.

@@ -1,13 +1,15 @@
 //! Enter, test, replace. Test first, then replace in one statement: a bad new token never destroys a
-//! good old one, and what fails its test is not kept.
+//! good old one, and what fails its test is not kept. The test is a request in which the server tells a false credential
+//! from a right one (`judges`). Where there is none, what was entered is a candidate: calls are made with it, and what was
+//! there before stays until the first of them succeeds ([`prove`]).
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use uuid::Uuid;
 
 use super::{
-    TestOutcome, catalogs, changed, content::decrypt, credential, key, of_user, reject,
-    trial::ConnectionTrial, whose,
+    TestOutcome, catalogs, changed, content::decrypt, credential, judges, key, news, of_user,
+    owner, reject, trial::ConnectionTrial, whose,
 };
 use crate::{
     app::{
@@ -18,7 +20,7 @@ use crate::{
     domain::{
         audit::Fact,
         connection::ConnectionTestError,
-        credential::{CredentialRef, CredentialState},
+        credential::{CredentialMeta, CredentialRef, CredentialState},
         error::{Error, ErrorCode, Result, Thing},
         ids::{ConversationId, CredentialId},
         oauth::{Authorization, to_sealable},
@@ -28,6 +30,7 @@ use crate::{
         secret::Secret,
         server::{AccessMode, CatalogScope, ServerSpec},
     },
+    mcp::Key,
     store,
 };
 
@@ -63,6 +66,7 @@ pub async fn put_checked(
     let new = NewCredential {
         effective: Arc::new(effective),
         text: values.to_sealable(),
+        values: Some(values),
         sign_in: None,
     };
     replace(app, principal, pack, spec, new).await
@@ -87,18 +91,30 @@ pub async fn put_sign_in(
     let new = NewCredential {
         effective: Arc::new(effective),
         text: to_sealable(&sign_in.tokens),
+        values: None,
         sign_in: Some(sign_in),
     };
     replace(app, principal, pack, spec, new).await
 }
 
 /// What is to be put in force.
-struct NewCredential {
+struct NewCredential<'a> {
     /// The server as it is tried.
     effective: Arc<ServerSpec>,
     /// To be sealed.
     text: Secret,
+    /// Absent for a sign-in.
+    values: Option<&'a Values>,
     sign_in: Option<NewSignIn>,
+}
+
+/// How a new credential comes into force.
+#[derive(Clone, Copy)]
+enum Placement {
+    /// In place of the generation that was seen. Unless it `is_proven`, its first call will show whether it is good.
+    Replaces { old: Option<u64>, is_proven: bool },
+    /// Beside a proven one, until its first call succeeds.
+    Beside(u64),
 }
 
 /// Tests a new credential and puts it in force in place of the one before.
@@ -107,7 +123,7 @@ async fn replace(
     principal: &Principal,
     pack: &Pack,
     spec: &Arc<ServerSpec>,
-    new: NewCredential,
+    new: NewCredential<'_>,
 ) -> Result<TestOutcome> {
     let one_at_a_time = (whose(principal, pack.id()), spec.id.clone());
     let turn = app
@@ -116,52 +132,80 @@ async fn replace(
         .get_with(one_at_a_time, async { Arc::default() })
         .await;
     let _turn = turn.lock().await;
-    let (credential, replaces) = next_generation(app, principal, pack, spec).await?;
+    let (credential, old) = next_generation(app, principal, pack, spec).await?;
     let trial = ConnectionTrial::begin(app, key(&credential));
-    let must_list = must_list(app, principal, pack, spec).await?;
-    let discovery = match trial.run(&new.effective, must_list).await {
-        Ok(discovery) => discovery,
+    record_test(app, &credential, spec).await?;
+    let discovery = match trial.run(&new.effective).await {
+        Ok(discovery) => Some(discovery),
         Err(error) if new.sign_in.is_some() && !error.is_credential() => None,
         Err(error) => {
             trial.give_up().await;
-            tracing::info!(server = %spec.id, reason = ConnectionTestError::from(&error).code().as_str(), "what a user entered does not work");
-            return Ok(TestOutcome::failed(ConnectionTestError::from(&error)));
+            tracing::info!(server = %spec.id, reason = error.reason().code().as_str(), "what a user entered does not work");
+            return Ok(TestOutcome::failed(error.reason()));
         }
     };
-    let kept = store_credential(app, &credential, &new, replaces).await;
+    // An authorization server has vouched for a sign-in.
+    let is_proven = match new.values {
+        Some(values) => judges::judges(app, principal, pack.id(), spec, values).await?,
+        None => true,
+    };
+    let placement = match &old {
+        Some(old) if !is_proven && old.state == CredentialState::Active && old.is_proven => {
+            Placement::Beside(old.generation)
+        }
+        old => Placement::Replaces {
+            old: old.as_ref().map(|old| old.generation),
+            is_proven,
+        },
+    };
+    let kept = store_credential(app, &credential, &new, placement).await;
     if kept.is_err() || new.sign_in.is_some() {
         // The connection of a sign-in gets its tokens from the row.
         trial.give_up().await;
     }
     kept?;
     changed(app, principal.tenant, pack.id(), &principal.user).await;
-    if let Some(generation) = replaces {
-        let old = CredentialRef {
-            generation,
-            ..credential
-        };
-        app.mcp.close(&key(&old)).await;
-    }
-    if let Some(discovery) = discovery {
+    news::close_older(app, &credential).await;
+    if let Some(discovery) = discovery
+        && is_list_wanted(app, principal, pack, spec).await?
+    {
         catalogs::learn(app, &trial.key, spec, &discovery).await?;
     }
-    Ok(TestOutcome::ok())
+    Ok(match placement {
+        Placement::Replaces {
+            is_proven: true, ..
+        } => TestOutcome::ok(),
+        Placement::Replaces { .. } => TestOutcome::unproven(false),
+        Placement::Beside(_) => TestOutcome::unproven(true),
+    })
 }
 
-/// The credential to come, and the generation that it replaces.
+/// The audit line of a tool that is called to test a credential.
+async fn record_test(app: &App, credential: &CredentialRef, spec: &ServerSpec) -> Result<()> {
+    let Some(test) = &spec.credential_test else {
+        return Ok(());
+    };
+    let mut tx = app.db.tenant(credential.tenant).await?;
+    let fact = Fact::new(credential.user.as_str(), "credential.tested");
+    let fact = fact.at(credential.agent.as_str(), credential.server.as_str());
+    store::audit::record(&mut tx, credential.tenant, &fact.detail(&test.tool)).await?;
+    tx.commit().await
+}
+
+/// The credential to come, and what there is.
 async fn next_generation(
     app: &App,
     principal: &Principal,
     pack: &Pack,
     spec: &ServerSpec,
-) -> Result<(CredentialRef, Option<u64>)> {
+) -> Result<(CredentialRef, Option<CredentialMeta>)> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let old = store::credentials::of_user(&mut tx, pack.id(), &principal.user).await?;
     drop(tx);
     let old = old.into_iter().find(|held| held.server == spec.id.as_str());
-    let (id, generation) = old
-        .as_ref()
-        .map_or((CredentialId::new(), 1), |old| (old.id, old.generation + 1));
+    let (id, generation) = old.as_ref().map_or((CredentialId::new(), 1), |old| {
+        (old.id, old.last_generation + 1)
+    });
     let credential = CredentialRef {
         tenant: principal.tenant,
         user: principal.user.clone(),
@@ -170,12 +214,11 @@ async fn next_generation(
         id,
         generation,
     };
-    Ok((credential, old.map(|old| old.generation)))
+    Ok((credential, old))
 }
 
-/// Whether the tools must be listed: not when a shared catalog is there already. Then the handshake alone
-/// shows that the server lets the credential in; one that lets anybody shake hands says so at the first call.
-async fn must_list(
+/// Whether a list is to be put in force: not when a shared one is there already, which serves everybody.
+async fn is_list_wanted(
     app: &App,
     principal: &Principal,
     pack: &Pack,
@@ -185,12 +228,12 @@ async fn must_list(
     Ok(spec.catalog != CatalogScope::Shared || known.iter().all(Option::is_none))
 }
 
-/// Seals a new credential and puts it in force in place of the generation that was seen.
+/// Seals a new credential and puts it where it belongs.
 async fn store_credential(
     app: &App,
     credential: &CredentialRef,
-    new: &NewCredential,
-    replaces: Option<u64>,
+    new: &NewCredential<'_>,
+    placement: Placement,
 ) -> Result<()> {
     let (tenant, context) = (credential.tenant, keys::context(credential));
     let sealed = keys::seal(app, tenant, &context, &new.text).await?;
@@ -201,17 +244,29 @@ async fn store_credential(
         let why = "the user signed out while they signed in; sign in again";
         return Err(Error::conflict(ErrorCode::NoSignIn, why));
     }
-    store::credentials::put(&mut tx, credential, &sealed, replaces).await?;
+    let action = match placement {
+        Placement::Replaces { old, is_proven } => {
+            store::credentials::put(&mut tx, credential, &sealed, old).await?;
+            if !is_proven {
+                let (id, generation) = (credential.id, credential.generation);
+                store::credentials::doubt(&mut tx, id, generation).await?;
+            }
+            if old.is_some() {
+                "credential.replaced"
+            } else {
+                "credential.stored"
+            }
+        }
+        Placement::Beside(old) => {
+            store::credentials::put_candidate(&mut tx, credential, &sealed, old).await?;
+            "credential.stored"
+        }
+    };
     if let Some(NewSignIn { tokens, .. }) = &new.sign_in {
         let refresh_at = oauth::tokens::refresh_at(tokens);
         store::authorizations::describe(&mut tx, credential, tokens, refresh_at).await?;
     }
     let detail = format!("generation {}", credential.generation);
-    let action = if replaces.is_some() {
-        "credential.replaced"
-    } else {
-        "credential.stored"
-    };
     let fact = Fact::new(credential.user.as_str(), action)
         .at(credential.agent.as_str(), credential.server.as_str());
     store::audit::record(&mut tx, tenant, &fact.detail(&detail)).await?;
@@ -244,35 +299,87 @@ pub async fn test(
     let Some(decrypted) = decrypt(app, principal, pack.id(), &held, &spec).await? else {
         return Err(not_configured());
     };
-    let key = key(&credential(principal, pack.id(), &spec.id, &held));
+    let credential = credential(principal, pack.id(), &spec.id, &held);
+    let key = key(&credential);
     // An existing connection proves nothing about the present state of the credential.
     app.mcp.close(&key).await;
     let trial = ConnectionTrial::begin(app, key);
-    let listed = trial.run(&decrypted.spec, true).await;
-    match listed {
-        Ok(discovery) => {
-            let mut tx = app.db.tenant(principal.tenant).await?;
-            store::credentials::verify(&mut tx, held.id, held.generation).await?;
-            if held.state == CredentialState::Rejected {
-                let fact = Fact::new(principal.user.as_str(), "credential.accepted");
-                let fact = fact.at(pack.id().as_str(), spec.id.as_str());
-                store::audit::record(&mut tx, principal.tenant, &fact).await?;
-            }
-            tx.commit().await?;
-            changed(app, principal.tenant, pack.id(), &principal.user).await;
-            if let Some(discovery) = discovery {
-                catalogs::learn(app, &trial.key, &spec, &discovery).await?;
-            }
-            Ok(TestOutcome::ok())
-        }
+    record_test(app, &credential, &spec).await?;
+    let discovery = match trial.run(&decrypted.spec).await {
+        Ok(discovery) => discovery,
         Err(error) => {
             trial.give_up().await;
             if error.is_credential() {
                 reject(app, principal, &trial.key).await?;
             }
-            Ok(TestOutcome::failed(ConnectionTestError::from(&error)))
+            return Ok(TestOutcome::failed(error.reason()));
         }
+    };
+    let is_proven = match decrypted.values() {
+        Some(values) => judges::judges(app, principal, pack.id(), &spec, values).await?,
+        None => true,
+    };
+    accept(app, &credential, &held, is_proven).await?;
+    if is_list_wanted(app, principal, &pack, &spec).await? || is_proven {
+        catalogs::learn(app, &trial.key, &spec, &discovery).await?;
     }
+    Ok(if is_proven {
+        TestOutcome::ok()
+    } else {
+        TestOutcome::unproven(held.candidate.is_some())
+    })
+}
+
+/// Notes that a test or a call with a credential succeeded. One that `is_proven` takes the place of what was there before;
+/// one that was rejected may be tried again.
+async fn accept(
+    app: &App,
+    credential: &CredentialRef,
+    held: &CredentialMeta,
+    is_proven: bool,
+) -> Result<()> {
+    let (id, generation) = (credential.id, credential.generation);
+    let was_rejected = held.state == CredentialState::Rejected;
+    if !is_proven && !was_rejected {
+        return Ok(());
+    }
+    let mut tx = app.db.tenant(credential.tenant).await?;
+    let is_promoted = is_proven && store::credentials::promote(&mut tx, id, generation).await?;
+    if !is_promoted {
+        store::credentials::verify(&mut tx, id, generation).await?;
+    }
+    if !is_proven {
+        store::credentials::doubt(&mut tx, id, generation).await?;
+    }
+    let action = match (is_promoted, was_rejected) {
+        (true, _) => Some("credential.replaced"),
+        (false, true) => Some("credential.accepted"),
+        (false, false) => None,
+    };
+    if let Some(action) = action {
+        let fact = Fact::new(credential.user.as_str(), action);
+        let fact = fact.at(credential.agent.as_str(), credential.server.as_str());
+        store::audit::record(&mut tx, credential.tenant, &fact).await?;
+    }
+    tx.commit().await?;
+    changed(app, credential.tenant, &credential.agent, &credential.user).await;
+    if is_promoted {
+        news::close_older(app, credential).await;
+    }
+    Ok(())
+}
+
+/// A call with a credential succeeded: one that waited for its first call is good.
+pub async fn prove(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
+    let credentials = of_user(app, principal, &connection.agent).await?;
+    let held = credentials.active(&connection.server);
+    let Some(held) = held.filter(|held| {
+        held.awaits_first_call() && connection.owner == owner(held.id, held.current())
+    }) else {
+        return Ok(());
+    };
+    let credential = credential(principal, &connection.agent, &connection.server, held);
+    accept(app, &credential, held, true).await
 }
 
 /// A personal server of an agent, for somebody who may have a credential of their own.

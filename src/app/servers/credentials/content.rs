@@ -41,7 +41,7 @@ pub(super) async fn decrypt(
     held: &CredentialMeta,
     spec: &Arc<ServerSpec>,
 ) -> Result<Option<Arc<DecryptedCredential>>> {
-    let generation = (held.id, held.generation);
+    let generation = (held.id, held.current());
     if let Some(known) = app.credentials.decrypted.get(&generation).await {
         if Arc::ptr_eq(&known.base, spec) || known.base == *spec {
             return Ok(Some(known));
@@ -89,6 +89,16 @@ pub(super) async fn decrypt(
             }
             OpenError::Failed(error) => Err(copy_of(error)),
         },
+    }
+}
+
+impl DecryptedCredential {
+    /// What was entered in fields; nothing for a sign-in.
+    pub(super) fn values(&self) -> Option<&Values> {
+        match &self.content {
+            Content::Values(values) => Some(values),
+            Content::SignIn(_) => None,
+        }
     }
 }
 

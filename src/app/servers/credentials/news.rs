@@ -10,7 +10,7 @@ use super::{UserCredentials, UserOfAgent, owner};
 use crate::{
     app::App,
     domain::{
-        credential::CredentialMeta,
+        credential::{CredentialMeta, CredentialRef},
         error::Result,
         ids::{AgentId, CredentialId, TenantId, UserId},
         owner::ConnectionOwner,
@@ -64,6 +64,18 @@ async fn close(app: &App, key: &Key) {
     app.mcp.close(key).await;
     if let Some(credential) = key.owner.credential() {
         app.credentials.decrypted.invalidate(&credential).await;
+    }
+}
+
+/// Closes the connections that were made with other generations of a credential and are not in force any more.
+pub(super) async fn close_older(app: &App, of: &CredentialRef) {
+    let keys = app.mcp.personal_keys().into_iter();
+    let keys = keys.filter(|key| {
+        let credential = key.owner.credential();
+        key.tenant == of.tenant && credential.is_some_and(|(id, _)| id == of.id)
+    });
+    if let Err(error) = close_outdated(app, keys.collect()).await {
+        tracing::debug!(%error, "connections are looked at again within a second");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use time::OffsetDateTime;
 
-use super::{catalogs, change::personal_server, changed, key};
+use super::{catalogs, change::personal_server, changed, key, news};
 use crate::{
     app::{App, accounts::users, servers::oauth},
     domain::{
@@ -86,6 +86,7 @@ async fn finish_removal(
         changed(app, credential.tenant, &credential.agent, &credential.user).await;
         app.credentials.decrypted.invalidate(&generation).await;
         app.mcp.close(&key(&credential)).await;
+        news::close_older(app, &credential).await;
         sign_ins.extend(tokens.map(|tokens| (credential, tokens)));
     }
     oauth::revoke_in_background(app, sign_ins).await;

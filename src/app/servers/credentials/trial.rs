@@ -7,13 +7,15 @@ use serde::Serialize;
 use crate::{
     app::App,
     domain::{connection::ConnectionTestError, server::ServerSpec},
-    mcp::{Discovery, Key, McpError, McpErrorKind},
+    mcp::{CallError, Discovery, Key, McpError, McpErrorKind},
 };
 
 /// How a test went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TestOutcome {
+    /// The server has accepted it in a request in which it refuses a false one.
     pub ok: bool,
+    /// Why it does not work. Absent without `ok`: the test shows nothing, and the first call will.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ConnectionTestError>,
     /// For people.
@@ -29,11 +31,93 @@ impl TestOutcome {
         }
     }
 
+    /// Nothing could judge it.
+    pub(super) fn unproven(keeps_old: bool) -> Self {
+        Self {
+            ok: false,
+            reason: None,
+            message: if keeps_old {
+                "saved; its first call will show whether the server accepts it, and what was entered before is kept until then"
+            } else {
+                "saved; its first call will show whether the server accepts it"
+            },
+        }
+    }
+
     pub(super) fn failed(reason: ConnectionTestError) -> Self {
         Self {
             ok: false,
             reason: Some(reason),
             message: reason.sentence(),
+        }
+    }
+}
+
+/// Why a test did not succeed.
+pub(super) enum TrialError {
+    Server(McpError),
+    /// The tool that tests the credential could not be called, or nobody knows whether it was.
+    Call(CallError),
+    /// The tool that tests the credential says no.
+    Tool,
+}
+
+impl TrialError {
+    /// Whether the server definitely refuses the credential.
+    pub(super) fn is_credential(&self) -> bool {
+        match self {
+            Self::Server(error) => error.is_credential(),
+            Self::Call(error) => {
+                matches!(error, CallError::Unauthorized | CallError::Forbidden)
+            }
+            Self::Tool => false,
+        }
+    }
+
+    /// Whether this says something of the credential, and not of the server or the network.
+    pub(super) fn is_judgement(&self) -> bool {
+        match self {
+            Self::Server(error) => matches!(
+                error.kind,
+                McpErrorKind::Unauthorized
+                    | McpErrorKind::Forbidden
+                    | McpErrorKind::ScopeRequired
+                    | McpErrorKind::SignInRequired
+            ),
+            Self::Call(error) => matches!(
+                error,
+                CallError::Unauthorized | CallError::Forbidden | CallError::ScopeRequired(_)
+            ),
+            Self::Tool => true,
+        }
+    }
+
+    /// Whether the server or the network was in trouble, so that nothing is known.
+    pub(super) fn is_trouble(&self) -> bool {
+        match self {
+            Self::Server(error) => !matches!(
+                error.kind,
+                McpErrorKind::Protocol | McpErrorKind::Redirected | McpErrorKind::WebPage
+            ),
+            Self::Call(_) => true,
+            Self::Tool => false,
+        }
+    }
+
+    pub(super) fn reason(&self) -> ConnectionTestError {
+        match self {
+            Self::Server(error) => ConnectionTestError::from(error),
+            Self::Call(CallError::TimedOut(_)) => ConnectionTestError::Timeout,
+            Self::Call(error)
+                if matches!(
+                    error,
+                    CallError::Unauthorized | CallError::Forbidden | CallError::ScopeRequired(_)
+                ) =>
+            {
+                ConnectionTestError::Unauthorized
+            }
+            Self::Call(_) => ConnectionTestError::Unreachable,
+            Self::Tool => ConnectionTestError::Unauthorized,
         }
     }
 }
@@ -70,15 +154,30 @@ impl<'a> ConnectionTrial<'a> {
         Self { app, key }
     }
 
-    pub(in crate::app::servers) async fn run(
+    /// Connects and lists the tools.
+    pub(in crate::app::servers) async fn list(
         &self,
         spec: &Arc<ServerSpec>,
-        list: bool,
-    ) -> Result<Option<Discovery>, McpError> {
-        if list {
-            return self.app.mcp.discover(&self.key, spec).await.map(Some);
+    ) -> Result<Discovery, McpError> {
+        self.app.mcp.discover(&self.key, spec).await
+    }
+
+    /// Lists the tools, and calls the one that its pack names as the test. A server that does not list that one is tested
+    /// by the list alone.
+    pub(super) async fn run(&self, spec: &Arc<ServerSpec>) -> Result<Discovery, TrialError> {
+        let discovery = self.list(spec).await.map_err(TrialError::Server)?;
+        let Some(test) = &spec.credential_test else {
+            return Ok(discovery);
+        };
+        if spec.load_tools && !discovery.tools.iter().any(|tool| tool.name == test.tool) {
+            tracing::warn!(server = %spec.id, tool = test.tool, "the server does not have the tool that tests its credentials");
+            return Ok(discovery);
         }
-        self.app.mcp.connect(&self.key, spec).await.map(|_| None)
+        match self.app.mcp.try_tool(&self.key, spec, test).await {
+            Ok(Ok(())) => Ok(discovery),
+            Ok(Err(())) => Err(TrialError::Tool),
+            Err(error) => Err(TrialError::Call(error)),
+        }
     }
 
     pub(in crate::app::servers) async fn give_up(&self) {

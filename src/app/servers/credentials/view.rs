@@ -109,6 +109,7 @@ async fn view(
                     cause: error.kind.into(),
                     reason: error.to_string(),
                 },
+                _ if held.awaits_first_call() => State::Saved,
                 _ => State::Configured,
             }
         }

@@ -4,9 +4,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
 use url::Url;
 use uuid::Uuid;
 
+use super::clients;
 use crate::{
     app::{
         App,
@@ -41,6 +43,8 @@ use crate::{
 const LIFE: Duration = Duration::from_secs(600);
 /// How long it is remembered that a sign-in was used or is too old.
 const REMEMBERED: Duration = Duration::from_secs(3600);
+/// How often a client is registered in place of another one at most.
+const REGISTER_PAUSE: Duration = Duration::from_secs(600);
 /// The path of the document that describes the program as a client.
 const DOCUMENT: &str = "/.well-known/oauth-client/chatelaine.json";
 
@@ -108,10 +112,11 @@ pub async fn begin(
     let challenge = challenge_of(app, principal, pack, spec).await?;
     let found = oauth::discover(&app.egress, address, &challenge).await?;
     let config = spec.oauth.clone().unwrap_or_default();
+    let found = found.for_sign_in(&config)?;
     let before = scopes_so_far(app, principal, pack, &spec.id).await?;
     let scopes = found.scopes_to_request(&config.scopes, &before);
     let server = &found.authorization_server;
-    let client = client(app, principal.tenant, &config, server, &scopes).await?;
+    let ChosenClient { client, row } = choose(app, principal, &config, server, &scopes).await?;
     let request = SignInRequest {
         at: &found,
         client,
@@ -133,10 +138,14 @@ pub async fn begin(
         conversation: place.conversation,
         flow: place.flow,
         browser_hash: hash(&browser),
+        client: row,
         sealed: keys::seal(app, principal.tenant, &context, &sealed).await?,
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::oauth_sign_ins::begin(&mut tx, &sign_in, &hash(&started.state), LIFE).await?;
+    if let Some(row) = row {
+        store::oauth_clients::note_begun(&mut tx, row).await?;
+    }
     tx.commit().await?;
     Ok(BegunSignIn {
         url: started.url,
@@ -162,7 +171,7 @@ async fn challenge_of(
         },
     };
     let trial = ConnectionTrial::begin(app, key);
-    let asked = trial.run(&Arc::new(spec.clone()), true).await;
+    let asked = trial.list(&Arc::new(spec.asking_for_sign_in())).await;
     trial.give_up().await;
     let Err(error) = asked else {
         return Err(BeginError::NotWanted);
@@ -179,58 +188,98 @@ async fn challenge_of(
     }
 }
 
-/// As whom the program comes. A client that was registered now is kept for the next user.
-async fn client(
+/// As whom the program comes.
+struct ChosenClient {
+    client: OAuthClient,
+    /// Where it is kept, if it was registered.
+    row: Option<Uuid>,
+}
+
+/// As whom the program comes. A client that was registered now is kept for the next user. One that the authorization
+/// server may have forgotten, or whose secret ends, is registered again.
+async fn choose(
     app: &App,
-    tenant: TenantId,
+    principal: &Principal,
     config: &OAuthConfig,
     server: &oauth::AuthorizationServer,
     scopes: &[String],
-) -> Result<OAuthClient, BeginError> {
-    let redirect_uri = redirect_uri(app);
-    let registered = registered(app, tenant, &server.issuer, &redirect_uri).await?;
+) -> Result<ChosenClient, BeginError> {
+    let (tenant, redirect_uri) = (principal.tenant, redirect_uri(app));
     let document = document_url(app);
-    let is_known = registered.is_some();
-    let choice = ClientChoice {
+    let choice = |registered| ClientChoice {
         config,
         redirect_uri: &redirect_uri,
         document: document.as_ref(),
         registered,
         scopes,
     };
-    let client = oauth::choose_client(&app.egress, server, choice).await?;
-    let is_document = client.id.starts_with("https://");
-    if !is_known && !client.is_of_pack && !is_document {
-        let id = Uuid::now_v7();
-        let context = contexts::of_oauth_client(tenant, id);
-        let sealed = keys::seal(app, tenant, &context, &to_sealable(&client)).await?;
-        let mut tx = app.db.tenant(tenant).await?;
-        let issuer = &server.issuer;
-        store::oauth_clients::put(&mut tx, id, issuer, &redirect_uri, &sealed).await?;
-        tx.commit().await?;
+    if !oauth::is_registered(server, config, document.as_ref()) {
+        let client = oauth::choose_client(&app.egress, server, choice(None)).await?;
+        return Ok(ChosenClient { client, row: None });
     }
-    Ok(client)
+    let issuer = &server.issuer;
+    let mut tx = app.db.tenant(tenant).await?;
+    let user = &principal.user;
+    let stored = store::oauth_clients::get(&mut tx, issuer, &redirect_uri, user, LIFE).await?;
+    drop(tx);
+    let known = match &stored {
+        Some(stored) => clients::open(&app.keys, tenant, stored.id, &stored.sealed).await?,
+        None => None,
+    };
+    if let (Some(client), Some(stored)) = (known, stored) {
+        let known = ChosenClient {
+            client,
+            row: Some(stored.id),
+        };
+        let is_wanted = stored.is_doubtful || secret_ends(&known.client, app.clock.now());
+        if !is_wanted {
+            return Ok(known);
+        }
+        let mut tx = app.db.tenant(tenant).await?;
+        let may_register =
+            store::oauth_clients::claim_another(&mut tx, stored.id, REGISTER_PAUSE).await?;
+        tx.commit().await?;
+        if !may_register {
+            return Ok(known);
+        }
+        return match oauth::choose_client(&app.egress, server, choice(None)).await {
+            Ok(client) => Ok(keep(app, tenant, issuer, &redirect_uri, client).await?),
+            Err(error) => {
+                tracing::warn!(issuer, %error, "a client could not be registered again; the one before is used");
+                let mut tx = app.db.tenant(tenant).await?;
+                store::oauth_clients::release_claim(&mut tx, stored.id).await?;
+                tx.commit().await?;
+                Ok(known)
+            }
+        };
+    }
+    let client = oauth::choose_client(&app.egress, server, choice(None)).await?;
+    Ok(keep(app, tenant, issuer, &redirect_uri, client).await?)
 }
 
-/// The client that was registered before; `None` also when it cannot be opened any more.
-async fn registered(
+/// Keeps a client that was registered now.
+async fn keep(
     app: &App,
     tenant: TenantId,
     issuer: &str,
     redirect_uri: &str,
-) -> Result<Option<OAuthClient>> {
-    let mut tx = app.db.tenant(tenant).await?;
-    let stored = store::oauth_clients::get(&mut tx, issuer, redirect_uri).await?;
-    drop(tx);
-    let Some((id, sealed)) = stored else {
-        return Ok(None);
-    };
+    client: OAuthClient,
+) -> Result<ChosenClient> {
+    let id = Uuid::now_v7();
     let context = contexts::of_oauth_client(tenant, id);
-    match keys::open(app, tenant, &context, &sealed).await {
-        Ok(text) => Ok(from_sealable(&text).ok()),
-        Err(keys::OpenError::Unopenable(_)) => Ok(None),
-        Err(keys::OpenError::Failed(error)) => Err(error),
-    }
+    let sealed = keys::seal(app, tenant, &context, &to_sealable(&client)).await?;
+    let mut tx = app.db.tenant(tenant).await?;
+    store::oauth_clients::put(&mut tx, id, issuer, redirect_uri, &sealed).await?;
+    tx.commit().await?;
+    Ok(ChosenClient {
+        client,
+        row: Some(id),
+    })
+}
+
+/// Whether a client's secret ends before a user who signs in now would be back.
+fn secret_ends(client: &OAuthClient, now: OffsetDateTime) -> bool {
+    client.secret_ends_at.is_some_and(|end| end < now + LIFE)
 }
 
 /// What the user allowed so far, and what the server asked for since.
@@ -283,6 +332,9 @@ pub async fn take(app: &App, state: &Secret) -> Result<Result<TakenSignIn, Stale
         let is_used = store::oauth_sign_ins::is_used(&mut tx, id).await?;
         return Ok(Err(if is_used { Stale::Used } else { Stale::Expired }));
     };
+    if let Some(client) = sign_in.client {
+        store::oauth_clients::note_back(&mut tx, client).await?;
+    }
     tx.commit().await?;
     let context = contexts::of_sign_in(tenant, &sign_in.user, id);
     let text = keys::open(app, tenant, &context, &sign_in.sealed).await?;
@@ -318,24 +370,20 @@ pub async fn redeem(
     let redeemed = oauth::redeem(&app.egress, pending, params).await;
     if let Err(error) = &redeemed {
         tracing::warn!(server = %taken.sign_in.server, issuer = pending.service.issuer, %error, "a sign-in brought no tokens");
-        if error.is_refusal("invalid_client") || error.is_refusal("invalid_scope") {
-            forget_client(app, taken.principal.tenant, &pending.service.issuer).await;
+        // The client is known no more, or not for this.
+        let codes = [
+            "invalid_client",
+            "incorrect_client_credentials",
+            "unauthorized_client",
+            "invalid_scope",
+        ];
+        let is_of_client = codes.iter().any(|code| error.is_refusal(code));
+        if let Some(client) = taken.sign_in.client.filter(|_| is_of_client) {
+            clients::note_row_unknown(&app.db, taken.principal.tenant, client).await;
         }
     }
     let (service, scopes) = (pending.service.clone(), pending.scopes.clone());
     Ok(redeemed?.into_authorization(service, scopes, None))
-}
-
-/// An issuer that knows the client no more, or not with these scopes, registers another one the next time.
-async fn forget_client(app: &App, tenant: TenantId, issuer: &str) {
-    let forgotten = async {
-        let mut tx = app.db.tenant(tenant).await?;
-        store::oauth_clients::forget(&mut tx, issuer).await?;
-        tx.commit().await
-    };
-    if let Err(error) = forgotten.await {
-        tracing::warn!(%error, issuer, "a client that is known no more cannot be forgotten");
-    }
 }
 
 /// Keeps the scopes that a server asks for. `false` when the user has allowed them already: then another sign-in would

@@ -13,7 +13,7 @@ use crate::{
     app::{
         platform::keys::{self, Keys, OpenError},
         servers::{
-            oauth::revocation,
+            oauth::{clients, revocation},
             registry::tokens::{ClientTokenRequest, TokenStore},
         },
     },
@@ -26,7 +26,7 @@ use crate::{
     },
     egress::Egress,
     mcp::{
-        oauth::{self, OAuthError, OAuthErrorKind},
+        oauth::{self, OAuthError, RefreshRefusal},
         tokens::{NoToken, NoTokenKind, TokenGrant, TokenRequest, TokenSource, usable_life},
     },
     store::{
@@ -47,6 +47,9 @@ const WRITE_PAUSE: Duration = Duration::from_millis(200);
 const UNKNOWN_LIFE: Duration = Duration::from_secs(300);
 /// Tokens that could not be refreshed are used for so long before the next try.
 const RETRY: Duration = Duration::from_secs(5);
+/// So many refusals within this time end an authorization although each may be the fault of one request.
+const DOUBTFUL: i32 = 3;
+const DOUBTFUL_WITHIN: Duration = Duration::from_secs(600);
 /// The tokens of users who signed in at the same time are not refreshed at the same time: up to this part of their life
 /// earlier.
 const JITTER: f64 = 0.1;
@@ -229,16 +232,49 @@ impl UserTokens {
                 self.keep(&sign_in.credential, claim, tokens).await
             }
             Err(error) => {
-                if error.is_refusal("invalid_grant")
+                let refusal = error.refresh_refusal();
+                if refusal.is_some_and(|refusal| refusal != RefreshRefusal::UnknownClient)
                     && let Ok(Some(granted)) = self.newer(sign_in, &claim).await
                 {
                     return Ok(granted);
                 }
+                let is_ended = self.ends(&sign_in.credential, &tokens, refusal).await;
                 let release = self.release(&sign_in.credential, &claim);
                 if let Err(error) = release.await {
                     tracing::debug!(%error, "the right to refresh tokens ends by itself");
                 }
-                without_refresh(&tokens, &claim, refused, error)
+                without_refresh(&tokens, &claim, refused, (error, is_ended))
+            }
+        }
+    }
+
+    /// Whether a refusal ends an authorization. A client that is known no more is another one at the next sign-in.
+    async fn ends(
+        &self,
+        of: &CredentialRef,
+        tokens: &Authorization,
+        refusal: Option<RefreshRefusal>,
+    ) -> bool {
+        match refusal {
+            None => false,
+            Some(RefreshRefusal::Dead) => true,
+            Some(RefreshRefusal::UnknownClient) => {
+                let (client, issuer) = (&tokens.service.client, &tokens.service.issuer);
+                if !client.is_of_pack {
+                    clients::note_unknown(&self.db, &self.keys, of.tenant, issuer, &client.id)
+                        .await;
+                }
+                !client.is_of_pack
+            }
+            Some(RefreshRefusal::Doubtful) => {
+                let counted = async {
+                    let mut tx = self.db.tenant(of.tenant).await?;
+                    let within = DOUBTFUL_WITHIN;
+                    let count = store::authorizations::count_doubtful(&mut tx, of, within).await?;
+                    tx.commit().await?;
+                    Ok::<_, Error>(count)
+                };
+                counted.await.is_ok_and(|count| count >= DOUBTFUL)
             }
         }
     }
@@ -365,9 +401,8 @@ fn without_refresh(
     tokens: &Authorization,
     claim: &RefreshClaim,
     refused: Option<i64>,
-    error: OAuthError,
+    (error, is_ended): (OAuthError, bool),
 ) -> Result<TokenGrant, NoToken> {
-    let is_ended = error.is_refusal("invalid_grant");
     let outcome = if is_ended { "refused" } else { "failed" };
     metrics::counter!("chatelaine_oauth_refreshes_total", "outcome" => outcome).increment(1);
     tracing::warn!(issuer = tokens.service.issuer, %error, "tokens of a user cannot be refreshed");
@@ -380,14 +415,10 @@ fn without_refresh(
             version: claim.version,
         });
     }
-    let kind = match error.kind {
+    let kind = match error.refresh_refusal() {
         _ if is_ended => NoTokenKind::Refused,
-        // The client is known no more: only another sign-in makes another one.
-        OAuthErrorKind::Refused(code)
-            if code == "invalid_client" && !tokens.service.client.is_of_pack =>
-        {
-            NoTokenKind::Refused
-        }
+        // The operator's client: nothing that the user does would help.
+        Some(RefreshRefusal::UnknownClient) => NoTokenKind::Misconfigured,
         _ => NoTokenKind::Later,
     };
     Err(NoToken::new(kind, error.why))

@@ -125,11 +125,14 @@ impl<'a> Permit<'a> {
                     user: Some(self.caller.principal.user.clone()),
                     ..options
                 };
-                self.send(
-                    app.mcp
-                        .call(key, spec, CallRequest { tool, arguments }, options),
-                )
-                .await
+                let answer = self
+                    .send(
+                        app.mcp
+                            .call(key, spec, CallRequest { tool, arguments }, options),
+                    )
+                    .await;
+                self.prove_credential(&answer).await;
+                answer
             }
         }
     }
@@ -194,6 +197,23 @@ impl<'a> Permit<'a> {
                 tracing::warn!(%error, server = %self.server.id, "the scopes that a server wants could not be kept");
                 answer
             }
+        }
+    }
+
+    /// A result that is no error shows that a personal server accepts the user's credential.
+    async fn prove_credential(&self, answer: &Result<ToolOutcome, CallError>) {
+        let is_result = |outcome: &ToolOutcome| !outcome.is_error && outcome.input.is_none();
+        if !answer.as_ref().is_ok_and(is_result)
+            || self.server.access_mode != AccessMode::UserControlled
+        {
+            return;
+        }
+        let Destination::Server(connection) = &self.destination else {
+            return;
+        };
+        let CallContext { app, principal, .. } = self.caller;
+        if let Err(error) = credentials::prove(app, principal, &connection.key).await {
+            tracing::warn!(%error, server = %self.server.id, "a credential that works could not be put in force; the next call tries again");
         }
     }
 

@@ -81,7 +81,11 @@ pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<
     let toolbox = toolbox(app, principal, &pack).await?;
     let mut servers = group(app, principal, &toolbox, false).await?;
     servers.retain(|server| {
-        !server.tools.is_empty() || !matches!(server.state, State::Ready { .. } | State::Configured)
+        !server.tools.is_empty()
+            || !matches!(
+                server.state,
+                State::Ready { .. } | State::Configured | State::Saved
+            )
     });
     Ok(servers)
 }

@@ -32,7 +32,7 @@ impl MissingToolList {
             State::NotConfigured => MissingListReason::NoCredential,
             State::NeedsAttention { .. } => MissingListReason::CredentialNeedsAttention,
             _ if empty => MissingListReason::NoTools,
-            State::Connecting | State::Ready { .. } | State::Configured => {
+            State::Connecting | State::Ready { .. } | State::Configured | State::Saved => {
                 MissingListReason::Connecting
             }
         };

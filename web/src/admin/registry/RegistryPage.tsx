@@ -7,6 +7,7 @@ import { PageLink } from '../../parts/PageLink';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { EntryPage } from './EntryPage';
+import { OAuthClients } from './OAuthClients';
 import { Secrets } from './Secrets';
 import { Cell, Paged, Row, RowHead, Table } from '../Table';
 
@@ -15,7 +16,7 @@ const NEW = '+';
 
 export function RegistryPage({ item }: { item: string }) {
   if (item) return <EntryPage key={item} id={item === NEW ? '' : item} />;
-  return <><Entries /><Secrets /></>;
+  return <><Entries /><Secrets /><OAuthClients /></>;
 }
 
 function Entries() {

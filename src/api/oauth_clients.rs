@@ -1,0 +1,47 @@
+//! The OAuth clients that the program registered at authorization servers, for a tenant's admins.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::Serialize;
+
+use super::{
+    extract::{Authenticated, NoParameters, Path, Query},
+    problem::Problem,
+};
+use crate::app::{
+    App,
+    servers::oauth::{self, RegisteredClient},
+};
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct RegisteredClients {
+    items: Vec<RegisteredClient>,
+}
+
+/// The clients that were registered so that users can sign in at servers.
+#[utoipa::path(get, path = "/v1/oauth-clients", tag = "oauth-clients",
+    responses((status = 200, body = RegisteredClients)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    known: Authenticated,
+    _: Query<NoParameters>,
+) -> Result<axum::Json<RegisteredClients>, Problem> {
+    Ok(axum::Json(RegisteredClients {
+        items: oauth::list_clients(&app, &known.0.admin()?).await?,
+    }))
+}
+
+/// Forget a client that its authorization server knows no more. Another one is registered at the next sign-in; the
+/// sign-ins that were made with it keep it.
+#[utoipa::path(delete, path = "/v1/oauth-clients/{id}", tag = "oauth-clients", params(("id" = String, Path)),
+    responses((status = 204)))]
+pub(super) async fn forget(
+    State(app): State<Arc<App>>,
+    known: Authenticated,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    oauth::forget_client(&app, &known.0.admin()?, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
