@@ -326,13 +326,13 @@ impl Mcp {
     }
 
     /// Calls a tool that an operator named as the test of a credential: nothing is asked on its way, and what it answers
-    /// is not kept. The inner error: the tool says no.
+    /// is not kept. Whether it succeeds; `false`: the tool says no.
     pub async fn try_tool(
         &self,
         key: &Key,
         spec: &Arc<ServerSpec>,
         test: &CredentialTest,
-    ) -> Result<Result<(), ()>, CallError> {
+    ) -> Result<bool, CallError> {
         let arguments = serde_json::value::to_raw_value(&test.arguments)
             .map_err(|error| CallError::NotSent(error.to_string()))?;
         let request = CallRequest {
@@ -340,9 +340,8 @@ impl Mcp {
             arguments: &arguments,
         };
         match self.call(key, spec, request, CallOptions::default()).await {
-            Ok(outcome) if outcome.is_error || outcome.input.is_some() => Ok(Err(())),
-            Ok(_) => Ok(Ok(())),
-            Err(CallError::Refused { .. }) => Ok(Err(())),
+            Ok(outcome) => Ok(!outcome.is_error && outcome.input.is_none()),
+            Err(CallError::Refused { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }

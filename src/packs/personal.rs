@@ -26,8 +26,13 @@ struct UnroutedField<'a> {
 #[derive(Default)]
 pub(super) struct UserConfig<'a> {
     pub(super) fields: Vec<UserField>,
-    /// With the place where it stands.
-    pub(super) test: Option<(Field<'a>, CredentialTest)>,
+    pub(super) test: Option<PlacedTest<'a>>,
+}
+
+/// A test of credentials, with the place where it stands.
+pub(super) struct PlacedTest<'a> {
+    pub(super) at: Field<'a>,
+    pub(super) test: CredentialTest,
 }
 
 pub(super) fn read<'a>(
@@ -41,7 +46,10 @@ pub(super) fn read<'a>(
         "write `fields: [{ name: token, type: secret, headerTemplate: \"Bearer {value}\" }]`",
     );
     let test = object.optional("test");
-    let test = test.and_then(|field| Some((field.clone(), credential_test(&field)?)));
+    let test = test.and_then(|at| {
+        let test = credential_test(&at)?;
+        Some(PlacedTest { at, test })
+    });
     object.finish();
     let list = list?;
     let items = list.list()?;

@@ -93,7 +93,7 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
     let config = user_config(&mut object, access_mode, transport, pack);
     let (tools, tool_access) = tool_rules(&mut object, pack);
     if let Some(test) = &config.test {
-        check_test(test, tools.as_deref(), tool_access.as_ref());
+        check_test(&test.at, &test.test, tools.as_deref(), tool_access.as_ref());
     }
     let is_orchestrator = matches!(&endpoint,
         Some(Endpoint::Remote { url, .. }) if orchestrator::is_address(url));
@@ -140,7 +140,7 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         required,
         timeouts,
         user_config: config.fields,
-        credential_test: config.test.map(|(_, test)| test),
+        credential_test: config.test.map(|test| test.test),
         catalog,
         operator_headers,
         from_variables,
@@ -190,7 +190,8 @@ fn from_variables(server: &Field) -> Vec<Secret> {
 
 /// A tool that tests a credential is called without anybody's consent.
 fn check_test(
-    (field, test): &(Field, CredentialTest),
+    field: &Field,
+    test: &CredentialTest,
     tools: Option<&[ToolPattern]>,
     access: Option<&ToolAccess>,
 ) {
@@ -282,7 +283,7 @@ fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {
     let required = field.boolean().unwrap_or(REQUIRED);
     if required && mode == Some(AccessMode::UserControlled) {
         field.warn(
-            "has no effect on a personal server, which never connects at start",
+            "has no effect on a personal server, which has no connection of its own at start",
             "remove it",
         );
     }

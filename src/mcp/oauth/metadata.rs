@@ -143,7 +143,7 @@ async fn resource_metadata(
             places.push(place);
         }
     }
-    first_of(egress, places, ("resource", "the metadata of the server")).await
+    first_of(egress, places, RESOURCE).await
 }
 
 /// Whether a resource is the server, or something above it at the same origin.
@@ -251,10 +251,22 @@ fn at(origin: &Url, path: &str) -> Url {
     url
 }
 
-/// A kind of document: the member that each has, and what it is called.
-type Document = (&'static str, &'static str);
+/// A kind of document.
+#[derive(Clone, Copy)]
+struct Document {
+    /// Each has it.
+    member: &'static str,
+    name: &'static str,
+}
 
-const AUTHORIZATION_SERVER: Document = ("issuer", "the metadata of the authorization server");
+const RESOURCE: Document = Document {
+    member: "resource",
+    name: "the metadata of the server",
+};
+const AUTHORIZATION_SERVER: Document = Document {
+    member: "issuer",
+    name: "the metadata of the authorization server",
+};
 
 /// The first document of several places; `None` when it is at none of them. A place in trouble is passed over, and so are
 /// the others of a host that does not answer; what was wrong is said when there is no document elsewhere.
@@ -294,7 +306,7 @@ enum Answer<T> {
 async fn get<T: serde::de::DeserializeOwned>(
     egress: &Egress,
     url: Url,
-    (member, what): Document,
+    Document { member, name }: Document,
 ) -> Result<Answer<T>, OAuthError> {
     let mut request = Request::get(url).header("accept", "application/json");
     request.limits = limits();
@@ -307,14 +319,14 @@ async fn get<T: serde::de::DeserializeOwned>(
             Ok(json) if json.get(member).is_some() => match serde_json::from_value(json) {
                 Ok(found) => Answer::Document(found),
                 Err(_) => {
-                    let why = format!("{what} is not what it should be");
+                    let why = format!("{name} is not what it should be");
                     Answer::Trouble(OAuthError::unusable(why))
                 }
             },
             _ => Answer::Absent,
         },
         status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-            let why = format!("{what}: HTTP {}", status.as_u16());
+            let why = format!("{name}: HTTP {}", status.as_u16());
             Answer::Trouble(OAuthError::new(OAuthErrorKind::Away, why))
         }
         _ => Answer::Absent,

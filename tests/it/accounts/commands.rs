@@ -250,7 +250,10 @@ async fn a_registered_client_is_listed_and_forgotten_by_its_issuer() {
     let said = typed(&fixture, data, &forget).await.unwrap();
     assert!(said.starts_with("forgotten"), "{said}");
     let error = refused(&fixture, &forget).await;
-    assert!(error.starts_with("no client of tenant \"acme\" is registered"), "{error}");
+    assert!(
+        error.starts_with("no client of tenant \"acme\" is registered"),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -104,11 +104,7 @@ async fn the_test_of_a_second_user_leaves_a_shared_catalog_as_it_is() {
         "reader1",
         "with their own token"
     );
-    assert_eq!(
-        notes.count("tools/list"),
-        2,
-        "a list tests each credential"
-    );
+    assert_eq!(notes.count("tools/list"), 2, "a list tests each credential");
     assert_eq!(
         tools(&eve, "notes").await,
         [""; 0],

@@ -174,8 +174,8 @@ impl<'a> ConnectionTrial<'a> {
             return Ok(discovery);
         }
         match self.app.mcp.try_tool(&self.key, spec, test).await {
-            Ok(Ok(())) => Ok(discovery),
-            Ok(Err(())) => Err(TrialError::Tool),
+            Ok(true) => Ok(discovery),
+            Ok(false) => Err(TrialError::Tool),
             Err(error) => Err(TrialError::Call(error)),
         }
     }

@@ -243,7 +243,7 @@ impl UserTokens {
                 if let Err(error) = release.await {
                     tracing::debug!(%error, "the right to refresh tokens ends by itself");
                 }
-                without_refresh(&tokens, &claim, refused, (error, is_ended))
+                without_refresh(&tokens, &claim, refused, &error, is_ended)
             }
         }
     }
@@ -401,7 +401,8 @@ fn without_refresh(
     tokens: &Authorization,
     claim: &RefreshClaim,
     refused: Option<i64>,
-    (error, is_ended): (OAuthError, bool),
+    error: &OAuthError,
+    is_ended: bool,
 ) -> Result<TokenGrant, NoToken> {
     let outcome = if is_ended { "refused" } else { "failed" };
     metrics::counter!("chatelaine_oauth_refreshes_total", "outcome" => outcome).increment(1);
@@ -421,5 +422,5 @@ fn without_refresh(
         Some(RefreshRefusal::UnknownClient) => NoTokenKind::Misconfigured,
         _ => NoTokenKind::Later,
     };
-    Err(NoToken::new(kind, error.why))
+    Err(NoToken::new(kind, error.why.clone()))
 }
