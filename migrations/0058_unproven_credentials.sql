@@ -16,7 +16,7 @@ grant select (verified_at, candidate_generation, candidate_key_version, last_gen
 
 -- Whether a server tells a false credential from a right one in the test of a credential.
 create table credential_judges (
-  tenant_id uuid not null,
+  tenant_id uuid not null references tenants (id) on delete cascade,
   id uuid not null,
   agent text not null,
   server text not null,
