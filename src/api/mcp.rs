@@ -156,6 +156,9 @@ impl Client {
             let counted = self.state.limits.count(&self.principal);
             let answer = match (counted, era::of(headers, &message)) {
                 (Err(problem), _) => Err(Failure::Http(problem)),
+                _ if message.method.as_deref() == Some("initialize") => {
+                    Err(RpcError::invalid_request("a handshake is no part of a batch").into())
+                }
                 (_, Err(error)) => Err(error.into()),
                 (Ok(_), Ok((era, meta))) => {
                     let request = message.request(id, era, meta, false);
@@ -197,7 +200,10 @@ impl Client {
         let streams = access::accepts(headers, "text/event-stream");
         let request = message.request(id, era, meta, streams);
         let answered = match request.method {
-            "tools/call" => self.call(&request).await,
+            "tools/call" => match self.check_params(headers, &request) {
+                Ok(()) => self.call(&request).await,
+                Err(error) => Err(error),
+            },
             "subscriptions/listen" if era.is_modern() => self.subscribe(&request),
             _ => self
                 .result_of(&request)

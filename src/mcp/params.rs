@@ -1,11 +1,14 @@
 //! `x-mcp-header`: arguments that a server of the modern era also wants as `Mcp-Param-*` headers, so that a
 //! proxy can route requests without reading bodies.
 
-use std::collections::HashSet;
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderName, HeaderValue};
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
 
 const MARK: &str = "x-mcp-header";
 
@@ -79,29 +82,49 @@ fn header_of(mark: &Value, property: &Value, path: &[String]) -> Result<HeaderNa
 
 /// The headers for one call.
 pub(super) fn headers(params: &[Param], arguments: &RawValue) -> Vec<(HeaderName, HeaderValue)> {
+    let values = params.iter().filter_map(|param| {
+        let value = HeaderValue::from_str(&encoded(param.text(arguments)?)).ok()?;
+        Some((param.header.clone(), value))
+    });
+    values.collect()
+}
+
+/// A header that repeats an argument of a call.
+pub struct ParamHeader {
+    /// In small letters.
+    pub name: String,
+    /// The argument as a header carries it before it is encoded; `None` when the call has no such argument.
+    pub text: Option<String>,
+}
+
+/// The headers that a client of the modern era sends with a call of this tool. None for a tool with invalid marks, which
+/// such a client refuses.
+pub fn param_headers(schema: &RawValue, arguments: &str) -> Vec<ParamHeader> {
+    let params = of(schema).unwrap_or_default();
     if params.is_empty() {
         return Vec::new();
     }
-    let arguments: Map<String, Value> = serde_json::from_str(arguments.get()).unwrap_or_default();
-    params
-        .iter()
-        .filter_map(|param| Some((param.header.clone(), param.value(&arguments)?)))
-        .collect()
+    let arguments: Option<&RawValue> = serde_json::from_str(arguments).ok();
+    let headers = params.iter().map(|param| ParamHeader {
+        name: param.header.as_str().to_owned(),
+        text: arguments.and_then(|arguments| param.text(arguments)),
+    });
+    headers.collect()
 }
 
 impl Param {
-    fn value(&self, arguments: &Map<String, Value>) -> Option<HeaderValue> {
-        let (first, rest) = self.path.split_first()?;
-        let value = rest
-            .iter()
-            .try_fold(arguments.get(first)?, |value, name| value.get(name))?;
-        let text = match value {
-            Value::String(text) => text.clone(),
-            Value::Bool(flag) => flag.to_string(),
-            Value::Number(number) => number.to_string(),
-            _ => return None,
-        };
-        HeaderValue::from_str(&encoded(text)).ok()
+    /// The argument, a number with the digits that it was written with.
+    fn text(&self, arguments: &RawValue) -> Option<String> {
+        let value = self.path.iter().try_fold(arguments, |value, name| {
+            let mut members: HashMap<Cow<str>, &RawValue> =
+                serde_json::from_str(value.get()).ok()?;
+            members.remove(name.as_str())
+        })?;
+        match value.get().as_bytes().first()? {
+            b'"' => serde_json::from_str(value.get()).ok(),
+            b'{' | b'[' | b'n' => None,
+            _ => Some(value.get().to_owned()),
+        }
     }
 }
 

@@ -46,7 +46,7 @@ fn write_agent(setup: &mut Setup, agent: &str, files: &[(&str, &str)]) {
     setup.env = env.with("OPENAI_BASE_URL", model);
 }
 
-fn pack(servers: &str) -> (String, String) {
+pub fn pack(servers: &str) -> (String, String) {
     let yaml = format!(
         "metadata: {{ id: many, displayName: Many, description: Servers, defaultLanguage: en }}\n\
          languages: {{ en: {{ systemPrompt: Many }} }}\n\
@@ -57,7 +57,7 @@ fn pack(servers: &str) -> (String, String) {
     ("many".to_owned(), yaml)
 }
 
-fn entry(name: &str, url: &url::Url, more: &str) -> String {
+pub fn entry(name: &str, url: &url::Url, more: &str) -> String {
     format!(
         "    - {{ name: {name}, transport: streamable-http, url: \"{url}\", toolAccess: {{ default: public }}{more} }}\n"
     )
@@ -68,7 +68,7 @@ async fn connections(client: &Client, states: &[(&str, &str)]) -> Vec<Value> {
     connections_of(client, "many", states).await
 }
 
-async fn connections_of(client: &Client, agent: &str, states: &[(&str, &str)]) -> Vec<Value> {
+pub async fn connections_of(client: &Client, agent: &str, states: &[(&str, &str)]) -> Vec<Value> {
     let known = async {
         loop {
             let servers = client

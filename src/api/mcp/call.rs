@@ -5,7 +5,7 @@ mod result;
 
 use axum::response::{Response, sse::Event};
 use futures_util::{FutureExt, Stream, future::BoxFuture, stream};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
@@ -13,7 +13,7 @@ use self::result::of_result;
 pub(super) use self::result::{of_consent, with_result_type};
 use super::{
     Client, RpcRequest,
-    era::Era,
+    era::{self, Era},
     json_response,
     message::{self, Failure, RpcError},
     tasks,
@@ -73,6 +73,25 @@ impl Client {
             reports,
             token,
         )))
+    }
+
+    /// From 2026-07-28 on, headers repeat the arguments that a tool marks: whoever forwards the request looks only at
+    /// them, and they must say what the body says.
+    pub(super) fn check_params(
+        &self,
+        headers: &HeaderMap,
+        request: &RpcRequest<'_>,
+    ) -> Result<(), Failure> {
+        if !request.era.is_modern() {
+            return Ok(());
+        }
+        let params: CallParams = message::params(request.params)?;
+        let arguments = params.arguments.map_or("{}", RawValue::get);
+        let app = &self.state.app;
+        for expected in self.tools.param_headers(app, &params.name, arguments) {
+            era::check_param(headers, &expected)?;
+        }
+        Ok(())
     }
 
     /// The result of a call that is one of a batch.

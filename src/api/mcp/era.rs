@@ -11,13 +11,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::message::{self, Message, RpcError};
-use crate::api::problem::Problem;
+use crate::{api::problem::Problem, app::tools::client_tools::ParamHeader};
 
 const MODERN: &str = "2026-07-28";
 /// The last revision with a handshake.
 const LAST_LEGACY: &str = "2025-11-25";
 /// The only revision over this transport that knows batches, and what a request without the header uses.
 const FIRST_LEGACY: &str = "2025-03-26";
+/// Knows another transport only. Clients that offer it over this one are served like those of the revision after it: what
+/// they would miss there, they do not ask for.
+const BEFORE_LEGACY: &str = "2024-11-05";
 /// The newest first.
 pub(super) const SUPPORTED: [&str; 4] = [MODERN, LAST_LEGACY, "2025-06-18", FIRST_LEGACY];
 
@@ -80,7 +83,8 @@ pub(super) fn of<'a>(
     let text = message.params().unwrap_or("{}");
     let header = single(headers, VERSION_HEADER)?;
     let method = message.method.as_deref().unwrap_or_default();
-    let must_be_modern = method == "server/discover" || header.is_some_and(|it| it >= MODERN);
+    let is_modern = |version: &str| is_date(version) && version >= MODERN;
+    let must_be_modern = method == "server/discover" || header.is_some_and(is_modern);
     let meta = match serde_json::from_str::<WithMeta>(text) {
         Ok(found) => found.meta.unwrap_or_default(),
         Err(error) => return Err(RpcError::missing_meta(format!("_meta: {error}"))),
@@ -130,12 +134,19 @@ pub(super) fn of_stream(headers: &HeaderMap) -> Result<Era, Problem> {
 pub(super) fn takes_batches(headers: &HeaderMap) -> bool {
     matches!(
         single(headers, VERSION_HEADER),
-        Ok(None | Some(FIRST_LEGACY))
+        Ok(None | Some(FIRST_LEGACY | BEFORE_LEGACY))
     )
 }
 
+/// Whether a text has the form of a revision.
+fn is_date(text: &str) -> bool {
+    let digits = |part: &str, len| part.len() == len && part.bytes().all(|b| b.is_ascii_digit());
+    let parts: Vec<&str> = text.split('-').collect();
+    matches!(parts[..], [year, month, day] if digits(year, 4) && digits(month, 2) && digits(day, 2))
+}
+
 fn legacy(header: Option<&str>) -> Result<&'static str, RpcError> {
-    let Some(header) = header else {
+    let Some(header) = header.filter(|header| *header != BEFORE_LEGACY) else {
         return Ok(FIRST_LEGACY);
     };
     let known = SUPPORTED.iter().find(|version| **version == header);
@@ -153,9 +164,8 @@ pub(super) fn negotiate(text: &str) -> Result<&'static str, RpcError> {
         protocol_version: Cow<'a, str>,
     }
     let wanted: Initialize = message::params(text)?;
-    let known = SUPPORTED[1..]
-        .iter()
-        .find(|version| **version == wanted.protocol_version);
+    let mut known = SUPPORTED[1..].iter().chain([&BEFORE_LEGACY]);
+    let known = known.find(|version| **version == wanted.protocol_version);
     Ok(known.copied().unwrap_or(LAST_LEGACY))
 }
 
@@ -202,6 +212,34 @@ fn check_headers(headers: &HeaderMap, method: &str, text: &str) -> Result<(), Rp
     Err(RpcError::header_mismatch(
         "Mcp-Name is not the name in the body",
     ))
+}
+
+/// `Mcp-Param-*` must say what the argument says that it repeats, and stand there only if the argument does.
+pub(super) fn check_param(headers: &HeaderMap, expected: &ParamHeader) -> Result<(), RpcError> {
+    let ParamHeader { name, text } = expected;
+    let why = match (single(headers, name)?, text) {
+        (None, None) => return Ok(()),
+        (None, Some(_)) => format!("the header {name} is missing"),
+        (Some(_), None) => format!("the header {name} repeats an argument that is not there"),
+        (Some(sent), Some(text)) => {
+            let sent = decode(sent);
+            if sent.is_some_and(|sent| sent == *text || is_same_number(&sent, text)) {
+                return Ok(());
+            }
+            format!("the header {name} is not the argument in the body")
+        }
+    };
+    Err(RpcError::header_mismatch(why))
+}
+
+/// Whether both are the same whole number, which one may write as `7` and the other as `7.0`.
+fn is_same_number(a: &str, b: &str) -> bool {
+    let whole = |text: &str| {
+        let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
+        let is_whole = !rest.is_empty() && rest.bytes().all(|digit| digit == b'0');
+        whole.parse::<i128>().ok().filter(|_| is_whole)
+    };
+    whole(a).is_some_and(|number| whole(b) == Some(number))
 }
 
 /// A value that a header cannot carry travels in base64.

@@ -17,7 +17,9 @@ use super::{
     },
     toolset::{self, NamedTool, Toolbox},
 };
-pub use crate::mcp::{Progress, ProgressReports, ProgressSender, progress_channel};
+pub use crate::mcp::{
+    ParamHeader, Progress, ProgressReports, ProgressSender, progress_channel,
+};
 use crate::{
     app::{App, servers::agents},
     domain::{
@@ -29,6 +31,7 @@ use crate::{
         prompt::ServerPrompt,
         server::ServerSpec,
     },
+    mcp::param_headers,
 };
 
 /// Bytes of a request's id that another replica is told.
@@ -107,6 +110,14 @@ impl ClientTools {
         let own = self.own_names.then(|| self.toolbox.by_own_name(name));
         let found = own.flatten().or_else(|| self.toolbox.by_name(name));
         found.filter(|(spec, _)| !app.orchestrator.is(spec))
+    }
+
+    /// The headers that repeat arguments of this call, for clients that send them.
+    pub fn param_headers(&self, app: &App, name: &str, arguments: &str) -> Vec<ParamHeader> {
+        let found = self.find(app, name);
+        found.map_or_else(Vec::new, |(_, named)| {
+            param_headers(&named.tool.input_schema, arguments)
+        })
     }
 
     /// The personal server of a tool that the principal could call if they had connected the server.

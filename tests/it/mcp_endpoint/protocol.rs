@@ -4,7 +4,11 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{BANK, legacy, modern, modern_result};
-use crate::support::{client::Client, world::World};
+use crate::{
+    mcp_http::scripted::{Scripted, Seen},
+    mcp_product::{connections_of, entry, pack},
+    support::{client::Client, world::World},
+};
 
 /// A request with these headers, as it is.
 async fn raw(
@@ -40,7 +44,7 @@ async fn a_handshake_ends_with_a_version_that_both_speak() {
     for (asked, given) in [
         ("2025-11-25", "2025-11-25"),
         ("2025-03-26", "2025-03-26"),
-        ("2024-11-05", "2025-11-25"),
+        ("2024-11-05", "2024-11-05"),
         ("2030-01-01", "2025-11-25"),
     ] {
         let params = json!({
@@ -139,9 +143,15 @@ async fn malformed_messages_are_refused_as_json_rpc_says() {
         let answer = raw(&ann, &[], body).await.expect(status);
         assert_eq!(answer["error"]["code"], code, "{body}: {answer}");
     }
-    let unknown = [("mcp-protocol-version", "1999-01-01")];
-    let answer = raw(&ann, &unknown, &ping(&json!({}))).await;
-    assert_eq!(answer.status, 400, "{}", answer.text);
+    for unknown in ["1999-01-01", "latest", "v3", "2026"] {
+        let headers = [("mcp-protocol-version", unknown)];
+        let answer = raw(&ann, &headers, &ping(&json!({}))).await.expect(400);
+        assert_eq!(answer["error"]["code"], -32022, "{unknown}: {answer}");
+        assert_eq!(
+            answer["error"]["data"]["supported"][0], "2026-07-28",
+            "{answer}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -167,6 +177,10 @@ async fn a_batch_is_answered_only_in_the_revision_that_knows_it() {
         .collect();
     assert_eq!(ids, [1, 2, 3]);
     assert_eq!(answers[2]["result"]["isError"], false, "{answers}");
+    let begin = json!({ "protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    let begin = json!([{ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin }]);
+    let answers = raw(&ann, &[], &begin.to_string()).await.expect(200);
+    assert_eq!(answers[0]["error"]["code"], -32600, "{answers}");
     let newer = [("mcp-protocol-version", "2025-06-18")];
     let answer = raw(&ann, &newer, &batch).await.expect(400);
     assert_eq!(answer["error"]["code"], -32600);
@@ -202,4 +216,84 @@ async fn methods_media_types_and_origins_are_checked() {
     }
     let long = format!("{list}{}", " ".repeat(world.config.max_body_bytes));
     assert_eq!(raw(&ann, &[], &long).await.status, 413);
+}
+
+/// `Mcp-Param-*` repeats what a tool marks (SEP-2243).
+#[tokio::test]
+async fn headers_that_repeat_arguments_must_agree_with_them() {
+    let marked = json!({ "type": "object", "properties": {
+        "region": { "type": "string", "x-mcp-header": "Region" },
+        "count": { "type": "integer", "x-mcp-header": "Count" },
+        "text": { "type": "string" },
+    } });
+    let server = Scripted::modern(move |seen: Seen| {
+        let list = json!({ "tools": [{ "name": "route", "inputSchema": marked }] });
+        async move { (seen.method() == "tools/list").then(|| seen.result(list)) }
+    })
+    .await;
+    let entries = entry("desk", &server.url, "");
+    let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
+    let ann = world.user("ann", &[]).await;
+    connections_of(&ann, "many", &[("desk", "ready")]).await;
+    let zurich = "=?base64?WsO8cmljaA==?=";
+    let cases: [(Headers<'_>, Value, u16); 12] = [
+        (&[], json!({ "text": "t" }), 200),
+        (
+            &[("mcp-param-region", "eu")],
+            json!({ "region": "eu" }),
+            200,
+        ),
+        (
+            &[("MCP-PARAM-REGION", zurich)],
+            json!({ "region": "Zürich" }),
+            200,
+        ),
+        (&[("mcp-param-count", "7")], json!({ "count": 7 }), 200),
+        (&[("mcp-param-count", "7.0")], json!({ "count": 7 }), 200),
+        (&[], json!({ "region": "eu" }), 400),
+        (
+            &[("mcp-param-region", "us")],
+            json!({ "region": "eu" }),
+            400,
+        ),
+        (&[("mcp-param-region", "eu")], json!({}), 400),
+        (
+            &[("mcp-param-region", "=?base64?!?=")],
+            json!({ "region": "eu" }),
+            400,
+        ),
+        (
+            &[("mcp-param-region", "eu"), ("mcp-param-region", "us")],
+            json!({ "region": "eu" }),
+            400,
+        ),
+        (&[("mcp-param-count", "8")], json!({ "count": 7 }), 400),
+        (&[("mcp-param-count", "7.5")], json!({ "count": 7 }), 400),
+    ];
+    for (headers, arguments, status) in cases {
+        let before = server.requests("tools/call").len();
+        let params =
+            json!({ "name": "desk__route", "arguments": arguments, "_meta": meta("2026-07-28") });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let mut request = ann
+            .request(Method::POST, "/mcp/many")
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", "desk__route")
+            .json(&body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = ann.send(request).await.expect(status);
+        let executed = server.requests("tools/call").len() - before;
+        if status == 200 {
+            assert_eq!(executed, 1, "{headers:?} {arguments} {answer}");
+        } else {
+            assert_eq!(
+                (&answer["error"]["code"], executed),
+                (&json!(-32020), 0),
+                "{headers:?} {answer}"
+            );
+        }
+    }
 }
