@@ -2,7 +2,6 @@
 //! others, and each tool that is left out has a reason for the operator.
 
 use std::{
-    borrow::Cow,
     collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
@@ -32,6 +31,8 @@ const BYTES: usize = 8 * 1024 * 1024;
 const DESCRIPTION: usize = 10_000;
 /// Bytes of a server's own hints about a tool, and of the schema of its results: more are not kept.
 const ASIDE: usize = 64 * 1024;
+/// Milliseconds for which a list may be kept at most, about 300 years: more is nonsense.
+const LONGEST_TTL_MS: f64 = 1e13;
 
 /// What a server offers.
 #[derive(Default)]
@@ -49,24 +50,48 @@ pub(super) struct Listed {
 struct Page<'a> {
     #[serde(borrow)]
     tools: Vec<&'a RawValue>,
-    #[serde(default)]
-    next_cursor: Option<String>,
-    #[serde(default)]
-    ttl_ms: Option<i64>,
     #[serde(borrow, default)]
-    cache_scope: Option<Cow<'a, str>>,
+    next_cursor: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    ttl_ms: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    cache_scope: Option<&'a RawValue>,
 }
 
-/// The cache hints of a page. A scope that the protocol does not define is taken as `private`.
-pub(super) fn cache_hints(ttl_ms: Option<i64>, scope: Option<&str>) -> CacheHints {
+/// The cache hints of a page. A time that is none is dropped; a scope that the protocol does not define is taken as
+/// `private`.
+pub(super) fn cache_hints(ttl_ms: Option<&RawValue>, scope: Option<&RawValue>) -> CacheHints {
+    let ttl = ttl_ms.and_then(|ttl| ttl.get().parse::<f64>().ok());
     // A negative time is none, says the specification.
-    let ttl = ttl_ms.map(|ttl| Duration::from_millis(u64::try_from(ttl).unwrap_or(0)));
+    let ttl = ttl
+        .filter(|ttl| *ttl <= LONGEST_TTL_MS)
+        .and_then(|ttl| Duration::try_from_secs_f64(ttl.max(0.0) / 1000.0).ok());
     let scope = match scope {
-        None | Some("") => None,
-        Some("public") => Some(CacheScope::Public),
-        Some(_) => Some(CacheScope::Private),
+        None => None,
+        Some(scope) => match text_of(scope).as_deref() {
+            Some("") => None,
+            Some("public") => Some(CacheScope::Public),
+            _ => Some(CacheScope::Private),
+        },
     };
     CacheHints { ttl, scope }
+}
+
+/// The cursor of the next page. An empty one is a cursor like any other in 2026-07-28, and an end before.
+pub(super) fn next_cursor(
+    cursor: Option<&RawValue>,
+    era: Era,
+) -> Result<Option<String>, &'static str> {
+    let Some(cursor) = cursor else {
+        return Ok(None);
+    };
+    let cursor = text_of(cursor).ok_or("the server gives a cursor that is no text")?;
+    Ok(Some(cursor).filter(|cursor| era == Era::Modern || !cursor.is_empty()))
+}
+
+/// A text, if it is one.
+fn text_of(json: &RawValue) -> Option<String> {
+    serde_json::from_str(json.get()).ok()
 }
 
 #[derive(Deserialize)]
@@ -75,8 +100,8 @@ struct ListedTool<'a> {
     name: String,
     #[serde(borrow, default)]
     title: Option<&'a RawValue>,
-    #[serde(default)]
-    description: Option<String>,
+    #[serde(borrow, default)]
+    description: Option<&'a RawValue>,
     #[serde(borrow, default)]
     input_schema: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -114,7 +139,7 @@ async fn read_pages(session: &Session) -> Result<Listed, Failure> {
     for _ in 0..PAGES {
         let raw = session.read(&Reading::Tools { cursor }).await?;
         let next = reader.read(&raw)?;
-        let Some(next) = next.filter(|next| !next.is_empty()) else {
+        let Some(next) = next else {
             return Ok(reader.listed);
         };
         if !cursors.insert(next.clone()) {
@@ -146,7 +171,7 @@ impl Reader {
         let page: Page = object(raw.get()).map_err(|error| {
             Failure::Lost(format!("the server's tool list cannot be read: {error}"))
         })?;
-        let hints = cache_hints(page.ttl_ms, page.cache_scope.as_deref());
+        let hints = cache_hints(page.ttl_ms, page.cache_scope);
         let before = self.listed.cache.unwrap_or(hints);
         self.listed.cache = Some(before.and(hints));
         self.bytes += raw.get().len();
@@ -164,7 +189,12 @@ impl Reader {
                 self.listed.dropped.push(reason);
             }
         }
-        Ok(page.next_cursor)
+        Ok(
+            next_cursor(page.next_cursor, self.era).unwrap_or_else(|why| {
+                self.cut(why);
+                None
+            }),
+        )
     }
 
     fn is_full(&self) -> bool {
@@ -210,8 +240,11 @@ impl Reader {
         self.names.insert(tool.name.clone());
         self.listed.tools.push(Arc::new(Tool {
             name: tool.name,
+            // A title or a description that is no text costs itself and not its tool.
             title: tool.title.and_then(read_title),
-            description: shorten_description(&tool.description.unwrap_or_default()),
+            description: shorten_description(
+                &tool.description.and_then(text_of).unwrap_or_default(),
+            ),
             input_schema,
             output_schema: tool
                 .output_schema

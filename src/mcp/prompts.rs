@@ -8,10 +8,10 @@ use serde_json::{Map, Value, value::RawValue};
 use tokio::time::timeout;
 
 use super::{
-    CallError, Key, Mcp,
+    CallError, Era, Key, Mcp,
     error::Failure,
     interceptor::{clipped, object},
-    listing::cache_hints,
+    listing::{cache_hints, next_cursor},
     outcome,
     reading::Reading,
     session::Session,
@@ -48,12 +48,12 @@ pub(super) struct Listed {
 struct Page<'a> {
     #[serde(borrow)]
     prompts: Vec<&'a RawValue>,
-    #[serde(default)]
-    next_cursor: Option<String>,
-    #[serde(default)]
-    ttl_ms: Option<i64>,
     #[serde(borrow, default)]
-    cache_scope: Option<Cow<'a, str>>,
+    next_cursor: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    ttl_ms: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    cache_scope: Option<&'a RawValue>,
 }
 
 /// As it comes: anything but the name may be missing or null.
@@ -127,7 +127,7 @@ impl Reader {
         let (mut cursor, mut cursors) = (None, HashSet::new());
         for _ in 0..PAGES {
             let raw = session.read(&Reading::Prompts { cursor }).await?;
-            let Some(next) = self.read(&raw)?.filter(|next| !next.is_empty()) else {
+            let Some(next) = self.read(&raw, session.era)? else {
                 return Ok(());
             };
             if !cursors.insert(next.clone()) {
@@ -139,10 +139,10 @@ impl Reader {
     }
 
     /// Reads one page; the cursor of the next.
-    fn read(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
+    fn read(&mut self, raw: &RawValue, era: Era) -> Result<Option<String>, Failure> {
         let page: Page = object(raw.get())
             .map_err(|error| Failure::Lost(format!("they cannot be read: {error}")))?;
-        let hints = cache_hints(page.ttl_ms, page.cache_scope.as_deref());
+        let hints = cache_hints(page.ttl_ms, page.cache_scope);
         let before = self.listed.cache.unwrap_or(hints);
         self.listed.cache = Some(before.and(hints));
         self.bytes += raw.get().len();
@@ -159,7 +159,7 @@ impl Reader {
                 self.listed.dropped.push(reason);
             }
         }
-        Ok(page.next_cursor)
+        next_cursor(page.next_cursor, era).map_err(|why| Failure::Lost(why.to_owned()))
     }
 
     fn add(&mut self, raw: &RawValue) -> Result<(), String> {

@@ -344,3 +344,69 @@ fn what_a_server_says_of_freshness_counts_within_bounds() {
     let said = [None, Some(0), Some(5), Some(90), Some(u64::MAX)];
     assert_eq!(said.map(fresh_for), [600, 60, 60, 90, 600]);
 }
+
+#[tokio::test]
+async fn a_hint_that_is_none_costs_neither_the_list_nor_the_tool() {
+    let minute = Some(Duration::from_secs(60));
+    for (hint, ttl) in [
+        (json!(60_000), minute),
+        (json!(60000.0), minute),
+        (json!(-5), Some(Duration::ZERO)),
+        (json!(1e308), None),
+        (json!("60000"), None),
+        (json!({}), None),
+        (json!(null), None),
+    ] {
+        let list = json!({"tools": [tool("a")], "ttlMs": hint, "cacheScope": "public"});
+        let found = discover(&listing(list).await).await.unwrap();
+        assert_eq!((names(&found), found.cache.ttl), (vec!["a"], ttl), "{hint}");
+    }
+    let odd = json!({"name": "a", "title": {"a": 1}, "description": 7, "inputSchema": {"type": "object"}});
+    let list = json!({"tools": [odd], "cacheScope": 7, "nextCursor": 7});
+    let found = discover(&listing(list).await).await.unwrap();
+    assert_eq!(names(&found), ["a"]);
+    assert_eq!(found.cache.scope, Some(CacheScope::Private));
+    assert!(
+        found.dropped[0].contains("cursor that is no text"),
+        "{:?}",
+        found.dropped
+    );
+}
+
+#[tokio::test]
+async fn an_empty_cursor_is_one_in_the_newer_revision_and_an_end_in_the_older_ones() {
+    let script = async |seen: Seen| {
+        let page = |name: &str, next: Value| {
+            seen.result(json!({"tools": [tool(name)], "nextCursor": next}))
+        };
+        match (seen.method(), seen.body["params"]["cursor"].as_str()) {
+            ("tools/list", None) => Some(page("a", json!(""))),
+            ("tools/list", Some("")) => Some(page("b", json!("last"))),
+            ("tools/list", Some(_)) => Some(page("c", Value::Null)),
+            _ => None,
+        }
+    };
+    let found = discover(&Scripted::modern(script).await).await.unwrap();
+    assert_eq!(names(&found), ["a", "b", "c"]);
+    let found = discover(&Scripted::legacy(script).await).await.unwrap();
+    assert_eq!(names(&found), ["a"]);
+    let server = listing(json!({"tools": [tool("a")], "nextCursor": ""})).await;
+    assert_eq!(names(&discover(&server).await.unwrap()), ["a"]);
+    assert_eq!(server.requests("tools/list").len(), 2);
+}
+
+#[tokio::test]
+async fn a_number_travels_in_its_header_with_its_own_digits() {
+    let schema =
+        json!({"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}});
+    let server = listing(json!({"tools": [{"name": "route", "inputSchema": schema}]})).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    mcp.discover(&key, &spec).await.unwrap();
+    let arguments: Box<serde_json::value::RawValue> =
+        serde_json::from_str(r#"{"n":123456789012345678901234567890}"#).unwrap();
+    mcp.call(&key, &spec, request("route", &arguments), options())
+        .await
+        .unwrap();
+    let sent = &server.requests("tools/call")[0].headers;
+    assert_eq!(sent["mcp-param-n"], "123456789012345678901234567890");
+}
