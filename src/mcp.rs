@@ -3,9 +3,9 @@
 //! [`Mcp`] keeps the connections; [`Mcp::discover`] lists a server's tools, [`Mcp::call`] makes one call.
 //! A warm call is exactly one request to the server, and its result travels as raw JSON.
 //!
-//! Invariant: a call is sent at most once, unless nothing of it left this machine or the server answered
-//! that it does not know the session. A lost answer is [`CallError::OutcomeUnknown`] or
-//! [`CallError::TimedOut`], and nobody below repeats it.
+//! Invariant: a call is sent at most once, unless nothing of it left this machine or its session was lost: the server
+//! refuses a ping in that session in the very same way, so that it refuses whatever comes in it unread. A lost answer
+//! is [`CallError::OutcomeUnknown`] or [`CallError::TimedOut`], and nobody below repeats it.
 
 mod call;
 mod call_slots;
@@ -35,11 +35,13 @@ pub mod tokens;
 mod websocket;
 
 use std::{
+    fmt,
     path::PathBuf,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
+use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::{
     sync::{broadcast, mpsc},
@@ -59,6 +61,7 @@ pub use self::{
     error::{CallError, McpError, McpErrorKind},
     live_questions::{LiveQuestion, TIME_LIMIT as LIVE_TIME_LIMIT},
     outcome::text_outcome,
+    params::{ParamHeader, param_headers},
     stdio::LAUNCH,
 };
 use crate::{
@@ -230,7 +233,7 @@ pub struct CallOptions {
     /// Gives the call up and tells the server so.
     pub cancel: CancellationToken,
     /// For a call that may reach the server once at most: it is not even sent again when nothing of it left this
-    /// machine, and it carries this key in `_meta`.
+    /// machine, only when its session was lost, and it carries this key in `_meta`.
     pub once: Option<String>,
     /// Somebody can be asked something: the server is told so, and may answer with questions (2026-07-28).
     pub asks: bool,
@@ -241,6 +244,28 @@ pub struct CallOptions {
     pub user: Option<UserId>,
     /// What the server's questions were answered with; this repeats the call that it answered with them.
     pub answer: Option<Answer>,
+    /// Asked before a call whose session was lost is made again in a new one.
+    pub repeat_check: Option<RepeatCheck>,
+}
+
+/// Whether a call may still be made, some time after it was allowed.
+#[derive(Clone)]
+pub struct RepeatCheck(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
+
+impl RepeatCheck {
+    pub fn new(check: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    async fn passes(&self) -> bool {
+        (self.0)().await
+    }
+}
+
+impl fmt::Debug for RepeatCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RepeatCheck")
+    }
 }
 
 impl Mcp {
@@ -266,20 +291,20 @@ impl Mcp {
                     &session,
                 ));
             }
-            let failure = match list(&using, &session).await {
+            match list(&using, &session).await {
                 Ok(listed) => {
+                    using.slot.prove();
                     return Ok(discovery(
                         listed,
                         prompts::of(&session, spec).await,
                         &session,
                     ));
                 }
-                Err(failure) => failure,
-            };
-            if tries == 0 || !session.may_read_again(&failure) {
-                return Err(failure.of_server());
+                Err(failure) => {
+                    let renewed = self.pool.renew(&using.slot, &session, failure, tries > 0);
+                    renewed.await.map_err(Failure::of_server)?;
+                }
             }
-            Pool::retire(&using.slot, &session);
         }
     }
 
@@ -290,8 +315,9 @@ impl Mcp {
         Ok(self.pool.session(&using.slot).await?.protocol.clone())
     }
 
-    /// Calls a tool once. The server's request timeout covers everything: waiting for a free place,
-    /// connecting, the call itself and the last byte of its answer; not what [`CallOptions::live`] takes to answer.
+    /// Calls a tool once. The server's request timeout covers the call from its first byte to the last one of its answer;
+    /// not what [`CallOptions::live`] takes to answer. Waiting for a free place and connecting have as much time each,
+    /// and nothing is sent when it runs out.
     pub async fn call(
         &self,
         key: &Key,
@@ -314,14 +340,13 @@ impl Mcp {
                 .map(|questions| Arc::new(LiveQuestions::new(questions))),
             answer: options.answer,
             user: options.user,
+            repeat_check: options.repeat_check,
             in_flight: Mutex::default(),
         };
-        let time_limit = spec.timeouts.request;
         tokio::select! {
             biased;
             () = options.cancel.cancelled() => Err(call.cancelled()),
             sent = call.send(&self.pool, key, spec) => sent,
-            () = call.elapse(time_limit) => Err(call.timeout_error(time_limit)),
         }
     }
 

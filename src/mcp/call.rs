@@ -1,4 +1,5 @@
-//! One call of a tool, sent at most once.
+//! One call of a tool, executed at most once: sent again only when nothing of it was sent, or when its session was lost
+//! and the server provably did nothing.
 
 use std::{
     sync::{Arc, Mutex},
@@ -6,17 +7,18 @@ use std::{
 };
 
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
-use tokio::time::sleep;
+use serde_json::value::RawValue;
+use tokio::time::{sleep, timeout};
 
 use super::{
-    CallError, CallRequest, Era, Key, ProgressSender,
-    error::Failure,
+    CallError, CallRequest, Era, Key, ProgressSender, RepeatCheck,
+    error::{FORGETFUL, Failure, SessionDoubt},
     interceptor::{PendingRequest, locked},
     list,
     live_questions::LiveQuestions,
     outcome, params,
-    pool::Pool,
-    session::Session,
+    pool::{Pool, Slot},
+    session::{Examination, Session},
 };
 use crate::domain::{elicitation::Answer, ids::UserId, server::ServerSpec, tool::ToolOutcome};
 
@@ -32,8 +34,9 @@ pub(super) struct Call<'a> {
     pub(super) asking: Option<Arc<LiveQuestions>>,
     pub(super) answer: Option<Answer>,
     pub(super) user: Option<UserId>,
-    /// What was tried last, for the one caller whose time has run out.
-    pub(super) in_flight: Mutex<Option<(Arc<Session>, Arc<PendingRequest>)>>,
+    pub(super) repeat_check: Option<RepeatCheck>,
+    /// What was tried last and may have been executed, for a caller who gives the call up.
+    pub(super) in_flight: Mutex<Option<Arc<PendingRequest>>>,
 }
 
 impl Call<'_> {
@@ -43,32 +46,36 @@ impl Call<'_> {
         key: &Key,
         spec: &Arc<ServerSpec>,
     ) -> Result<ToolOutcome, CallError> {
-        let CallRequest { tool, arguments } = self.request;
+        let time_limit = spec.timeouts.request;
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
-        let _slot = known.call_slots.acquire(self.user.as_ref()).await;
-        let mut tries = if self.once.is_some() { 1 } else { 2 };
+        let place = known.call_slots.acquire(self.user.as_ref());
+        let Ok(_slot) = timeout(time_limit, place).await else {
+            return Err(CallError::NotSent(format!(
+                "no place for one more call was free within {} s",
+                time_limit.as_secs_f32()
+            )));
+        };
+        let (mut may_send_again, mut may_renew) = (self.once.is_none(), true);
         loop {
-            tries -= 1;
-            let session = pool.session(&using.slot).await?;
+            let Ok(session) = timeout(time_limit, pool.session(&using.slot)).await else {
+                return Err(CallError::NotSent(format!(
+                    "the server could not be reached within {} s",
+                    time_limit.as_secs_f32()
+                )));
+            };
+            let session = session?;
             let headers = if session.era == Era::Modern {
-                known.headers_of(tool)
+                known.headers_of(self.request.tool)
             } else {
                 None
             };
-            let param_headers = params::headers(headers.as_deref().unwrap_or_default(), arguments);
-            let mut pending = PendingRequest::of_call(
-                arguments.to_owned(),
-                param_headers,
-                self.progress.clone(),
-                self.once.clone(),
-            );
-            pending.asks = self.asks && session.era == Era::Modern;
-            pending.asking = self.asking.clone().filter(|_| session.era == Era::Legacy);
-            let pending = Arc::new(pending);
-            *locked(&self.in_flight) = Some((session.clone(), pending.clone()));
-            let failure = match session.request(self.request(), &pending).await {
+            let pending = self.pending(&session, headers.as_deref().unwrap_or_default());
+            *locked(&self.in_flight) = Some(pending.clone());
+            let failure = match self.request_in_time(&session, &pending, time_limit).await? {
                 Ok(raw) => {
+                    using.slot.prove();
+                    session.mark_served();
                     let outcome = outcome::read(raw, pending.asks).map_err(Failure::of_call)?;
                     return Ok(ToolOutcome {
                         declined: pending.take_declined(),
@@ -78,22 +85,112 @@ impl Call<'_> {
                 Err(failure) => failure,
             };
             match failure {
-                Failure::RefusedUnmatched { .. } => {
-                    Pool::retire(&using.slot, &session);
-                    return Err(failure.of_call());
+                Failure::SessionInDoubt(doubt) => {
+                    self.survive_doubt(pool, &using.slot, &session, *doubt, may_renew)
+                        .await?;
+                    may_renew = false;
                 }
-                Failure::NotSent(_) | Failure::SessionUnknown if tries > 0 => {
+                Failure::NotSent(_) if may_send_again => {
+                    may_send_again = false;
                     Pool::retire(&using.slot, &session);
                 }
                 // The server wants headers that only its list tells of, and this process never asked for it.
                 Failure::Refused {
                     code: Some(HEADER_MISMATCH),
                     ..
-                } if tries > 0 && headers.is_none() => {
+                } if may_send_again && headers.is_none() => {
+                    may_send_again = false;
                     list(&using, &session).await.map_err(Failure::of_call)?;
                 }
-                failure => return Err(failure.of_call()),
+                failure => {
+                    if failure.is_redirect() {
+                        Pool::doubt(&using.slot, &session);
+                    }
+                    return Err(failure.of_call());
+                }
             }
+        }
+    }
+
+    /// The call was refused in a way in which lost sessions are refused, too. It may be made once more, in a new session,
+    /// if nothing was executed; else what came of it.
+    async fn survive_doubt(
+        &self,
+        pool: &Pool,
+        slot: &Slot,
+        session: &Arc<Session>,
+        doubt: SessionDoubt,
+        may_renew: bool,
+    ) -> Result<(), CallError> {
+        match pool.examine(slot, session, &doubt).await {
+            Examination::Lost if may_renew => {}
+            Examination::Lost => {
+                let failure = match doubt.of_new_session(slot.is_proven()) {
+                    failure @ (Failure::Unauthorized | Failure::Forbidden) => failure,
+                    _ => Failure::NotSent(FORGETFUL.to_owned()),
+                };
+                return Err(failure.of_call());
+            }
+            Examination::Alive => return Err(doubt.of_tool().of_call()),
+            Examination::Unclear(why) => {
+                let words = doubt.words;
+                return Err(CallError::OutcomeUnknown(format!(
+                    "{words}; whether its session was lost could not be found out: {why}"
+                )));
+            }
+        }
+        // Nothing was executed.
+        *locked(&self.in_flight) = None;
+        if let Some(check) = &self.repeat_check
+            && !check.passes().await
+        {
+            return Err(CallError::NotSent(
+                "the server lost the session, and the time for another attempt is over".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn pending(&self, session: &Session, headers: &[params::Param]) -> Arc<PendingRequest> {
+        let arguments = self.request.arguments;
+        let mut pending = PendingRequest::of_call(
+            arguments.to_owned(),
+            params::headers(headers, arguments),
+            self.progress.clone(),
+            self.once.clone(),
+        );
+        pending.asks = self.asks && session.era == Era::Modern;
+        pending.asking = self.asking.clone().filter(|_| session.era == Era::Legacy);
+        Arc::new(pending)
+    }
+
+    /// One request in its own time, which begins when it leaves this machine. A server that had the call and said
+    /// nothing is asked for an answer to a ping before the next one.
+    async fn request_in_time(
+        &self,
+        session: &Session,
+        pending: &Arc<PendingRequest>,
+        time_limit: Duration,
+    ) -> Result<Result<Box<RawValue>, Failure>, CallError> {
+        let elapsed = async {
+            // What comes before, such as an access token, has as much time.
+            let _ = timeout(time_limit, pending.sent()).await;
+            if pending.was_sent() {
+                self.elapse(time_limit).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            answered = session.request(self.request(), pending) => Ok(answered),
+            () = elapsed => Err(if pending.was_sent() {
+                session.mark_unresponsive();
+                CallError::TimedOut(time_limit)
+            } else {
+                CallError::NotSent(format!(
+                    "the server could not be reached within {} s",
+                    time_limit.as_secs_f32()
+                ))
+            }),
         }
     }
 
@@ -107,7 +204,7 @@ impl Call<'_> {
         ClientRequest::CallToolRequest(CallToolRequest::new(params))
     }
 
-    pub(super) async fn elapse(&self, time_limit: Duration) {
+    async fn elapse(&self, time_limit: Duration) {
         match &self.asking {
             Some(asking) => asking.elapse(time_limit).await,
             None => sleep(time_limit).await,
@@ -117,24 +214,7 @@ impl Call<'_> {
     /// The call was given up by the one who made it.
     pub(super) fn cancelled(&self) -> CallError {
         let in_flight = locked(&self.in_flight);
-        let sent = in_flight
-            .as_ref()
-            .is_some_and(|(_, pending)| pending.was_sent());
+        let sent = in_flight.as_ref().is_some_and(|pending| pending.was_sent());
         CallError::Cancelled { sent }
-    }
-
-    /// The time is up. A server that had the call and said nothing is asked for an answer to a ping before the
-    /// next one.
-    pub(super) fn timeout_error(&self, time_limit: Duration) -> CallError {
-        match &*locked(&self.in_flight) {
-            Some((session, pending)) if pending.was_sent() => {
-                session.mark_unresponsive();
-                CallError::TimedOut(time_limit)
-            }
-            _ => CallError::NotSent(format!(
-                "the server could not be reached within {} s",
-                time_limit.as_secs_f32()
-            )),
-        }
     }
 }

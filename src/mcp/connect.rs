@@ -131,8 +131,7 @@ impl Target {
             Failure::Refused { .. }
             | Failure::Status { status: ..500, .. }
             | Failure::Lost(_)
-            | Failure::WebPage(_)
-            | Failure::SessionUnknown => {
+            | Failure::WebPage(_) => {
                 let other = self.over_remote(first.other_http(), url, headers).await;
                 learn(other.is_ok().then_some(first.other_http()));
                 other

@@ -83,8 +83,8 @@ pub enum CallError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     NotSent(String),
-    /// The server does not know the session, so it did nothing with the request.
-    SessionUnknown,
+    /// Refused in a session, in a way that a lost session is told in, too.
+    SessionInDoubt(Box<SessionDoubt>),
     Unauthorized,
     /// 401, and no credential was sent.
     SignInRequired(Option<Box<Challenge>>),
@@ -104,11 +104,6 @@ pub(super) enum Failure {
         code: Option<i64>,
         message: String,
     },
-    /// The same in a session, in an error without an id: the server may have refused the session, too.
-    RefusedUnmatched {
-        code: Option<i64>,
-        message: String,
-    },
     /// Too slow or silent, before anything was understood.
     Silent(String),
     /// The guard or the pack's own text forbids it.
@@ -121,6 +116,88 @@ pub(super) enum Failure {
     /// Sent, and lost or unreadable.
     Lost(String),
 }
+
+/// A refusal that may be the session's or the request's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SessionDoubt {
+    pub(super) status: u16,
+    pub(super) said: Said,
+    /// The refusal for people.
+    pub(super) words: String,
+    /// What it means when the session is not lost.
+    pub(super) own: Failure,
+}
+
+/// What a refusal says, but for the id of its request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// A JSON-RPC error.
+    Error { code: i64, message: String },
+    /// Anything else.
+    Body(String),
+}
+
+impl Said {
+    pub(super) fn read(body: &[u8]) -> Self {
+        let mut json: serde_json::Value = match serde_json::from_slice(body) {
+            Ok(json) => json,
+            Err(_) => return Self::Body(String::from_utf8_lossy(body.trim_ascii()).into_owned()),
+        };
+        if let Some(code) = json["error"]["code"].as_i64() {
+            let message = json["error"]["message"].as_str().unwrap_or_default();
+            return Self::Error {
+                code,
+                message: message.to_owned(),
+            };
+        }
+        if let Some(members) = json.as_object_mut() {
+            members.remove("id");
+        }
+        Self::Body(json.to_string())
+    }
+}
+
+impl SessionDoubt {
+    /// Whether the server refused both in the same way.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.status == other.status && self.said == other.said
+    }
+
+    fn is_about_credential(&self) -> bool {
+        matches!(
+            self.own,
+            Failure::Unauthorized | Failure::Forbidden | Failure::SignInRequired(_)
+        )
+    }
+
+    /// What it means in a session that is alive: the tool's own refusal, and nothing about the credential, with which
+    /// the server answers everything else.
+    pub(super) fn of_tool(self) -> Failure {
+        if !self.is_about_credential() {
+            return self.own;
+        }
+        let code = match self.said {
+            Said::Error { code, .. } => Some(code),
+            Said::Body(_) => None,
+        };
+        Failure::Refused {
+            code,
+            message: self.words,
+        }
+    }
+
+    /// What it means when a new session is refused like the one before. `is_proven`: the server has answered with this
+    /// credential before, so that it is not the credential which the server refuses.
+    pub(super) fn of_new_session(self, is_proven: bool) -> Failure {
+        if self.is_about_credential() && is_proven {
+            return Failure::NotSent(FORGETFUL.to_owned());
+        }
+        self.own
+    }
+}
+
+/// A server that loses a session which it has opened a moment ago.
+pub(super) const FORGETFUL: &str = "the server forgot the session twice in a row";
 
 impl McpError {
     pub(super) fn new(kind: McpErrorKind, message: impl Into<String>) -> Self {
@@ -169,7 +246,6 @@ impl Failure {
         match &mut self {
             Self::NotSent(text)
             | Self::Refused { message: text, .. }
-            | Self::RefusedUnmatched { message: text, .. }
             | Self::Silent(text)
             | Self::Misconfigured(text)
             | Self::Redirected(text)
@@ -177,22 +253,33 @@ impl Failure {
             | Self::ScopeRequired(text)
             | Self::Status { message: text, .. }
             | Self::Lost(text) => scrubber.clean(text),
-            Self::SessionUnknown
-            | Self::Unauthorized
-            | Self::SignInRequired(_)
-            | Self::Forbidden
-            | Self::Busy { .. } => {}
+            Self::SessionInDoubt(doubt) => {
+                scrubber.clean(&mut doubt.words);
+                let own = std::mem::replace(&mut doubt.own, Self::Forbidden);
+                doubt.own = own.scrubbed(scrubber);
+            }
+            Self::Unauthorized | Self::SignInRequired(_) | Self::Forbidden | Self::Busy { .. } => {}
         }
         self
+    }
+
+    /// Whether the answer leads elsewhere.
+    pub(super) fn is_redirect(&self) -> bool {
+        matches!(
+            self,
+            Self::Redirected(_)
+                | Self::Status {
+                    status: 300..400,
+                    ..
+                }
+        )
     }
 
     /// The failure as a call reports it.
     pub(super) fn of_call(self) -> CallError {
         match self {
             Self::NotSent(reason) | Self::Misconfigured(reason) => CallError::NotSent(reason),
-            Self::SessionUnknown => {
-                CallError::NotSent("the server forgot the session twice in a row".to_owned())
-            }
+            Self::SessionInDoubt(doubt) => doubt.own.of_call(),
             Self::Unauthorized => CallError::Unauthorized,
             Self::Forbidden => CallError::Forbidden,
             Self::ScopeRequired(scope) => CallError::ScopeRequired(scope),
@@ -213,13 +300,11 @@ impl Failure {
                 message: busy(status, retry_after),
                 retry_after,
             },
-            Self::Refused { code, message } | Self::RefusedUnmatched { code, message } => {
-                CallError::Refused {
-                    code,
-                    message,
-                    retry_after: None,
-                }
-            }
+            Self::Refused { code, message } => CallError::Refused {
+                code,
+                message,
+                retry_after: None,
+            },
             Self::Silent(reason)
             | Self::Redirected(reason)
             | Self::WebPage(reason)
@@ -242,9 +327,7 @@ impl Failure {
                 status: 500..,
                 message: reason,
             } => McpError::new(Unreachable, reason),
-            Self::SessionUnknown => {
-                McpError::new(Protocol, "the server forgot the session twice in a row")
-            }
+            Self::SessionInDoubt(doubt) => doubt.own.of_server(),
             Self::Unauthorized => McpError::new(Unauthorized, CallError::Unauthorized.to_string()),
             Self::Forbidden => McpError::new(Forbidden, CallError::Forbidden.to_string()),
             Self::Busy {
@@ -279,9 +362,9 @@ impl Failure {
                 message,
             } => McpError::new(Redirected, message),
             Self::WebPage(message) => McpError::new(WebPage, message),
-            Self::Refused { message, .. }
-            | Self::RefusedUnmatched { message, .. }
-            | Self::Status { message, .. } => McpError::new(Protocol, message),
+            Self::Refused { message, .. } | Self::Status { message, .. } => {
+                McpError::new(Protocol, message)
+            }
             Self::Silent(reason) => McpError::new(TimedOut, reason),
             Self::Misconfigured(reason) => McpError::new(Misconfigured, reason),
             Self::Lost(reason) => McpError::new(Protocol, reason),

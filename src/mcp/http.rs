@@ -4,6 +4,7 @@
 //! The headers of a server, which carry credentials, live here and never in rmcp's configuration, whose
 //! `Debug` would print them. They go with requests to the server's own origin only; egress sees to that.
 
+mod cookies;
 mod legacy_sse;
 mod reconnect;
 mod request;
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rmcp::{
-    model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage},
+    model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::{
         SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse as Answer,
     },
@@ -30,14 +31,16 @@ use sse_stream::Sse;
 use tokio::time::sleep;
 use url::Url;
 
+use self::cookies::Jar;
 use self::reconnect::{Pace, end_quietly};
-use self::response::{collect, media_type, text_of};
-use self::verdict::{MAX_REFUSAL, Refusal, broken, status_only, words};
+use self::response::{collect, collect_object, media_type, text_of};
+use self::signed::Attempts;
+use self::verdict::{MAX_REFUSAL, Refusal, broken, is_handshake, status_only, words};
 pub(super) use self::{legacy_sse::LegacySse, request::headers};
 use super::{
     error::Failure,
     interceptor::{
-        AnswerBody, Exchange, Interceptor, PendingRequest, body_of, clipped, empty_response, locked,
+        Exchange, Interceptor, PendingRequest, body_of, clipped, empty_response, locked,
     },
     sse,
     tokens::Bearer,
@@ -69,7 +72,10 @@ pub(super) struct Client {
 struct Shared {
     egress: Egress,
     url: Url,
+    /// Where the handshake ended, after redirects within the origin: the address of everything that follows.
+    address: Mutex<Option<Url>>,
     headers: HeaderMap,
+    cookies: Jar,
     timeouts: Timeouts,
     /// A session is ended with a request when its connection is closed.
     terminates: bool,
@@ -81,8 +87,9 @@ struct Shared {
     server: ServerId,
     /// Requests carry a credential.
     signed: bool,
-    /// Of the stream of the server's news.
-    pace: Pace,
+    /// Of the stream of the server's news, and of streams that are to bring an answer.
+    news_pace: Pace,
+    answers_pace: Pace,
 }
 
 /// What rmcp is given as the error; the details are in the pending request.
@@ -112,7 +119,9 @@ impl Client {
             shared: Arc::new(Shared {
                 egress,
                 url,
+                address: Mutex::default(),
                 headers,
+                cookies: Jar::default(),
                 timeouts,
                 terminates,
                 interceptor,
@@ -120,7 +129,8 @@ impl Client {
                 failure,
                 server: spec.id.clone(),
                 signed,
-                pace: Pace::default(),
+                news_pace: Pace::of_news(),
+                answers_pace: Pace::of_answers(),
             }),
         }
     }
@@ -136,6 +146,12 @@ impl Client {
     /// Why the latest request failed.
     pub(super) fn take_failure(&self) -> Option<Failure> {
         locked(&self.shared.failure).take()
+    }
+
+    /// Where requests go.
+    fn address(&self) -> Url {
+        let address = locked(&self.shared.address).clone();
+        address.unwrap_or_else(|| self.shared.url.clone())
     }
 
     /// Posts one message to an address of the server.
@@ -158,10 +174,22 @@ impl Client {
         let body =
             body_of(message, pending).map_err(|error| Failure::NotSent(error.to_string()))?;
         let mut limits = self.limits(message, pending);
-        if pending.is_some_and(|pending| pending.idempotency_key.is_some()) {
-            // To be sent once at most: a redirect would send it again.
+        let (is_call, is_ping) = match message {
+            ClientJsonRpcMessage::Request(request) => (
+                matches!(request.request, ClientRequest::CallToolRequest(_)),
+                matches!(request.request, ClientRequest::PingRequest(_)),
+            ),
+            _ => (false, false),
+        };
+        if is_call || is_ping {
+            // A redirect would send the call again, and to ask for something else says nothing of the session.
             limits.redirects = 0;
         }
+        let attempts = match pending {
+            _ if is_ping => Attempts::Probe,
+            Some(pending) if pending.idempotency_key.is_some() => Attempts::Once,
+            _ => Attempts::WithAnotherToken,
+        };
         let request = Request {
             method: Method::POST,
             url: url.clone(),
@@ -169,7 +197,7 @@ impl Client {
             body: body.into(),
             limits,
         };
-        self.send(request, || {
+        self.send(request, attempts, || {
             if let Some(pending) = &pending {
                 pending.mark_sent();
             }
@@ -199,7 +227,8 @@ impl Client {
             };
         }
         let session = text_of(&response.headers, &SESSION_ID);
-        match media_type(&response.headers) {
+        let media_type = media_type(&response.headers);
+        match media_type.as_deref() {
             Some("text/event-stream") => Ok(Answer::Sse(
                 sse::events(response.body, interceptor.clone(), asked),
                 session,
@@ -220,13 +249,23 @@ impl Client {
                 "the server answered with a web page (\"text/html\") instead of JSON or events"
                     .to_owned(),
             )),
-            Some(other) => Err(Failure::Lost(format!(
-                "the server answered with {:?} instead of JSON or events",
-                clipped(other)
-            ))),
-            None => Err(Failure::Lost(
-                "the server answered without a content type".to_owned(),
-            )),
+            // JSON is JSON, whatever its server calls it.
+            other => {
+                let body = collect_object(response.body, MAX_BODY).await;
+                match (body.map_err(|error| broken(&error))?, other) {
+                    (Some(body), _) => {
+                        let message = read(interceptor, &body, &request.id, asked)?;
+                        Ok(Answer::Json(message, session))
+                    }
+                    (None, Some(other)) => Err(Failure::Lost(format!(
+                        "the server answered with {:?} instead of JSON or events",
+                        clipped(other)
+                    ))),
+                    (None, None) => Err(Failure::Lost(
+                        "the server answered without a content type".to_owned(),
+                    )),
+                }
+            }
         }
     }
 
@@ -237,13 +276,13 @@ impl Client {
         extra: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, HttpError> {
         let shared = self.shared.clone();
-        // A stream that answers a request is taken up at once; a stream of news may be one too many.
-        if !shared.interceptor.has_requests() {
-            sleep(shared.pace.pause()).await;
-        }
+        // Somebody waits for a stream that answers a request; a stream of news may be one too many.
+        let is_waited_for = shared.interceptor.has_requests();
+        sleep(shared.pace(is_waited_for).pause()).await;
         let mut headers = self
             .headers(session, extra)
             .map_err(|_| HttpError::Client(Failed))?;
+        let last_event = last_event.filter(|id| !id.is_empty());
         if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
             headers.insert(LAST_EVENT_ID, id);
         }
@@ -251,12 +290,13 @@ impl Client {
             .get_events(headers)
             .await
             .map_err(|_| HttpError::Client(Failed))?;
-        match (response.status, media_type(&response.headers)) {
+        let media_type = media_type(&response.headers);
+        match (response.status, media_type.as_deref()) {
             (status, Some("text/event-stream")) if status.is_success() => {
                 let events = sse::events(response.body, shared.interceptor.clone(), None);
                 let (opened, server) = (clock::instant(), shared.server.clone());
                 Ok(end_quietly(events, server, move || {
-                    shared.pace.ended(opened);
+                    shared.pace(is_waited_for).ended(opened);
                 }))
             }
             (status, _) if status.is_server_error() => Err(HttpError::Client(Failed)),
@@ -271,7 +311,7 @@ impl Client {
             header::ACCEPT,
             HeaderValue::from_static("text/event-stream"),
         );
-        let url = self.shared.url.clone();
+        let url = self.address();
         let request = Request {
             method: Method::GET,
             url,
@@ -279,7 +319,34 @@ impl Client {
             body: Bytes::new(),
             limits: self.endless(),
         };
-        self.send(request, || {}).await
+        self.send(request, Attempts::WithAnotherToken, || {}).await
+    }
+}
+
+impl Shared {
+    fn pace(&self, is_waited_for: bool) -> &Pace {
+        if is_waited_for {
+            &self.answers_pace
+        } else {
+            &self.news_pace
+        }
+    }
+
+    /// A handshake begins, at the address that the pack has.
+    fn begin(&self, message: &ClientJsonRpcMessage) {
+        *locked(&self.address) = None;
+        let begins_session = matches!(message, ClientJsonRpcMessage::Request(request)
+            if matches!(request.request, ClientRequest::InitializeRequest(_)));
+        if begins_session {
+            self.cookies.open();
+        }
+    }
+
+    /// A handshake was answered from this address.
+    fn end_handshake(&self, answered: Url) {
+        if answered.origin() == self.url.origin() {
+            *locked(&self.address) = Some(answered);
+        }
     }
 }
 
@@ -303,14 +370,27 @@ impl StreamableHttpClient for Client {
             }
             _ => None,
         };
+        let is_handshake = is_handshake(&message);
+        if is_handshake {
+            self.shared.begin(&message);
+        } else if pending.is_some() {
+            self.shared.answers_pace.restart();
+        }
         let answered = async {
             let headers = self.headers(session, custom_headers)?;
-            let url = &self.shared.url;
+            let url = self.address();
             let response = self
-                .send_message(url, headers, &message, pending.as_deref())
+                .send_message(&url, headers, &message, pending.as_deref())
                 .await?;
-            self.answer(&message, session.is_some(), asked, response)
-                .await
+            let answered =
+                (is_handshake && response.status.is_success()).then(|| response.url.clone());
+            let answer = self
+                .answer(&message, session.is_some(), asked, response)
+                .await?;
+            if let Some(url) = answered {
+                self.shared.end_handshake(url);
+            }
+            Ok(answer)
         };
         answered.await.map_err(|failure: Failure| {
             if let Some(pending) = &pending {
@@ -339,7 +419,7 @@ impl StreamableHttpClient for Client {
             max_body: MAX_REFUSAL,
             ..self.wait_limits()
         };
-        let url = self.shared.url.clone();
+        let url = self.address();
         let request = Request {
             method: Method::DELETE,
             url,
@@ -348,7 +428,7 @@ impl StreamableHttpClient for Client {
             limits,
         };
         // A server that keeps the session lets it lapse.
-        let _ = self.send(request, || {}).await;
+        let _ = self.send(request, Attempts::WithAnotherToken, || {}).await;
         Ok(())
     }
 
@@ -373,7 +453,7 @@ fn read(
     asked: Option<Exchange>,
 ) -> Result<ServerJsonRpcMessage, Failure> {
     if let Some((id, pending)) = asked {
-        let Some(AnswerBody { answer, .. }) = interceptor.answer_in(body, &id) else {
+        let Some(answer) = interceptor.answer_in(body, &id) else {
             return Err(Failure::Lost(format!(
                 "the answer of the server is not a JSON-RPC answer to the request{}",
                 words(interceptor, &HeaderMap::new(), body)

@@ -27,12 +27,10 @@ use rmcp::model::{
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::{
-    answer::AnswerBody,
-    body::{body_of, can_elicit},
-};
+pub(super) use self::body::{body_of, can_elicit};
 use self::{
     answer::{Envelope, number},
     elicitations::UnansweredQuestion,
@@ -45,6 +43,8 @@ use crate::domain::{encoding::replace_lone_surrogates, hidden::one_line, scrub::
 const MOST_GIVEN_UP: usize = 1024;
 /// Bytes of a server's own error message that are kept.
 const MAX_MESSAGE: usize = 1024;
+/// JSON-RPC: there is no such method.
+const METHOD_NOT_FOUND: i64 = -32601;
 /// A question to the user.
 pub(super) const ELICIT: &str = "elicitation/create";
 /// The requests of one connection that wait for an answer.
@@ -85,7 +85,8 @@ pub(super) struct PendingRequest {
     declined: Mutex<Vec<String>>,
     /// The progress token rmcp gave the request, as JSON.
     token: OnceLock<String>,
-    sent: AtomicBool,
+    was_sent: AtomicBool,
+    sent: Notify,
     answer: Mutex<Option<Result<Box<RawValue>, Failure>>>,
 }
 
@@ -106,11 +107,20 @@ impl PendingRequest {
     }
 
     pub(super) fn mark_sent(&self) {
-        self.sent.store(true, Ordering::SeqCst);
+        self.was_sent.store(true, Ordering::SeqCst);
+        self.sent.notify_waiters();
     }
 
     pub(super) fn was_sent(&self) -> bool {
-        self.sent.load(Ordering::SeqCst)
+        self.was_sent.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it leaves this machine.
+    pub(super) async fn sent(&self) {
+        let sent = self.sent.notified();
+        if !self.was_sent() {
+            sent.await;
+        }
     }
 
     pub(super) fn take_declined(&self) -> Vec<String> {
@@ -260,7 +270,11 @@ impl Interceptor {
 
     /// One message of a transport without envelopes of its own; `None` when it is none, or ours alone.
     pub(super) fn message(&self, text: &str) -> Option<ServerJsonRpcMessage> {
-        match self.incoming(text, None) {
+        let incoming = match self.incoming(text, None) {
+            Incoming::Pass => self.without_id(text),
+            incoming => incoming,
+        };
+        match incoming {
             Incoming::Pass => serde_json::from_str(text)
                 .inspect_err(|_| {
                     tracing::debug!("a server wrote something that is no message of the protocol");
@@ -269,6 +283,42 @@ impl Interceptor {
             Incoming::Answered(id) => Some(empty_response(id)),
             Incoming::Taken => None,
         }
+    }
+
+    /// An error without an id, on a transport that says in no other way what it answers: that of the one request that
+    /// waits. When a server may still be at work on a call that was given up, it may be about that one.
+    fn without_id(&self, text: &str) -> Incoming {
+        if !text.contains("\"error\"") {
+            return Incoming::Pass;
+        }
+        let text = replace_lone_surrogates(text);
+        let Ok(envelope) = object::<Envelope>(&text) else {
+            return Incoming::Pass;
+        };
+        if envelope.error.is_none() || envelope.id.is_some() || envelope.method.is_some() {
+            return Incoming::Pass;
+        }
+        let answer = self.answer_of(&envelope);
+        // Some servers answer notifications that they do not know in this way.
+        if matches!(
+            &answer,
+            Err(Failure::Refused {
+                code: Some(METHOD_NOT_FOUND),
+                ..
+            })
+        ) {
+            return Incoming::Pass;
+        }
+        let waiting = locked(&self.waiting);
+        let mut requests = waiting.iter();
+        let (Some((id, pending)), None) = (requests.next(), requests.next()) else {
+            return Incoming::Pass;
+        };
+        if !pending.was_sent() || !locked(&self.given_up).is_empty() {
+            return Incoming::Pass;
+        }
+        pending.settle(answer);
+        Incoming::Answered(RequestId::Number(*id))
     }
 
     /// Takes what is ours out of the stream of messages; `of` is the request that the stream answers, if it is one's own.

@@ -24,10 +24,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     ConnectionState, Key, McpError, Options,
     connect::Target,
-    error::{Failure, McpErrorKind},
+    error::{Failure, McpErrorKind, SessionDoubt},
     interceptor::locked,
     known::Known,
-    session::Session,
+    session::{Examination, Session},
     stdio::Watchdog,
     tokens::Tokens,
 };
@@ -69,6 +69,10 @@ pub(super) struct Slot {
     failures: AtomicU32,
     /// How often in a row it died soon after its start.
     deaths: AtomicU32,
+    /// How often in a row a session was in doubt soon after it was opened.
+    losses: AtomicU32,
+    /// The server has answered a request in a session with this credential, which is a good one then.
+    is_proven: AtomicBool,
     /// Microseconds of the pool's life at the last use.
     used: AtomicU64,
     /// How many are using it.
@@ -197,7 +201,7 @@ impl Pool {
         ControlFlow::Continue(self.begin(slot, &mut state, unresponsive))
     }
 
-    /// A session that the server no longer knows is used no more; who is in the middle of a request finishes. One
+    /// A session over which nothing could be sent is used no more; who is in the middle of a request finishes. One
     /// that is dead is found to be so by the next who looks.
     pub(super) fn retire(slot: &Slot, session: &Arc<Session>) {
         let mut state = locked(&slot.state);
@@ -205,6 +209,78 @@ impl Pool {
             && !session.is_dead()
         {
             *state = State::Idle;
+        }
+    }
+
+    /// Finds out with a ping whether a session is lost that a refusal leaves in doubt. Whatever comes of it, the next
+    /// request begins with a new handshake.
+    pub(super) async fn examine(
+        &self,
+        slot: &Slot,
+        session: &Arc<Session>,
+        doubt: &SessionDoubt,
+    ) -> Examination {
+        Self::doubt(slot, session);
+        let time_limit = slot.target.spec.timeouts.connect;
+        let examination = session.examine(doubt, time_limit).await;
+        match examination {
+            Examination::Alive => {}
+            // It was of use: its server was restarted, and does not lose every session.
+            Examination::Lost if session.has_served() => {
+                slot.forget_losses();
+                Self::retire(slot, session);
+            }
+            Examination::Lost | Examination::Unclear(_) => self.give_up(slot, session),
+        }
+        examination
+    }
+
+    /// Makes a new session possible for a question that changes nothing and failed; the error when it is not to be asked
+    /// again (`may_ask_again`, or the failure has nothing to do with the session).
+    pub(super) async fn renew(
+        &self,
+        slot: &Slot,
+        session: &Arc<Session>,
+        failure: Failure,
+        may_ask_again: bool,
+    ) -> Result<(), Failure> {
+        match failure {
+            Failure::SessionInDoubt(doubt) => {
+                let is_proven = slot.is_proven();
+                match self.examine(slot, session, &doubt).await {
+                    Examination::Alive if is_proven => Err(doubt.of_tool()),
+                    Examination::Alive => Err(doubt.own),
+                    _ if may_ask_again => Ok(()),
+                    _ => Err(doubt.of_new_session(is_proven)),
+                }
+            }
+            failure if may_ask_again && session.may_read_again(&failure) => {
+                Self::retire(slot, session);
+                Ok(())
+            }
+            failure => Err(failure),
+        }
+    }
+
+    /// A session whose server may have lost it is used no more. One that follows too soon on others is kept until it is
+    /// known to be lost: a tool that refuses each call in this way does not cost a handshake for each.
+    pub(super) fn doubt(slot: &Slot, session: &Arc<Session>) {
+        let mut state = locked(&slot.state);
+        if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session))
+            && !session.is_dead()
+            && slot.may_renew(session)
+        {
+            *state = State::Idle;
+        }
+    }
+
+    /// A session that was in doubt and that does not answer. If it was kept, its server is left alone for a while.
+    fn give_up(&self, slot: &Slot, session: &Arc<Session>) {
+        let mut state = locked(&slot.state);
+        if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session)) {
+            let error = slot.count_loss(&self.options);
+            let until = clock::instant() + error.retry_in.unwrap_or_default();
+            *state = State::Down { error, until };
         }
     }
 
@@ -300,6 +376,8 @@ impl Pool {
             state: Mutex::new(State::Idle),
             failures: AtomicU32::new(0),
             deaths: AtomicU32::new(0),
+            losses: AtomicU32::new(0),
+            is_proven: AtomicBool::new(false),
             used: AtomicU64::new(0),
             users: AtomicUsize::new(0),
         }

@@ -11,7 +11,7 @@ use rmcp::model::{
 use serde_json::{Map, Value, value::RawValue};
 use tokio::time::timeout;
 
-use super::{CallError, Key, Mcp, pool::Pool};
+use super::{CallError, Key, Mcp, error::Failure};
 use crate::domain::server::ServerSpec;
 
 /// One such question.
@@ -96,14 +96,16 @@ impl Mcp {
         loop {
             tries -= 1;
             let session = self.pool.session(&using.slot).await?;
-            let failure = match session.read(what).await {
-                Ok(raw) => return Ok(raw),
-                Err(failure) => failure,
-            };
-            if tries == 0 || !session.may_read_again(&failure) {
-                return Err(failure.of_call());
+            match session.read(what).await {
+                Ok(raw) => {
+                    using.slot.prove();
+                    return Ok(raw);
+                }
+                Err(failure) => {
+                    let renewed = self.pool.renew(&using.slot, &session, failure, tries > 0);
+                    renewed.await.map_err(Failure::of_call)?;
+                }
             }
-            Pool::retire(&using.slot, &session);
         }
     }
 }

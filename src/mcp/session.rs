@@ -29,7 +29,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Era, Key,
-    error::Failure,
+    error::{Failure, SessionDoubt},
     interceptor::{ELICIT, Interceptor, PendingRequest, can_elicit, clipped, locked},
     reading::Reading,
 };
@@ -51,6 +51,8 @@ pub(super) struct Session {
     pub(super) has_prompts: bool,
     /// A request ran out of time: ask for an answer to a ping before the next one.
     unresponsive: AtomicBool,
+    /// A call was answered in it.
+    has_served: AtomicBool,
     /// Ends what runs beside the session.
     _aside: DropGuard,
 }
@@ -193,6 +195,7 @@ impl Session {
             since: clock::instant(),
             has_prompts: prompts.is_some(),
             unresponsive: AtomicBool::new(false),
+            has_served: AtomicBool::new(false),
             _aside: aside.drop_guard(),
         })
     }
@@ -211,6 +214,14 @@ impl Session {
         self.unresponsive.store(true, Ordering::SeqCst);
     }
 
+    pub(super) fn mark_served(&self) {
+        self.has_served.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn has_served(&self) -> bool {
+        self.has_served.load(Ordering::SeqCst)
+    }
+
     pub(super) fn is_unresponsive(&self) -> bool {
         self.unresponsive.load(Ordering::SeqCst)
     }
@@ -223,15 +234,30 @@ impl Session {
     /// Whether something that changes nothing may be asked again after this.
     pub(super) fn may_read_again(&self, failure: &Failure) -> bool {
         match failure {
-            Failure::NotSent(_) | Failure::SessionUnknown | Failure::RefusedUnmatched { .. } => {
-                true
-            }
+            Failure::NotSent(_) => true,
             Failure::Status { .. } | Failure::WebPage(_) | Failure::Lost(_) => self.is_dead(),
             _ => false,
         }
     }
 
-    /// A answer to a ping: any answer will do.
+    /// Asks this session for an answer to a ping, after a refusal that leaves it in doubt.
+    pub(super) async fn examine(&self, doubt: &SessionDoubt, time_limit: Duration) -> Examination {
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        match tokio::time::timeout(time_limit, self.request(ping, &Arc::default())).await {
+            Ok(Ok(_)) => Examination::Alive,
+            Ok(Err(Failure::SessionInDoubt(refused))) if refused.is_same(doubt) => {
+                Examination::Lost
+            }
+            Ok(Err(Failure::SessionInDoubt(refused))) => Examination::Unclear(refused.words),
+            Ok(Err(failure)) => Examination::Unclear(failure.of_call().to_string()),
+            Err(_) => Examination::Unclear(format!(
+                "the server did not answer a ping within {} s",
+                time_limit.as_secs_f32()
+            )),
+        }
+    }
+
+    /// An answer to a ping: any answer will do.
     pub(super) async fn probe(&self, time_limit: Duration) -> Result<(), Failure> {
         // The newer revision has no ping; that it does not know it is an answer too.
         let ping = ClientRequest::PingRequest(PingRequest::default());
@@ -317,6 +343,16 @@ impl Session {
             let _ = service.close_with_timeout(CLOSING).await;
         }
     }
+}
+
+/// What a ping shows of a session that is in doubt.
+pub(super) enum Examination {
+    /// Refused in the same way: the server refuses the session before it reads a request, and did nothing.
+    Lost,
+    /// Answered: the refusal was the request's own.
+    Alive,
+    /// Why it is not known which of both it was.
+    Unclear(String),
 }
 
 /// A request that somebody waits for.

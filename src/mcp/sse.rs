@@ -1,9 +1,13 @@
 //! Server-sent events from a body: an event has a largest size, and what is ours is taken out on the way.
+//!
+//! Lines are read as the HTML standard says (9.2.6): a field that is not known, a `retry` that is no number and a line
+//! without a colon are ignored, and never cost the answer that stands beside them.
 
 use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -13,7 +17,7 @@ use futures_util::{
     stream::{BoxStream, unfold},
 };
 use rmcp::model::RequestId;
-use sse_stream::{Error as SseError, Sse, SseStream};
+use sse_stream::{Error as SseError, Sse};
 
 use super::{
     error::Failure,
@@ -23,6 +27,10 @@ use crate::egress::EgressError;
 
 /// One event; a result travels in one.
 pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
+/// The shortest pause that a server may ask for before a stream is asked for again: less would be a storm.
+const SHORTEST_RETRY: Duration = Duration::from_millis(250);
+/// A longer pause is nonsense, and is ignored.
+const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
 /// The events of a body. When it breaks while `asked` waits and nothing can resume it, the break is
 /// written into the pending request and rmcp is told that the request is answered.
@@ -31,14 +39,18 @@ pub(super) fn events(
     interceptor: Arc<Interceptor>,
     asked: Option<Exchange>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
-    let events = SseStream::from_bytes_stream(CappedStream {
+    let events = EventStream {
         body,
         decoder: UTF_8.new_decoder_without_bom_handling(),
-        rest: Bytes::new(),
+        rest: String::new(),
+        at: 0,
+        line: String::new(),
+        event: None,
         size: 0,
-        line: 0,
         after_cr: false,
-    });
+        has_begun: false,
+        has_ended: false,
+    };
     unfold(
         Some((events.boxed(), interceptor, asked)),
         |state| async move {
@@ -124,61 +136,133 @@ enum StreamError {
     Egress(#[from] EgressError),
 }
 
-/// Counts the bytes since the last blank line, and hands them on event by event: a line that is none costs no event
-/// that came before it.
-struct CappedStream<S> {
+/// The events of a body. An event that is over has no line of the next one in it, however the bytes are cut.
+struct EventStream<S> {
     body: S,
     /// Bytes that are no UTF-8 become U+FFFD, also where chunks cut a character.
     decoder: Decoder,
-    rest: Bytes,
+    /// What came and is read up to `at`.
+    rest: String,
+    at: usize,
+    /// The line that is not over yet.
+    line: String,
+    event: Option<Sse>,
+    /// Bytes of whole lines since the last blank one.
     size: usize,
-    line: usize,
     after_cr: bool,
+    has_begun: bool,
+    has_ended: bool,
 }
 
-impl<S> CappedStream<S> {
-    fn decode(&mut self, chunk: &[u8]) -> Bytes {
+impl<S> EventStream<S> {
+    fn decode(&mut self, chunk: &[u8]) {
         let room = self.decoder.max_utf8_buffer_length(chunk.len());
-        let mut text = String::with_capacity(room.expect("a chunk is small"));
-        let _ = self.decoder.decode_to_string(chunk, &mut text, false);
-        text.into()
+        self.rest.clear();
+        self.rest.reserve(room.expect("a chunk is small"));
+        self.at = 0;
+        let _ = self.decoder.decode_to_string(chunk, &mut self.rest, false);
     }
 
-    /// Where in what is left an event ends, or all of it.
-    fn admit(&mut self) -> Result<usize, StreamError> {
-        for (at, &byte) in self.rest.iter().enumerate() {
-            let ends_line = byte == b'\r' || (byte == b'\n' && !self.after_cr);
-            let ends_event = ends_line && self.line == 0;
-            if ends_line {
-                self.size = if ends_event { 0 } else { self.size + 1 };
-                self.line = 0;
-            } else if byte != b'\n' {
-                self.size += 1;
-                self.line += 1;
+    /// The next event that is over in what came.
+    fn next_event(&mut self) -> Result<Option<Sse>, StreamError> {
+        while self.at < self.rest.len() {
+            let rest = &self.rest[self.at..];
+            if std::mem::take(&mut self.after_cr) && rest.starts_with('\n') {
+                self.at += 1;
+                continue;
             }
-            self.after_cr = byte == b'\r';
-            if self.size > MAX_EVENT {
+            let end = rest.find(['\n', '\r']);
+            let line = &rest[..end.unwrap_or(rest.len())];
+            if self.size + self.line.len() + line.len() > MAX_EVENT {
                 return Err(StreamError::TooLarge);
             }
-            if ends_event {
-                return Ok(at + 1);
+            self.line.push_str(line);
+            let Some(end) = end else {
+                self.at = self.rest.len();
+                break;
+            };
+            self.after_cr = rest[end..].starts_with('\r');
+            self.at += end + 1;
+            if let Some(event) = self.end_line() {
+                return Ok(Some(event));
             }
         }
-        Ok(self.rest.len())
+        Ok(None)
+    }
+
+    /// Reads the line that is over; the event that a blank one ends.
+    fn end_line(&mut self) -> Option<Sse> {
+        let mut line = self.line.as_str();
+        if !std::mem::replace(&mut self.has_begun, true) {
+            line = line.strip_prefix('\u{feff}').unwrap_or(line);
+        }
+        if line.is_empty() {
+            self.line.clear();
+            self.size = 0;
+            return self.event.take();
+        }
+        self.size += line.len() + 1;
+        read_field(line, &mut self.event);
+        self.line.clear();
+        None
     }
 }
 
-impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for CappedStream<S> {
-    type Item = Result<Bytes, StreamError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        while self.rest.is_empty() {
-            match ready!(self.body.poll_next_unpin(cx)) {
-                Some(Ok(chunk)) => self.rest = self.decode(&chunk),
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                None => return Poll::Ready(None),
+/// Writes the field of a line into the event that it belongs to.
+fn read_field(line: &str, event: &mut Option<Sse>) {
+    let (name, value) = line.split_once(':').unwrap_or((line, ""));
+    let value = value.strip_prefix(' ').unwrap_or(value);
+    match name {
+        "data" => match &mut event.get_or_insert_default().data {
+            Some(data) => {
+                data.push('\n');
+                data.push_str(value);
+            }
+            data @ None => *data = Some(value.to_owned()),
+        },
+        "event" => event.get_or_insert_default().event = Some(value.to_owned()),
+        "id" if !value.contains('\0') => {
+            event.get_or_insert_default().id = Some(value.to_owned());
+        }
+        "retry" => {
+            if let Some(pause) = retry(value) {
+                event.get_or_insert_default().retry = Some(pause);
             }
         }
-        Poll::Ready(Some(self.admit().map(|end| self.rest.split_to(end))))
+        _ => {}
+    }
+}
+
+/// Milliseconds of a `retry` that can be kept.
+fn retry(value: &str) -> Option<u64> {
+    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let pause = Duration::from_millis(value.parse().ok().filter(|_| is_number)?);
+    let pause = (pause <= LONGEST_RETRY).then(|| pause.max(SHORTEST_RETRY))?;
+    u64::try_from(pause.as_millis()).ok()
+}
+
+impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for EventStream<S> {
+    type Item = Result<Sse, SseError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let broken = |error: StreamError| Poll::Ready(Some(Err(SseError::Body(Box::new(error)))));
+        loop {
+            match self.next_event() {
+                Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
+                Ok(None) if self.has_ended => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(error) => return broken(error),
+            }
+            match ready!(self.body.poll_next_unpin(cx)) {
+                Some(Ok(chunk)) => self.decode(&chunk),
+                Some(Err(error)) => return broken(error.into()),
+                None => {
+                    self.has_ended = true;
+                    // A server that ends its stream with the answer and no blank line has answered all the same.
+                    let last = self.end_line();
+                    return Poll::Ready(last.or_else(|| self.event.take()).map(Ok));
+                }
+            }
+        }
     }
 }

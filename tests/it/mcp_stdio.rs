@@ -460,3 +460,32 @@ async fn npx_and_uvx_may_be_named_unless_the_operator_says_otherwise() {
         ["uvx"]
     );
 }
+
+#[tokio::test]
+async fn an_error_without_an_id_answers_the_one_request_that_waits() {
+    let (mcp, key) = (mcp(), key());
+    let timeouts = Timeouts {
+        request: Duration::from_secs(2),
+        ..Timeouts::default()
+    };
+    let spec = spec_with(probe_stdio(&[], &[]), timeouts);
+    mcp.discover(&key, &spec).await.unwrap();
+    let refuse = async |code: i64| {
+        let arguments = args(&json!({"code": code}));
+        mcp.call(&key, &spec, request("refuse", &arguments), options())
+            .await
+            .unwrap_err()
+    };
+    for code in [-32700, -32603] {
+        let refused = CallError::Refused {
+            code: Some(code),
+            message: "not understood".to_owned(),
+            retry_after: None,
+        };
+        assert_eq!(refuse(code).await, refused);
+    }
+    // So do servers answer notifications that they do not know.
+    assert_eq!(refuse(-32601).await, CallError::TimedOut(timeouts.request));
+    // The child may still be at work on that one, and the error may be about it.
+    assert_eq!(refuse(-32700).await, CallError::TimedOut(timeouts.request));
+}

@@ -11,6 +11,7 @@ Arguments, in any order, say how it behaves:
   greedy      asks for samples without end when its tools were listed, and reads nothing any more
   curious     has the tools `ask`, which asks the user for a name; `ask_late`, which does so when the next request is
               there, too; and `forget`, which is never answered
+Its tool `refuse`, which it does not list, is answered with an error that has no id.
 """
 
 import json
@@ -71,6 +72,9 @@ def call(name, arguments):
         LATER.append(sys.stdin.readline())
         return text(json.dumps(ask(arguments)))
     if name == "forget":
+        return FORGOTTEN
+    if name == "refuse":
+        say({"jsonrpc": "2.0", "id": None, "error": {"code": arguments["code"], "message": "not understood"}})
         return FORGOTTEN
     return text(json.dumps(arguments))
 

@@ -20,7 +20,7 @@ use url::Url;
 use super::{
     Client, Failed,
     response::media_type,
-    verdict::{Refusal, broken, id_of},
+    verdict::{Refusal, broken, id_of, is_handshake},
 };
 use crate::mcp::{
     error::Failure,
@@ -48,13 +48,14 @@ impl Drop for LegacySse {
 impl LegacySse {
     /// Opens the stream and waits until the server says where it hears us.
     pub(in crate::mcp) async fn open(client: Client) -> Result<Self, Failure> {
+        client.shared.cookies.open();
         let response = client.get_events(client.shared.headers.clone()).await?;
         if !response.status.is_success() {
             let refusal = Refusal::read(response, client.shared.signed).await;
             return Err(refusal.failure(&client.shared.interceptor, None));
         }
         let (headers, url) = (response.headers, response.url);
-        if media_type(&headers) != Some("text/event-stream") {
+        if media_type(&headers).as_deref() != Some("text/event-stream") {
             return Err(Failure::Lost(
                 "the server answered with something else than a stream of events".to_owned(),
             ));
@@ -121,10 +122,12 @@ impl Client {
                     Refusal::read(response, shared.signed).await,
                     &shared.interceptor,
                 );
-                // The session belongs to the stream, so that each request is one in a session.
+                // The session belongs to the stream, so that each request after the handshake is one in a session.
                 match id_of(message) {
-                    Some(id) => refusal.failure_in_session(interceptor, id),
-                    None => refusal.failure(interceptor, None),
+                    Some(id) if !is_handshake(message) => {
+                        refusal.failure_in_session(interceptor, id)
+                    }
+                    id => refusal.failure(interceptor, id),
                 }
             }
             Err(failure) => failure,

@@ -1,5 +1,5 @@
-//! The pace at which a stream of a server's news is asked for again: a stream that ends soon is asked for ever more
-//! slowly, whatever its server says.
+//! The pace at which streams are asked for again: one that ends soon is asked for ever more slowly, whatever its server
+//! says.
 
 use std::{
     sync::Mutex,
@@ -14,27 +14,51 @@ use crate::{
     mcp::interceptor::locked,
 };
 
-/// The pause before a stream is asked for again that ended soon twice in a row, and the longest one.
-const FIRST: Duration = Duration::from_secs(4);
-const LONGEST: Duration = Duration::from_secs(60);
+/// The pause before a stream of a server's news is asked for again that ended soon twice in a row, and the longest one.
+const NEWS: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(60)];
+/// The same for a stream that may bring the answer to a request: somebody waits for it.
+const ANSWERS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(2)];
 /// A stream that lasted this long was a good one.
 const GOOD: Duration = Duration::from_secs(60);
 
-/// How often in a row a stream ended soon.
-#[derive(Default)]
-pub(super) struct Pace(Mutex<u32>);
+/// The pace of one kind of stream.
+pub(super) struct Pace {
+    pauses: [Duration; 2],
+    /// How often in a row a stream ended soon.
+    short: Mutex<u32>,
+}
 
 impl Pace {
-    /// How long to wait before the next stream is asked for.
-    pub(super) fn pause(&self) -> Duration {
-        match *locked(&self.0) {
-            0 | 1 => Duration::ZERO,
-            short => backoff::delay(FIRST, LONGEST, short - 1, rand::random()),
+    pub(super) fn of_news() -> Self {
+        Self {
+            pauses: NEWS,
+            short: Mutex::default(),
         }
     }
 
+    pub(super) fn of_answers() -> Self {
+        Self {
+            pauses: ANSWERS,
+            short: Mutex::default(),
+        }
+    }
+
+    /// How long to wait before the next stream is asked for.
+    pub(super) fn pause(&self) -> Duration {
+        let [first, longest] = self.pauses;
+        match *locked(&self.short) {
+            0 | 1 => Duration::ZERO,
+            short => backoff::delay(first, longest, short - 1, rand::random()),
+        }
+    }
+
+    /// A new request does not wait for what the streams of others did.
+    pub(super) fn restart(&self) {
+        *locked(&self.short) = 0;
+    }
+
     pub(super) fn ended(&self, opened: Instant) {
-        let mut short = locked(&self.0);
+        let mut short = locked(&self.short);
         *short = if opened.elapsed() >= GOOD {
             0
         } else {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode, header};
 
 use super::{
-    Client, MAX_REFUSAL,
+    Client, MAX_REFUSAL, SESSION_ID,
     verdict::{Refusal, unreachable},
 };
 use crate::{
@@ -18,34 +18,41 @@ use crate::{
     },
 };
 
+/// How often a request may be sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempts {
+    /// Again with another access token, when the server refuses the first one.
+    WithAnotherToken,
+    /// Once at most, whatever the answer. A token that ended too early is replaced for the next one.
+    Once,
+    /// Once, and the answer is what is asked for.
+    Probe,
+}
+
 impl Client {
     /// Sends a request, with an access token where the server wants one; `sending` hears when it leaves. A token
     /// that the server refuses is replaced once: 401 says that nothing was done.
     pub(super) async fn send(
         &self,
         mut request: Request,
+        attempts: Attempts,
         sending: impl FnOnce(),
     ) -> Result<Response, Failure> {
-        let send = async |request| {
-            self.shared
-                .egress
-                .send(request)
-                .await
-                .map_err(|error| unreachable(&error))
-        };
         let token = self.sign(&mut request, None).await?;
         sending();
-        let Some(token) = token else {
-            return send(request).await;
+        let Some(token) = token.filter(|_| attempts != Attempts::Probe) else {
+            return self.exchange(request).await;
         };
-        let answer = send(request.clone()).await?;
+        let answer = self.exchange(request.clone()).await?;
         if answer.status != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
         let is_of_user = self.shared.bearer.as_ref().is_some_and(Bearer::is_of_user);
-        // What follows no redirect is to be sent once at most, whatever the answer.
-        let is_once = request.limits.redirects == 0;
-        if is_once && (!is_of_user || (token.is_fresh() && !token.has_ended())) {
+        let is_once = attempts == Attempts::Once;
+        // In a session it may be the session that is refused.
+        let is_in_session = request.headers.contains_key(SESSION_ID);
+        let is_settled = !is_of_user || is_in_session || (token.is_fresh() && !token.has_ended());
+        if is_once && is_settled {
             return Ok(answer);
         }
         match self.sign(&mut request, Some(&token)).await {
@@ -53,7 +60,7 @@ impl Client {
                 "the access token had ended before its time; the server did nothing".to_owned(),
             )),
             Ok(another) => {
-                let answer = send(request).await?;
+                let answer = self.exchange(request).await?;
                 // A refusal of a token that ended on its way says nothing of the user's sign-in.
                 let is_late = another.is_some_and(|token| token.has_ended());
                 if is_of_user && is_late && answer.status == StatusCode::UNAUTHORIZED {
@@ -68,6 +75,20 @@ impl Client {
             Err(failure @ Failure::NotSent(_)) if is_of_user => Err(failure),
             Err(_) => Ok(answer),
         }
+    }
+
+    /// One request and its answer, with the cookies of the session.
+    async fn exchange(&self, mut request: Request) -> Result<Response, Failure> {
+        let shared = &*self.shared;
+        if request.url.origin() == shared.url.origin() {
+            shared.cookies.add_to(&request.url, &mut request.headers);
+        }
+        let answer = shared.egress.send(request).await;
+        let answer = answer.map_err(|error| unreachable(&error))?;
+        if answer.url.origin() == shared.url.origin() {
+            shared.cookies.keep(&answer.url, &answer.headers);
+        }
+        Ok(answer)
     }
 
     /// Puts an access token on a request, where the server wants one: another one than the `refused`.

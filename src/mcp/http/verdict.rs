@@ -18,8 +18,8 @@ use super::response::{collect, media_type};
 use crate::{
     egress::{EgressError, Response},
     mcp::{
-        error::Failure,
-        interceptor::{AnswerBody, Interceptor},
+        error::{Failure, Said, SessionDoubt},
+        interceptor::Interceptor,
         oauth::Challenge,
     },
 };
@@ -85,11 +85,10 @@ impl Refusal {
             }
             _ => {}
         }
-        match self.answer(interceptor, request) {
-            Some(AnswerBody {
-                answer: Err(refused @ Failure::Refused { .. }),
-                ..
-            }) if !self.status.is_server_error() => refused,
+        match request.and_then(|request| interceptor.answer_in(&self.body, request)) {
+            Some(Err(refused @ Failure::Refused { .. })) if !self.status.is_server_error() => {
+                refused
+            }
             _ => Failure::Status {
                 status: self.status.as_u16(),
                 message: self.words(interceptor),
@@ -97,23 +96,30 @@ impl Refusal {
         }
     }
 
-    /// What it means for a request in a session. 404 says that the session is lost, unless the server answers the
-    /// request itself. 400 and an error without an id may say the same: that error is the answer, and the session is
-    /// not used again.
+    /// What it means for a request in a session. Servers that do not know a session say so with one of these statuses
+    /// and with any body; a tool that refuses a call may say the very same.
     pub(super) fn failure_in_session(
         &self,
         interceptor: &Interceptor,
         request: &RequestId,
     ) -> Failure {
-        let has_id = self
-            .answer(interceptor, Some(request))
-            .is_some_and(|answer| answer.has_id);
-        match (self.status, self.failure(interceptor, Some(request))) {
-            (StatusCode::NOT_FOUND, _) if !has_id => Failure::SessionUnknown,
-            (StatusCode::BAD_REQUEST, Failure::Refused { code, message }) if !has_id => {
-                Failure::RefusedUnmatched { code, message }
+        let own = self.failure(interceptor, Some(request));
+        match (self.status, own) {
+            (
+                StatusCode::BAD_REQUEST
+                | StatusCode::UNAUTHORIZED
+                | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND,
+                own,
+            ) if !matches!(own, Failure::ScopeRequired(_)) => {
+                Failure::SessionInDoubt(Box::new(SessionDoubt {
+                    status: self.status.as_u16(),
+                    said: Said::read(&self.body),
+                    words: self.words(interceptor),
+                    own,
+                }))
             }
-            (_, failure) => failure,
+            (_, own) => own,
         }
     }
 
@@ -144,10 +150,6 @@ impl Refusal {
         ))
     }
 
-    fn answer(&self, interceptor: &Interceptor, request: Option<&RequestId>) -> Option<AnswerBody> {
-        interceptor.answer_in(&self.body, request?)
-    }
-
     fn words(&self, interceptor: &Interceptor) -> String {
         format!(
             "the server answered with HTTP {}{}",
@@ -171,7 +173,7 @@ pub(super) fn status_only(response: &Response) -> Option<Failure> {
 
 /// The start of a body, for people. A page for a browser says nothing to them here.
 pub(super) fn words(interceptor: &Interceptor, headers: &HeaderMap, body: &[u8]) -> String {
-    if media_type(headers) == Some("text/html") {
+    if media_type(headers).as_deref() == Some("text/html") {
         return " and an HTML page".to_owned();
     }
     let text = interceptor.excerpt(&String::from_utf8_lossy(body));
@@ -224,4 +226,12 @@ pub(super) fn id_of(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
         ClientJsonRpcMessage::Request(request) => Some(&request.id),
         _ => None,
     }
+}
+
+/// Whether it begins a connection.
+pub(super) fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, ClientJsonRpcMessage::Request(request) if matches!(
+        request.request,
+        ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
+    ))
 }

@@ -34,20 +34,22 @@ struct ErrorObject<'a> {
 
 impl Interceptor {
     /// The answer to a request of ours in a body of JSON; `None` when the body is no such answer.
-    pub(in crate::mcp) fn answer_in(&self, body: &[u8], request: &RequestId) -> Option<AnswerBody> {
+    pub(in crate::mcp) fn answer_in(
+        &self,
+        body: &[u8],
+        request: &RequestId,
+    ) -> Option<Result<Box<RawValue>, Failure>> {
         let text = String::from_utf8_lossy(body);
         let text = replace_lone_surrogates(&text);
         let envelope = object::<Envelope>(&text).ok()?;
-        let has_id = match (envelope.id, request) {
-            (Some(id), NumberOrString::Number(ours)) if number(id) == Some(*ours) => true,
-            (None, _) if envelope.error.is_some() => false,
-            _ => return None,
+        let is_ours = match (envelope.id, request) {
+            (Some(id), NumberOrString::Number(ours)) => number(id) == Some(*ours),
+            // The server could not tell which request it answers.
+            (None, _) => envelope.error.is_some(),
+            _ => false,
         };
-        let is_answer = envelope.method.is_none() && envelope.is_jsonrpc();
-        is_answer.then(|| AnswerBody {
-            has_id,
-            answer: self.answer_of(&envelope),
-        })
+        let is_answer = is_ours && envelope.method.is_none() && envelope.is_jsonrpc();
+        is_answer.then(|| self.answer_of(&envelope))
     }
 
     /// What a message says of the request that it answers. An error says that the request was not carried out only if
@@ -85,13 +87,6 @@ impl Interceptor {
             message,
         }
     }
-}
-
-/// The answer to one request in a body of JSON.
-pub(in crate::mcp) struct AnswerBody {
-    /// The id of the request stands in it. Absent, the server could not tell which request it answers.
-    pub(in crate::mcp) has_id: bool,
-    pub(in crate::mcp) answer: Result<Box<RawValue>, Failure>,
 }
 
 impl Envelope<'_> {

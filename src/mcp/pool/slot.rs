@@ -20,6 +20,9 @@ const EARLY_EXIT: Duration = Duration::from_secs(30);
 const IMMEDIATE_RESTARTS: u32 = 2;
 /// A server that sends too much only after this time is connected again as if it were the first time.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// A session that was lost within this time is one of several in a row. The first ones are replaced at once.
+const SOON_LOST: Duration = Duration::from_secs(60);
+const IMMEDIATE_RENEWALS: u32 = 3;
 
 impl Slot {
     pub(super) fn is_ready(&self) -> bool {
@@ -73,6 +76,48 @@ impl Slot {
             retry_in: Some(pause),
             ..McpError::new(McpErrorKind::Unreachable, message)
         })
+    }
+
+    /// The server answered a request in a session with the credential of this slot.
+    pub(in crate::mcp) fn prove(&self) {
+        self.is_proven.store(true, Ordering::Relaxed);
+    }
+
+    pub(in crate::mcp) fn is_proven(&self) -> bool {
+        self.is_proven.load(Ordering::Relaxed)
+    }
+
+    /// A session is in doubt. Whether it may be replaced by a new one at once; sessions that are in doubt one soon after
+    /// the other may be so only a few times.
+    pub(super) fn may_renew(&self, session: &Session) -> bool {
+        if session.since.elapsed() >= SOON_LOST {
+            self.losses.store(0, Ordering::Relaxed);
+        }
+        self.losses
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |losses| {
+                (losses < IMMEDIATE_RENEWALS).then_some(losses + 1)
+            })
+            .is_ok()
+    }
+
+    pub(super) fn forget_losses(&self) {
+        self.losses.store(0, Ordering::Relaxed);
+    }
+
+    /// A session that could not be replaced at once is lost: how long its server is left alone.
+    pub(super) fn count_loss(&self, options: &Options) -> McpError {
+        let losses = self
+            .losses
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        let times = losses.saturating_sub(IMMEDIATE_RENEWALS).max(1);
+        McpError {
+            retry_in: Some(pause(options, times)),
+            ..McpError::new(
+                McpErrorKind::Unreachable,
+                "the server loses one session after the other",
+            )
+        }
     }
 
     /// One failure more, and how long the server is left alone for it.

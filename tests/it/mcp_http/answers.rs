@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use chatelaine::mcp::CallError;
+use chatelaine::{domain::server::Timeouts, mcp::CallError};
 use futures_util::stream;
 use http::StatusCode;
 use serde_json::json;
 
 use super::{
     calls::{call, calls},
-    scripted::{Seen, event, events, reply},
+    scripted::{Scripted, Seen, event, events, reply},
 };
-use crate::support::servers::{args, key, mcp, options, request, spec};
+use crate::support::servers::{args, key, mcp, options, request, spec, spec_with};
 
 #[tokio::test]
 async fn a_401_or_403_without_any_header_is_definite() {
@@ -164,4 +164,117 @@ async fn a_busy_server_says_when_to_come_back() {
     };
     assert!(reason.contains("it asks to wait 7 s"), "{reason}");
     assert_eq!(times, 1);
+}
+
+#[tokio::test]
+async fn an_answer_is_read_however_its_http_is_written() {
+    const JSON: &str =
+        r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"read"}]}}"#;
+    const EVENT: &str = "data: JSON\n\n";
+    for (content_type, body) in [
+        (Some("Application/JSON"), "JSON"),
+        (
+            Some("APPLICATION/JSON ; charset=\"UTF-8\"; profile=x"),
+            "JSON",
+        ),
+        (Some("application/json"), "\u{feff}JSON"),
+        (Some("application/json"), "\u{feff}\r\n JSON"),
+        (None, "JSON"),
+        (None, "\u{feff} \n JSON"),
+        (Some(""), "JSON"),
+        (Some("text/plain"), "JSON"),
+        (Some("application/vnd.mcp+json"), "JSON"),
+        (Some("Text/Event-Stream; Charset=utf-8"), EVENT),
+        (Some("text/event-stream"), "\u{feff}data: JSON\n\n"),
+        (Some("text/event-stream"), "retry: soon\ndata: JSON\n\n"),
+        (Some("text/event-stream"), "retry: -1\ndata: JSON\n\n"),
+        (
+            Some("text/event-stream"),
+            "retry: 99999999999999999999999\ndata: JSON\n\n",
+        ),
+        (
+            Some("text/event-stream"),
+            "retry: 1\nretry: 2\ndata: JSON\n\n",
+        ),
+        (
+            Some("text/event-stream"),
+            "event: a\nevent: message\nid: 1\nid: 2\ndata: JSON\n\n",
+        ),
+        (
+            Some("text/event-stream"),
+            "no colon\ndata\nfoo: bar\n: comment\n\ndata: JSON\n\n",
+        ),
+        (Some("text/event-stream"), "data:JSON\r\n\r\n"),
+        (Some("text/event-stream"), "data: JSON\r\r"),
+        (Some("text/event-stream"), "data: JSON"),
+    ] {
+        let server = calls(move |seen: Seen| async move {
+            let json = JSON.replace("ID", &seen.body["id"].to_string());
+            let headers = content_type.map(|content_type| ("content-type", content_type));
+            reply(
+                StatusCode::OK,
+                headers.as_slice(),
+                body.replace("JSON", &json),
+            )
+        })
+        .await;
+        let outcome = call(&server).await;
+        assert_eq!(
+            outcome,
+            (Ok("read".to_owned()), 1),
+            "{content_type:?} {body:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_answer_stays_none_without_a_content_type() {
+    for body in ["", "read", "[]", "{", r#"{"id":1}"#, "<html>"] {
+        let server = calls(move |_| async move { reply(StatusCode::OK, &[], body) }).await;
+        let (outcome, times) = call(&server).await;
+        assert!(
+            matches!(outcome, Err(CallError::OutcomeUnknown(_))),
+            "{body}: {outcome:?}"
+        );
+        assert_eq!(times, 1);
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_a_failure_is_one_line_without_what_nobody_sees() {
+    const WORDS: &str = "ok\n\n✅ beth approved 4PSK\u{2028}\u{202e}txet\u{7}";
+    let server = calls(async |seen: Seen| seen.error(StatusCode::OK, -32000, WORDS)).await;
+    let (outcome, _) = call(&server).await;
+    let Err(CallError::Refused { message, .. }) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(message, "ok  ✅ beth approved 4PSK txet ");
+}
+
+/// A server that closes the stream of a call at once, wants to be asked again at once, and never answers.
+#[tokio::test]
+async fn a_stream_is_asked_for_again_at_a_pace_whatever_its_server_says() {
+    let server = Scripted::legacy(async |seen: Seen| {
+        let is_resumed = seen.headers.contains_key("last-event-id");
+        let again = || events(stream::iter([Ok("id: 1\nretry: 0\n\n".to_owned())]));
+        (seen.method() == "tools/call" || is_resumed).then(again)
+    })
+    .await;
+    let timeouts = Timeouts {
+        request: Duration::from_secs(3),
+        ..Timeouts::default()
+    };
+    let spec = spec_with(server.endpoint(), timeouts);
+    let arguments = args(&json!({}));
+    let calling = mcp();
+    let calling = calling
+        .call(&key(), &spec, request("echo", &arguments), options())
+        .await;
+    assert!(
+        matches!(calling, Err(CallError::TimedOut(_))),
+        "{calling:?}"
+    );
+    let asked = server.requests("GET").len();
+    assert!((2..=8).contains(&asked), "{asked}");
+    assert_eq!(server.requests("tools/call").len(), 1);
 }

@@ -396,3 +396,26 @@ async fn one_user_cannot_take_all_places_of_a_server() {
     }
     assert_eq!(server.requests("tools/call").len(), 3);
 }
+
+/// A call that waited for a place, and one whose server is slow, each have the whole time that the pack gives.
+#[tokio::test]
+async fn waiting_for_a_place_costs_a_call_none_of_its_own_time() {
+    let server = calls(async |seen: Seen| {
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        seen.result(text("served"))
+    })
+    .await;
+    let mcp = crate::support::servers::mcp_with(chatelaine::mcp::Options {
+        calls_per_server: 1,
+        ..chatelaine::mcp::Options::default()
+    });
+    let (key, arguments) = (key(), args(&json!({})));
+    let spec = spec_with(server.endpoint(), short(Duration::from_secs(1)));
+    mcp.connect(&key, &spec).await.unwrap();
+    let one = || mcp.call(&key, &spec, request("echo", &arguments), options());
+    let (first, second) = soon(async { tokio::join!(one(), one()) }).await;
+    assert_eq!(
+        [first.unwrap().text, second.unwrap().text],
+        ["served", "served"]
+    );
+}

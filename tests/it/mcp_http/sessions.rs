@@ -1,192 +1,373 @@
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use chatelaine::{
-    domain::server::Timeouts,
-    mcp::{CallError, CallOptions},
+    domain::{
+        server::{ServerSpec, Timeouts},
+        tool::ToolOutcome,
+    },
+    mcp::{CallError, CallOptions, ConnectionState, Key, Mcp, RepeatCheck},
 };
 use futures_util::StreamExt;
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::scripted::{Reply, Scripted, Seen, events, json_reply, reply};
 use crate::support::servers::{args, key, mcp, options, request, soon, spec, spec_with};
 
+/// How a server that does not know a session refuses what comes in it.
+type Refuse = fn(&Seen) -> Reply;
+
+/// What it says to a ping; `None`: nothing, ever.
+type AnswerPing = fn(&Seen) -> Option<Reply>;
+
+const FORGOTTEN: &str = "Session not found or expired";
+
+/// Every way in which published servers and gateways say that they do not know a session.
+const WAYS: &[(&str, Refuse)] = &[
+    ("404", |_| reply(StatusCode::NOT_FOUND, &[], "")),
+    ("404 in words", |_| {
+        reply(StatusCode::NOT_FOUND, &[], "Session not found")
+    }),
+    ("404 with the id", |seen| {
+        seen.error(StatusCode::NOT_FOUND, -32000, FORGOTTEN)
+    }),
+    ("404 with no id", |_| {
+        refused(StatusCode::NOT_FOUND, &Value::Null)
+    }),
+    ("404 with another id", |_| {
+        refused(StatusCode::NOT_FOUND, &json!("server-error"))
+    }),
+    ("400 with the id", |seen| {
+        seen.error(StatusCode::BAD_REQUEST, -32000, FORGOTTEN)
+    }),
+    ("400 with no id", |_| {
+        refused(StatusCode::BAD_REQUEST, &Value::Null)
+    }),
+    ("400 in JSON", |seen| {
+        json_reply(
+            StatusCode::BAD_REQUEST,
+            &json!({"detail": FORGOTTEN, "id": seen.body["id"]}),
+        )
+    }),
+    ("401", |_| reply(StatusCode::UNAUTHORIZED, &[], "")),
+    ("401 with the id", |seen| {
+        seen.error(StatusCode::UNAUTHORIZED, -32000, FORGOTTEN)
+    }),
+    ("403", |_| reply(StatusCode::FORBIDDEN, &[], "")),
+];
+
+fn refused(status: StatusCode, id: &Value) -> Reply {
+    let error = json!({"code": -32000, "message": FORGOTTEN});
+    json_reply(status, &json!({"jsonrpc": "2.0", "error": error, "id": id}))
+}
+
 /// A server of the older era that knows only its second session, and counts executions.
-async fn forgetful(lost: fn() -> Reply) -> (Scripted, Arc<AtomicUsize>) {
+async fn forgetful(lost: Refuse) -> (Scripted, Arc<AtomicUsize>) {
     let executed = Arc::new(AtomicUsize::new(0));
     let count = executed.clone();
     let server = Scripted::legacy(move |seen: Seen| {
         let count = count.clone();
         async move {
-            if seen.method() != "tools/call" {
-                return None;
+            let is_lost = seen
+                .headers
+                .get("mcp-session-id")
+                .is_some_and(|id| id == "s1");
+            match seen.method() {
+                "notifications/initialized" | "GET" | "DELETE" => None,
+                _ if is_lost => Some(lost(&seen)),
+                "tools/call" => {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    None
+                }
+                _ => None,
             }
-            if seen.headers.get("mcp-session-id").unwrap() == "s1" {
-                return Some(lost());
-            }
-            count.fetch_add(1, Ordering::SeqCst);
-            None
         }
     })
     .await;
     (server, executed)
 }
 
-#[tokio::test]
-async fn a_session_lost_with_404_is_opened_again_and_the_call_made_once() {
-    let (server, executed) = forgetful(|| reply(StatusCode::NOT_FOUND, &[], "")).await;
-    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
-        .await
-        .unwrap();
-    assert_eq!(
-        (
-            executed.load(Ordering::SeqCst),
-            server.requests("initialize").len()
-        ),
-        (1, 2)
-    );
-}
-
-/// Reference servers answer 400 for a session that they do not know. Nothing but its words tells it from any other
-/// error, so the call is not made again, and the next one has a session of its own.
-#[tokio::test]
-async fn after_a_400_without_an_id_the_next_call_has_a_new_session() {
-    let (server, executed) = forgetful(|| {
-        let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
-        json_reply(
-            StatusCode::BAD_REQUEST,
-            &json!({"jsonrpc": "2.0", "error": error, "id": null}),
-        )
+/// A server of the older era whose calls and pings are answered as told.
+async fn refusing(call: Refuse, ping: AnswerPing) -> Scripted {
+    Scripted::legacy(move |seen: Seen| async move {
+        match seen.method() {
+            "tools/call" => Some(call(&seen)),
+            "ping" => match ping(&seen) {
+                Some(reply) => Some(reply),
+                None => std::future::pending().await,
+            },
+            _ => None,
+        }
     })
-    .await;
-    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    .await
+}
+
+fn made(server: &Scripted) -> [usize; 3] {
+    ["initialize", "ping", "tools/call"].map(|method| server.requests(method).len())
+}
+
+async fn call(mcp: &Mcp, key: &Key, spec: &Arc<ServerSpec>) -> Result<ToolOutcome, CallError> {
     let arguments = args(&json!({}));
-    let first = mcp
-        .call(&key, &spec, request("echo", &arguments), options())
-        .await;
-    assert!(
-        matches!(&first, Err(CallError::Refused { message, .. }) if message.contains("No valid session")),
-        "{first:?}"
-    );
-    assert_eq!(server.requests("tools/call").len(), 1);
-    mcp.call(&key, &spec, request("echo", &arguments), options())
-        .await
-        .unwrap();
-    assert_eq!(
-        (
-            executed.load(Ordering::SeqCst),
-            server.requests("initialize").len()
-        ),
-        (1, 2)
-    );
+    soon(mcp.call(key, spec, request("echo", &arguments), options())).await
 }
 
 #[tokio::test]
-async fn an_error_of_the_tool_is_no_lost_session_whatever_its_status_and_words() {
-    for (status, message) in [
-        (
-            StatusCode::BAD_REQUEST,
-            "The trading session is closed for today",
-        ),
-        (StatusCode::BAD_REQUEST, "the order is not initialized"),
-        (
-            StatusCode::NOT_FOUND,
-            "order 17 was not found in this session",
-        ),
-    ] {
-        let server = Scripted::legacy(move |seen: Seen| async move {
-            (seen.method() == "tools/call").then(|| seen.error(status, -32000, message))
-        })
-        .await;
+async fn a_lost_session_is_opened_again_and_the_call_made_once_however_the_server_says_so() {
+    for (way, lost) in WAYS {
+        let (server, executed) = forgetful(*lost).await;
         let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-        let outcome = mcp
-            .call(
-                &key,
-                &spec,
-                request("echo", &args(&json!({"x": "buy"}))),
-                options(),
-            )
-            .await;
-        let refused = CallError::Refused {
-            code: Some(-32000),
-            message: message.to_owned(),
-            retry_after: None,
-        };
-        assert_eq!(outcome.unwrap_err(), refused);
-        assert_eq!(server.requests("tools/call").len(), 1, "{message}");
+        call(&mcp, &key, &spec)
+            .await
+            .unwrap_or_else(|error| panic!("{way}: {error}"));
+        assert_eq!(executed.load(Ordering::SeqCst), 1, "{way}");
+        assert_eq!(made(&server), [2, 1, 2], "{way}");
+        assert_eq!(
+            server.requests("ping")[0].headers["mcp-session-id"],
+            "s1",
+            "{way}"
+        );
+        call(&mcp, &key, &spec).await.unwrap();
+        assert_eq!(made(&server), [2, 1, 3], "{way}");
     }
 }
 
 #[tokio::test]
-async fn a_404_with_an_error_for_another_request_is_a_lost_session() {
-    let (server, executed) = forgetful(|| {
-        let error = json!({"code": -32600, "message": "Session not found"});
-        json_reply(
-            StatusCode::NOT_FOUND,
-            &json!({"jsonrpc": "2.0", "id": "server-error", "error": error}),
-        )
-    })
-    .await;
-    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, request("echo", &args(&json!({}))), options())
-        .await
-        .unwrap();
-    assert_eq!(executed.load(Ordering::SeqCst), 1);
+async fn a_lost_session_is_opened_again_for_what_only_reads() {
+    for (way, lost) in WAYS {
+        let (server, _) = forgetful(*lost).await;
+        let found = soon(mcp().discover(&key(), &spec(server.endpoint()))).await;
+        assert_eq!(
+            found
+                .unwrap_or_else(|error| panic!("{way}: {error}"))
+                .tools
+                .len(),
+            1,
+            "{way}"
+        );
+    }
 }
 
 #[tokio::test]
-async fn a_400_that_is_not_about_the_session_is_a_refusal() {
-    let (server, executed) = forgetful(|| {
-        let error = json!({"code": -32602, "message": "amount must be positive"});
-        json_reply(
-            StatusCode::BAD_REQUEST,
-            &json!({"jsonrpc": "2.0", "error": error, "id": null}),
+async fn a_refusal_is_the_tools_own_when_the_session_answers_a_ping() {
+    for (way, refuse) in WAYS {
+        let server = refusing(*refuse, |seen| Some(seen.result(json!({})))).await;
+        let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+        let error = call(&mcp, &key, &spec).await.unwrap_err();
+        // A body that is no JSON-RPC does not say that nothing was done; 401 and 403 do.
+        let is_unknown = matches!(
+            *way,
+            "404" | "404 in words" | "404 with another id" | "400 in JSON"
+        );
+        match &error {
+            CallError::OutcomeUnknown(_) => assert!(is_unknown, "{way}: {error}"),
+            CallError::Refused { .. } => assert!(!is_unknown, "{way}: {error}"),
+            _ => panic!("{way}: {error:?}"),
+        }
+        assert_eq!(made(&server), [1, 1, 1], "{way}");
+        call(&mcp, &key, &spec).await.unwrap_err();
+        assert_eq!(made(&server), [2, 2, 2], "{way}");
+    }
+}
+
+#[tokio::test]
+async fn a_ping_that_shows_nothing_leaves_the_outcome_unknown() {
+    let pings: &[(&str, AnswerPing)] = &[
+        ("silent", |_| None),
+        ("cut", |_| Some(Reply::HangUp)),
+        ("5xx", |_| Some(reply(StatusCode::BAD_GATEWAY, &[], ""))),
+        ("busy", |_| {
+            Some(reply(StatusCode::TOO_MANY_REQUESTS, &[], ""))
+        }),
+        ("another status", |seen| {
+            Some(seen.error(StatusCode::BAD_REQUEST, -32000, FORGOTTEN))
+        }),
+        ("another code", |seen| {
+            Some(seen.error(StatusCode::NOT_FOUND, -32601, FORGOTTEN))
+        }),
+        ("other words", |seen| {
+            Some(seen.error(StatusCode::NOT_FOUND, -32000, "no such method"))
+        }),
+        ("no JSON-RPC", |_| {
+            Some(reply(StatusCode::NOT_FOUND, &[], FORGOTTEN))
+        }),
+        ("an error", |seen| {
+            Some(seen.error(StatusCode::OK, -32601, "Method not found"))
+        }),
+        ("moved", |_| {
+            Some(reply(
+                StatusCode::TEMPORARY_REDIRECT,
+                &[("location", "/mcp")],
+                "",
+            ))
+        }),
+    ];
+    for (way, ping) in pings {
+        let server = refusing(
+            |seen| seen.error(StatusCode::NOT_FOUND, -32000, FORGOTTEN),
+            *ping,
         )
-    })
-    .await;
-    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = mcp
-        .call(&key, &spec, request("echo", &args(&json!({}))), options())
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            CallError::Refused {
-                code: Some(-32602),
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-    assert_eq!(
-        (
-            executed.load(Ordering::SeqCst),
-            server.requests("tools/call").len()
-        ),
-        (0, 1)
-    );
+        .await;
+        let timeouts = Timeouts {
+            connect: Duration::from_secs(2),
+            ..Timeouts::default()
+        };
+        let (mcp, key, spec) = (mcp(), key(), spec_with(server.endpoint(), timeouts));
+        let error = call(&mcp, &key, &spec).await.unwrap_err();
+        let CallError::OutcomeUnknown(reason) = &error else {
+            panic!("{way}: {error:?}")
+        };
+        assert!(reason.contains(FORGOTTEN), "{way}: {reason}");
+        assert_eq!(made(&server), [1, 1, 1], "{way}");
+        call(&mcp, &key, &spec).await.unwrap_err();
+        assert_eq!(made(&server), [2, 2, 2], "{way}");
+    }
+}
+
+#[tokio::test]
+async fn where_there_are_no_sessions_nothing_is_asked_and_nothing_is_made_again() {
+    for (way, refuse) in WAYS {
+        let server = Scripted::modern(async |seen: Seen| {
+            (seen.method() == "tools/call").then(|| refuse(&seen))
+        })
+        .await;
+        call(&mcp(), &key(), &spec(server.endpoint()))
+            .await
+            .unwrap_err();
+        assert_eq!(made(&server), [0, 0, 1], "{way}");
+    }
 }
 
 #[tokio::test]
 async fn a_server_that_forgets_every_session_is_given_up_after_the_second() {
-    let server = Scripted::legacy(async |seen: Seen| {
-        (seen.method() == "tools/call").then(|| reply(StatusCode::NOT_FOUND, &[], ""))
+    let server = refusing(
+        |_| reply(StatusCode::NOT_FOUND, &[], ""),
+        |_| Some(reply(StatusCode::NOT_FOUND, &[], "")),
+    )
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let error = call(&mcp, &key, &spec).await.unwrap_err();
+    assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
+    assert_eq!(made(&server), [2, 2, 2]);
+    // Handshakes have a pace, too.
+    for _ in 0..20 {
+        let error = call(&mcp, &key, &spec).await.unwrap_err();
+        assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
+    }
+    let [handshakes, ..] = made(&server);
+    assert!(handshakes <= 6, "{handshakes}");
+    assert!(matches!(mcp.state(&key), ConnectionState::Down { .. }));
+}
+
+#[tokio::test]
+async fn a_server_that_is_restarted_again_and_again_is_found_again_each_time() {
+    let known = Arc::new(AtomicUsize::new(1));
+    let now = known.clone();
+    let server = Scripted::legacy(move |seen: Seen| {
+        let known = format!("s{}", now.load(Ordering::SeqCst));
+        async move {
+            let is_lost = seen
+                .headers
+                .get("mcp-session-id")
+                .is_some_and(|id| id != known.as_str());
+            let is_request = matches!(seen.method(), "tools/call" | "ping");
+            (is_lost && is_request).then(|| seen.error(StatusCode::NOT_FOUND, -32000, FORGOTTEN))
+        }
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = soon(mcp.call(&key, &spec, request("echo", &args(&json!({}))), options()))
+    for restarts in 0..10 {
+        call(&mcp, &key, &spec).await.unwrap();
+        assert_eq!(made(&server), [restarts + 1, restarts, 2 * restarts + 1]);
+        known.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_refuses_each_call_does_not_cost_a_handshake_each() {
+    let server = refusing(
+        |seen| {
+            seen.error(
+                StatusCode::NOT_FOUND,
+                -32000,
+                "order 17 was not found in this session",
+            )
+        },
+        |seen| Some(seen.result(json!({}))),
+    )
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    for _ in 0..20 {
+        let error = call(&mcp, &key, &spec).await.unwrap_err();
+        assert!(matches!(error, CallError::Refused { .. }), "{error:?}");
+    }
+    assert_eq!(made(&server), [4, 20, 20]);
+}
+
+/// A server with a credential that is good until it is not, and that knows no session from before.
+async fn judging(is_good: &Arc<AtomicBool>) -> Scripted {
+    let is_good = is_good.clone();
+    Scripted::legacy(move |seen: Seen| {
+        let is_good = is_good.load(Ordering::SeqCst);
+        async move {
+            let is_lost = seen
+                .headers
+                .get("mcp-session-id")
+                .is_some_and(|id| id != "s1");
+            let is_refused = match seen.method() {
+                "initialize" => !is_good,
+                "tools/call" | "ping" => is_lost || !is_good,
+                _ => false,
+            };
+            is_refused.then(|| reply(StatusCode::UNAUTHORIZED, &[], ""))
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_credential_is_refused_only_when_a_new_handshake_with_it_is() {
+    let is_good = Arc::new(AtomicBool::new(true));
+    let server = judging(&is_good).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    call(&mcp, &key, &spec).await.unwrap();
+    is_good.store(false, Ordering::SeqCst);
+    assert_eq!(
+        call(&mcp, &key, &spec).await.unwrap_err(),
+        CallError::Unauthorized
+    );
+    assert_eq!(made(&server), [2, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_credential_that_was_good_and_passes_each_handshake_is_not_what_is_refused() {
+    let lost = |_: &Seen| reply(StatusCode::UNAUTHORIZED, &[], "");
+    let server = Scripted::legacy(move |seen: Seen| async move {
+        let is_first = seen.body["params"]["arguments"]["first"] == true;
+        match seen.method() {
+            "tools/call" if is_first => None,
+            "tools/call" | "ping" => Some(lost(&seen)),
+            _ => None,
+        }
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    // One that never was good is refused by the call, where the handshake does not judge it.
+    assert_eq!(
+        call(&mcp, &key, &spec).await.unwrap_err(),
+        CallError::Unauthorized
+    );
+    let first = args(&json!({"first": true}));
+    mcp.call(&key, &spec, request("echo", &first), options())
         .await
-        .unwrap_err();
+        .unwrap();
+    let error = call(&mcp, &key, &spec).await.unwrap_err();
     assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
-    assert_eq!(server.requests("tools/call").len(), 2);
 }
 
 #[tokio::test]
@@ -233,25 +414,36 @@ async fn a_stream_of_changes_that_is_silent_for_too_long_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_call_that_may_be_sent_once_is_not_sent_over_a_second_session() {
-    let (server, executed) = forgetful(|| reply(StatusCode::NOT_FOUND, &[], "")).await;
-    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let once = || CallOptions {
-        once: Some("request-1".to_owned()),
-        ..options()
-    };
-    let error = mcp
-        .call(&key, &spec, request("echo", &args(&json!({}))), once())
-        .await
-        .unwrap_err();
-    assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
-    assert_eq!(
-        (
-            executed.load(Ordering::SeqCst),
-            server.requests("tools/call").len()
-        ),
-        (0, 1)
-    );
+async fn an_approved_call_is_repeated_in_a_new_session_while_it_may_be_executed() {
+    for may_be_executed in [true, false] {
+        let (server, executed) = forgetful(|_| reply(StatusCode::NOT_FOUND, &[], "")).await;
+        let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+        let once = CallOptions {
+            once: Some("request-1".to_owned()),
+            repeat_check: Some(RepeatCheck::new(move || {
+                Box::pin(async move { may_be_executed })
+            })),
+            ..options()
+        };
+        let arguments = args(&json!({}));
+        let outcome = mcp
+            .call(&key, &spec, request("echo", &arguments), once)
+            .await;
+        let times = usize::from(may_be_executed);
+        assert_eq!(executed.load(Ordering::SeqCst), times);
+        let calls = server.requests("tools/call");
+        assert_eq!(calls.len(), 1 + times);
+        for call in calls {
+            assert_eq!(
+                call.body["params"]["_meta"]["chatelaine/idempotencyKey"],
+                "request-1"
+            );
+        }
+        if !may_be_executed {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -280,33 +472,230 @@ async fn a_call_that_may_be_sent_once_carries_its_key() {
     }
 }
 
+/// A server that is at `/mcp/`, as frameworks redirect.
+async fn moved(is_modern: bool) -> Scripted {
+    let script = async |seen: Seen| {
+        let elsewhere = || reply(StatusCode::TEMPORARY_REDIRECT, &[("location", "/mcp/")], "");
+        (seen.path == "/mcp").then(elsewhere)
+    };
+    if is_modern {
+        Scripted::modern(script).await
+    } else {
+        Scripted::legacy(script).await
+    }
+}
+
 #[tokio::test]
-async fn a_call_that_may_be_sent_once_follows_no_redirect() {
-    let server = Scripted::modern(async |seen| {
-        let elsewhere = || {
-            reply(
-                StatusCode::TEMPORARY_REDIRECT,
-                &[("location", "/elsewhere")],
-                "",
-            )
-        };
-        (seen.method() == "tools/call").then(elsewhere)
+async fn the_address_at_which_the_handshake_ended_is_that_of_all_that_follows() {
+    for is_modern in [false, true] {
+        let server = moved(is_modern).await;
+        let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+        mcp.discover(&key, &spec).await.unwrap();
+        call(&mcp, &key, &spec).await.unwrap();
+        for method in ["tools/list", "tools/call"] {
+            let paths: Vec<_> = server
+                .requests(method)
+                .into_iter()
+                .map(|seen| seen.path)
+                .collect();
+            assert_eq!(paths, ["/mcp/"], "{method}");
+        }
+        mcp.close(&key).await;
+        assert!(
+            server
+                .requests("DELETE")
+                .iter()
+                .all(|seen| seen.path == "/mcp/")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_call_follows_no_redirect_and_the_next_one_begins_with_a_handshake() {
+    for is_modern in [false, true] {
+        for once in [None, Some("request-1".to_owned())] {
+            for status in [301, 302, 303, 307, 308] {
+                let server =
+                    redirecting_calls(is_modern, StatusCode::from_u16(status).unwrap()).await;
+                let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+                let options = CallOptions {
+                    once: once.clone(),
+                    ..options()
+                };
+                let arguments = args(&json!({}));
+                let calling = mcp.call(&key, &spec, request("echo", &arguments), options);
+                let error = soon(calling).await.unwrap_err();
+                assert!(
+                    matches!(&error, CallError::OutcomeUnknown(reason) if reason.contains(&status.to_string())),
+                    "{error:?}"
+                );
+                assert_eq!(server.requests("tools/call").len(), 1, "{status}");
+                let handshake = if is_modern {
+                    "server/discover"
+                } else {
+                    "initialize"
+                };
+                let before = server.requests(handshake).len();
+                call(&mcp, &key, &spec).await.unwrap_err();
+                assert_eq!(server.requests(handshake).len(), before + 1, "{status}");
+                assert_eq!(server.requests("tools/call").len(), 2, "{status}");
+            }
+        }
+    }
+}
+
+/// A server that answers its calls with a redirect to itself.
+async fn redirecting_calls(is_modern: bool, status: StatusCode) -> Scripted {
+    let script = move |seen: Seen| async move {
+        (seen.method() == "tools/call").then(|| reply(status, &[("location", "/mcp")], ""))
+    };
+    if is_modern {
+        Scripted::modern(script).await
+    } else {
+        Scripted::legacy(script).await
+    }
+}
+
+/// Two replicas behind a balancer that keeps a client at its replica by a cookie; without it they take turns.
+async fn balanced(attributes: &'static str) -> Scripted {
+    let turns = AtomicUsize::new(0);
+    let known: [Arc<Mutex<Vec<String>>>; 2] = Default::default();
+    Scripted::start(move |seen: Seen| {
+        let cookie = seen.headers.get("cookie").map(|cookie| cookie.to_str().unwrap().to_owned());
+        let kept = cookie.as_deref().and_then(|cookie| cookie.strip_prefix("AWSALB=")?.parse().ok());
+        let replica = kept.unwrap_or_else(|| turns.fetch_add(1, Ordering::SeqCst) % 2);
+        let sessions = known[replica].clone();
+        async move {
+            let session = seen.headers.get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+            let set = format!("AWSALB={replica}; Expires=Wed, 01 Jan 2031 00:00:00 GMT; Path=/{attributes}");
+            let answer = |headers: &[(&str, &str)], body: String| {
+                let mut all = vec![("content-type", "application/json"), ("set-cookie", set.as_str())];
+                all.extend_from_slice(headers);
+                reply(StatusCode::OK, &all, body)
+            };
+            let result = |result: Value| json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result}).to_string();
+            match seen.method() {
+                "server/discover" => seen.error(StatusCode::BAD_REQUEST, -32601, "Method not found"),
+                "initialize" => {
+                    let id = format!("{replica}-{}", sessions.lock().unwrap().len());
+                    sessions.lock().unwrap().push(id.clone());
+                    let body = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}});
+                    answer(&[("mcp-session-id", &id)], result(body))
+                }
+                _ if session.is_none_or(|id| !sessions.lock().unwrap().contains(&id)) => {
+                    refused(StatusCode::NOT_FOUND, &Value::Null)
+                }
+                "GET" => reply(StatusCode::METHOD_NOT_ALLOWED, &[], ""),
+                "tools/list" => answer(&[], result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}))),
+                "tools/call" => answer(&[], result(super::scripted::text("ok"))),
+                _ => reply(StatusCode::ACCEPTED, &[], ""),
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_session_stays_at_its_replica_by_the_cookie_of_the_balancer() {
+    for attributes in ["", "; HttpOnly; SameSite=Lax", "; Domain=127.0.0.1"] {
+        let server = balanced(attributes).await;
+        let (mcp, spec) = (mcp(), spec(server.endpoint()));
+        let keys = [key(), key(), key()];
+        for key in &keys {
+            mcp.discover(key, &spec).await.unwrap();
+            for _ in 0..3 {
+                call(&mcp, key, &spec).await.unwrap();
+            }
+        }
+        // A session begins without the cookie of another one.
+        for seen in server.requests("initialize") {
+            assert!(!seen.headers.contains_key("cookie"));
+        }
+        mcp.close(&keys[0]).await;
+        call(&mcp, &keys[0], &spec).await.unwrap();
+        assert!(
+            !server
+                .requests("initialize")
+                .pop()
+                .unwrap()
+                .headers
+                .contains_key("cookie")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_cookie_goes_only_where_it_belongs() {
+    let server = Scripted::legacy(async |seen: Seen| {
+        if seen.method() != "tools/list" {
+            return None;
+        }
+        let huge = format!("huge={}", "x".repeat(5000));
+        let mut set: Vec<(&str, &str)> = [
+            "kept=1",
+            "kept=2; Max-Age=60",
+            "here=1; Path=/mcp",
+            "gone=1",
+            "gone=1; Max-Age=0",
+            "old=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT",
+            "older=1; expires=Thu, 01-Jan-1970 00:00:00 GMT",
+            "safe=1; Secure",
+            "__Secure-a=1",
+            "elsewhere=1; Domain=example.org",
+            "below=1; Path=/mcp/below",
+            "beside=1; Path=/mc",
+            "nonsense",
+            "=1",
+            &huge,
+        ]
+        .into_iter()
+        .map(|cookie| ("set-cookie", cookie))
+        .collect();
+        set.push(("content-type", "application/json"));
+        let result = json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]});
+        let body = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result});
+        Some(reply(StatusCode::OK, &set, body.to_string()))
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let once = CallOptions {
-        once: Some("request-1".to_owned()),
-        ..options()
+    mcp.discover(&key, &spec).await.unwrap();
+    call(&mcp, &key, &spec).await.unwrap();
+    let call = server.requests("tools/call").remove(0);
+    assert_eq!(call.headers["cookie"], "kept=2; here=1");
+}
+
+#[tokio::test]
+async fn revisions_without_sessions_have_no_cookies_and_a_jar_is_bounded() {
+    let cookies: Vec<String> = (0..100).map(|n| format!("c{n}=1")).collect();
+    let script = move |seen: Seen| {
+        let cookies = cookies.clone();
+        async move {
+            if seen.method() != "tools/list" {
+                return None;
+            }
+            let mut set: Vec<(&str, &str)> = cookies
+                .iter()
+                .map(|cookie| ("set-cookie", cookie.as_str()))
+                .collect();
+            set.push(("content-type", "application/json"));
+            let body = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": {"tools": []}});
+            Some(reply(StatusCode::OK, &set, body.to_string()))
+        }
     };
-    let error = mcp
-        .call(&key, &spec, request("echo", &args(&json!({}))), once)
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(&error, CallError::OutcomeUnknown(reason) if reason.contains("307")),
-        "{error:?}"
-    );
-    assert_eq!(server.requests("tools/call").len(), 1);
+    for (server, most) in [
+        (Scripted::modern(script.clone()).await, 0),
+        (Scripted::legacy(script).await, 16),
+    ] {
+        let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+        mcp.discover(&key, &spec).await.unwrap();
+        call(&mcp, &key, &spec).await.unwrap();
+        let call = server.requests("tools/call").remove(0);
+        let sent = call
+            .headers
+            .get("cookie")
+            .map(|cookie| cookie.to_str().unwrap().split("; ").count());
+        assert_eq!(sent.unwrap_or_default(), most);
+    }
 }
 
 /// Statement A6 of the acceptance list.

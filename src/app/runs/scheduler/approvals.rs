@@ -112,6 +112,7 @@ async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()>
     let Some(approval) = execution::claim(app, tenant, id).await? else {
         return execution::withdraw(app, tenant, id).await.map(|_| ());
     };
+    let approval = Arc::new(approval);
     let cancel = CancellationToken::new();
     let result = tokio::select! {
         result = gate::approved::call(app, &approval, cancel.clone()) => result?,

@@ -24,7 +24,7 @@ use crate::{
         server::{AccessMode, ServerSpec},
         tool::Tool,
     },
-    mcp::CallOptions,
+    mcp::{CallOptions, RepeatCheck},
 };
 
 /// Why it is not sent.
@@ -57,7 +57,7 @@ struct PreparedCall {
 /// What came of it has to be written by the caller, who may try that again.
 pub async fn call(
     app: &Arc<App>,
-    approval: &Claimed,
+    approval: &Arc<Claimed>,
     cancel: CancellationToken,
 ) -> Result<Option<ToolResult>> {
     let ready = match checked(app, approval).await {
@@ -86,10 +86,24 @@ pub async fn call(
     let options = CallOptions {
         cancel,
         once: Some(approval.id.to_string()),
+        repeat_check: Some(repeat_check(app, approval)),
         ..CallOptions::default()
     };
     let answer = permit.call(&approval.tool, &arguments, options).await;
     Ok(Some(permit.into_result(&approval.call_id, answer)))
+}
+
+/// A call whose session was lost is made again only as the same execution: before the request expires, and while this
+/// process holds the lease that it was sent under.
+fn repeat_check(app: &Arc<App>, approval: &Arc<Claimed>) -> RepeatCheck {
+    let (app, approval) = (app.clone(), approval.clone());
+    RepeatCheck::new(move || {
+        let (app, approval) = (app.clone(), approval.clone());
+        Box::pin(async move {
+            app.clock.now() < approval.expires_at
+                && execution::heartbeat(&app, &approval).await.unwrap_or(false)
+        })
+    })
 }
 
 fn caller<'a>(app: &'a Arc<App>, approval: &'a Approval) -> CallContext<'a> {
