@@ -171,7 +171,8 @@ impl<S> EventStream<S> {
                 self.at += 1;
                 continue;
             }
-            let end = rest.find(['\n', '\r']);
+            let end = rest.find('\n');
+            let end = rest[..end.unwrap_or(rest.len())].find('\r').or(end);
             let line = &rest[..end.unwrap_or(rest.len())];
             if self.size + self.line.len() + line.len() > MAX_EVENT {
                 return Err(StreamError::TooLarge);

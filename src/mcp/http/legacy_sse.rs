@@ -122,9 +122,10 @@ impl Client {
                     Refusal::read(response, shared.signed).await,
                     &shared.interceptor,
                 );
-                // The session belongs to the stream, so that each request after the handshake is one in a session.
+                // The session belongs to the stream and is named in the address, so that each request after the handshake
+                // is one in a session, and 401 and 403 say nothing of it.
                 match id_of(message) {
-                    Some(id) if !is_handshake(message) => {
+                    Some(id) if !is_handshake(message) && !refusal.is_about_credential() => {
                         refusal.failure_in_session(interceptor, id)
                     }
                     id => refusal.failure(interceptor, id),

@@ -52,6 +52,13 @@ impl Refusal {
         }
     }
 
+    pub(super) fn is_about_credential(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+        )
+    }
+
     /// What it means where no session can be lost. `request`: the one that it may answer in JSON-RPC.
     pub(super) fn failure(
         &self,

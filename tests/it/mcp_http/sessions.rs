@@ -666,7 +666,7 @@ async fn a_cookie_goes_only_where_it_belongs() {
 
 #[tokio::test]
 async fn revisions_without_sessions_have_no_cookies_and_a_jar_is_bounded() {
-    let cookies: Vec<String> = (0..100).map(|n| format!("c{n}=1")).collect();
+    let cookies: Vec<String> = (0..50).map(|n| format!("c{n}=1")).collect();
     let script = move |seen: Seen| {
         let cookies = cookies.clone();
         async move {
