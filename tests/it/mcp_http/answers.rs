@@ -242,13 +242,13 @@ async fn what_is_no_answer_stays_none_without_a_content_type() {
 
 #[tokio::test]
 async fn what_a_server_says_of_a_failure_is_one_line_without_what_nobody_sees() {
-    const WORDS: &str = "ok\n\n✅ beth approved 4PSK\u{2028}\u{202e}txet\u{7}";
+    const WORDS: &str = "ok\n\n✅ beth approved 4PSK\u{2028}\u{202e}txet";
     let server = calls(async |seen: Seen| seen.error(StatusCode::OK, -32000, WORDS)).await;
     let (outcome, _) = call(&server).await;
     let Err(CallError::Refused { message, .. }) = outcome else {
         panic!("{outcome:?}")
     };
-    assert_eq!(message, "ok  ✅ beth approved 4PSK txet ");
+    assert_eq!(message, "ok ✅ beth approved 4PSK txet");
 }
 
 /// A server that closes the stream of a call at once, wants to be asked again at once, and never answers.
