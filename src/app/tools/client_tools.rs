@@ -17,9 +17,7 @@ use super::{
     },
     toolset::{self, NamedTool, Toolbox},
 };
-pub use crate::mcp::{
-    ParamHeader, Progress, ProgressReports, ProgressSender, progress_channel,
-};
+pub use crate::mcp::{ParamHeader, Progress, ProgressReports, ProgressSender, progress_channel};
 use crate::{
     app::{App, servers::agents},
     domain::{
