@@ -49,7 +49,7 @@ function Details({ view }: { view: Approval }) {
       <ServerWords says={view.server_says} />
       <Facts>{[
         [say('approval.agent'), view.agent],
-        [say('approval.approvers'), <>{view.approvers.join(', ')}{view.min_approvals > 1 && ` (${view.votes.length}/${view.min_approvals})`}</>],
+        [say('approval.approvers'), <>{view.approvers.join(', ')}{view.min_approvals > 1 && ` (${view.votes.filter((vote) => vote.counts !== false).length}/${view.min_approvals})`}</>],
         [say('approval.created'), <Moment at={view.created_at} />],
         [say('approval.expires'), <Moment at={view.expires_at} />],
         ['SHA-256', <Code variant="ghost">{view.args_sha256}</Code>],

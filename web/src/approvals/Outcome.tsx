@@ -24,7 +24,7 @@ export function Outcome({ view }: { view: Approval }) {
       {view.reason && !view.text.includes(view.reason) && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
       {hasVotes && (
         <ul>{view.votes.map((vote) => (
-          <li key={vote.by}>{vote.by}: {say(`decision.${vote.decision}`)}{vote.reason && <> – <q>{vote.reason}</q></>}, <Moment at={vote.at} /></li>
+          <li key={vote.by}>{vote.by}: {say(`decision.${vote.decision}`)}{vote.reason && <> – <q>{vote.reason}</q></>}, <Moment at={vote.at} />{vote.counts === false && <> – {say('decision.void')}</>}</li>
         ))}</ul>
       )}
     </div>

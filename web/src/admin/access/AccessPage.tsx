@@ -28,6 +28,7 @@ function Matrix({ agent }: { agent: string }) {
   return (
     <>
       <Notice tone="plain" role="status">{chosen ? <><Strong>{chosen.title}</Strong> <Reason cell={chosen.cell} /></> : say('access.help')}</Notice>
+      {matrix.data.unseen_claim && <Notice tone="wait">{say('access.unseen', { claim: matrix.data.unseen_claim })}</Notice>}
       {matrix.data.servers.map((server) => (
         <section key={server.server} aria-label={server.server}>
           <Heading as="h2" size="4">{server.server}</Heading>

@@ -46,7 +46,8 @@ function Seen({ seen }: { seen: Schemas['UserView'] }) {
           ))}
         </Table>
       )}
-      <Ends user={seen.id} hasCredentials={seen.credentials.length > 0} />
+      {seen.blocked_at && <Text as="p" size="2" color="red">{say('admin.blocked')}: {seen.blocked_by}, <Moment at={seen.blocked_at} /></Text>}
+      <Ends user={seen.id} hasCredentials={seen.credentials.length > 0} isBlocked={Boolean(seen.blocked_at)} />
     </>
   );
 }
@@ -61,7 +62,7 @@ function Roles({ agents }: { agents: Schemas['AgentRoles'][] }) {
   const { say } = useTexts();
   return (
     <Table label={say('user.roles')} heads={[say('approval.agent'), say('user.roles')]}>
-      {agents.map(({ agent, roles, admin }) => (
+      {agents.map(({ agent, roles, admin, left_out }) => (
         <Row key={agent}>
           <Cell>{agent}</Cell>
           <Cell>
@@ -69,6 +70,7 @@ function Roles({ agents }: { agents: Schemas['AgentRoles'][] }) {
               {roles.map((role) => <StateBadge key={role}>{role}</StateBadge>)}
               {admin && <StateBadge state="active">{say('user.admin')}</StateBadge>}
               {roles.length === 0 && !admin && <Text color="gray">{say('user.roles.none')}</Text>}
+              {left_out && <Text color="red">{left_out}</Text>}
             </Flex>
           </Cell>
         </Row>
@@ -77,7 +79,7 @@ function Roles({ agents }: { agents: Schemas['AgentRoles'][] }) {
   );
 }
 
-function Ends({ user, hasCredentials }: { user: string; hasCredentials: boolean }) {
+function Ends({ user, hasCredentials, isBlocked }: { user: string; hasCredentials: boolean; isBlocked: boolean }) {
   const { say } = useTexts();
   const [isDone, setIsDone] = useState(false);
   const { isBusy, error, run } = useAction();
@@ -89,10 +91,18 @@ function Ends({ user, hasCredentials }: { user: string; hasCredentials: boolean 
     await read(api.DELETE('/v1/admin/users/{user}/credentials', { params: { path: { user } } }));
     await invalidate('/v1/admin/users/{user}', { path: { user } });
   });
+  const path = { user };
+  const setBlocked = (block: boolean) => run(async () => {
+    await read(block ? api.POST('/v1/admin/users/{user}/block', { params: { path } }) : api.DELETE('/v1/admin/users/{user}/block', { params: { path } }));
+    await invalidate('/v1/admin/users/{user}', { path });
+  });
   return (
     <Flex gap="2" wrap="wrap" align="center">
       {isDone ? <span role="status">{say('admin.signedout')}</span> : <ConfirmButton label={say('signout')} question={say('admin.signout')} disabled={isBusy} onConfirm={() => void signOut()} />}
       {hasCredentials && <ConfirmButton label={say('admin.credentials.remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void removeCredentials()} />}
+      {isBlocked
+        ? <ConfirmButton label={say('admin.unblock')} question={say('admin.unblock.ask')} disabled={isBusy} onConfirm={() => void setBlocked(false)} />
+        : <ConfirmButton label={say('admin.block')} question={say('admin.block.ask')} disabled={isBusy} onConfirm={() => void setBlocked(true)} />}
       <Failure error={error} />
     </Flex>
   );
