@@ -20,6 +20,7 @@ struct Row {
     secret_env: Option<String>,
     prefix: Option<String>,
     trust_email: Option<bool>,
+    of_tenant: Option<bool>,
 }
 
 /// A query that answers whole rows.
@@ -28,7 +29,8 @@ macro_rules! rows {
         sqlx::query_as!(
             Row,
             r#"select i.tenant_id as "tenant_id: _", i.id as "id: _", i.issuer, i.audience, i.algorithm, i.jwks_url,
-                      i.public_key, i.secret_env, s.prefix as "prefix?", s.trust_email as "trust_email?"
+                      i.public_key, i.secret_env, i.of_tenant, s.prefix as "prefix?",
+                      s.trust_email as "trust_email?"
                from issuers i left join user_sources s
                  on s.tenant_id = i.tenant_id and s.kind = 'issuer' and s.name = i.issuer "# + $after,
             $value
@@ -73,6 +75,7 @@ impl TryFrom<Row> for Issuer {
             algorithm,
             keys,
             source,
+            of_tenant: row.of_tenant,
         })
     }
 }
@@ -100,8 +103,9 @@ pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
     }
     let added = sqlx::query!(
         "
-        insert into issuers (tenant_id, id, issuer, audience, algorithm, jwks_url, public_key, secret_env)
-        values ($1, $2, $3, $4, $5, $6, $7, $8)
+        insert into issuers
+          (tenant_id, id, issuer, audience, algorithm, jwks_url, public_key, secret_env, of_tenant)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         on conflict (issuer, audience) do nothing
         ",
         issuer.tenant.0,
@@ -112,6 +116,7 @@ pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
         jwks_url,
         public_key,
         secret_env,
+        issuer.of_tenant,
     )
     .execute(tx.conn())
     .await?;

@@ -132,6 +132,7 @@ impl NewIssuer {
             algorithm,
             keys,
             source: UserSource::default(),
+            of_tenant: None,
         };
         Ok((issuer, settings))
     }

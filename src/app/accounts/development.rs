@@ -79,6 +79,7 @@ fn issuer_of(tenant: &Tenant, key: &Key) -> Issuer {
         algorithm: "EdDSA".to_owned(),
         keys: IssuerKeys::PublicKey(key.public_pem.clone()),
         source: UserSource::default(),
+        of_tenant: None,
     }
 }
 

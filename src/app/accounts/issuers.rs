@@ -36,6 +36,7 @@ impl Accounts {
         settings: &SourceSettings,
     ) -> Result<(Issuer, bool)> {
         issuer.tenant = admin.tenant();
+        issuer.of_tenant = Some(!admin.is_operator());
         self.check_reach(admin, &issuer.keys)?;
         check(&issuer)?;
         let mut tx = self.shared.db.system().await?;
@@ -109,7 +110,7 @@ impl Accounts {
                 Err(Error::unfit(ErrorCode::TooLong, "jwks_url", "is too long"))
             }
             IssuerKeys::Jwks(url) => {
-                let of_tenant = !admin.is_operator();
+                let of_tenant = Some(!admin.is_operator());
                 let check = |url: Url| self.shared.key_sets.check_url(&url, of_tenant);
                 let checked = parse_url(url).and_then(check);
                 checked.map_err(|refused| Error::invalid("jwks_url", refused.to_string()))
@@ -137,6 +138,7 @@ pub async fn add_issuer(
     settings: &SourceSettings,
 ) -> Result<UserSource> {
     check(&issuer)?;
+    issuer.of_tenant = Some(false);
     let admin = Operator::at_the_database().admin_of(issuer.tenant);
     let tx = db.tenant(issuer.tenant).await?;
     put(tx, &admin, &mut issuer, settings).await?;

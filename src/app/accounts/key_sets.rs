@@ -1,7 +1,7 @@
 //! Key sets (JWKS) of issuers: fetched through the egress guard, kept for five minutes.
 //!
-//! One fetch at a time for each URL, which goes on when its caller leaves. A key that is not in the set
-//! causes an early fetch at most every 30 seconds. When a fetch fails, the keys that were there stay.
+//! One fetch at a time for each URL, which goes on when its caller leaves. A key that is not in the set, or that does not
+//! fit a signature, causes an early fetch at most every 30 seconds. When a fetch fails, the keys that were there stay.
 
 mod fetching;
 
@@ -22,11 +22,11 @@ use crate::{
         clock::Clock,
         error::{Error, Result},
     },
-    egress::{Egress, EgressError, Limits},
+    egress::{Egress, EgressError, Limits, parse_url},
 };
 
 const FRESH: Duration = Duration::minutes(5);
-/// Between two fetches because of a key that is not in the set.
+/// Between two fetches because of a key that is not in the set or does not fit.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::seconds(30);
 /// After a fetch that failed.
 const FAILURE_PAUSE: Duration = Duration::seconds(5);
@@ -42,7 +42,15 @@ const LIMITS: Limits = Limits {
 pub(super) struct KeySets {
     egress: Egress,
     clock: Clock,
-    slots: Mutex<HashMap<String, Arc<Slot>>>,
+    slots: Mutex<HashMap<KeySource, Arc<Slot>>>,
+}
+
+/// Where keys come from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct KeySource {
+    pub url: String,
+    /// As [`crate::domain::account::Issuer::of_tenant`].
+    pub of_tenant: Option<bool>,
 }
 
 /// What is known of one URL.
@@ -56,7 +64,7 @@ struct Slot {
 #[derive(Clone, Copy, Default)]
 struct History {
     failed: Option<OffsetDateTime>,
-    /// The last fetch because of a key that was not in the set.
+    /// The last fetch because of a key that was not in the set or did not fit.
     forced: Option<OffsetDateTime>,
 }
 
@@ -73,11 +81,23 @@ struct Key {
 
 impl KeySets {
     /// Whether keys may be fetched from there, by what the operator wrote or a tenant.
-    pub(super) fn check_url(&self, url: &url::Url, of_tenant: bool) -> Result<(), EgressError> {
-        if of_tenant {
-            return self.egress.for_tenants().check_url(url);
+    pub(super) fn check_url(
+        &self,
+        url: &url::Url,
+        of_tenant: Option<bool>,
+    ) -> Result<(), EgressError> {
+        self.egress_for(url, of_tenant).check_url(url)
+    }
+
+    /// The client for an address, with the rules of whoever wrote the address, which hold for its redirects, too. Where
+    /// nobody noted who it was, the address is a tenant's if a tenant may write it.
+    fn egress_for(&self, url: &url::Url, of_tenant: Option<bool>) -> Egress {
+        let of_tenants = self.egress.for_tenants();
+        if of_tenant.unwrap_or_else(|| of_tenants.check_url(url).is_ok()) {
+            of_tenants
+        } else {
+            self.egress.clone()
         }
-        self.egress.check_url(url)
     }
 
     pub(super) fn new(egress: Egress, clock: Clock) -> Self {
@@ -91,11 +111,11 @@ impl KeySets {
     /// The key with an id (or the only one, when the token names none) that fits an algorithm.
     pub(super) async fn find(
         &self,
-        url: &str,
+        source: &KeySource,
         id: Option<&str>,
         algorithm: Algorithm,
     ) -> Result<Arc<DecodingKey>> {
-        let slot = self.slot(url);
+        let slot = self.slot(source);
         let pick = || {
             slot.set
                 .load()
@@ -113,7 +133,7 @@ impl KeySets {
             Some(slot.history.clone().lock_owned().await)
         };
         if let Some(history) = turn {
-            self.refresh(url, &slot, history, pick().is_some()).await;
+            self.refresh(source, &slot, history, pick().is_some()).await;
         }
         match pick() {
             Some(key) => Ok(key),
@@ -129,15 +149,37 @@ impl KeySets {
         }
     }
 
-    fn slot(&self, url: &str) -> Arc<Slot> {
+    /// The key with this id in a newer set, for a token whose signature does not fit the known key: an issuer may have
+    /// made another key without giving it another id. The set is fetched as seldom as for a key that is not in it.
+    pub(super) async fn find_newer(
+        &self,
+        source: &KeySource,
+        id: Option<&str>,
+        algorithm: Algorithm,
+        known: &Arc<DecodingKey>,
+    ) -> Option<Arc<DecodingKey>> {
+        let slot = self.slot(source);
+        let newer = || {
+            let key = slot.set.load().as_ref()?.pick(id, algorithm)?;
+            (!Arc::ptr_eq(&key, known)).then_some(key)
+        };
+        let history = slot.history.clone().lock_owned().await;
+        if let Some(key) = newer() {
+            return Some(key);
+        }
+        self.refresh(source, &slot, history, false).await;
+        newer()
+    }
+
+    fn slot(&self, source: &KeySource) -> Arc<Slot> {
         let mut slots = self.slots.lock().expect("no holder of this lock panics");
-        slots.entry(url.to_owned()).or_default().clone()
+        slots.entry(source.clone()).or_default().clone()
     }
 
     /// Fetches the set if it is time to.
     async fn refresh(
         &self,
-        url: &str,
+        source: &KeySource,
         slot: &Arc<Slot>,
         mut history: OwnedMutexGuard<History>,
         found: bool,
@@ -155,16 +197,26 @@ impl KeySets {
             }
             history.forced = Some(now);
         }
-        let (egress, url, slot) = (self.egress.clone(), url.to_owned(), slot.clone());
+        let (source, slot) = (source.clone(), slot.clone());
+        let parsed = parse_url(&source.url);
+        let client = parsed.map(|url| (self.egress_for(&url, source.of_tenant), url));
         let fetching = tokio::spawn(async move {
-            match fetch(&egress, &url).await {
+            let fetched = match client {
+                Ok((egress, url)) => fetch(&egress, url).await,
+                Err(error) => Err(error.to_string()),
+            };
+            match fetched {
                 Ok(keys) => {
                     slot.set
                         .store(Some(Arc::new(KeySet { keys, fetched: now })));
                     history.failed = None;
                 }
                 Err(cause) => {
-                    tracing::warn!(url, cause, "an issuer's keys could not be fetched");
+                    tracing::warn!(
+                        url = source.url,
+                        cause,
+                        "an issuer's keys could not be fetched"
+                    );
                     history.failed = Some(now);
                 }
             }

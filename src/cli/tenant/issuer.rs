@@ -121,6 +121,7 @@ pub(super) async fn run(
                 algorithm,
                 keys,
                 source: UserSource::default(),
+                of_tenant: None,
             };
             let trusted = format!("{} for audience {}", issuer.issuer, issuer.audience);
             let source = add_issuer(db, issuer, &source.into()).await?;

@@ -10,7 +10,9 @@ use jsonwebtoken::{Algorithm, Header};
 use serde_json::json;
 use time::Duration;
 
-use super::fixture::{Provider, Published, TenantFixture, admit, assert_unauthenticated, refusal};
+use super::fixture::{
+    MAX_TOKEN, Provider, Published, TenantFixture, admit, assert_unauthenticated, refusal,
+};
 
 const UNKNOWN_KEY: &str = "the token is signed with a key that its issuer does not publish";
 
@@ -55,6 +57,27 @@ async fn a_new_key_is_fetched_at_once_and_then_at_most_every_half_minute() {
     published.set(&[new.jwk(), stranger.jwk()]);
     admit(&fixture.accounts, &token(&stranger, 6)).await;
     assert_eq!(published.fetches(), 3);
+}
+
+#[tokio::test]
+async fn a_new_key_under_a_known_id_is_fetched_at_once_and_then_at_most_every_half_minute() {
+    let (old, new) = (Provider::new("k1"), Provider::new("k1"));
+    let (fixture, published) = publishing(&old).await;
+    admit(&fixture.accounts, &token(&old, 1)).await;
+    published.set(&[new.jwk()]);
+    admit(&fixture.accounts, &token(&new, 2)).await;
+    assert_eq!(published.fetches(), 2);
+    let stranger = Provider::new("k1");
+    let sentence = "the token's signature does not fit its issuer's key";
+    for user in 0..5 {
+        assert_unauthenticated(&fixture.accounts, &token(&stranger, user), sentence).await;
+    }
+    assert_eq!(published.fetches(), 2, "strangers cause no traffic");
+    fixture.clock.advance(Duration::seconds(30));
+    assert_unauthenticated(&fixture.accounts, &token(&stranger, 6), sentence).await;
+    assert_unauthenticated(&fixture.accounts, &token(&old, 7), sentence).await;
+    assert_eq!(published.fetches(), 3);
+    admit(&fixture.accounts, &token(&new, 8)).await;
 }
 
 #[tokio::test]
@@ -116,6 +139,7 @@ async fn a_key_set_on_a_private_address_is_not_fetched_unless_the_operator_allow
         egress,
         fixture.clock.clone(),
         Environment::default(),
+        MAX_TOKEN,
     );
     let error = refusal(&guarded, &token(&provider, 1)).await;
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");

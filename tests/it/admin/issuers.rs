@@ -2,9 +2,12 @@
 
 use serde_json::{Value, json};
 
+use axum::{body::Body, response::Response as Answer};
+
 use super::{field, line, operator, trail, world, world_with};
 use crate::{
-    accounts::fixture::{AUDIENCE, ISSUER, Provider},
+    accounts::fixture::{AUDIENCE, ISSUER, Provider, Published},
+    egress::origin::Origin,
     support::{
         client::Client,
         world::{TIME_LIMIT, World},
@@ -314,4 +317,59 @@ async fn an_issuer_is_trusted_from_the_moment_on_at_which_an_admin_adds_it() {
     someone.get("/v1/me").await.expect(401);
     admin.post(ISSUERS, issuer(&provider)).await.expect(201);
     someone.get("/v1/me").await.expect(200);
+}
+
+/// An issuer with its keys at an address.
+fn publishing(url: &str) -> Value {
+    json!({ "issuer": ISSUER, "audience": AUDIENCE, "algorithm": "EdDSA", "jwks_url": url })
+}
+
+#[tokio::test]
+async fn a_redirect_of_a_tenants_key_set_stays_under_the_rules_for_tenants() {
+    let provider = Provider::new("k1");
+    let inside = Published::new(&[provider.jwk()]).await;
+    let target = inside.origin.url("/internal").to_string();
+    let hop = Origin::start(move |_| {
+        Answer::builder()
+            .status(302)
+            .header("location", &target)
+            .body(Body::empty())
+            .unwrap()
+    })
+    .await;
+    let allowed = hop.address.to_string();
+    // The operator's own list has all of 127.0.0.1.
+    let world = world_with(|setup| setup.config.tenant_egress_allow = vec![allowed]).await;
+    introduce(&world).await;
+    let at = hop.url("/keys").to_string();
+    let admin = world.admin().await;
+    admin.post(ISSUERS, publishing(&at)).await.expect(201);
+    user(&world, &provider).get("/v1/me").await.expect(502);
+    assert_eq!((hop.seen().len(), inside.fetches()), (1, 0));
+    // What the operator writes follows the operator's list.
+    let path = "/v1/admin/tenants/acme/issuers";
+    operator(&world)
+        .post(path, publishing(&at))
+        .await
+        .expect(200);
+    user(&world, &provider).get("/v1/me").await.expect(200);
+    assert_eq!(inside.fetches(), 1);
+}
+
+#[tokio::test]
+async fn a_key_set_that_tenants_may_name_is_fetched_by_the_list_for_tenants() {
+    let provider = Provider::new("k1");
+    let published = Published::new(&[provider.jwk()]).await;
+    let at = published.origin.address.to_string();
+    let world = world_with(|setup| {
+        setup.config.egress_allow.clear();
+        setup.config.tenant_egress_allow = vec![at];
+    })
+    .await;
+    introduce(&world).await;
+    let url = published.origin.url("/keys").to_string();
+    let admin = world.admin().await;
+    admin.post(ISSUERS, publishing(&url)).await.expect(201);
+    user(&world, &provider).get("/v1/me").await.expect(200);
+    assert_eq!(published.fetches(), 1);
 }

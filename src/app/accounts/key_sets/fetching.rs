@@ -8,11 +8,12 @@ use jsonwebtoken::{
 };
 use serde::Deserialize;
 use serde_json::Value;
+use url::Url;
 
 use super::{Key, LIMITS, MAX_KEYS};
 use crate::{
     domain::error::Result,
-    egress::{Egress, Request, parse_url},
+    egress::{Egress, Request},
 };
 
 /// Whether a key may check signatures of an algorithm: family, curve, and its own `alg` and `use`.
@@ -45,12 +46,11 @@ pub(super) fn fits(jwk: &Jwk, algorithm: Algorithm) -> bool {
 }
 
 /// Reads a key set; keys that cannot be used are left out, as its issuer may have others for other uses.
-pub(super) async fn fetch(egress: &Egress, url: &str) -> Result<Vec<Key>, String> {
+pub(super) async fn fetch(egress: &Egress, url: Url) -> Result<Vec<Key>, String> {
     #[derive(Deserialize)]
     struct Document {
         keys: Vec<Value>,
     }
-    let url = parse_url(url).map_err(|error| error.to_string())?;
     let request = Request {
         limits: LIMITS,
         ..Request::get(url).header("accept", "application/json")
