@@ -4,6 +4,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, body::Body};
+use http::{HeaderValue, Response, StatusCode, header::CONNECTION};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -24,7 +25,8 @@ use crate::app::App;
 
 /// A connection that sends no whole head of a request for so long is closed; also an idle one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest head of a request.
+/// The largest head of a request. The reader of heads takes what it has read at once, which may be more, so the head is
+/// measured again.
 const HEAD_BYTES: usize = 64 * 1024;
 /// How long requests may take to finish once the program is to stop.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -71,6 +73,17 @@ async fn wait_after(error: &std::io::Error) {
         tracing::error!(%error, "cannot accept connections for now");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
+}
+
+/// About the bytes of a request before its body.
+fn head_bytes(request: &hyper::Request<Incoming>) -> usize {
+    let (method, target) = (request.method().as_str(), request.uri());
+    let target = target
+        .path_and_query()
+        .map_or(1, |target| target.as_str().len());
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    method.len() + target + " HTTP/1.1\r\n".len() + headers.sum::<usize>()
 }
 
 /// What every connection is given.
@@ -141,11 +154,19 @@ impl Server {
         let (router, trusted_proxies) = (self.router.clone(), Arc::clone(&self.trusted_proxies));
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             let work = socket.work();
+            let is_too_large = head_bytes(&request) > HEAD_BYTES;
             let peer = Peer::of(peer.ip(), request.headers(), &trusted_proxies);
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(Arc::clone(&socket));
             let answer = router.clone().oneshot(request.map(Body::new));
-            async {
+            async move {
+                if is_too_large {
+                    let mut refusal = Response::new(Body::empty());
+                    *refusal.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                    let close = HeaderValue::from_static("close");
+                    refusal.headers_mut().insert(CONNECTION, close);
+                    return Ok(refusal.map(|body| work.until_sent(body)));
+                }
                 answer
                     .await
                     .map(|answer| answer.map(|body| work.until_sent(body)))
