@@ -8,7 +8,46 @@ use std::time::Instant;
 
 use time::{Duration, OffsetDateTime, UtcOffset};
 
-/// Tells the time: the machine's, or a test's.
+/// Microseconds by which the machine's clock is behind the database's, while it is wrong; 0 otherwise.
+static CORRECTION: AtomicI64 = AtomicI64::new(0);
+
+/// Clocks that differ by less are both right.
+const MAX_DIFFERENCE: Duration = Duration::seconds(5);
+/// A comparison that took longer says nothing.
+const MAX_ROUND_TRIP: Duration = Duration::seconds(2);
+
+/// How the machine's clock must be corrected by what the database said between two looks at it; `None` when that cannot be
+/// said.
+pub fn correction(
+    before: OffsetDateTime,
+    there: OffsetDateTime,
+    after: OffsetDateTime,
+) -> Option<Duration> {
+    let took = after - before;
+    if took.is_negative() || took > MAX_ROUND_TRIP {
+        return None;
+    }
+    let behind: Duration = there - (before + took / 2);
+    Some(if behind.abs() > MAX_DIFFERENCE {
+        behind
+    } else {
+        Duration::ZERO
+    })
+}
+
+/// From here on the system clock of this process is corrected by so much. The correction before.
+pub fn correct(by: Duration) -> Duration {
+    let micros = i64::try_from(by.whole_microseconds()).unwrap_or_default();
+    Duration::microseconds(CORRECTION.swap(micros, Ordering::Relaxed))
+}
+
+/// The time by the machine's clock, right or wrong.
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+pub fn machine_time() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+/// Tells the time: the machine's, corrected by the database's while it is wrong, or a test's.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     #[default]
@@ -23,10 +62,11 @@ impl Clock {
     }
 
     /// In microseconds, as Postgres keeps it, so that an answer says what is read later.
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn now(&self) -> OffsetDateTime {
         match self {
-            Self::System => in_microseconds(OffsetDateTime::now_utc()),
+            Self::System => in_microseconds(
+                machine_time() + Duration::microseconds(CORRECTION.load(Ordering::Relaxed)),
+            ),
             Self::Manual(at) => {
                 OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(at.load(Ordering::SeqCst))
             }

@@ -2,11 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{app::App, domain::replica::Readiness};
+use crate::{
+    app::App,
+    domain::{clock, replica::Readiness},
+};
 
 /// How often the clock of this machine is compared with the database's.
-const COMPARISON: Duration = Duration::from_secs(600);
-/// Clocks that differ by more are worth a warning.
+const COMPARISON: Duration = Duration::from_secs(10);
+/// A correction that changes by more is worth a warning.
 const MAX_DIFFERENCE: Duration = Duration::from_secs(5);
 
 /// Asks the database and counts the servers.
@@ -28,28 +31,33 @@ pub async fn readiness(app: &App) -> Readiness {
     }
 }
 
-/// Warns while the clock of this machine is wrong. Decisions about sign-outs and expiries go by the database's clock, but
-/// tokens are checked by this one.
-pub async fn compare_clocks(app: Arc<App>) {
+/// Takes the database's time while the clock of this machine is wrong: else tokens would be refused that are good, and
+/// accepted that are not, and the sign-ins of users at servers would be thought over before their time or after it.
+pub async fn follow_clock(app: Arc<App>) {
     loop {
-        if let Some(difference) = difference(&app).await
-            && difference.unsigned_abs() > MAX_DIFFERENCE
-        {
-            tracing::warn!(
-                seconds = difference.whole_seconds(),
-                "the clock of this machine is ahead of the database's by so much (behind, if negative); set it right, or \
-                 tokens are refused that are good, and accepted that are not"
-            );
-        }
         tokio::select! {
             () = tokio::time::sleep(COMPARISON) => {}
             () = app.shutdown.cancelled() => return,
         }
+        compare_clocks(&app).await;
     }
 }
 
-async fn difference(app: &App) -> Option<time::Duration> {
-    let mut tx = app.db.system().await.ok()?;
-    let there = tx.now().await.ok()?;
-    Some(app.clock.now() - there)
+/// Compares the clocks once.
+pub async fn compare_clocks(app: &App) {
+    let Ok(mut tx) = app.db.system().await else {
+        return;
+    };
+    let before = clock::machine_time();
+    let Ok(there) = tx.now().await else { return };
+    let Some(by) = clock::correction(before, there, clock::machine_time()) else {
+        return;
+    };
+    if (by - clock::correct(by)).unsigned_abs() > MAX_DIFFERENCE {
+        tracing::warn!(
+            seconds = by.whole_seconds(),
+            "the clock of this machine is behind the database's by so much (ahead, if negative); the database's time is \
+             used until the clock is right"
+        );
+    }
 }
