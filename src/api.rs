@@ -245,6 +245,7 @@ fn administration() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::users::get, user_data::delete))
         .routes(routes!(user_data::export))
         .routes(routes!(admin::users::sign_out))
+        .routes(routes!(admin::users::block, admin::users::unblock))
         .routes(routes!(admin::users::remove_credentials))
         .routes(routes!(admin::tenants::list, admin::tenants::create))
         .routes(routes!(

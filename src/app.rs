@@ -145,8 +145,13 @@ impl App {
             approved: approved_inbox,
         };
         let clock = Clock::System;
-        let accounts =
-            accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone());
+        let accounts = accounts::Accounts::new(
+            db.clone(),
+            egress.clone(),
+            clock.clone(),
+            env.clone(),
+            config.max_token_bytes,
+        );
         let packs = library.snapshot();
         accounts.keep_claims(claims_named_by(packs.packs().map(AsRef::as_ref)));
         let app = Self {
@@ -186,7 +191,8 @@ impl App {
     /// Starts the background work. Fails when a server that a pack calls `required` cannot be reached.
     pub async fn run_background(self: &Arc<Self>, background: Background) -> anyhow::Result<()> {
         self.tasks.spawn(keys::replica_keys::hold(self.clone()));
-        self.tasks.spawn(health::compare_clocks(self.clone()));
+        health::compare_clocks(self).await;
+        self.tasks.spawn(health::follow_clock(self.clone()));
         self.tasks
             .spawn(audit::write(self.clone(), background.audit));
         self.tasks

@@ -84,7 +84,7 @@ impl From<Error> for Problem {
         let status = match &error {
             Error::NotFound(_) | Error::SessionNotFound(_) => StatusCode::NOT_FOUND,
             Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Error::Forbidden(_) | Error::Suspended(_) => StatusCode::FORBIDDEN,
+            Error::Forbidden(_) | Error::Suspended(_) | Error::Blocked(_) => StatusCode::FORBIDDEN,
             Error::Invalid { .. } => StatusCode::BAD_REQUEST,
             Error::Conflict(..) | Error::Repeated => StatusCode::CONFLICT,
             Error::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,

@@ -35,6 +35,7 @@ use time::OffsetDateTime;
 use tokio::sync::broadcast;
 
 pub(in crate::app) use self::sign_outs::end_sessions;
+pub use self::sign_outs::{block_user, unblock_user};
 pub use self::{
     authentication::Caller,
     issuers::{add_issuer, list_issuers, remove_issuer},
@@ -88,6 +89,7 @@ struct Shared {
     db: Db,
     clock: Clock,
     env: Environment,
+    max_token_bytes: usize,
     key_sets: KeySets,
     /// By SHA-256 of the credential.
     tokens: Cache<[u8; 32], Arc<VerifiedToken>>,
@@ -97,7 +99,7 @@ struct Shared {
     tenants: Cache<TenantId, Arc<CachedRow<Arc<Tenant>>>>,
     /// With the time at which each was read.
     sign_outs: Cache<(TenantId, UserId), (Option<SignOut>, OffsetDateTime)>,
-    /// When the sessions that ended were looked for.
+    /// When the sessions that ended and the claims that changed were looked for.
     sessions_checked: Mutex<OffsetDateTime>,
     watched: ArcSwap<watch::Watched>,
     lookups: LookupLimiter,
@@ -105,8 +107,7 @@ struct Shared {
     revoked_keys: Cache<ApiKeyId, ()>,
     /// People whose claims were written a moment ago.
     kept_claims: Cache<(TenantId, UserId), Arc<newest_claims::Kept>>,
-    /// The newest claims of people, at most a second old.
-    newest_claims: Cache<(TenantId, UserId), Option<Arc<Principal>>>,
+    newest_claims: Cache<(TenantId, UserId), newest_claims::KnownClaims>,
     /// The claims of tokens and frontends that are kept; absent: all.
     named_claims: RwLock<Option<Arc<BTreeSet<String>>>>,
     /// Tells whose claims have changed.
@@ -142,12 +143,19 @@ impl<T> CachedRow<T> {
 
 impl Accounts {
     /// `env` holds the secrets of issuers with HMAC.
-    pub fn new(db: Db, egress: Egress, clock: Clock, env: Environment) -> Self {
+    pub fn new(
+        db: Db,
+        egress: Egress,
+        clock: Clock,
+        env: Environment,
+        max_token_bytes: usize,
+    ) -> Self {
         let shared = Shared {
             db,
             key_sets: KeySets::new(egress, clock.clone()),
             clock,
             env,
+            max_token_bytes,
             tokens: Cache::builder()
                 .weigher(|_, token: &Arc<VerifiedToken>| token.size)
                 .max_capacity(REMEMBERED_TOKEN_BYTES)
@@ -182,7 +190,7 @@ impl Accounts {
                 .build(),
             newest_claims: Cache::builder()
                 .max_capacity(20_000)
-                .time_to_live(sign_outs::REMEMBERED)
+                .time_to_idle(FORGOTTEN)
                 .build(),
             named_claims: RwLock::default(),
             claims_changed: broadcast::channel(CHANGES_BEHIND).0,

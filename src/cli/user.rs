@@ -1,4 +1,4 @@
-//! `chatelaine user`: a copy of all that is one user's, and its deletion. A command for operators: access to the database
+//! `chatelaine user`: a block of one user, a copy of all that is theirs, and its deletion. A command for operators: access to the database
 //! is enough to use it.
 
 use std::io::Write;
@@ -6,16 +6,34 @@ use std::io::Write;
 use tokio::sync::mpsc;
 
 use crate::{
-    app::{accounts::find_tenant, runs::user_data},
+    app::{
+        accounts::{block_user, find_tenant, unblock_user},
+        runs::user_data,
+    },
     domain::{
         audit::OPERATOR,
-        ids::{ReplicaId, UserId},
+        error::Result,
+        ids::{ReplicaId, TenantId, UserId},
     },
     store::{Db, hints::Hint},
 };
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
+    /// Block a user: no token and no key that speaks for them is taken, and what is theirs ends
+    Block {
+        /// The user's id
+        user: String,
+        #[arg(long)]
+        tenant: String,
+    },
+    /// End the block of a user
+    Unblock {
+        /// The user's id
+        user: String,
+        #[arg(long)]
+        tenant: String,
+    },
     /// Print a copy of all that is a user's, as one JSON document
     Export {
         /// The user's id
@@ -38,9 +56,28 @@ pub enum Command {
 pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
     let by = UserId(OPERATOR.into());
     match command {
+        Command::Block { user, tenant } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            let whose = UserId(user.as_str().into());
+            block_user(db, tenant.id, &whose, &by).await?;
+            hint(db, tenant.id, whose).await?;
+            writeln!(out, "{user:?} is blocked; replicas follow within a second")?;
+            Ok(())
+        }
+        Command::Unblock { user, tenant } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            let whose = UserId(user.as_str().into());
+            unblock_user(db, tenant.id, &whose, &by).await?;
+            hint(db, tenant.id, whose).await?;
+            writeln!(
+                out,
+                "{user:?} is not blocked any more, and has to sign in again"
+            )?;
+            Ok(())
+        }
         Command::Export { user, tenant } => {
             let tenant = find_tenant(db, &tenant).await?;
-            let (pieces, mut inbox) = mpsc::channel::<crate::domain::error::Result<String>>(1);
+            let (pieces, mut inbox) = mpsc::channel::<Result<String>>(1);
             let user = UserId(user.into());
             let print = async {
                 while let Some(piece) = inbox.recv().await {
@@ -60,11 +97,7 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
             );
             let whose = UserId(user.as_str().into());
             user_data::delete_at_the_database(db, tenant.id, &whose, &by).await?;
-            let hint = Hint::SignedOut {
-                tenant: tenant.id,
-                user: whose,
-            };
-            db.hint(ReplicaId::new(), &[hint]).await?;
+            hint(db, tenant.id, whose).await?;
             writeln!(
                 out,
                 "all that was {user:?}'s is deleted; replicas follow within seconds"
@@ -72,4 +105,10 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
             Ok(())
         }
     }
+}
+
+/// Tells the replicas that the sessions of a user have ended.
+async fn hint(db: &Db, tenant: TenantId, user: UserId) -> Result<()> {
+    db.hint(ReplicaId::new(), &[Hint::SignedOut { tenant, user }])
+        .await
 }

@@ -71,6 +71,8 @@ pub struct Issuer {
     pub algorithm: String,
     pub keys: IssuerKeys,
     pub source: UserSource,
+    /// Whether an admin of the tenant wrote it, rather than the operator; absent: an earlier release did not note it.
+    pub of_tenant: Option<bool>,
 }
 
 /// Where the key is that verifies an issuer's signatures.
@@ -188,6 +190,15 @@ pub struct SeenUser {
     pub runs_today: i64,
     pub tokens_today: i64,
     pub tool_calls_today: i64,
+    /// Since when no credential of theirs is taken; absent: they are not blocked.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "time::serde::rfc3339::option"
+    )]
+    pub blocked_at: Option<OffsetDateTime>,
+    /// Who blocked them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_by: Option<String>,
 }
 
 /// The state of a credential that a user has. Never its content.

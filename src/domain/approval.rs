@@ -29,7 +29,7 @@ use super::{
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
     policy::ApprovalPolicy,
     principal::Principal,
-    session::SessionEnd,
+    session::{ActKind, PastAct, SessionEnd},
     tool,
 };
 
@@ -54,6 +54,8 @@ pub struct Approval {
     pub credential: String,
     /// Who asked, as verified then.
     pub principal: Principal,
+    /// What to call them.
+    pub requester_name: String,
     pub conversation: Option<ConversationId>,
     pub run: Option<RunId>,
     pub call_id: String,
@@ -98,6 +100,14 @@ impl Approval {
 
     pub fn requester(&self) -> &UserId {
         &self.principal.user
+    }
+
+    pub fn as_act(&self) -> PastAct<'_> {
+        PastAct {
+            who: &self.principal,
+            at: self.created_at,
+            kind: ActKind::Request,
+        }
     }
 }
 
@@ -154,10 +164,26 @@ impl About {
 #[derive(Clone, Debug)]
 pub struct Vote {
     pub approval: ApprovalId,
-    pub by: UserId,
+    /// Who said it, in which session. Of their claims only those that name the session.
+    pub voter: Principal,
     pub choice: Choice,
     pub reason: Option<String>,
+    /// By the clock of the database.
     pub at: OffsetDateTime,
+}
+
+impl Vote {
+    pub fn by(&self) -> &UserId {
+        &self.voter.user
+    }
+
+    pub fn as_act(&self) -> PastAct<'_> {
+        PastAct {
+            who: &self.voter,
+            at: self.at,
+            kind: ActKind::Vote,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use self::parsing::{
     address, approval_url, days, grants, is_json, is_on, key_ring, limit, list, mebibytes,
     networks, number, one_key, operator_token, optional_address, path, public_url, seconds, secret,
-    sign_in, switch, text,
+    sign_in, switch, text, token_bytes,
 };
 use super::{
     retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider, usage::Storage,
@@ -66,6 +66,8 @@ pub struct Daily {
 const ONE_KEY: &str = "MCP_CONFIG_ENCRYPTION_KEY";
 const KEYS: &str = "MCP_CONFIG_ENCRYPTION_KEYS";
 const OPERATOR: &str = "CHATELAINE_OPERATOR_TOKEN";
+/// The largest setting of the size of tokens.
+const MAX_TOKEN_BYTES: usize = 48 * 1024;
 /// The fewest characters of the operator's token.
 const OPERATOR_LEAST: usize = 32;
 /// Whether the program itself reads a variable. No tenant has any use for it.
@@ -147,6 +149,8 @@ settings! {
         "JSON list of the OpenID Connect providers at which people sign in to the web client and with `chatelaine login`: `[{\"name\":…,\"issuer\":…,\"client_id\":…}]`";
     max_body_bytes: usize = number("CHATELAINE_MAX_BODY_BYTES", "1048576"),
         "largest request body. An attachment may have 10 MiB, and a chat request of a client's protocol 32 MiB, because it holds all images of its chat";
+    max_token_bytes: usize = token_bytes("CHATELAINE_MAX_TOKEN_BYTES", "32768"),
+        "largest bearer token, at most 49152 because the head of a request has at most 65536 bytes; a user in many groups has a large one";
     max_connections: usize = number("CHATELAINE_MAX_CONNECTIONS", "10000"),
         "connections of clients at once, and no more than half of the files that the process may open; for one more, the one that has waited longest for its client is closed";
     trusted_proxies: Vec<IpNet> = networks("CHATELAINE_TRUSTED_PROXIES", ""),

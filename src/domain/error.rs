@@ -29,6 +29,9 @@ pub enum Error {
     /// The principal's tenant was put on hold by the operator.
     #[error("{0}")]
     Suspended(String),
+    /// The principal was blocked by an admin.
+    #[error("{0}")]
+    Blocked(String),
     /// What was given cannot be used; `field` is the path of it.
     #[error("{field}: {reason}")]
     Invalid {
@@ -172,6 +175,7 @@ impl Error {
             Self::Unauthenticated(_) => ErrorCode::Unauthenticated,
             Self::Forbidden(_) => ErrorCode::Forbidden,
             Self::Suspended(_) => ErrorCode::TenantSuspended,
+            Self::Blocked(_) => ErrorCode::UserBlocked,
             Self::Invalid { code, .. } | Self::Conflict(code, _) | Self::Limited { code, .. } => {
                 *code
             }

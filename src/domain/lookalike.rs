@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 
+use super::hidden::fold;
+
 /// What a text looks like, by the table of confusable characters of Unicode (UTS 39): two texts with the same skeleton
 /// are read as the same. Characters that nobody sees are left out, and white space counts as one blank.
 ///
 /// A skeleton is for comparison, never for display: `m` becomes `rn`, `1` becomes `l`, `0` becomes `O`. Case is kept, so
 /// whoever ignores case lowers the text first: `I` looks like `l`, and `i` does not.
 pub fn skeleton(text: &str) -> String {
-    let letters: String = unicode_security::skeleton(text).collect();
+    let letters: String = unicode_security::skeleton(&fold(text)).collect();
     let words: Vec<&str> = letters.split_whitespace().collect();
     words.join(" ")
 }

@@ -14,8 +14,8 @@ use super::{
     template::Template,
 };
 
-/// Bytes of one value.
-pub const MAX_VALUE: usize = 8192;
+/// Bytes of one value. The token of a user in many groups is large.
+pub const MAX_VALUE: usize = 32 * 1024;
 
 /// Checked values by the names of their fields. Optional fields may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

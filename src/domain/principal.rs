@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 pub use self::{
-    roles::{claims_named_by, parse_roles, roles_named_by},
+    roles::{claims_named_by, find_claim, is_left_out, keep_claims, parse_roles, roles_named_by},
     scopes::{Scope, Scopes},
 };
 use super::{
@@ -25,6 +25,8 @@ use super::{
     secret::Secret,
 };
 
+/// What the id of a program's user begins with: behind it is the name of its key. No issuer and no frontend may use it.
+pub const KEY_USER: &str = "key:";
 /// The only role of a guest.
 pub const GUEST: &str = "guest";
 /// What the ids of guests begin with. The guests of a tenant share places for runs under this name.
@@ -47,7 +49,7 @@ pub struct Principal {
 impl Principal {
     /// A claim as text: strings as they are, numbers and booleans in JSON's spelling.
     pub fn claim(&self, name: &str) -> Option<String> {
-        match self.claims.get(name)? {
+        match find_claim(&self.claims, name)? {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
             Value::Bool(flag) => Some(flag.to_string()),
@@ -127,7 +129,7 @@ impl Principal {
         let claim = auth
             .roles_attribute
             .as_ref()
-            .and_then(|name| self.claims.get(name));
+            .and_then(|name| find_claim(&self.claims, name));
         match claim {
             Some(claim) => parse_roles(claim),
             None => auth.default_role.iter().cloned().collect(),

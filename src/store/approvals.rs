@@ -50,6 +50,7 @@ struct Row {
     sealed: Vec<u8>,
     credential: String,
     principal: Json<Principal>,
+    requester_name: Option<String>,
     conversation_id: Option<Uuid>,
     run_id: Option<Uuid>,
     call_id: String,
@@ -83,7 +84,7 @@ macro_rules! rows {
             $before
                 + r#" a.tenant_id, a.id, a.code, a.state, a.agent, a.server, a.tool, a.about as "about: Json<About>",
                       a.fingerprint, a.args_sha256, a.sealed, a.credential, a.principal as "principal: Json<Principal>",
-                      a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.withdrawn_cause, a.approvers, a.min_approvals,
+                      a.requester_name, a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.withdrawn_cause, a.approvers, a.min_approvals,
                       a.self_approval, a.reason, a.decided_by, a.by_name, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
                       a.evidence, a.recorded_happened, a.recorded_note, a.recorded_by, a.recorded_at, a.fence "#
                 + $after
@@ -115,6 +116,9 @@ impl TryFrom<Row> for Approval {
             args_sha256: canonical::hash_of_row(row.args_sha256).map_err(broken)?,
             sealed: row.sealed,
             credential: row.credential,
+            requester_name: row
+                .requester_name
+                .unwrap_or_else(|| row.principal.0.display_name()),
             principal: row.principal.0,
             conversation: row.conversation_id.map(ConversationId),
             run: row.run_id.map(RunId),

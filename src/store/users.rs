@@ -6,7 +6,7 @@ mod newest;
 use sqlx::types::Json;
 use time::OffsetDateTime;
 
-pub use self::newest::{newest, put, session_end};
+pub use self::newest::{ClaimsWritten, has_been_claimed, has_lookalike, newest, put, session_ends};
 use super::Tx;
 use crate::domain::{
     account::{SeenUser, UserCredential},
@@ -23,6 +23,8 @@ struct Row {
     runs_today: i64,
     tokens_today: i64,
     tool_calls_today: i64,
+    blocked_at: Option<OffsetDateTime>,
+    blocked_by: Option<String>,
 }
 
 impl From<Row> for SeenUser {
@@ -33,6 +35,8 @@ impl From<Row> for SeenUser {
             conversations,
             credentials,
             open_approvals,
+            blocked_at,
+            blocked_by,
             ..
         } = row;
         let (runs_today, tokens_today, tool_calls_today) =
@@ -47,6 +51,8 @@ impl From<Row> for SeenUser {
             runs_today,
             tokens_today,
             tool_calls_today,
+            blocked_at,
+            blocked_by,
         }
     }
 }
@@ -78,6 +84,10 @@ pub async fn list(
              union (select user_id from users
               where tenant_id = $4 and starts_with(user_id, $1) and ($2::text is null or user_id > $2)
               order by user_id limit $3)
+             union (select user_id from sign_outs
+              where tenant_id = $4 and starts_with(user_id, $1) and ($2::text is null or user_id > $2)
+                and blocked_at is not null
+              order by user_id limit $3)
            ) seen order by user_id limit $3"#,
         prefix,
         after,
@@ -97,7 +107,9 @@ pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SeenUser>> {
                   or exists (select from usage where tenant_id = $2 and user_id = $1)
                   or exists (select from approvals where tenant_id = $2 and requester = $1)
                   or exists (select from approval_votes where tenant_id = $2 and approver = $1)
-                  or exists (select from users where tenant_id = $2 and user_id = $1) as "seen!""#,
+                  or exists (select from users where tenant_id = $2 and user_id = $1)
+                  or exists (select from sign_outs
+                             where tenant_id = $2 and user_id = $1 and blocked_at is not null) as "seen!""#,
         user.as_str(),
         tx.tenant()?.0,
     )
@@ -115,8 +127,10 @@ async fn list_by_ids(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
         r#"select u.id as "id!", talk.conversations as "conversations!", own.credentials as "credentials!: Json<Vec<UserCredential>>",
                   asked.open as "open_approvals!", used.runs as "runs_today!", used.tokens as "tokens_today!",
                   called.tool_calls as "tool_calls_today!",
-                  greatest(talk.last, own.last, asked.last, used.last, did.last, known.last) as last_seen
-           from unnest($1::text[]) with ordinality u (id, place),
+                  greatest(talk.last, own.last, asked.last, used.last, did.last, known.last) as last_seen,
+                  b.blocked_at as "blocked_at?", b.blocked_by as "blocked_by?"
+           from unnest($1::text[]) with ordinality u (id, place)
+           left join sign_outs b on b.tenant_id = $2 and b.user_id = u.id,
            lateral (select count(*) as conversations, max(updated_at) as last from conversations
                     where tenant_id = $2 and user_id = u.id) talk,
            lateral (select coalesce(json_agg(json_build_object('agent', agent, 'server', server, 'state', state,

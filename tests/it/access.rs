@@ -563,6 +563,18 @@ fn table() -> Vec<Row> {
             [401, 403, 403, 403, 403, 404, 403],
         ),
         (
+            post(),
+            "/v1/admin/users/{user}/block",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            delete(),
+            "/v1/admin/users/{user}/block",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
             delete(),
             "/v1/admin/users/{user}/credentials",
             none,

@@ -88,6 +88,7 @@ async fn what_an_operator_does_to_a_tenant_is_in_its_trail_without_any_secret() 
         algorithm: "HS256".to_owned(),
         keys: IssuerKeys::SecretEnv("IDP_SECRET".to_owned()),
         source: chatelaine::domain::account::UserSource::default(),
+        of_tenant: None,
     };
     accounts::add_issuer(
         db,

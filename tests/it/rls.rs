@@ -227,6 +227,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("tenants", "*"),
     ("usage_additions", "tenant_id"),
     ("user_sources", "*"),
+    ("users", "tenant_id user_id changed_at"),
     (
         "webhook_deliveries",
         "tenant_id id webhook_id created_at next_attempt_at",

@@ -87,7 +87,7 @@ pub(in crate::api) async fn get(
 
 /// End a user's sessions, on every replica: tokens of until now are taken no more (of those that do not say when they
 /// were issued, such as end within a day), a guest's key is revoked, what runs is stopped, personal connections are
-/// closed. What they entered is kept. They may sign in again after half a minute, unless their issuer says no; a
+/// closed. What they entered is kept. They may sign in again after a minute, unless their issuer says no; a
 /// frontend's key goes on speaking for them.
 #[utoipa::path(post, path = "/v1/admin/users/{user}/sign-out", tag = "users", params(("user" = String, Path)),
     responses((status = 204)))]
@@ -97,6 +97,31 @@ pub(in crate::api) async fn sign_out(
     Path(user): Path<String>,
 ) -> Result<StatusCode, Problem> {
     app::runs::sign_outs::end_by_id(&app, &admin, &user).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Block a user: what is theirs ends on every replica within a second, as with a sign-out, and no token and no key that
+/// speaks for them is taken until they are unblocked (403 `user_blocked`). Votes of theirs do not count any more.
+#[utoipa::path(post, path = "/v1/admin/users/{user}/block", tag = "users", params(("user" = String, Path)),
+    responses((status = 204)))]
+pub(in crate::api) async fn block(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(user): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app::runs::sign_outs::block(&app, &admin, &user).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// End the block of a user. They sign in again: the tokens that the block ended stay so.
+#[utoipa::path(delete, path = "/v1/admin/users/{user}/block", tag = "users", params(("user" = String, Path)),
+    responses((status = 204)))]
+pub(in crate::api) async fn unblock(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(user): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app::runs::sign_outs::unblock(&app, &admin, &user).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -15,6 +15,8 @@ schemas! {
         /// What somebody may hold: the columns.
         holders: Vec<AccessHolder>,
         servers: Vec<ServerAccessRows>,
+        /// The claim that the pack's `rolesAttribute` names, if none of the last 1000 people who came with a token had it.
+        unseen_claim: Option<String>,
     }
 
     #[serde(tag = "kind", rename_all = "snake_case")]

@@ -123,6 +123,10 @@ schemas! {
         runs_today: i64,
         tokens_today: i64,
         tool_calls_today: i64,
+        /// Since when no credential of theirs is taken; absent: they are not blocked.
+        blocked_at: Option<OffsetDateTime>,
+        /// Who blocked them.
+        blocked_by: Option<String>,
     }
 
     /// That somebody has a credential, and how it is; never what is in it.

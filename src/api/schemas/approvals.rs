@@ -94,6 +94,9 @@ schemas! {
         decision: Choice,
         reason: Option<String>,
         at: OffsetDateTime,
+        /// Of an approval while the request waits: whether it counts. The vote of somebody who is gone does not, nor
+        /// does the second one of ids that look the same.
+        counts: Option<bool>,
     }
 
     #[serde(rename_all = "snake_case")]

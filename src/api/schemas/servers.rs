@@ -99,6 +99,8 @@ schemas! {
         roles: Vec<String>,
         /// One of the pack's `adminUsers`.
         admin: bool,
+        /// Why roles may be missing: their issuer has left the claim with the roles out of the token.
+        left_out: Option<String>,
     }
 
     /// An agent as a frontend lists it.

@@ -10,8 +10,9 @@ use crate::domain::{
     audit,
     error::{Error, Result},
     header,
+    hidden::first_hidden,
     ids::{ApiKeyId, UserId},
-    principal::{Admin, GUEST_USER, Principal, Scope, Scopes},
+    principal::{Admin, GUEST_USER, KEY_USER, Principal, Scope, Scopes, keep_claims},
 };
 
 /// A caller whose credential was checked.
@@ -58,7 +59,7 @@ impl Accounts {
         let credential = bearer(headers)?;
         let digest = Sha256::digest(credential).into();
         let by_token = !credential.starts_with(keys::MARK);
-        let caller = if by_token {
+        let mut caller = if by_token {
             self.shared
                 .token_caller(credential, digest, address)
                 .await?
@@ -70,6 +71,8 @@ impl Accounts {
         self.shared
             .check_session(&caller.principal, by_token)
             .await?;
+        // An older token says what was true of its user then.
+        caller.principal = self.newest(&caller.principal).await?;
         Ok(caller)
     }
 }
@@ -103,14 +106,21 @@ pub(super) fn unauthenticated<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Unauthenticated(why.into()))
 }
 
-/// What the id of a service key's user begins with. No issuer and no frontend may use it.
-pub(super) const KEY_USER: &str = "key:";
-
 /// A user id that an issuer or a frontend has named; `whose` says where, such as `the claim sub`.
 pub(super) fn user_id(text: &str, whose: &str) -> Result<UserId> {
-    if text.is_empty() || text.len() > 255 || text.chars().any(char::is_control) {
+    if text.is_empty() || text.len() > 255 {
+        return unauthenticated(format!("{whose} is not a user id of 1 to 255 bytes"));
+    }
+    // Such an id looks like that of another user.
+    if text.trim() != text {
         return unauthenticated(format!(
-            "{whose} is not a user id of 1 to 255 bytes without control characters"
+            "{whose} begins or ends with white space, which no user id does"
+        ));
+    }
+    if let Some(hidden) = first_hidden(text) {
+        return unauthenticated(format!(
+            "{whose} holds the character U+{:04X}, which cannot be seen in a user id",
+            u32::from(hidden)
         ));
     }
     let reserved = [KEY_USER, GUEST_USER, ISSUER_USER, FRONTEND_USER];
@@ -133,6 +143,6 @@ pub(super) fn quoted(text: &str) -> String {
 /// Drops the claims that nobody names.
 pub(super) fn drop_unnamed(principal: &mut Principal, named: Option<&BTreeSet<String>>) {
     if let Some(named) = named {
-        Arc::make_mut(&mut principal.claims).retain(|name, _| named.contains(name));
+        keep_claims(Arc::make_mut(&mut principal.claims), named);
     }
 }

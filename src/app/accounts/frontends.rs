@@ -77,7 +77,8 @@ fn value(headers: &Headers<'_>, name: &str) -> Result<Option<String>> {
         Ok(text) => text.to_owned(),
         Err(_) => value.iter().copied().map(char::from).collect(),
     };
-    let text = text.trim();
+    // The blanks around a header's value are none of it. Any other white space is.
+    let text = text.trim_matches([' ', '\t']);
     if text.starts_with("{{") && text.ends_with("}}") {
         return unauthenticated(format!(
             "the header `{name}` holds a placeholder that the frontend did not fill in"
@@ -88,7 +89,7 @@ fn value(headers: &Headers<'_>, name: &str) -> Result<Option<String>> {
             "the header `{name}` is longer than {MAX_VALUE} bytes"
         ));
     }
-    Ok((!text.is_empty()).then(|| text.to_owned()))
+    Ok((!text.trim().is_empty()).then(|| text.to_owned()))
 }
 
 /// Undoes what frontends do to text that does not fit into a header: percent-encoding (Open WebUI) or

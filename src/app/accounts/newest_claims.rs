@@ -1,20 +1,21 @@
 //! The newest verified claims of each person. They decide what becomes of what the person has waiting, whichever token
 //! they came with then. What is known of them here is at most a second old.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
-use super::{Accounts, Shared, authentication::KEY_USER};
+use super::{Accounts, Shared, sign_outs::REMEMBERED};
 use crate::{
     domain::{
-        error::Result,
+        audit::{Fact, SYSTEM},
+        error::{Error, Result},
         ids::{TenantId, UserId},
-        principal::Principal,
-        session::SessionEnd,
+        principal::{KEY_USER, Principal, is_left_out},
+        session::{ActKind, PastAct, SessionEnd},
     },
-    store::{self, Tx},
+    store::{self, Tx, users::ClaimsWritten},
 };
 
 /// Claims of a token rather than of a person: another token of the same person has others.
@@ -40,6 +41,13 @@ pub(super) struct Kept {
     issued_at: Option<OffsetDateTime>,
 }
 
+/// What was read of a person, and when.
+#[derive(Clone)]
+pub(super) struct KnownClaims {
+    newest: Option<Arc<Principal>>,
+    read: OffsetDateTime,
+}
+
 impl Shared {
     /// The claims of somebody who was verified just now, if they have to be written.
     pub(super) async fn claims_to_keep(&self, principal: &Principal) -> Option<Kept> {
@@ -57,7 +65,7 @@ impl Shared {
         let new = Kept {
             source: principal.claims.clone(),
             person: of_person(principal),
-            issued_at: issued_at(principal),
+            issued_at: issued_at(principal, self.clock.now()),
         };
         let Some(known) = known else {
             return Some(new);
@@ -74,6 +82,26 @@ impl Shared {
         (!is_older).then_some(new)
     }
 
+    /// What is kept of a person, at most a second old.
+    async fn newest_claims_of(&self, principal: &Principal) -> Result<Option<Arc<Principal>>> {
+        let whose = (principal.tenant, principal.user.clone());
+        let now = self.clock.now();
+        if let Some(known) = self.newest_claims.get(&whose).await
+            && (self.knows_recent_changes() || now < known.read + REMEMBERED)
+        {
+            return Ok(known.newest);
+        }
+        let mut tx = self.db.tenant(principal.tenant).await?;
+        let found = store::users::newest(&mut tx, std::slice::from_ref(&principal.user)).await?;
+        let newest = found.into_iter().next().map(Arc::new);
+        let known = KnownClaims {
+            newest: newest.clone(),
+            read: now,
+        };
+        self.newest_claims.insert(whose, known).await;
+        Ok(newest)
+    }
+
     /// After the commit of [`Kept::write`], which says whether they are news.
     pub(super) async fn claims_kept(&self, kept: Kept, is_news: bool) {
         let whose = (kept.person.tenant, kept.person.user.clone());
@@ -87,20 +115,44 @@ impl Shared {
 }
 
 impl Kept {
-    /// Whether they are other claims than before.
-    pub(super) async fn write(&self, tx: &mut Tx) -> Result<bool> {
-        store::users::put(tx, &self.person, self.issued_at).await
+    /// Whether they are other claims than before. That the issuer has left out one that a pack names is told to the admins.
+    pub(super) async fn write(
+        &self,
+        tx: &mut Tx,
+        named: Option<&BTreeSet<String>>,
+    ) -> Result<bool> {
+        let written = store::users::put(tx, &self.person, self.issued_at).await?;
+        if written == ClaimsWritten::Kept {
+            return Ok(false);
+        }
+        let (tenant, user) = (self.person.tenant, &self.person.user);
+        for claim in named.into_iter().flatten() {
+            if !is_left_out(&self.person.claims, claim) {
+                continue;
+            }
+            tracing::warn!(
+                %tenant,
+                claim,
+                "an issuer left a claim out of the token of a user, as Entra ID does for people in more than 200 groups; \
+                 let it send app roles, or only the groups that are assigned to the application"
+            );
+            let detail = format!("{claim} of {user}");
+            let fact = Fact::new(SYSTEM, "user.claim_left_out").detail(&detail);
+            store::audit::record(tx, tenant, &fact).await?;
+        }
+        Ok(written == ClaimsWritten::Changed)
     }
 }
 
-/// When the token was issued that the principal came with, if the token says so.
-fn issued_at(principal: &Principal) -> Option<OffsetDateTime> {
+/// When the token was issued that the principal came with, if the token says so. A time in the future counts as now.
+fn issued_at(principal: &Principal, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let seconds = principal.claims.get("iat")?.as_f64()?;
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a cast saturates, and what is out of range is taken for now"
     )]
-    OffsetDateTime::from_unix_timestamp(seconds as i64).ok()
+    let issued = OffsetDateTime::from_unix_timestamp(seconds as i64).ok()?;
+    Some(issued.min(now))
 }
 
 /// The principal without what belongs to one token.
@@ -113,8 +165,20 @@ fn of_person(principal: &Principal) -> Principal {
     }
 }
 
+/// Whether the newest claims of a person are those that they came with.
+fn is_newest(principal: &Principal, newest: &Principal) -> bool {
+    let of_person = |principal: &Principal| {
+        let claims = principal.claims.keys();
+        claims
+            .filter(|name| !OF_A_TOKEN.contains(&name.as_str()))
+            .count()
+    };
+    let is_same = |(name, claim)| principal.claims.get(name) == Some(claim);
+    newest.claims.iter().all(is_same) && of_person(principal) == newest.claims.len()
+}
+
 /// A principal with the newest claims of the person, in the session that they came with.
-fn renewed(principal: &Principal, newest: Principal) -> Principal {
+fn renewed(principal: &Principal, newest: &Principal) -> Principal {
     let mut claims = (*newest.claims).clone();
     for name in OF_A_SESSION {
         if let Some(value) = principal.claims.get(name) {
@@ -123,54 +187,71 @@ fn renewed(principal: &Principal, newest: Principal) -> Principal {
     }
     Principal {
         claims: Arc::new(claims),
-        locale: newest.locale.or_else(|| principal.locale.clone()),
+        locale: newest.locale.clone().or_else(|| principal.locale.clone()),
         ..principal.clone()
     }
 }
 
-/// The principal as they are now, in a transaction of their tenant; or why what they asked for is not theirs any more.
-pub async fn current(
-    tx: &mut Tx,
-    principal: &Principal,
-) -> Result<std::result::Result<Principal, SessionEnd>> {
-    if let Some(end) = store::users::session_end(tx, principal).await? {
-        return Ok(Err(end));
-    }
-    let newest = store::users::newest(tx, std::slice::from_ref(&principal.user)).await?;
-    let newest = newest.into_iter().next();
-    Ok(Ok(match newest {
-        Some(newest) if principal.authenticated => renewed(principal, newest),
-        _ => principal.clone(),
-    }))
+/// Somebody as they are now; or why what they did is not theirs any more.
+pub type Standing = std::result::Result<Principal, SessionEnd>;
+
+/// Of each act whether it still counts, in a transaction of its tenant: its doer as they are now, or why not. The one
+/// judgement of those who asked for a call and of those who voted on it.
+pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Standing>> {
+    let ends = store::users::session_ends(tx, acts).await?;
+    let users: Vec<UserId> = acts.iter().map(|act| act.who.user.clone()).collect();
+    let newest = store::users::newest(tx, &users).await?;
+    let judged = acts.iter().zip(ends).map(|(act, end)| {
+        if let Some(end) = end {
+            return Err(end);
+        }
+        match newest.iter().find(|newest| newest.user == act.who.user) {
+            Some(newest) if act.who.authenticated => Ok(renewed(act.who, newest)),
+            // A voter without claims was deleted, or their key is none any more. A guest never has any.
+            _ if act.kind == ActKind::Vote => Err(SessionEnd::Deleted),
+            _ => Ok(act.who.clone()),
+        }
+    });
+    Ok(judged.collect())
+}
+
+/// The same for one act.
+pub async fn current(tx: &mut Tx, act: PastAct<'_>) -> Result<Standing> {
+    let judged = judge(tx, &[act]).await?;
+    judged
+        .into_iter()
+        .next()
+        .ok_or_else(|| Error::Internal(anyhow::anyhow!("an act was not judged")))
 }
 
 impl Accounts {
-    /// Somebody who is signed in, with the newest claims that any replica has seen of them.
+    /// Somebody who is signed in, with the newest claims that any replica has seen of them. A program has those of its
+    /// key, and a guest has none.
     pub async fn newest(&self, principal: &Principal) -> Result<Principal> {
-        let whose = (principal.tenant, principal.user.clone());
-        let known = match self.shared.newest_claims.get(&whose).await {
-            Some(known) => known,
-            None => {
-                let mut tx = self.shared.db.tenant(principal.tenant).await?;
-                let found = store::users::newest(&mut tx, std::slice::from_ref(&whose.1)).await?;
-                let found = found.into_iter().next().map(Arc::new);
-                self.shared.newest_claims.insert(whose, found.clone()).await;
-                found
-            }
-        };
-        Ok(match known {
-            Some(newest) if principal.authenticated => renewed(principal, (*newest).clone()),
+        if !principal.authenticated || principal.user.as_str().starts_with(KEY_USER) {
+            return Ok(principal.clone());
+        }
+        Ok(match self.shared.newest_claims_of(principal).await? {
+            Some(newest) if !is_newest(principal, &newest) => Principal {
+                // The language is that of the request, where it names one.
+                locale: principal.locale.clone().or_else(|| newest.locale.clone()),
+                ..renewed(principal, &newest)
+            },
             _ => principal.clone(),
         })
     }
 
-    /// The principal as they are now, or why what they asked for is not theirs any more.
-    pub async fn current(
-        &self,
-        principal: &Principal,
-    ) -> Result<std::result::Result<Principal, SessionEnd>> {
-        let mut tx = self.shared.db.tenant(principal.tenant).await?;
-        current(&mut tx, principal).await
+    /// Other claims of somebody were written, here or on another replica.
+    pub async fn claims_changed(&self, tenant: TenantId, user: &UserId) {
+        let whose = (tenant, user.clone());
+        self.shared.newest_claims.invalidate(&whose).await;
+        self.shared.kept_claims.invalidate(&whose).await;
+    }
+
+    /// Whoever asked for a call, as they are now; or why the call is not theirs any more.
+    pub async fn current(&self, act: PastAct<'_>) -> Result<Standing> {
+        let mut tx = self.shared.db.tenant(act.who.tenant).await?;
+        current(&mut tx, act).await
     }
 
     /// Whose claims change from here on, as far as this replica sees it.

@@ -14,7 +14,7 @@ use crate::{
         principal::{Admin, Principal},
         session::SignOut,
     },
-    store::{self, Tx},
+    store::{self, Db, Tx},
 };
 
 pub(super) const REMEMBERED: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ impl Shared {
     /// What is known of a user's sign-outs, at most a second old.
     async fn known_sign_out(&self, whose: &(TenantId, UserId)) -> Option<Option<SignOut>> {
         let (sign_out, read) = self.sign_outs.get(whose).await?;
-        if self.knows_ended_sessions() || self.clock.now() < read + REMEMBERED {
+        if self.knows_recent_changes() || self.clock.now() < read + REMEMBERED {
             return Some(sign_out);
         }
         self.sign_outs.invalidate(whose).await;
@@ -41,11 +41,7 @@ impl Shared {
     pub(super) async fn check_session(&self, principal: &Principal, by_token: bool) -> Result<()> {
         let Principal { tenant, user, .. } = principal;
         let whose = (*tenant, user.clone());
-        let sign_out = if by_token {
-            self.known_sign_out(&whose).await
-        } else {
-            Some(None)
-        };
+        let sign_out = self.known_sign_out(&whose).await;
         let known = self.known_tenant(*tenant).await;
         let claims = self.claims_to_keep(principal).await;
         let mut tx = None;
@@ -62,8 +58,13 @@ impl Shared {
             }
             (known, _) => known.flatten(),
         };
-        if sign_out.is_some_and(|sign_out| sign_out.ends(&principal.claims)) {
-            return unauthenticated("you signed out with this token; sign in again");
+        if let Some(sign_out) = sign_out {
+            if sign_out.is_blocked {
+                return Err(blocked());
+            }
+            if by_token && sign_out.ends(&principal.claims) {
+                return unauthenticated("you signed out with this token; sign in again");
+            }
         }
         let tenant = match (known, &mut tx) {
             (None, Some(tx)) => self.load_tenant(tx, *tenant).await,
@@ -77,12 +78,46 @@ impl Shared {
             Err(error) => return Err(error),
         }
         if let (Some(claims), Some(mut tx)) = (claims, tx) {
-            let is_news = claims.write(&mut tx).await?;
+            let named = self.named_claims();
+            let is_news = claims.write(&mut tx, named.as_deref()).await?;
             tx.commit().await?;
             self.claims_kept(claims, is_news).await;
         }
         Ok(())
     }
+}
+
+fn blocked() -> Error {
+    Error::Blocked("an admin of your organisation has blocked you; ask them".to_owned())
+}
+
+/// Ends a user's sessions, and takes no credential of theirs any more.
+async fn block(tx: &mut Tx, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
+    end_sessions(tx, tenant, user).await?;
+    store::sign_outs::block(tx, user, by).await?;
+    let fact = Fact::new(by.as_str(), "user.blocked").detail(user.as_str());
+    store::audit::record(tx, tenant, &fact).await
+}
+
+/// Takes the credentials of a user again. Those that the block ended stay so: they sign in anew.
+pub async fn unblock_user(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
+    let mut tx = db.tenant(tenant).await?;
+    if !store::sign_outs::unblock(&mut tx, user).await? {
+        return Err(Error::not_found(format!(
+            "a block of user {:?}",
+            user.as_str()
+        )));
+    }
+    let fact = Fact::new(by.as_str(), "user.unblocked").detail(user.as_str());
+    store::audit::record(&mut tx, tenant, &fact).await?;
+    tx.commit().await
+}
+
+/// Blocks a user. What runs and waits for them is ended by the caller.
+pub async fn block_user(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
+    let mut tx = db.tenant(tenant).await?;
+    block(&mut tx, tenant, user, by).await?;
+    tx.commit().await
 }
 
 /// No token that a user has now is taken any more, and a guest's key is revoked.
@@ -92,7 +127,7 @@ pub(in crate::app) async fn end_sessions(
     user: &UserId,
 ) -> Result<()> {
     let now = tx.now().await?;
-    let sign_out = SignOut::of_all(now.unix_timestamp());
+    let sign_out = SignOut::of_all(now);
     store::sign_outs::put(tx, tenant, user, sign_out).await?;
     let guest = user
         .as_str()
@@ -133,8 +168,24 @@ impl Accounts {
         tx.commit().await
     }
 
-    /// A user signed out, here or on another replica.
-    pub async fn signed_out(&self, tenant: TenantId, user: &UserId) -> Result<()> {
+    /// Refuses somebody who is blocked, as far as is known here within a second.
+    pub async fn require_unblocked(&self, principal: &Principal) -> Result<()> {
+        let whose = (principal.tenant, principal.user.clone());
+        let sign_out = match self.shared.known_sign_out(&whose).await {
+            Some(known) => known,
+            None => {
+                let mut tx = self.shared.db.tenant(principal.tenant).await?;
+                store::sign_outs::get(&mut tx, &principal.user).await?
+            }
+        };
+        match sign_out {
+            Some(sign_out) if sign_out.is_blocked => Err(blocked()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The sessions of a user ended or their block did, here or on another replica. Whether they are blocked.
+    pub async fn signed_out(&self, tenant: TenantId, user: &UserId) -> Result<bool> {
         let mut tx = self.shared.db.tenant(tenant).await?;
         let sign_out = store::sign_outs::get(&mut tx, user).await?;
         drop(tx);
@@ -149,7 +200,7 @@ impl Accounts {
             let ended = EndedSessions::User(tenant, user.clone(), sign_out);
             let _ = self.shared.ended.send(ended);
         }
-        Ok(())
+        Ok(sign_out.is_some_and(|sign_out| sign_out.is_blocked))
     }
 
     /// Completes a moment after the principal signed out, their key was revoked, their issuer was changed or removed, or

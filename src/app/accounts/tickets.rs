@@ -16,6 +16,7 @@ use crate::{
         ids::TenantId,
         principal::Principal,
         secret::Secret,
+        session::{ActKind, PastAct},
     },
     store,
 };
@@ -53,7 +54,12 @@ pub async fn redeem(app: &App, ticket: &str) -> Result<Principal> {
     let tenant = app.accounts.tenant(principal.tenant).await?;
     tenant.require_active()?;
     let mut tx = app.db.tenant(principal.tenant).await?;
-    newest_claims::current(&mut tx, &principal)
+    let act = PastAct {
+        who: &principal,
+        at: tx.now().await?,
+        kind: ActKind::Request,
+    };
+    newest_claims::current(&mut tx, act)
         .await?
         .map_err(|_| refused())
 }

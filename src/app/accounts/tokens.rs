@@ -25,7 +25,6 @@ use crate::domain::{
 
 /// A token is checked again after this time at the latest.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(60);
-const MAX_TOKEN: usize = 8 * 1024;
 /// Clocks of issuers may differ from ours by this much.
 const LEEWAY_SECONDS: i64 = 30;
 /// In the claim `scope` or `scp`, it gives the right to manage the tenant.
@@ -37,7 +36,7 @@ pub(super) struct VerifiedToken {
     until: OffsetDateTime,
     /// The claims that were kept.
     named: Option<Arc<BTreeSet<String>>>,
-    /// The size of the token in bytes: a measure of the memory that its claims take.
+    /// About the memory that its claims take, in bytes.
     pub(super) size: u32,
 }
 
@@ -90,7 +89,7 @@ impl Shared {
         let mut caller = caller(&issuer, claims)?;
         drop_unnamed(&mut caller.principal, named.as_deref());
         let until = expiry.min(now + REMEMBERED);
-        let size = u32::try_from(token.len()).expect("a longer token was refused");
+        let size = memory_of(&caller);
         self.tokens
             .insert(
                 digest,
@@ -113,7 +112,7 @@ fn caller(issuer: &Issuer, mut claims: Map<String, Value>) -> Result<Caller> {
     if text("iss") != Some(&issuer.issuer) {
         return unauthenticated("the token's claim `iss` is not its issuer");
     }
-    let subject = user_id(text("sub").unwrap_or_default(), "the token's claim `sub`")?;
+    let subject = user_id(subject(&claims)?, "the token's claim `sub`")?;
     let user = issuer.source.user(&subject);
     let locale = text("locale").map(str::to_owned);
     let scopes = scopes(&claims);
@@ -133,6 +132,27 @@ fn caller(issuer: &Issuer, mut claims: Map<String, Value>) -> Result<Caller> {
         chat: ChatSettings::default(),
         is_frontend: false,
     })
+}
+
+/// About the bytes that a caller takes in memory.
+fn memory_of(caller: &Caller) -> u32 {
+    let claims = serde_json::to_string(&*caller.principal.claims).unwrap_or_default();
+    u32::try_from(claims.len())
+        .unwrap_or(u32::MAX)
+        .saturating_add(512)
+}
+
+/// The claim `sub`, which is text (RFC 7519): a number would have more than one spelling.
+fn subject(claims: &Map<String, Value>) -> Result<&str> {
+    let kind = match claims.get("sub") {
+        None => return unauthenticated("the token lacks the claim `sub`"),
+        Some(Value::String(subject)) => return Ok(subject),
+        Some(Value::Number(_)) => "a number",
+        Some(_) => "not text",
+    };
+    unauthenticated(format!(
+        "the token's claim `sub` is {kind}; it must be text, so have its issuer send it as a string"
+    ))
 }
 
 /// The scopes of a token. Every user may chat; the claim `scope` (text) or `scp` (list or text) says who

@@ -144,6 +144,7 @@ impl Accounts {
         let mut checked = self.shared.sessions_checked();
         if now > *checked + OVERLAP {
             self.shared.sign_outs.invalidate_all();
+            self.shared.newest_claims.invalidate_all();
         }
         *checked = now;
     }
@@ -185,8 +186,8 @@ impl super::Shared {
         checked.unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Whether this process knows of every session that ended more than a few seconds ago.
-    pub(super) fn knows_ended_sessions(&self) -> bool {
+    /// Whether this process knows of every session that ended and of all claims that changed more than a few seconds ago.
+    pub(super) fn knows_recent_changes(&self) -> bool {
         self.clock.now() < *self.sessions_checked() + ALIVE
     }
 }

@@ -103,6 +103,7 @@ impl RunWorker {
                 error @ (Error::NotFound(_)
                 | Error::Forbidden(_)
                 | Error::Suspended(_)
+                | Error::Blocked(_)
                 | Error::Invalid { .. }
                 | Error::Unavailable(_)),
             ) => Ending::failed(error.to_string()),
@@ -122,6 +123,11 @@ impl RunWorker {
     }
 
     async fn proceed(&self) -> Result<Ending> {
+        // A run that follows from something else may begin after its user was blocked.
+        self.app
+            .accounts
+            .require_unblocked(&self.run.principal)
+            .await?;
         let again = self.run.attempt > 1;
         if again {
             self.transient(Transient::Reset {

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use crate::app::{
     App,
-    accounts::users,
+    accounts::{self, users},
     runs::{self, OpenRequests},
     servers::credentials,
 };
@@ -19,8 +19,9 @@ use crate::{
         error::{Error, Result},
         ids::{ApiKeyId, ApprovalId, RunId, TenantId, UserId},
         principal::{Admin, Principal},
+        session::SessionEnd,
     },
-    store::{self, hints::Hint, sign_outs::Ended},
+    store::{self, hints::Hint, sign_outs::Recent},
 };
 
 /// Ends the principal's sessions; `but` is the run that asks for it. Whether their tokens ended, too: a key is
@@ -28,13 +29,14 @@ use crate::{
 pub async fn end(app: &App, principal: &Principal, but: RunId) -> Result<bool> {
     let ended = app.accounts.sign_out(principal).await?;
     let by = &principal.user;
-    stop(
-        app,
-        (principal.tenant, by),
-        Some(but),
-        Some(by).filter(|_| ended),
-    )
-    .await?;
+    let stop = Stop {
+        tenant: principal.tenant,
+        user: by,
+        but: Some(but),
+        ended_by: Some(by).filter(|_| ended),
+        cause: SessionEnd::SignedOut,
+    };
+    stop.carry_out(app).await?;
     Ok(ended)
 }
 
@@ -47,44 +49,92 @@ pub async fn end_by_id(app: &App, admin: &Admin, user: &str) -> Result<()> {
 /// Ends a user's sessions in their stead.
 pub async fn end_for(app: &App, admin: &Admin, user: &UserId) -> Result<()> {
     app.accounts.sign_out_user(admin, user).await?;
-    stop(app, (admin.tenant(), user), None, Some(admin.user())).await
+    let stop = Stop {
+        tenant: admin.tenant(),
+        user,
+        but: None,
+        ended_by: Some(admin.user()),
+        cause: SessionEnd::SignedOut,
+    };
+    stop.carry_out(app).await
 }
 
-/// Stops what runs for a user and closes their connections. If somebody ended their sessions, what waits for approval
-/// is taken back, and those who listen are let go.
-async fn stop(
-    app: &App,
-    (tenant, user): (TenantId, &UserId),
-    but: Option<RunId>,
-    ended_by: Option<&UserId>,
-) -> Result<()> {
-    let mut tx = app.db.tenant(tenant).await?;
-    let withdrawn = match ended_by {
-        Some(by) => store::approvals::withdraw_of_user(&mut tx, user, by).await?,
-        None => Vec::new(),
+/// Blocks a user who has been seen: what is theirs ends everywhere, and nothing of theirs begins until they are unblocked.
+pub async fn block(app: &App, admin: &Admin, user: &str) -> Result<()> {
+    let user = UserId(users::get(app, admin, user).await?.id.into());
+    accounts::block_user(&app.db, admin.tenant(), &user, admin.user()).await?;
+    let stop = Stop {
+        tenant: admin.tenant(),
+        user: &user,
+        but: None,
+        ended_by: Some(admin.user()),
+        cause: SessionEnd::Blocked,
     };
-    let open = store::runs::open_of_user(&mut tx, user).await?;
-    let open: Vec<RunId> = open.into_iter().filter(|run| Some(*run) != but).collect();
-    // No session is notified: the session that would continue belongs to the same user.
-    store::trees::stop(&mut tx, &open).await?;
-    store::oauth_sign_ins::end(&mut tx, Some(user), None).await?;
-    let now = tx.now().await?;
-    tx.commit().await?;
-    let by = ended_by.unwrap_or(user).as_str();
-    credentials::end_sign_ins(app, tenant, Some(user), now, by).await?;
-    settle(app, tenant, withdrawn);
-    for run in open {
-        cancel(app, tenant, user, run).await?;
-    }
-    if ended_by.is_some() {
-        app.accounts.signed_out(tenant, user).await?;
-    }
-    credentials::close_all(app, tenant, user).await?;
-    let _ = app.hints.send(Hint::SignedOut {
-        tenant,
-        user: user.clone(),
-    });
+    stop.carry_out(app).await
+}
+
+/// Ends the block of a user. `NotFound` when there is none.
+pub async fn unblock(app: &App, admin: &Admin, user: &str) -> Result<()> {
+    let (tenant, user) = (admin.tenant(), UserId(user.into()));
+    accounts::unblock_user(&app.db, tenant, &user, admin.user()).await?;
+    app.accounts.signed_out(tenant, &user).await?;
+    let _ = app.hints.send(Hint::SignedOut { tenant, user });
     Ok(())
+}
+
+/// What is to be stopped.
+struct Stop<'a> {
+    tenant: TenantId,
+    user: &'a UserId,
+    /// The run that asks for it.
+    but: Option<RunId>,
+    /// Who ended the user's sessions, if somebody did.
+    ended_by: Option<&'a UserId>,
+    cause: SessionEnd,
+}
+
+impl Stop<'_> {
+    /// Stops what runs for a user and closes their connections. If somebody ended their sessions, what waits for approval
+    /// is taken back, and those who listen are let go.
+    async fn carry_out(self, app: &App) -> Result<()> {
+        let (tenant, user) = (self.tenant, self.user);
+        self.stop_work(app).await?;
+        let mut tx = app.db.tenant(tenant).await?;
+        store::oauth_sign_ins::end(&mut tx, Some(user), None).await?;
+        let now = tx.now().await?;
+        tx.commit().await?;
+        let by = self.ended_by.unwrap_or(user).as_str();
+        credentials::end_sign_ins(app, tenant, Some(user), now, by).await?;
+        if self.ended_by.is_some() {
+            app.accounts.signed_out(tenant, user).await?;
+        }
+        credentials::close_all(app, tenant, user).await?;
+        let _ = app.hints.send(Hint::SignedOut {
+            tenant,
+            user: user.clone(),
+        });
+        Ok(())
+    }
+
+    /// Takes back what waits for approval, if the sessions ended, and cancels the runs.
+    async fn stop_work(&self, app: &App) -> Result<()> {
+        let (tenant, user) = (self.tenant, self.user);
+        let mut tx = app.db.tenant(tenant).await?;
+        let withdrawn = match self.ended_by {
+            Some(by) => store::approvals::withdraw_of_user(&mut tx, user, by, self.cause).await?,
+            None => Vec::new(),
+        };
+        let mut open = store::runs::open_of_user(&mut tx, user).await?;
+        open.retain(|run| Some(*run) != self.but);
+        // No session is notified: the session that would continue belongs to the same user.
+        store::trees::stop(&mut tx, &open).await?;
+        tx.commit().await?;
+        settle(app, tenant, withdrawn);
+        for run in open {
+            cancel(app, tenant, user, run).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Requests that were taken back are ended in the background.
@@ -95,9 +145,19 @@ fn settle(app: &App, tenant: TenantId, withdrawn: Vec<ApprovalId>) {
     }
 }
 
-/// A user signed out on another replica.
+/// A user signed out on another replica, or was blocked there or on the command line.
 pub async fn signed_out(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
-    app.accounts.signed_out(tenant, user).await?;
+    if app.accounts.signed_out(tenant, user).await? {
+        // What this replica has begun before it knew of the block.
+        let stop = Stop {
+            tenant,
+            user,
+            but: None,
+            ended_by: Some(&UserId(OPERATOR.into())),
+            cause: SessionEnd::Blocked,
+        };
+        stop.stop_work(app).await?;
+    }
     credentials::close_all(app, tenant, user).await
 }
 
@@ -127,26 +187,27 @@ async fn key_revoked(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserId) ->
     Ok(())
 }
 
-/// Looks for sessions that ended a moment ago, on a replica whose hint was lost or on the command line. `known` is what
-/// the last look saw.
+/// Looks for sessions that ended and claims that changed a moment ago, on a replica whose hint was lost or on the command
+/// line. `known` is what the last look saw.
 pub async fn find_ended(
     app: &Arc<App>,
-    known: &mut HashSet<(TenantId, Ended, OffsetDateTime)>,
+    known: &mut HashSet<(TenantId, Recent, OffsetDateTime)>,
 ) -> Result<()> {
     let mut tx = app.db.system().await?;
     let found = store::sign_outs::recent(&mut tx).await?;
     drop(tx);
-    for (tenant, ended, at) in &found {
-        if known.contains(&(*tenant, ended.clone(), *at)) {
+    for (tenant, what, at) in &found {
+        if known.contains(&(*tenant, what.clone(), *at)) {
             continue;
         }
-        match ended {
-            Ended::User(user) => {
+        match what {
+            Recent::Session(user) => {
                 // The replica where they signed out may have ended before it came to this.
                 credentials::end_sign_ins(app, *tenant, Some(user), *at, user.as_str()).await?;
                 signed_out(app, *tenant, user).await?;
             }
-            Ended::Key(key) => key_revoked(app, *tenant, *key, &UserId(OPERATOR.into())).await?,
+            Recent::Key(key) => key_revoked(app, *tenant, *key, &UserId(OPERATOR.into())).await?,
+            Recent::Claims(user) => app.accounts.claims_changed(*tenant, user).await,
         }
     }
     *known = found.into_iter().collect();

@@ -20,6 +20,7 @@ use crate::{
         error::{Error, ErrorCode, Result},
         ids::{ApprovalId, ConversationId, RunId, TenantId, UserId},
         principal::{Admin, Principal},
+        session::SessionEnd,
     },
     store::{self, Db, hints::Hint},
 };
@@ -91,7 +92,8 @@ struct Ended {
 async fn end_sessions(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Result<Ended> {
     let mut tx = db.tenant(tenant).await?;
     accounts::end_sessions(&mut tx, tenant, user).await?;
-    let withdrawn = store::approvals::withdraw_of_user(&mut tx, user, by).await?;
+    let withdrawn =
+        store::approvals::withdraw_of_user(&mut tx, user, by, SessionEnd::SignedOut).await?;
     let runs = store::runs::open_of_user(&mut tx, user).await?;
     store::trees::stop(&mut tx, &runs).await?;
     let fact = Fact::new(by.as_str(), "user.deleted").detail(user.as_str());

@@ -14,7 +14,7 @@ use crate::{
         error::{Error, Result, Thing},
         ids::{AgentId, UserId},
         pack::Pack,
-        principal::{Admin, Principal},
+        principal::{Admin, Principal, find_claim, is_left_out},
     },
     store,
 };
@@ -65,6 +65,17 @@ pub struct AgentRoles {
     pub roles: Vec<String>,
     /// One of the pack's `adminUsers`.
     pub admin: bool,
+    /// Why roles may be missing: their issuer has left the claim with the roles out of the token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+}
+
+/// What to do where an issuer leaves a claim out, for whoever manages the tenant.
+pub fn explain_left_out(claim: &str) -> String {
+    format!(
+        "the issuer left the claim `{claim}` out of the token, as Entra ID does for people in more than 200 groups; let it \
+         send app roles (the claim `roles`), or only the groups that are assigned to the application"
+    )
 }
 
 /// The roles of the principal at each agent that they may talk to, and the claims that say so.
@@ -77,7 +88,7 @@ pub async fn roles(
         let pack = pack(app, principal, &agent.id).await?;
         let auth = &pack.flows.authentication;
         for name in auth.roles_attribute.iter().chain([&auth.user_id_attribute]) {
-            if let Some(value) = principal.claims.get(name) {
+            if let Some(value) = find_claim(&principal.claims, name) {
                 claims.insert(name.clone(), value.clone());
             }
         }
@@ -86,6 +97,11 @@ pub async fn roles(
             agent: agent.id,
             roles: access.roles.into_iter().collect(),
             admin: access.admin,
+            left_out: auth
+                .roles_attribute
+                .as_ref()
+                .filter(|name| is_left_out(&principal.claims, name))
+                .map(|name| explain_left_out(name)),
         });
     }
     Ok((agents, claims))

@@ -14,6 +14,7 @@ mod lists;
 mod news;
 pub mod recheck;
 mod recording;
+mod standing;
 pub mod view;
 
 use std::sync::Arc;
@@ -87,7 +88,7 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
     }
     let vote = Vote {
         approval: id,
-        by: principal.user.clone(),
+        voter: principal.clone(),
         choice: Choice::Reject,
         reason: None,
         at: app.clock.now(),
@@ -130,7 +131,7 @@ fn closed_reason(approval: &Approval) -> String {
     let code = &approval.code;
     if let (State::Pending, Some(by)) = (approval.state, &approval.withdrawn_by) {
         let by = if by == approval.requester() {
-            approval.principal.display_name()
+            approval.requester_name.clone()
         } else {
             by.display_name()
         };
@@ -164,7 +165,7 @@ fn name_of(approval: &Approval, by: &UserId) -> String {
         Some(name) if approval.decided_by.as_ref() == Some(by) => {
             clean_name(name).unwrap_or_else(|| by.display_name())
         }
-        _ if by == approval.requester() => approval.principal.display_name(),
+        _ if by == approval.requester() => approval.requester_name.clone(),
         _ => by.display_name(),
     }
 }

@@ -17,8 +17,7 @@ use crate::domain::{
 /// way to get one, so its holder has an approver role now.
 #[derive(Clone, Debug)]
 pub struct Approver {
-    pub(super) tenant: TenantId,
-    pub(super) user: UserId,
+    principal: Principal,
     name: String,
     roles: BTreeMap<AgentId, BTreeSet<String>>,
 }
@@ -47,8 +46,7 @@ impl Principal {
             ));
         }
         Ok(Approver {
-            tenant: self.tenant,
-            user: self.user.clone(),
+            principal: self.clone(),
             name: self.display_name(),
             roles,
         })
@@ -57,11 +55,16 @@ impl Principal {
 
 impl Approver {
     pub fn tenant(&self) -> TenantId {
-        self.tenant
+        self.principal.tenant
     }
 
     pub fn user(&self) -> &UserId {
-        &self.user
+        &self.principal.user
+    }
+
+    /// Who they are, in the session that they came with.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
     }
 
     /// What to call them.
@@ -83,8 +86,8 @@ impl Approver {
 
     /// Whether they may decide it. Nobody decides their own where the policy says so, admins included.
     pub fn may_decide(&self, approval: &Approval) -> bool {
-        let own = self.user == *approval.requester();
-        self.tenant == approval.tenant
+        let own = self.user() == approval.requester();
+        self.tenant() == approval.tenant
             && self.holds_role_for(approval)
             && (!own || approval.consent.self_approval)
     }

@@ -9,7 +9,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::OPERATOR_LEAST;
+use super::{MAX_TOKEN_BYTES, OPERATOR_LEAST};
 use crate::domain::{retention::MAX_DAYS, ring::KeyRing, secret::Secret, sign_in::SignInProvider};
 
 #[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
@@ -89,6 +89,15 @@ pub(super) fn number<T: FromStr + PartialOrd + From<u8>>(value: &str) -> Result<
         return Err("must be a whole number above 0".to_owned());
     }
     Ok(number)
+}
+
+/// The bytes of a token, which the head of a request has room for.
+pub(super) fn token_bytes(value: &str) -> Result<usize, String> {
+    let bytes = number(value)?;
+    if bytes > MAX_TOKEN_BYTES {
+        return Err(format!("must be at most {MAX_TOKEN_BYTES}"));
+    }
+    Ok(bytes)
 }
 
 /// A whole number above zero, or none.

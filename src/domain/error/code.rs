@@ -39,6 +39,7 @@ codes! {
     Unauthenticated = "unauthenticated",
     Forbidden = "forbidden",
     TenantSuspended = "tenant_suspended",
+    UserBlocked = "user_blocked",
     OriginNotAllowed = "origin_not_allowed",
     // 404, 405, 406, 408, 412, 413, 415: the request as HTTP.
     NotFound = "not_found",
@@ -69,6 +70,7 @@ codes! {
     QuestionClosed = "question_closed",
     AlreadyDecided = "already_decided",
     AlreadyVoted = "already_voted",
+    LookalikeUser = "lookalike_user",
     ApprovalRevoked = "approval_revoked",
     ArgumentsChanged = "arguments_changed",
     OutcomeKnown = "outcome_known",

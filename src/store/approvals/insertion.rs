@@ -20,6 +20,7 @@ use crate::{
 pub struct NewApproval<'a> {
     pub id: ApprovalId,
     pub principal: &'a Principal,
+    pub requester_name: &'a str,
     pub agent: &'a AgentId,
     pub server: &'a ServerId,
     pub tool: &'a str,
@@ -42,9 +43,9 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
     let row = rows!(
         "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
                                      sealed, credential, requester, principal, conversation_id, run_id, call_id,
-                                     follow_up, approvers, min_approvals, self_approval, expires_at)
+                                     follow_up, approvers, min_approvals, self_approval, expires_at, requester_name)
          select $1, $2, $3, 'pending', $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13::text::json, $14, $15,
-                $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21)
+                $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21), $22
          where not exists (select 1 from approvals other
                            where other.tenant_id = $1 and other.code = $3
                              and other.changed_at > statement_timestamp() - interval '24 hours')
@@ -72,6 +73,7 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
         new.consent.min_approvals.cast_signed(),
         new.consent.self_approval,
         new.timeout.as_secs_f64(),
+        new.requester_name,
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -79,7 +79,10 @@ pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Resu
                    and (not $6 or state = 'pending' and expires_at > statement_timestamp()
                         and (requester <> $7 or self_approval)
                         and not exists (select from approval_votes v
-                                        where v.tenant_id = $8 and v.approval_id = a.id and v.approver = $7))
+                                        where v.tenant_id = $8 and v.approval_id = a.id and v.approver = $7
+                                          and not exists (select from sign_outs s
+                                                          where s.tenant_id = $8 and s.user_id = $7
+                                                            and s.others_at > v.at)))
                  order by case when $11 then id end, id desc limit $5",
                 &agents,
                 &roles,
@@ -111,7 +114,9 @@ pub async fn badge_of_approver(tx: &mut Tx, approver: &Approver) -> Result<i64> 
                          where held.agent = a.agent and held.role = any(a.approvers))
              and (requester <> $3 or self_approval)
              and not exists (select from approval_votes v
-                             where v.tenant_id = $4 and v.approval_id = a.id and v.approver = $3)"#,
+                             where v.tenant_id = $4 and v.approval_id = a.id and v.approver = $3
+                               and not exists (select from sign_outs s
+                                               where s.tenant_id = $4 and s.user_id = $3 and s.others_at > v.at))"#,
         &agents,
         &roles,
         approver.user().as_str(),

@@ -11,6 +11,7 @@ use crate::{
         error::{Error, Result},
         ids::{ApiKeyId, ApprovalId, ReplicaId, RunId, TenantId, UserId},
         principal::Principal,
+        session::SessionEnd,
     },
     store::Tx,
 };
@@ -113,15 +114,21 @@ pub async fn withdraw(tx: &mut Tx, runs: &[RunId], by: &UserId) -> Result<Vec<Ap
     Ok(ids.into_iter().map(ApprovalId).collect())
 }
 
-/// Marks what a user has asked for, and what is not being sent yet, as taken back because they were signed out.
-pub async fn withdraw_of_user(tx: &mut Tx, user: &UserId, by: &UserId) -> Result<Vec<ApprovalId>> {
+/// Marks what a user has asked for, and what is not being sent yet, as taken back because they were signed out or blocked.
+pub async fn withdraw_of_user(
+    tx: &mut Tx,
+    user: &UserId,
+    by: &UserId,
+    cause: SessionEnd,
+) -> Result<Vec<ApprovalId>> {
     let ids = sqlx::query_scalar!(
-        "update approvals set withdrawn_by = $2, withdrawn_cause = 'signed_out', changed_at = statement_timestamp()
+        "update approvals set withdrawn_by = $2, withdrawn_cause = $4, changed_at = statement_timestamp()
          where tenant_id = $3 and requester = $1 and state in ('pending', 'approved')
            and withdrawn_by is null returning id",
         user.as_str(),
         by.as_str(),
         tx.tenant()?.0,
+        cause.as_str(),
     )
     .fetch_all(tx.conn())
     .await?;

@@ -27,6 +27,8 @@ use crate::{egress::origin::Origin, support::db::TestDb};
 
 pub const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
 pub const ISSUER: &str = "https://idp.example";
+/// Bytes of a token.
+pub const MAX_TOKEN: usize = 32 * 1024;
 pub const AUDIENCE: &str = "chat";
 pub const HMAC_SECRET: &str = "a shared secret of at least 32 bytes";
 
@@ -116,7 +118,7 @@ fn remembering_nothing(db: &Db, clock: &Clock) -> Accounts {
     let env = Environment::default()
         .with("IDP_SECRET", HMAC_SECRET)
         .with("SHORT_SECRET", "too short");
-    Accounts::new(db.clone(), egress, clock.clone(), env)
+    Accounts::new(db.clone(), egress, clock.clone(), env, MAX_TOKEN)
 }
 
 pub fn issuer(tenant: &Tenant, algorithm: &str, keys: IssuerKeys) -> Issuer {
@@ -128,6 +130,7 @@ pub fn issuer(tenant: &Tenant, algorithm: &str, keys: IssuerKeys) -> Issuer {
         algorithm: algorithm.to_owned(),
         keys,
         source: chatelaine::domain::account::UserSource::default(),
+        of_tenant: None,
     }
 }
 

@@ -60,3 +60,15 @@ async fn the_matrix_names_who_approves() {
         &json!({ "decision": "approve", "approvers": ["cfo"] })
     );
 }
+
+#[tokio::test]
+async fn a_roles_attribute_that_no_token_ever_had_is_named() {
+    let world = World::start().await;
+    let admin = world.admin().await;
+    let matrix = admin.get(MATRIX).await.expect(200);
+    assert_eq!(matrix["unseen_claim"], "roles");
+    let ann = world.user("ann", &["employee"]).await;
+    ann.get("/v1/me").await.expect(200);
+    let matrix = admin.get(MATRIX).await.expect(200);
+    assert!(matrix["unseen_claim"].is_null(), "{matrix}");
+}

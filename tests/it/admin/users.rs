@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use chatelaine::{
     app::{accounts::development, platform::keys::context},
+    cli::user,
     domain::{
+        account::{FrontendHeaders, KeyKind},
         credential::CredentialRef,
         ids::{AgentId, CredentialId, ServerId, UserId},
+        principal::{Scope, Scopes},
         session::SignOut,
     },
     store,
@@ -185,11 +188,22 @@ async fn a_user_who_is_signed_out_is_out_on_every_replica_and_may_come_back() {
         trail(&world, world.tenant.id, "user.%").await,
         [line("root", "user.signed_out", "ann")]
     );
-    let again = later(&world, "ann").await;
+    let again = back(&world, "ann").await;
     eventually(async || {
         again.get(&format!("/v1/runs/{run}")).await.expect(200)["status"] == "cancelled"
     })
     .await;
+}
+
+/// Somebody who was signed out and has signed in again.
+async fn back(world: &World, user: &str) -> Client {
+    let mut again = later(world, user).await;
+    eventually(async || {
+        again = later(world, user).await;
+        again.get("/v1/me").await.status == 200
+    })
+    .await;
+    again
 }
 
 /// Somebody whose token was issued in a minute.
@@ -219,16 +233,19 @@ async fn later(world: &World, user: &str) -> Client {
 #[test]
 fn an_admins_sign_out_ends_tokens_that_it_does_not_have() {
     let claims = |text: &str| -> Map<String, Value> { serde_json::from_str(text).unwrap() };
-    let day = 24 * 60 * 60;
+    let (day, at) = (
+        24 * 60 * 60,
+        time::OffsetDateTime::from_unix_timestamp(1000).unwrap(),
+    );
     for (token, over) in [
         (json!({ "iat": 1000, "exp": 9_000_000 }), true),
-        (json!({ "iat": 1030, "exp": 9_000_000 }), true),
-        (json!({ "iat": 1031, "exp": 2000 }), false),
+        (json!({ "iat": 1060, "exp": 9_000_000 }), true),
+        (json!({ "iat": 1061, "exp": 2000 }), false),
         (json!({ "exp": 1000 + day }), true),
         (json!({ "exp": 1001 + day }), false),
     ] {
         assert_eq!(
-            SignOut::of_all(1000).ends(&claims(&token.to_string())),
+            SignOut::of_all(at).ends(&claims(&token.to_string())),
             over,
             "{token}"
         );
@@ -314,4 +331,167 @@ async fn a_user_of_another_tenant_is_not_there() {
             .expect(404);
     }
     eve.get("/v1/me").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_token_of_a_fast_clock_does_not_outlive_a_sign_out() {
+    let world = World::start().await;
+    let admin = world.admin().await;
+    let ann = later(&world, "ann").await;
+    ann.get("/v1/me").await.expect(200);
+    let out = admin
+        .post(&format!("{USERS}/ann/sign-out"), Value::Null)
+        .await;
+    assert_eq!(out.status, 204);
+    ann.get("/v1/me").await.expect(401);
+}
+
+#[tokio::test]
+async fn a_blocked_user_is_out_everywhere_until_they_are_unblocked() {
+    let world = World::start().await;
+    let (admin, replica, gate) = (world.admin().await, world.replica().await, Gate::new());
+    world.model.reply(text("never to be heard").gate(1, &gate));
+    let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
+    let there = ann.at(&replica.url);
+    there.get("/v1/me").await.expect(200);
+    let conversation = ann.open("bank").await;
+    let listening = there.listen(&conversation, None).await;
+    let run = ann.say(&conversation, "hi").await;
+    gate.reached().await;
+    let block = format!("{USERS}/ann/block");
+    assert_eq!(admin.post(&block, Value::Null).await.status, 204);
+    tokio::time::timeout(TIME_LIMIT, listening.rest())
+        .await
+        .expect("the stream ends");
+    let fresh = world.user("ann", &[]).await;
+    for client in [&ann, &fresh, &later(&world, "ann").await] {
+        let refused = client.get("/v1/me").await.expect(403);
+        assert_eq!(refused["code"], "user_blocked", "{refused}");
+        client
+            .post(
+                "/mcp/bank",
+                json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }),
+            )
+            .await
+            .expect(403);
+    }
+    eventually(async || there.get("/v1/me").await.status == 403).await;
+    bob.get("/v1/me").await.expect(200);
+    let seen = admin.get(&format!("{USERS}/ann")).await.expect(200);
+    assert_eq!(seen["blocked_by"], "root", "{seen}");
+    assert!(seen["blocked_at"].is_string(), "{seen}");
+    // Twice is once.
+    assert_eq!(admin.post(&block, Value::Null).await.status, 204);
+    assert_eq!(admin.delete(&block).await.status, 204);
+    admin.delete(&block).await.expect(404);
+    ann.get("/v1/me").await.expect(401);
+    let again = back(&world, "ann").await;
+    eventually(async || again.at(&replica.url).get("/v1/me").await.status == 200).await;
+    let ended = again.get(&format!("/v1/runs/{run}")).await.expect(200);
+    assert_eq!(ended["status"], "cancelled");
+    assert!(admin.get(&format!("{USERS}/ann")).await.expect(200)["blocked_at"].is_null());
+    assert_eq!(
+        trail(&world, world.tenant.id, "user.%").await,
+        [
+            line("root", "user.blocked", "ann"),
+            line("root", "user.blocked", "ann"),
+            line("root", "user.unblocked", "ann")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_frontend_does_not_speak_for_a_blocked_user() {
+    let world = World::start().await;
+    let admin = world.admin().await;
+    admin.get("/v1/me").await.expect(200);
+    let headers = FrontendHeaders::open_webui();
+    let speaker = KeyKind::Frontend(headers.clone());
+    let key = world.key("webui", Scopes::of([Scope::Chat]), speaker).await;
+    let of = |user: &str| world.client(&key).with_header(&headers.user_id, user);
+    let (ann, bob) = (of("ann"), of("bob"));
+    let id = ann.get("/v1/me").await.expect(200)["user"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let block = format!("{USERS}/{id}/block");
+    assert_eq!(admin.post(&block, Value::Null).await.status, 204);
+    assert_eq!(ann.get("/v1/me").await.expect(403)["code"], "user_blocked");
+    bob.get("/v1/me").await.expect(200);
+    assert_eq!(admin.delete(&block).await.status, 204);
+    ann.get("/v1/me").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_block_on_the_command_line_stops_what_runs() {
+    let world = World::start().await;
+    let gate = Gate::new();
+    world.model.reply(text("never to be heard").gate(1, &gate));
+    let ann = world.user("ann", &[]).await;
+    let conversation = ann.open("bank").await;
+    let listening = ann.listen(&conversation, None).await;
+    let run = ann.say(&conversation, "hi").await;
+    gate.reached().await;
+    let command = |block: bool| {
+        let (user, tenant) = ("ann".to_owned(), world.tenant.name.clone());
+        if block {
+            user::Command::Block { user, tenant }
+        } else {
+            user::Command::Unblock { user, tenant }
+        }
+    };
+    let mut said = Vec::new();
+    user::run(command(true), &world.db.db, &mut said)
+        .await
+        .unwrap();
+    tokio::time::timeout(TIME_LIMIT, listening.rest())
+        .await
+        .expect("the stream ends");
+    eventually(async || ann.get("/v1/me").await.status == 403).await;
+    eventually(async || {
+        let status: String = sqlx::query_scalar("select status from runs where id = $1::uuid")
+            .bind(&run)
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+        status == "cancelled"
+    })
+    .await;
+    user::run(command(false), &world.db.db, &mut said)
+        .await
+        .unwrap();
+    user::run(command(false), &world.db.db, &mut said)
+        .await
+        .unwrap_err();
+    back(&world, "ann").await;
+    let said = String::from_utf8(said).unwrap();
+    assert!(
+        said.contains("is blocked") && said.contains("sign in again"),
+        "{said}"
+    );
+    assert_eq!(
+        trail(&world, world.tenant.id, "user.%").await,
+        [
+            line("operator", "user.blocked", "ann"),
+            line("operator", "user.unblocked", "ann")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_role_that_was_taken_away_is_gone_from_older_tokens_everywhere() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let replica = world.replica().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let there = ann.at(&replica.url);
+    let has_role = async |client: &Client| {
+        let tools = client.get("/v1/agents/bank/tools").await.expect(200);
+        tools.to_string().contains("get_balances")
+    };
+    assert!(has_role(&ann).await);
+    eventually(async || has_role(&there).await).await;
+    later(&world, "ann").await.get("/v1/me").await.expect(200);
+    assert!(!has_role(&ann).await);
+    eventually(async || !has_role(&there).await).await;
 }

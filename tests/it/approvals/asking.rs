@@ -470,6 +470,7 @@ async fn the_code_of_a_closed_request_is_not_given_again_for_a_day() {
         let new = NewApproval {
             id: ApprovalId::new(),
             principal: &principal,
+            requester_name: "amy",
             agent: &AgentId::parse("bank").unwrap(),
             server: &ServerId::parse("bank").unwrap(),
             tool: "send_money",

@@ -279,12 +279,25 @@ async fn a_late_answer_of_an_executor_that_lost_its_lease_is_only_evidence() {
     assert_eq!(bank.executions("send_money"), 1);
 }
 
+/// The vote that belongs to a row which was approved behind the program's back.
+async fn vote_of_bob(connection: &mut sqlx::PgConnection) {
+    sqlx::query(
+        "insert into approval_votes (tenant_id, id, approval_id, approver, choice)
+         select tenant_id, gen_random_uuid(), id, 'bob', 'approve' from approvals",
+    )
+    .execute(connection)
+    .await
+    .unwrap();
+}
+
 #[tokio::test]
 async fn what_was_approved_where_nobody_executes_it_is_taken_up_by_another() {
     let world = world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "8.00").await;
     // As if the replica that decided had died before it began.
+    staff.bob.get("/v1/me").await.expect(200);
+    vote_of_bob(&mut world.db.as_tenant(world.tenant.id).await).await;
     let approved =
         "state = 'approved', decided_by = 'bob', lapses_at = clock_timestamp() + interval '1 hour'";
     change_row(&world, &request, approved).await;
@@ -339,10 +352,12 @@ async fn a_restart_between_decision_and_execution_loses_nothing() {
     let world = world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "8.00").await;
+    staff.bob.get("/v1/me").await.expect(200);
     let mut stopped = world.stop().await;
     stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2)
         .await
         .unwrap();
+    vote_of_bob(&mut stopped.db.as_tenant(stopped.tenant.id).await).await;
     sqlx::query("update approvals set state = 'approved', decided_by = 'bob', lapses_at = now() + interval '1 hour'")
         .execute(&mut stopped.db.as_tenant(stopped.tenant.id).await)
         .await
@@ -387,6 +402,38 @@ async fn a_call_whose_run_is_cancelled_before_it_is_sent_is_not_sent() {
     let view = becomes(&staff.ann, &request, "revoked").await;
     assert!(
         view["reason"].as_str().unwrap().contains("was stopped"),
+        "{view:#}"
+    );
+    let executing: i64 =
+        sqlx::query_scalar("select count(*) from audit where action = 'approval.executing'")
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+    assert_eq!(executing, 0);
+}
+
+#[tokio::test]
+async fn a_call_whose_approver_is_gone_before_it_is_sent_is_not_sent() {
+    let bank = BankProcess::start(&["--listen", "127.0.0.1:0"]);
+    let world = world_with(|setup| {
+        setup.env = setup.env.clone().with("BANK_URL", bank.url.clone());
+    })
+    .await;
+    let (staff, admin) = (Staff::of(&world).await, world.admin().await);
+    let (_, request) = asked(&staff.ann, "8.00").await;
+    // The server does not list its tools while it stands still, so the approved call waits before it is sent.
+    let bank_id = bank.child.id().to_string();
+    signal("STOP", &bank_id);
+    approve(&staff.bob, &request).await.expect(200);
+    let block = admin.post("/v1/admin/users/bob/block", Value::Null).await;
+    assert_eq!(block.status, 204);
+    signal("CONT", &bank_id);
+    let view = becomes(&staff.ann, &request, "revoked").await;
+    assert!(
+        view["reason"]
+            .as_str()
+            .unwrap()
+            .contains("not enough of those who approved it"),
         "{view:#}"
     );
     let executing: i64 =

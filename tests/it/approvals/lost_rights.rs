@@ -2,15 +2,18 @@
 //! seen of them, and not after a session ended.
 
 use chatelaine::{
-    app::accounts::development,
+    app::accounts::{self, development},
     domain::{
-        account::{FrontendHeaders, KeyKind},
+        account::{FrontendHeaders, IssuerKeys, KeyKind, SourceSettings},
         principal::{Scope, Scopes},
     },
 };
 
 use super::*;
-use crate::support::{model::Gate, world::TIME_LIMIT};
+use crate::{
+    accounts::fixture::{AUDIENCE, ISSUER, Provider, issuer},
+    support::{model::Gate, world::TIME_LIMIT},
+};
 
 /// Somebody with these roles in a token that was issued a little later.
 async fn later(world: &World, user: &str, roles: &[&str]) -> Client {
@@ -206,4 +209,255 @@ async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
     tokio::time::timeout(TIME_LIMIT, listening.rest())
         .await
         .expect("the stream ends");
+}
+
+/// The bank, where two others have to approve.
+async fn strict_world() -> World {
+    world_with(|setup| {
+        policy(
+            setup,
+            "timeoutMinutes: 60",
+            "minApprovals: 2, selfApproval: false",
+        );
+    })
+    .await
+}
+
+/// A request that this voter has approved, the first of two.
+async fn half_approved(staff: &Staff, voter: &Client) -> Value {
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let view = approve(voter, &request).await.expect(200);
+    assert_eq!(view["state"], "pending", "{view:#}");
+    assert_eq!(view["votes"][0]["counts"], true, "{view:#}");
+    request
+}
+
+/// That the vote of whoever is gone does not count, and that the votes of two who are there do.
+async fn assert_void(world: &World, staff: &Staff, request: &Value) {
+    let view = approve(&staff.carl, request).await.expect(200);
+    assert_eq!(view["state"], "pending", "{view:#}");
+    assert_eq!(view["votes"][0]["counts"], false, "{view:#}");
+    assert!(
+        view["text"].as_str().unwrap().contains("1 of 2"),
+        "{view:#}"
+    );
+    assert_eq!(world.bank.executions("send_money"), 0);
+    let dora = world.user("dora", &["cfo"]).await;
+    approve(&dora, request).await.expect(200);
+    becomes(&staff.ann, request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+async fn admin_ends(world: &World, what: &str) {
+    let admin = world.admin().await;
+    let ended = match what.strip_prefix("DELETE ") {
+        Some(path) => admin.delete(path).await,
+        None => admin.post(what, Value::Null).await,
+    };
+    assert_eq!(ended.status, 204, "{what}: {}", ended.text);
+}
+
+#[tokio::test]
+async fn the_vote_of_somebody_whom_an_admin_signed_out_does_not_count() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let request = half_approved(&staff, &staff.bob).await;
+    admin_ends(&world, "/v1/admin/users/bob/sign-out").await;
+    assert_void(&world, &staff, &request).await;
+}
+
+#[tokio::test]
+async fn the_vote_of_somebody_who_was_deleted_does_not_count() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let request = half_approved(&staff, &staff.bob).await;
+    admin_ends(&world, "DELETE /v1/admin/users/bob").await;
+    assert_void(&world, &staff, &request).await;
+}
+
+#[tokio::test]
+async fn the_vote_of_somebody_who_deleted_all_that_is_theirs_does_not_count() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let request = half_approved(&staff, &staff.bob).await;
+    assert_eq!(staff.bob.delete("/v1/me/data").await.status, 204);
+    assert_void(&world, &staff, &request).await;
+}
+
+#[tokio::test]
+async fn the_vote_of_somebody_who_is_blocked_does_not_count() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let request = half_approved(&staff, &staff.bob).await;
+    admin_ends(&world, "/v1/admin/users/bob/block").await;
+    let refused = approve(&staff.bob, &request).await.expect(403);
+    assert_eq!(refused["code"], "user_blocked", "{refused}");
+    assert_void(&world, &staff, &request).await;
+}
+
+#[tokio::test]
+async fn the_vote_of_a_program_counts_as_long_as_its_key_is_good() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let claims = json!({ "roles": ["finance-manager"] });
+    let speaker = KeyKind::Service(claims.as_object().unwrap().clone());
+    let key = world.key("robot", Scopes::of([Scope::Chat]), speaker).await;
+    let robot = world.client(&key);
+    let good = half_approved(&staff, &robot).await;
+    approve(&staff.carl, &good).await.expect(200);
+    becomes(&staff.ann, &good, "succeeded").await;
+    let (_, request) = asked(&staff.ann, "11.00").await;
+    approve(&robot, &request).await.expect(200);
+    admin_ends(&world, &format!("DELETE {}", key_path(&world).await)).await;
+    let view = approve(&staff.carl, &request).await.expect(200);
+    assert_eq!(view["state"], "pending", "{view:#}");
+    assert_eq!(view["votes"][0]["counts"], false, "{view:#}");
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+/// The one key of the tenant.
+async fn key_path(world: &World) -> String {
+    let keys = world.admin().await.get("/v1/admin/keys").await.expect(200);
+    format!(
+        "/v1/admin/keys/{}",
+        keys["items"][0]["id"].as_str().unwrap()
+    )
+}
+
+#[tokio::test]
+async fn a_vote_through_a_frontend_whose_key_was_revoked_does_not_count() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let headers = FrontendHeaders::open_webui();
+    let speaker = KeyKind::Frontend(headers.clone());
+    let key = world.key("webui", Scopes::of([Scope::Chat]), speaker).await;
+    let fay = world
+        .client(&key)
+        .with_header(&headers.user_id, "fay")
+        .with_header(headers.roles.as_ref().unwrap(), "finance-manager");
+    let request = half_approved(&staff, &fay).await;
+    admin_ends(&world, &format!("DELETE {}", key_path(&world).await)).await;
+    assert_void(&world, &staff, &request).await;
+}
+
+#[tokio::test]
+async fn a_vote_by_the_token_of_an_issuer_that_was_removed_does_not_count() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let (db, provider) = (&world.db.db, Provider::new("k1"));
+    let keys = IssuerKeys::PublicKey(provider.public_pem());
+    let theirs = issuer(&world.tenant, "EdDSA", keys);
+    accounts::add_issuer(db, theirs, &SourceSettings::default())
+        .await
+        .unwrap();
+    let now = world.app().clock.now().unix_timestamp();
+    let claims = json!({ "sub": "ida", "aud": AUDIENCE, "iat": now, "exp": now + 600,
+                         "roles": ["finance-manager"] });
+    let ida = world.client(&provider.token(claims).into());
+    let request = half_approved(&staff, &ida).await;
+    accounts::remove_issuer(db, world.tenant.id, ISSUER, None)
+        .await
+        .unwrap();
+    assert_void(&world, &staff, &request).await;
+}
+
+#[tokio::test]
+async fn the_vote_of_somebody_who_signed_out_themselves_counts() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let request = half_approved(&staff, &staff.bob).await;
+    let conversation = staff.bob.open("bank").await;
+    staff.bob.say(&conversation, "/logout").await;
+    eventually(async || staff.bob.get("/v1/me").await.status == 401).await;
+    approve(&staff.carl, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn who_was_signed_out_and_is_back_may_vote_again() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let request = half_approved(&staff, &staff.bob).await;
+    admin_ends(&world, "/v1/admin/users/bob/sign-out").await;
+    let mut again = staff.bob;
+    let person = development::DevelopmentUser {
+        user: "bob".to_owned(),
+        roles: vec!["finance-manager".to_owned()],
+        ..Default::default()
+    };
+    eventually(async || {
+        let at = world.app().clock.now() + time::Duration::seconds(60);
+        again = token(&world, &person, at, time::Duration::hours(1)).await;
+        again.get("/v1/me").await.status == 200
+    })
+    .await;
+    let waiting = again.get("/v1/approvals?role=approver").await.expect(200);
+    assert_eq!(waiting["items"][0]["decidable"], true, "{waiting:#}");
+    let view = approve(&again, &request).await.expect(200);
+    assert_eq!(view["votes"].as_array().unwrap().len(), 1, "{view:#}");
+    assert_eq!(view["votes"][0]["counts"], true, "{view:#}");
+    approve(&staff.carl, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn two_ids_that_look_the_same_are_no_two_approvers() {
+    let world = strict_world().await;
+    let staff = Staff::of(&world).await;
+    let request = half_approved(&staff, &staff.bob).await;
+    let twin = world.user("b\u{43e}b", &["finance-manager"]).await;
+    let refused = approve(&twin, &request).await.expect(409);
+    assert_eq!(refused["code"], "lookalike_user", "{refused}");
+    let why = refused["detail"].as_str().unwrap();
+    assert!(
+        why.contains("U+043E") && why.contains("has approved it already"),
+        "{why}"
+    );
+    let of_ann = world.user("\u{430}nn", &["cfo"]).await;
+    let refused = approve(&of_ann, &request).await.expect(409);
+    assert!(
+        refused["detail"].as_str().unwrap().contains("asked for it"),
+        "{refused}"
+    );
+    assert_eq!(world.bank.executions("send_money"), 0);
+    approve(&staff.carl, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+}
+
+#[tokio::test]
+async fn what_waits_for_somebody_who_is_blocked_is_revoked() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    admin_ends(&world, "/v1/admin/users/ann/block").await;
+    assert!(reason(&staff.bob, &request).await.contains("was blocked"));
+    approve(&staff.bob, &request).await.expect(409);
+    assert_eq!(world.bank.executions("send_money"), 0);
+}
+
+#[tokio::test]
+async fn a_requester_whose_name_is_read_as_anothers_is_shown_with_their_id() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let named = |user: &str, name: &str| development::DevelopmentUser {
+        user: user.to_owned(),
+        name: Some(name.to_owned()),
+        roles: vec!["employee".to_owned()],
+        ..Default::default()
+    };
+    let fred = world.someone(&named("fred", "Fred Smith")).await;
+    let (_, alone) = asked(&fred, "1.00").await;
+    assert_eq!(alone["requester"]["name"], "Fred Smith");
+    let twin = world
+        .someone(&named("fre\u{501}", "Fr\u{435}d\u{a0}Smith"))
+        .await;
+    let (_, request) = asked(&twin, "2.00").await;
+    let view = staff.bob.get(&path(&request)).await.expect(200);
+    let name = view["requester"]["name"].as_str().unwrap();
+    assert!(name.contains("[fre\u{501}(U+0501)]"), "{name}");
+    assert!(view["text"].as_str().unwrap().contains(name), "{view:#}");
+    let (_, again) = asked(&fred, "3.00").await;
+    assert_eq!(again["requester"]["name"], "Fred Smith [fred]");
 }

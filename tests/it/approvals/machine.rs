@@ -80,7 +80,7 @@ const TOOLS: [Policy; 3] = [
     Policy {
         name: "lend",
         approvers: &["manager", "cfo"],
-        lenient: (1, true),
+        lenient: (1, false),
         strict: (2, true),
     },
     Policy {

@@ -321,3 +321,11 @@ fn what_was_entered_as_text_is_not_blanked() {
         format!("Basic {MASK}")
     );
 }
+
+#[test]
+fn the_token_of_somebody_in_many_groups_can_be_entered() {
+    let spec = spec(TOKEN);
+    let entered = |bytes: usize| values(&spec, &[("token", &"x".repeat(bytes))]);
+    assert!(entered(32 * 1024).is_ok());
+    assert_eq!(entered(32 * 1024 + 1), Err(FieldError::TooLong));
+}

@@ -84,8 +84,8 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds questions to expire",
     ),
     (
-        r#"select tenant_id as "tenant_id!", user_id, null::uuid as key, changed_at as "at!" from sign_outs"#,
-        "finds sessions that ended a moment ago",
+        r#"select tenant_id as "tenant_id!", user_id, null::uuid as key, changed_at as "at!", false as "is_claims!" from sign_outs"#,
+        "finds sessions that ended, and claims that changed, a moment ago",
     ),
     (
         "select distinct tenant_id from usage_additions",

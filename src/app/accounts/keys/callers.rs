@@ -8,14 +8,14 @@ use super::{MARK, PREFIX_BYTES, SECRET_BYTES};
 use crate::{
     app::accounts::{
         CachedRow, Caller, GUEST_USER, Headers, Shared,
-        authentication::{KEY_USER, drop_unnamed, unauthenticated},
+        authentication::{drop_unnamed, unauthenticated},
         frontends,
     },
     domain::{
         account::{ApiKey, KeyKind},
         error::{Error, Result},
         ids::UserId,
-        principal::Principal,
+        principal::{KEY_USER, Principal},
     },
     store,
 };

@@ -11,15 +11,17 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
-use super::{Header, LEEWAY_SECONDS, MAX_TOKEN, UnverifiedClaims};
+use super::{Header, LEEWAY_SECONDS, UnverifiedClaims};
 use crate::{
     app::accounts::{
         CachedRow, Shared,
         authentication::{quoted, unauthenticated},
+        key_sets::KeySource,
     },
     domain::{
         account::{Issuer, IssuerKeys},
         error::{Error, Result},
+        session::AHEAD,
     },
     store,
 };
@@ -31,8 +33,11 @@ impl Shared {
         token: &str,
         address: Option<IpAddr>,
     ) -> Result<(Issuer, Map<String, Value>)> {
-        if token.len() > MAX_TOKEN {
-            return unauthenticated(format!("the token is longer than {MAX_TOKEN} bytes"));
+        let most = self.max_token_bytes;
+        if token.len() > most {
+            return unauthenticated(format!(
+                "the token is longer than {most} bytes (CHATELAINE_MAX_TOKEN_BYTES)"
+            ));
         }
         let mut parts = token.split('.');
         let (Some(head), Some(payload), Some(_), None) =
@@ -125,20 +130,37 @@ impl Shared {
                 issuer.id
             ))
         })?;
-        let key = match &issuer.keys {
-            IssuerKeys::Jwks(url) => self.key_sets.find(url, kid, algorithm).await?,
-            IssuerKeys::PublicKey(pem) => {
-                Arc::new(public_key(pem, algorithm).map_err(Error::internal)?)
-            }
-            IssuerKeys::SecretEnv(name) => Arc::new(self.secret(name)?),
-        };
         let mut validation = Validation::new(algorithm);
         validation.set_issuer(&[&issuer.issuer]);
         validation.set_audience(&[&issuer.audience]);
-        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         // Times are checked against our own clock.
         validation.validate_exp = false;
-        match decode::<Map<String, Value>>(token, &key, &validation) {
+        let check = |key: &DecodingKey| decode::<Map<String, Value>>(token, key, &validation);
+        let checked = match &issuer.keys {
+            IssuerKeys::Jwks(url) => {
+                let source = KeySource {
+                    url: url.clone(),
+                    of_tenant: issuer.of_tenant,
+                };
+                let key = self.key_sets.find(&source, kid, algorithm).await?;
+                let checked = check(&key);
+                let fits = |error: &jsonwebtoken::errors::Error| {
+                    !matches!(error.kind(), ErrorKind::InvalidSignature)
+                };
+                if checked.as_ref().err().is_none_or(fits) {
+                    checked
+                } else {
+                    let newer = self.key_sets.find_newer(&source, kid, algorithm, &key);
+                    newer.await.map_or(checked, |newer| check(&newer))
+                }
+            }
+            IssuerKeys::PublicKey(pem) => {
+                check(&public_key(pem, algorithm).map_err(Error::internal)?)
+            }
+            IssuerKeys::SecretEnv(name) => check(&self.secret(name)?),
+        };
+        match checked {
             Ok(checked) => Ok(checked.claims),
             Err(error) => unauthenticated(match error.kind() {
                 ErrorKind::MissingRequiredClaim(claim) => {
@@ -202,6 +224,16 @@ pub(super) fn check_times(
         OffsetDateTime::from_unix_timestamp(not_before).map_err(|_| malformed("nbf"))?;
         if not_before > now_seconds + LEEWAY_SECONDS {
             return unauthenticated("the token is not valid yet");
+        }
+    }
+    if let Some(issued) = seconds("iat") {
+        OffsetDateTime::from_unix_timestamp(issued).map_err(|_| malformed("iat"))?;
+        let ahead = issued - now_seconds;
+        // Else it would be good after every sign-out until then.
+        if ahead > AHEAD {
+            return unauthenticated(format!(
+                "the token's claim `iat` is {ahead} seconds in the future; the clock of its issuer, or ours, is wrong"
+            ));
         }
     }
     let expiry = OffsetDateTime::from_unix_timestamp(seconds("exp").unwrap_or(i64::MIN))

@@ -143,7 +143,7 @@ async fn run_command(
     let given = view
         .votes
         .iter()
-        .filter(|vote| vote.decision == Choice::Approve)
+        .filter(|vote| vote.counts == Some(true))
         .count();
     Ok(texts.render(
         Key::ApprovalVoted,

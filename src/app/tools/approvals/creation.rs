@@ -13,6 +13,7 @@ use crate::{
         canonical,
         error::{Error, ErrorCode, Result},
         ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
+        lookalike::spell_out,
         policy::ApprovalPolicy,
         principal::Principal,
         run::RunKind,
@@ -73,9 +74,11 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         ),
         None => None,
     };
+    let requester_name = name_for_others(&mut tx, principal).await?;
     let new = NewApproval {
         id,
         principal,
+        requester_name: &requester_name,
         agent: asked.agent,
         server: asked.server,
         tool: &asked.tool.name,
@@ -113,6 +116,15 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         is_new: true,
         equal_elsewhere,
     })
+}
+
+/// What approvers read as the name of a requester: with the id beside it where somebody else's is read as the same.
+async fn name_for_others(tx: &mut Tx, principal: &Principal) -> Result<String> {
+    let name = principal.display_name();
+    if principal.authenticated && store::users::has_lookalike(tx, principal).await? {
+        return Ok(format!("{name} [{}]", spell_out(principal.user.as_str())));
+    }
+    Ok(name)
 }
 
 fn run_deleted() -> Error {
@@ -190,7 +202,7 @@ async fn requested_again(mut tx: Tx, same: Approval) -> Result<Requested> {
 async fn vote_as_requester(app: &App, tx: &mut Tx, approval: &Approval) -> Result<()> {
     let vote = Vote {
         approval: approval.id,
-        by: approval.requester().clone(),
+        voter: approval.principal.clone(),
         choice: Choice::Approve,
         reason: None,
         at: app.clock.now(),

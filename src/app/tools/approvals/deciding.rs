@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     App, AuditedStep, apply_vote, audit, closed_reason,
     delivery::{self, REASON},
-    packs, publish_outcome, recheck, refusal, time_of, unknown,
+    packs, publish_outcome, recheck, refusal, standing, time_of, unknown,
 };
 use crate::{
     domain::{
@@ -15,7 +15,7 @@ use crate::{
         error::{Error, ErrorCode, Result},
         hidden::one_line,
         ids::{ApprovalId, TenantId, UserId},
-        pack::Pack,
+        lookalike::{are_lookalikes, spell_out},
     },
     store::{
         self, Tx,
@@ -44,7 +44,13 @@ pub async fn decide(
     let mut tx = app.db.tenant(approver.tenant()).await?;
     let approval = lock(&mut tx, approver, id, verdict).await?;
     let votes = store::approvals::votes(&mut tx, &[id]).await?;
-    if let Some(mine) = votes.iter().find(|vote| vote.by == *approver.user()) {
+    let mine = votes.iter().find(|vote| vote.by() == approver.user());
+    let counted = standing::counted_votes(&mut tx, &packs, &[&approval], &votes).await?;
+    // An approval that does not count any more can be given again, and taken back.
+    let is_void = |vote: &Vote| {
+        approval.state == State::Pending && !counted.iter().any(|other| other.by() == vote.by())
+    };
+    if let Some(mine) = mine.filter(|mine| !is_void(mine)) {
         return repeat_vote(approval, mine, verdict);
     }
     if !store::approvals::is_live(&mut tx, id).await? {
@@ -63,17 +69,22 @@ pub async fn decide(
             ),
         ));
     }
+    let approver = &standing::approver_now(&mut tx, &packs, approver).await?;
+    if !approver.may_decide(&approval) {
+        return Err(refusal(approver, &approval));
+    }
+    if verdict.choice == Choice::Approve {
+        refuse_lookalike(approver, &approval, &counted)?;
+    }
     let vote = Vote {
         approval: id,
-        by: approver.user().clone(),
+        voter: approver.principal().clone(),
         choice: verdict.choice,
         reason: verdict.reason.as_deref().map(|said| one_line(said, REASON)),
         at: app.clock.now(),
     };
     store::approvals::vote(&mut tx, approver.tenant(), &vote).await?;
-    let earlier = count_approvals(&mut tx, &packs, &approval, &votes).await?;
-    let enough =
-        earlier + 1 >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX);
+    let enough = standing::are_enough(counted.len() + 1, &approval);
     let (to, action) = outcome_of(verdict.choice, enough);
     let (approval, delivered) = match to {
         Some(to) => apply_vote(app, &mut tx, id, to, (&vote, approver.name())).await?,
@@ -165,27 +176,29 @@ async fn obstacle(
     }
 }
 
-/// How many approved it earlier and still may, by their newest claims.
-async fn count_approvals(
-    tx: &mut Tx,
-    packs: &[Arc<Pack>],
-    approval: &Approval,
-    votes: &[Vote],
-) -> Result<usize> {
-    let approve = votes.iter().filter(|vote| vote.choice == Choice::Approve);
-    let voters: Vec<UserId> = approve.map(|vote| vote.by.clone()).collect();
-    if voters.is_empty() {
-        return Ok(0);
-    }
-    let known = store::users::newest(tx, &voters).await?;
-    let may = |voter: &UserId| match known.iter().find(|person| person.user == *voter) {
-        Some(person) => person
-            .approver(packs)
-            .is_ok_and(|approver| approver.may_decide(approval)),
-        // A service's key, or somebody who voted before claims were kept.
-        None => true,
+/// Refuses an approval that would make two of one person: of somebody whose id looks like that of an approver who has
+/// voted, or of a requester who may not approve their own request.
+fn refuse_lookalike(approver: &Approver, approval: &Approval, counted: &[Vote]) -> Result<()> {
+    let me = approver.user().as_str();
+    let requester = approval.requester().as_str();
+    let (other, did) = if !approval.consent.self_approval && are_lookalikes(me, requester) {
+        (requester, "asked for it")
+    } else {
+        let same = counted
+            .iter()
+            .find(|vote| are_lookalikes(me, vote.by().as_str()));
+        let Some(same) = same else { return Ok(()) };
+        (same.by().as_str(), "has approved it already")
     };
-    Ok(voters.iter().filter(|voter| may(voter)).count())
+    Err(Error::conflict(
+        ErrorCode::LookalikeUser,
+        format!(
+            "your user id {} looks like {}, whose owner {did}, so {} wants the approval of somebody else",
+            spell_out(me),
+            spell_out(other),
+            approval.code
+        ),
+    ))
 }
 
 /// Revokes what waits for a user and is not theirs to ask any more, by their newest claims.

@@ -69,7 +69,7 @@ pub(super) async fn deliver(
         approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
     // A user who stops a run wants no answer now; the model reads of this outcome in the next turn.
     // A run of its own is for somebody who is still signed in, with what they may do now.
-    let principal = accounts::newest_claims::current(tx, &approval.principal).await?;
+    let principal = accounts::newest_claims::current(tx, approval.as_act()).await?;
     let follow_up = principal
         .ok()
         .filter(|_| for_model && approval.withdrawn_by.is_none());
@@ -170,7 +170,7 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         ("tool", approval.tool.as_str()),
         ("approvers", &approval.consent.approvers.join(", ")),
         ("until", &until(app, &texts, approval.expires_at)),
-        ("requester", &approval.principal.display_name()),
+        ("requester", &approval.requester_name),
         ("by", by.as_deref().unwrap_or("–")),
         ("reason", &reason),
         ("note", &note),

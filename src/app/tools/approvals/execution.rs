@@ -9,7 +9,10 @@ use std::{sync::Arc, time::Duration};
 use serde_json::value::RawValue;
 
 pub use self::endings::{expire, give_up, lapse, postpone, revoke, withdraw};
-use super::{App, AuditedStep, audit, changed, client_calls, context, delivery, publish_outcome};
+use super::{
+    App, AuditedStep, audit, changed, client_calls, context, delivery, packs, publish_outcome,
+    standing,
+};
 use crate::{
     domain::{
         approval::{Approval, State},
@@ -29,6 +32,9 @@ use crate::{
 
 /// A server that cannot be reached is tried again after this time, until the request lapses.
 const PAUSE: Duration = Duration::from_secs(5);
+/// Why an approved call is not made when a vote for it does not count any more.
+const VOTES_GONE: &str = "not enough of those who approved it may still do so: somebody was signed out, blocked or deleted, or lost the \
+     role; ask again";
 /// Characters of an answer that came too late.
 const EVIDENCE: usize = 2000;
 
@@ -93,9 +99,11 @@ pub async fn arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> 
     RawValue::from_string(opened.expose().to_owned()).map_err(Error::internal)
 }
 
-/// From here on it may be sent: committed before the first byte is, with the line of the call in the audit trail. Else why it was taken back meanwhile; `Conflict`
-/// when the lease was lost.
+/// From here on it may be sent: committed before the first byte is, with the line of the call in the audit trail. Else
+/// why it must not be: it was taken back meanwhile, or those who approved it do not stand any more. `Conflict` when the
+/// lease was lost.
 pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Option<&'static str>> {
+    let packs = packs(app, approval.tenant).await?;
     let mut tx = app.db.tenant(approval.tenant).await?;
     let started = store::approvals::change(
         &mut tx,
@@ -115,6 +123,9 @@ pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Opt
             None => Err(lost(approval)),
         };
     };
+    if !standing::is_approved(&mut tx, &packs, &started).await? {
+        return Ok(Some(VOTES_GONE));
+    }
     let step = AuditedStep::new("approval.executing", approval.requester());
     audit(app, &mut tx, &started, step).await?;
     store::audit::insert(&mut tx, approval.tenant, std::slice::from_ref(line)).await?;

@@ -35,7 +35,7 @@ pub(super) async fn tell(app: &App, tx: &mut Tx, approval: &Approval, event: &st
         "agent": approval.agent.as_str(),
         "server": approval.server.as_str(),
         "tool": approval.tool,
-        "requester": { "user": approval.requester().as_str(), "name": approval.principal.display_name() },
+        "requester": { "user": approval.requester().as_str(), "name": approval.requester_name },
         "approvers": approval.consent.approvers,
         "min_approvals": approval.consent.min_approvals,
         "args_sha256": Hex(approval.args_sha256).to_string(),

@@ -24,7 +24,7 @@ pub async fn permitted_server(
     app: &App,
     approval: &Approval,
 ) -> Result<Result<Arc<ServerSpec>, String>> {
-    let principal = match app.accounts.current(&approval.principal).await? {
+    let principal = match app.accounts.current(approval.as_act()).await? {
         Ok(principal) => principal,
         Err(end) => return Ok(Err(end.reason().to_owned())),
     };

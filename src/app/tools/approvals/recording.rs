@@ -34,7 +34,7 @@ pub(super) async fn apply_vote(
         to,
         when: TransitionGuard::Locked,
         reason: vote.reason.as_deref(),
-        by: Some((&vote.by, name)),
+        by: Some((vote.by(), name)),
         window: app.config.approval_window,
     };
     let approval = store::approvals::change(tx, id, &change).await?;

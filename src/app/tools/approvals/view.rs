@@ -1,18 +1,19 @@
 //! A request as the people whom it concerns see it.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::{App, delivery, news, power};
+use super::{App, delivery, news, packs, power, standing};
 use crate::{
     domain::{
-        approval::{Approval, Choice, Recorded, State},
+        approval::{Approval, Choice, Recorded, State, Vote},
         canonical::Hex,
         error::Result,
         ids::{ApprovalId, ConversationId, UserId},
+        pack::Pack,
         principal::Principal,
     },
     store::{self, Tx},
@@ -107,6 +108,10 @@ pub struct VoteView {
     pub reason: Option<String>,
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
+    /// Of an approval while the request waits: whether it counts. The vote of somebody who is gone does not, nor does the
+    /// second one of ids that look the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<bool>,
 }
 
 /// Requests with what was said about them, for `reader`.
@@ -119,15 +124,17 @@ pub(super) async fn of(
         return Ok(Vec::new());
     }
     let power = power(app, reader).await?;
-    let ids: Vec<_> = approvals.iter().map(|approval| approval.id).collect();
     let mut tx = app.db.tenant(reader.tenant).await?;
-    let mut votes = votes_by_request(&mut tx, &ids).await?;
+    let packs = packs(app, reader.tenant).await?;
+    let mut votes = votes_by_request(&mut tx, &packs, &approvals).await?;
     let now = tx.now().await?;
     drop(tx);
     let view = |approval: Approval| {
         let votes = votes.remove(&approval.id).unwrap_or_default();
         let open = approval.state == State::Pending && now < approval.expires_at;
-        let spoken = votes.iter().any(|vote| vote.by == reader.user);
+        let spoken = votes
+            .iter()
+            .any(|vote| vote.by == reader.user && vote.counts != Some(false));
         let decidable = open
             && !spoken
             && power
@@ -140,15 +147,35 @@ pub(super) async fn of(
 
 async fn votes_by_request(
     tx: &mut Tx,
-    ids: &[ApprovalId],
+    packs: &[Arc<Pack>],
+    approvals: &[Approval],
 ) -> Result<HashMap<ApprovalId, Vec<VoteView>>> {
+    let ids: Vec<_> = approvals.iter().map(|approval| approval.id).collect();
+    let given = store::approvals::votes(tx, &ids).await?;
+    let pending: Vec<&Approval> = approvals
+        .iter()
+        .filter(|approval| approval.state == State::Pending)
+        .collect();
+    let is_pending = |vote: &Vote| pending.iter().any(|request| request.id == vote.approval);
+    let open: Vec<Vote> = given
+        .iter()
+        .filter(|vote| is_pending(vote))
+        .cloned()
+        .collect();
+    let counted = standing::counted_votes(tx, packs, &pending, &open).await?;
     let mut votes: HashMap<_, Vec<_>> = HashMap::new();
-    for vote in store::approvals::votes(tx, ids).await? {
+    for vote in given {
+        let counts = (vote.choice == Choice::Approve && is_pending(&vote)).then(|| {
+            counted
+                .iter()
+                .any(|other| other.approval == vote.approval && other.by() == vote.by())
+        });
         votes.entry(vote.approval).or_default().push(VoteView {
-            by: vote.by,
+            by: vote.by().clone(),
             decision: vote.choice,
             reason: vote.reason,
             at: vote.at,
+            counts,
         });
     }
     Ok(votes)
@@ -167,7 +194,7 @@ fn build_view(
     if approval.state == State::Pending && approval.consent.min_approvals > 1 {
         let given = votes
             .iter()
-            .filter(|vote| vote.decision == Choice::Approve)
+            .filter(|vote| vote.counts == Some(true))
             .count();
         text.push(' ');
         text.push_str(&delivery::counted_votes(app, &approval, reader, given));
@@ -188,7 +215,7 @@ fn build_view(
         },
         requester: Person {
             user: approval.principal.user.clone(),
-            name: approval.principal.display_name(),
+            name: approval.requester_name.clone(),
         },
         arguments: None,
         args_sha256: Hex(approval.args_sha256).to_string(),

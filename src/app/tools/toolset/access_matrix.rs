@@ -20,6 +20,7 @@ use crate::{
         principal::{Principal, roles_named_by},
         server::ServerSpec,
     },
+    store,
 };
 
 /// What each role may do with each tool.
@@ -28,6 +29,10 @@ pub struct AccessMatrix {
     /// The columns: what somebody may hold.
     pub holders: Vec<AccessHolder>,
     pub servers: Vec<ServerAccessRows>,
+    /// The claim that the pack's `rolesAttribute` names, if none of the last 1000 people who came with a token had it: the
+    /// roles of the pack are nobody's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unseen_claim: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,7 +101,20 @@ pub async fn access_matrix(
         }
     });
     let servers = servers.collect();
-    Ok(AccessMatrix { holders, servers })
+    Ok(AccessMatrix {
+        holders,
+        servers,
+        unseen_claim: unseen_claim(app, principal, &pack).await?,
+    })
+}
+
+async fn unseen_claim(app: &App, principal: &Principal, pack: &Pack) -> Result<Option<String>> {
+    let Some(claim) = &pack.flows.authentication.roles_attribute else {
+        return Ok(None);
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let seen = store::users::has_been_claimed(&mut tx, claim).await?;
+    Ok((seen == Some(false)).then(|| claim.clone()))
 }
 
 fn holders(pack: &Pack) -> Vec<AccessHolder> {

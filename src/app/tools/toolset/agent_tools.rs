@@ -149,12 +149,14 @@ impl AgentTools {
     }
 }
 
-/// The toolbox of a principal now.
+/// The toolbox of a principal now, by their newest claims: a run may have begun with older ones.
 pub async fn toolbox(
     app: &Arc<App>,
     principal: &Principal,
     pack: &Arc<Pack>,
 ) -> Result<Arc<Toolbox>> {
+    app.accounts.require_unblocked(principal).await?;
+    let principal = &app.accounts.newest(principal).await?;
     let seen = credentials::server_access(app, principal, pack).await?;
     let usable = seen.iter().map(|seen| seen.usable).collect();
     Ok(agent_tools(app, principal, pack, seen)

@@ -111,13 +111,22 @@ impl Program {
                 .unwrap();
         }
         let connection = Mutex::new(connection);
-        RealRequests {
+        let real = RealRequests {
             app: self.app.clone(),
             db: self.test.db.clone(),
             tenant,
             connection,
             kept: Vec::new(),
+        };
+        // Everybody has been seen: a vote of somebody who was not does not count.
+        let mut tx = real.db.tenant(tenant).await.unwrap();
+        for (at, person) in PEOPLE.iter().enumerate() {
+            let roles: Vec<&str> = person.roles.iter().copied().chain(["employee"]).collect();
+            let principal = real.person(at, &roles);
+            store::users::put(&mut tx, &principal, None).await.unwrap();
         }
+        tx.commit().await.unwrap();
+        real
     }
 }
 
