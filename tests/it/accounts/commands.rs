@@ -507,6 +507,7 @@ async fn a_demo_can_ask_for_tokens_without_a_command_line() {
         egress,
         Clock::System,
         Environment::default(),
+        32 * 1024,
     );
     admit(&accounts, token.expose()).await;
     let issuers = chatelaine::app::accounts::list_issuers(fixture.db(), fixture.tenant.id)
