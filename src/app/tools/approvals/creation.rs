@@ -122,7 +122,10 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
 async fn name_for_others(tx: &mut Tx, principal: &Principal) -> Result<String> {
     let name = principal.display_name();
     if principal.authenticated && store::users::has_lookalike(tx, principal).await? {
-        return Ok(format!("{name} [{}]", spell_out(&principal.user.display_name())));
+        return Ok(format!(
+            "{name} [{}]",
+            spell_out(&principal.user.display_name())
+        ));
     }
     Ok(name)
 }
