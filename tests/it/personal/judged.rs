@@ -11,8 +11,9 @@ use url::Url;
 
 use super::{connection, enter, tools};
 use crate::support::{
-    client::{Client, plain},
+    client::Client,
     notes::ring,
+    servers::until,
     world::{Setup, World},
 };
 
@@ -175,7 +176,10 @@ async fn said(client: &Client, chat: &str, text: &str) -> String {
     let answers = messages
         .iter()
         .filter(|message| message["run_id"] == run["id"] && message["role"] != "user");
-    answers.map(plain).collect::<Vec<_>>().join("\n")
+    answers
+        .map(|message| message["parts"].to_string())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[tokio::test]
@@ -425,9 +429,7 @@ async fn the_operators_headers_discover_a_personal_server_and_go_with_no_users_c
     let server = Lenient::start(&["initialize", "tools/list", "tools/call"]).await;
     let world = with_operator(&server).await;
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
-    while server.authorizations("tools/list").is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until(|| !server.authorizations("tools/list").is_empty()).await;
     assert_eq!(server.authorizations("tools/list"), ["Bearer admin-token"]);
     assert_eq!(connection(&ann, "notes").await["state"], "not_configured");
     assert_eq!(tools(&ann, "notes").await, [""; 0]);
