@@ -107,6 +107,7 @@ pub struct Background {
 fn mcp_options(config: &Config, tokens: TokenSource) -> Options {
     Options {
         stdio_commands: config.stdio_commands.clone(),
+        stdio_env: config.stdio_env.clone(),
         stdio_launcher: config.launcher.clone(),
         tokens: Some(tokens),
         ..Options::default()

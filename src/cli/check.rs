@@ -67,32 +67,34 @@ fn unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<Problem>>
     Ok(problems)
 }
 
-fn obstacle(
-    server: &ServerSummary,
-    egress: &Egress,
-    config: &Config,
-) -> Option<(String, &'static str)> {
+fn obstacle(server: &ServerSummary, egress: &Egress, config: &Config) -> Option<(String, String)> {
     let at = server.at.as_str();
     if server.transport == "stdio" {
         let is_known = at.starts_with('/') || config.stdio_commands.iter().any(|one| one == at);
         let message = format!("the command {at:?} will not be started");
         let hint = "write an absolute path, or name the command in CHATELAINE_STDIO_COMMANDS";
-        return (!is_known).then_some((message, hint));
+        return (!is_known).then(|| (message, hint.to_owned()));
     }
-    let refused = egress.check_url(&Url::parse(at).ok()?).err()?;
-    let message = format!("{at} will not be called: {refused}");
-    let hint = "use a public https address, or name the host in CHATELAINE_EGRESS_ALLOW";
+    let url = Url::parse(at).ok()?;
+    let (refused, scheme) = if server.transport == "websocket" {
+        (egress.check_socket_url(&url), "wss")
+    } else {
+        (egress.check_url(&url), "https")
+    };
+    let message = format!("{at} will not be called: {}", refused.err()?);
+    let hint =
+        format!("use a public {scheme} address, or name the host in CHATELAINE_EGRESS_ALLOW");
     Some((message, hint))
 }
 
-fn problem(pack: &PackSummary, server: &ServerSummary, message: String, hint: &str) -> Problem {
+fn problem(pack: &PackSummary, server: &ServerSummary, message: String, hint: String) -> Problem {
     Problem {
         severity: Severity::Warning,
         file: pack.id.clone(),
         at: None,
         path: format!("server {}", server.id),
         message,
-        hint: Some(hint.to_owned()),
+        hint: Some(hint),
         excerpt: None,
     }
 }

@@ -55,6 +55,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
         egress.clone(),
         Options {
             stdio_commands: config.stdio_commands.clone(),
+            stdio_env: config.stdio_env.clone(),
             stdio_launcher: config.launcher.clone(),
             ..Options::default()
         },
@@ -223,11 +224,19 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
 /// Guests where the pack takes any, users without a role, each role that the pack names, and administrators.
 fn accesses(pack: &Pack) -> Vec<(&str, EffectiveAccess)> {
     let mut roles: BTreeSet<&str> = roles_named_by(pack);
-    if !pack.flows.authentication.required {
+    let takes_guests = !pack.flows.authentication.required;
+    if takes_guests {
         roles.insert(GUEST);
     }
-    let access = |roles, admin| EffectiveAccess { roles, admin };
-    let of_role = |role: &str| access(BTreeSet::from([role.to_owned()]), false);
+    let access = |roles, admin| EffectiveAccess {
+        roles,
+        admin,
+        is_guest: false,
+    };
+    let of_role = |role: &str| EffectiveAccess {
+        is_guest: takes_guests && role == GUEST,
+        ..access(BTreeSet::from([role.to_owned()]), false)
+    };
     let mut accesses = vec![("(signed in)", EffectiveAccess::default())];
     accesses.extend(roles.into_iter().map(|role| (role, of_role(role))));
     accesses.push(("(admin)", access(BTreeSet::new(), true)));

@@ -141,8 +141,10 @@ settings! {
         "the same for addresses that tenants write: registry entries, webhooks and key sets";
     registry_env: Vec<String> = grants("CHATELAINE_REGISTRY_ENV", ""),
         "`NAME@host,PREFIX_*@host,…`: variables that tenants may use in the server registry as `${env.NAME}`, sent to that host only; `NAME@*`: to any";
-    stdio_commands: Vec<String> = list("CHATELAINE_STDIO_COMMANDS", "npx,uvx,docker,node,python3,python,uv,deno,bun"),
+    stdio_commands: Vec<String> = list("CHATELAINE_STDIO_COMMANDS", "npx,uvx,docker,node,python3,python,uv,deno,bun,bunx"),
         "commands that a stdio server may name without an absolute path";
+    stdio_env: Vec<String> = list("CHATELAINE_STDIO_ENV", ""),
+        "variables that every stdio server gets from the service's environment, besides `PATH` and `HOME`; behind a TLS proxy `SSL_CERT_FILE,NODE_EXTRA_CA_CERTS`";
     cors_origins: Vec<String> = list("CHATELAINE_CORS_ORIGINS", ""),
         "`https://…,…`: origins of browsers that may call the API";
     sign_in: Vec<SignInProvider> = sign_in("CHATELAINE_SIGN_IN", ""),

@@ -21,6 +21,13 @@ pub enum Handshake {
 }
 
 impl Egress {
+    /// Whether the address of a WebSocket may be called, without a look-up.
+    pub fn check_socket_url(&self, url: &Url) -> Result<(), EgressError> {
+        let mut url = url.clone();
+        as_http(&mut url);
+        self.check_url(&url)
+    }
+
     /// Asks for a WebSocket with this subprotocol. `ws` and `wss` in the URL are judged as `http` and `https`; a
     /// redirect is followed within the origin only.
     pub async fn web_socket(

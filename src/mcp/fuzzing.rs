@@ -19,7 +19,12 @@ use crate::domain::scrub::Scrubber;
 /// The events of a stream that comes in these pieces, written out; the last one says how it ended.
 pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
     let body = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
-    let events = sse::events(body, Arc::new(Interceptor::new(Scrubber::default())), None);
+    let events = sse::events(
+        body,
+        Arc::new(Interceptor::new(Scrubber::default())),
+        None,
+        None,
+    );
     events
         .map(|event| format!("{:?}", event.map_err(|error| error.to_string())))
         .collect()

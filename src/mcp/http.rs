@@ -230,7 +230,12 @@ impl Client {
         let media_type = media_type(&response.headers);
         match media_type.as_deref() {
             Some("text/event-stream") => Ok(Answer::Sse(
-                sse::events(response.body, interceptor.clone(), asked),
+                sse::events(
+                    response.body,
+                    interceptor.clone(),
+                    asked,
+                    self.shared.timeouts.stream_idle,
+                ),
                 session,
             )),
             Some("application/json") => {
@@ -293,7 +298,7 @@ impl Client {
         let media_type = media_type(&response.headers);
         match (response.status, media_type.as_deref()) {
             (status, Some("text/event-stream")) if status.is_success() => {
-                let events = sse::events(response.body, shared.interceptor.clone(), None);
+                let events = sse::events(response.body, shared.interceptor.clone(), None, None);
                 let (opened, server) = (clock::instant(), shared.server.clone());
                 Ok(end_quietly(events, server, move || {
                     shared.pace(is_waited_for).ended(opened);

@@ -18,12 +18,13 @@ use futures_util::{
 };
 use rmcp::model::RequestId;
 use sse_stream::{Error as SseError, Sse};
+use tokio::time::sleep;
 
 use super::{
     error::Failure,
-    interceptor::{Exchange, Incoming, Interceptor},
+    interceptor::{Exchange, Incoming, Interceptor, PendingRequest},
 };
-use crate::egress::EgressError;
+use crate::egress::{EgressError, ErrorKind};
 
 /// One event; a result travels in one.
 pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
@@ -33,12 +34,18 @@ const SHORTEST_RETRY: Duration = Duration::from_millis(250);
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
 /// The events of a body. When it breaks while `asked` waits and nothing can resume it, the break is
-/// written into the pending request and rmcp is told that the request is answered.
+/// written into the pending request and rmcp is told that the request is answered. `silence` bounds the time
+/// without a byte in which the request waits for its server; the time of a question to the user does not count.
 pub(super) fn events(
     body: impl Stream<Item = Result<Bytes, EgressError>> + Unpin + Send + 'static,
     interceptor: Arc<Interceptor>,
     asked: Option<Exchange>,
+    silence: Option<Duration>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
+    let body = match (&asked, silence) {
+        (Some((_, pending)), Some(limit)) => without_silence(body, pending.clone(), limit),
+        _ => body.boxed(),
+    };
     let events = EventStream {
         body,
         decoder: UTF_8.new_decoder_without_bom_handling(),
@@ -84,6 +91,33 @@ pub(super) fn events(
     .boxed()
 }
 
+/// A body that ends with an error after this much silence.
+fn without_silence(
+    body: impl Stream<Item = Result<Bytes, EgressError>> + Unpin + Send + 'static,
+    pending: Arc<PendingRequest>,
+    limit: Duration,
+) -> BoxStream<'static, Result<Bytes, EgressError>> {
+    unfold(Some((body, pending)), move |state| async move {
+        let (mut body, pending) = state?;
+        let expired = async {
+            match &pending.asking {
+                Some(asking) => asking.elapse(limit).await,
+                None => sleep(limit).await,
+            }
+        };
+        let chunk = tokio::select! {
+            biased;
+            chunk = body.next() => chunk?,
+            () = expired => {
+                let silent = EgressError { kind: ErrorKind::Idle(limit), sent: true };
+                return Some((Err(silent), None));
+            }
+        };
+        Some((chunk, Some((body, pending))))
+    })
+    .boxed()
+}
+
 fn rewrite(mut event: Sse, interceptor: &Interceptor, of: Option<&Exchange>) -> Sse {
     let taken = match event
         .data
@@ -98,7 +132,7 @@ fn rewrite(mut event: Sse, interceptor: &Interceptor, of: Option<&Exchange>) -> 
     event
 }
 
-/// A break that asking again would only repeat: what came is too large or is not an event stream.
+/// A break that asking again would only repeat: what came is too large, too slow or is not an event stream.
 fn is_final(error: &SseError) -> bool {
     let SseError::Body(cause) = error else {
         return true;
@@ -108,7 +142,7 @@ fn is_final(error: &SseError) -> bool {
         .is_some_and(|broken| match broken {
             StreamError::TooLarge => true,
             StreamError::Egress(error) => {
-                matches!(error.kind, crate::egress::ErrorKind::TooLarge(_))
+                matches!(error.kind, ErrorKind::TooLarge(_) | ErrorKind::Idle(_))
             }
         })
 }

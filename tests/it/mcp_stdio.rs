@@ -12,7 +12,7 @@ use chatelaine::{
         secret::Secret,
         server::{Endpoint, Timeouts},
     },
-    mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Options, Progress},
+    mcp::{CallError, CallOptions, ConnectionState, Era, Mcp, McpErrorKind, Options, Progress},
 };
 use serde_json::{Value, json};
 
@@ -167,9 +167,9 @@ async fn a_child_that_is_silent_to_the_newer_handshake_is_started_again() {
     assert_eq!(ledger.count("start"), 3);
 }
 
-#[tokio::test]
-async fn a_child_sees_what_is_declared_and_nothing_else_of_ours() {
-    let (mcp, key) = (mcp(), key());
+/// The names of a child's variables.
+async fn variables_of_child(mcp: &Mcp) -> Vec<String> {
+    let key = key();
     let spec = spec(probe_stdio(&[], &[("DECLARED", "yes")]));
     let outcome = mcp
         .call(
@@ -181,13 +181,31 @@ async fn a_child_sees_what_is_declared_and_nothing_else_of_ours() {
         .await
         .unwrap();
     let environment: BTreeMap<String, Value> = serde_json::from_str(&outcome.text).unwrap();
-    let names: Vec<&str> = environment.keys().map(String::as_str).collect();
     // LC_CTYPE is Python's own doing.
-    let names: Vec<&str> = names
-        .into_iter()
-        .filter(|name| *name != "LC_CTYPE")
-        .collect();
-    assert_eq!(names, ["DECLARED", "HOME", "PATH"]);
+    let names = environment.into_keys().filter(|name| name != "LC_CTYPE");
+    names.collect()
+}
+
+#[tokio::test]
+async fn a_child_sees_what_is_declared_and_nothing_else_of_ours() {
+    assert_eq!(
+        variables_of_child(&mcp()).await,
+        ["DECLARED", "HOME", "PATH"]
+    );
+}
+
+#[tokio::test]
+async fn a_child_gets_the_variables_that_the_operator_passes_on_and_no_setting_of_ours() {
+    // Cargo sets the first for every test, and the second is a setting whether or not it is set here.
+    let passed_on = ["CARGO_MANIFEST_DIR", "DATABASE_URL", "NOT_SET_HERE"];
+    let mcp = mcp_with(Options {
+        stdio_env: passed_on.map(str::to_owned).to_vec(),
+        ..Options::default()
+    });
+    assert_eq!(
+        variables_of_child(&mcp).await,
+        ["CARGO_MANIFEST_DIR", "DECLARED", "HOME", "PATH"]
+    );
 }
 
 #[tokio::test]

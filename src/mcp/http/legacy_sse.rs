@@ -60,7 +60,7 @@ impl LegacySse {
                 "the server answered with something else than a stream of events".to_owned(),
             ));
         }
-        let mut events = sse::events(response.body, client.shared.interceptor.clone(), None);
+        let mut events = sse::events(response.body, client.shared.interceptor.clone(), None, None);
         let endpoint = Arc::new(endpoint(&mut events, &client.shared.url, &url).await?);
         let (sender, messages) = mpsc::channel(AHEAD);
         let reader = tokio::spawn(read(events, sender)).abort_handle();

@@ -12,14 +12,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::Watchdog;
 use crate::{
-    domain::{config::Environment, encoding, ids::ServerId, secret::Secret, server::Endpoint},
+    domain::{
+        config::{Environment, is_own},
+        encoding,
+        ids::ServerId,
+        secret::Secret,
+        server::Endpoint,
+    },
     mcp::{Options, error::Failure},
 };
 
 /// How long a child may take to end by itself, once without input and once after `SIGTERM`.
 const GRACE: Duration = Duration::from_millis(500);
 const SIGTERM: i32 = 15;
-/// What a child has of our environment: enough to find programs and a cache.
+/// What a child always has of our environment: enough to find programs and a cache.
 const INHERITED: [&str; 2] = ["PATH", "HOME"];
 
 /// The first argument of a launcher.
@@ -74,9 +80,11 @@ impl Launch {
             .map_or(Ok(UTF_8), encoding::parse_label)
             .map_err(Failure::Misconfigured)?;
         let ours = Environment::from_process();
+        let passed_on = options.stdio_env.iter().map(String::as_str);
         let inherited = INHERITED
-            .iter()
-            .filter_map(|name| Some(((*name).to_owned(), Secret::new(ours.get(name)?))));
+            .into_iter()
+            .chain(passed_on.filter(|name| !is_own(name)))
+            .filter_map(|name| Some((name.to_owned(), Secret::new(ours.get(name)?))));
         let mut all: BTreeMap<String, Secret> = inherited.collect();
         all.extend(
             env.iter()

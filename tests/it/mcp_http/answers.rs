@@ -11,7 +11,7 @@ use super::{
     calls::{call, calls},
     scripted::{Scripted, Seen, event, events, reply},
 };
-use crate::support::servers::{args, key, mcp, options, request, spec, spec_with};
+use crate::support::servers::{args, key, mcp, options, request, soon, spec, spec_with};
 
 #[tokio::test]
 async fn a_401_or_403_without_any_header_is_definite() {
@@ -117,6 +117,24 @@ async fn an_error_without_an_id_answers_the_request_of_its_stream() {
         panic!("{outcome:?}")
     };
     assert_eq!((message.as_str(), times), ("not today", 1));
+}
+
+/// `streamIdleSeconds`, which is `sse_read_timeout` of HoloDeck. The call itself may take a minute.
+#[tokio::test]
+async fn a_stream_that_is_silent_for_too_long_ends_its_call() {
+    let server = calls(async |_| events(stream::pending())).await;
+    let timeouts = Timeouts {
+        stream_idle: Some(Duration::from_millis(50)),
+        ..Timeouts::default()
+    };
+    let (mcp, key, spec) = (mcp(), key(), spec_with(server.endpoint(), timeouts));
+    let arguments = args(&json!({}));
+    let outcome = soon(mcp.call(&key, &spec, request("echo", &arguments), options())).await;
+    let Err(CallError::OutcomeUnknown(reason)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(reason.contains("cannot be read"), "{reason}");
+    assert_eq!(server.requests("tools/call").len(), 1, "it is not repeated");
 }
 
 #[tokio::test]
