@@ -5,6 +5,8 @@
 
 mod server;
 
+use std::cell::Cell;
+
 use self::server::{DeclaredServer, SCHEMA, declare, shaped, tool};
 use super::{
     dialect::{Documents, Parts, assemble},
@@ -12,7 +14,7 @@ use super::{
     node_builder::{NodeBuilder, list, literal},
     object::Object,
     parse_context::ParseContext,
-    yaml::{Node, START},
+    yaml::{DuplicateKey, Node, START},
 };
 
 const PLACE: &str = "default of AOS: the project";
@@ -52,7 +54,16 @@ pub(super) fn read(context: &ParseContext, documents: &Documents) -> Node {
             .to_string();
         let is_skill = file.starts_with("core/skills");
         let kind = if is_skill { "skill.yaml" } else { "mcp.yaml" };
+        let holds_two = Cell::new(false);
         let root = context.parse_source(source, |fault| {
+            if let Some(twice) = fault
+                .twice
+                .as_ref()
+                .filter(|_| fault.path.is_empty() && !is_skill)
+                && let Some(said) = two_servers(&file, &fault.message, twice, &holds_two)
+            {
+                return Some(said);
+            }
             let empty = format!("{kind} is empty or invalid ({})", fault.message);
             let hint = match fault.hint {
                 START => {
@@ -94,6 +105,27 @@ pub(super) fn read(context: &ParseContext, documents: &Documents) -> Node {
         },
         context,
     )
+}
+
+/// The document shows two servers in one block; each is a file. `holds_two` remembers that the file has two ids.
+fn two_servers(
+    file: &str,
+    message: &str,
+    twice: &DuplicateKey,
+    holds_two: &Cell<bool>,
+) -> Option<(String, &'static str)> {
+    if let ("id", [Some(first), Some(second)]) = (twice.key.as_str(), &twice.values)
+        && first != second
+    {
+        holds_two.set(true);
+        let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let message = format!(
+            "{message}: this file holds two servers; write {folder}/{first}.yaml and {folder}/{second}.yaml"
+        );
+        return Some((words(file, &message), "give each server a file of its own"));
+    }
+    let hint = "it belongs to the other server of this file";
+    holds_two.get().then(|| (words(file, message), hint))
 }
 
 fn servers_of(document: &Document, servers: &mut Vec<DeclaredServer>) {

@@ -17,7 +17,7 @@ use std::{
 
 use self::access_file::tighten;
 pub(super) use self::{
-    environment_model::key_of,
+    environment_model::{endpoint_of, key_of},
     finding::{missing_pack_hint, of_file, of_folder},
     imported::{Parts, assemble, open_to_all},
 };

@@ -16,7 +16,7 @@ use super::{
     node_builder::list,
     object::Object,
     parse_context::ParseContext,
-    yaml::{EMPTY, Node, SyntaxError},
+    yaml::{DuplicateKey, EMPTY, Node, SyntaxError},
 };
 
 const MISSING: &str = "workspace_mcp_registry_missing";
@@ -88,7 +88,7 @@ pub(super) fn read(context: &ParseContext) -> Option<Node> {
 fn translate_error(fault: &SyntaxError) -> (String, &'static str) {
     const INVALID: &str = "workspace_config_invalid_yaml";
     match &fault.twice {
-        Some(key) => (
+        Some(DuplicateKey { key, .. }) => (
             format!("{INVALID}: invalid YAML: duplicated mapping key {key:?}"),
             fault.hint,
         ),

@@ -33,8 +33,11 @@ pub(super) const WINDOW: u32 = 40;
 pub(super) const MAX_STEPS: u32 = 16;
 /// The language of a pack that does not say which of several is its default.
 pub(super) const ENGLISH: &str = "en";
-pub(super) const PROVIDERS: [(&str, Provider); 5] = [
+/// OpenAI's models at a resource of Azure, whose address is the base address.
+pub(super) const AZURE: &str = "azure-openai";
+pub(super) const PROVIDERS: [(&str, Provider); 6] = [
     ("openai", Provider::Openai),
+    (AZURE, Provider::Openai),
     ("anthropic", Provider::Anthropic),
     ("gemini", Provider::Gemini),
     ("ollama", Provider::Ollama),

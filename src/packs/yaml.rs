@@ -67,9 +67,16 @@ pub(super) struct SyntaxError {
     pub message: String,
     pub hint: &'static str,
     /// The key that is there twice.
-    pub twice: Option<String>,
+    pub twice: Option<DuplicateKey>,
     /// Fields may be missing because of it, so nothing else is said of the document.
     pub hides_fields: bool,
+}
+
+/// A key that is there twice, with both values where they are single ones.
+#[derive(Debug)]
+pub(super) struct DuplicateKey {
+    pub key: String,
+    pub values: [Option<String>; 2],
 }
 
 /// A comment, without its `#`.

@@ -5,6 +5,7 @@ mod agent_pack;
 mod aos;
 mod holaos;
 mod holodeck;
+mod live; // in runs
 mod registry;
 
 use std::{fs, path::Path};

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Writes the files of an agent whose pack is of another format, and lets the scripted model be its model.
-fn write_agent(setup: &mut Setup, agent: &str, files: &[(&str, &str)]) {
+pub(crate) fn write_agent(setup: &mut Setup, agent: &str, files: &[(&str, &str)]) {
     let folder = setup.config.packs.join(agent);
     for (path, text) in files {
         let file = folder.join(path);

@@ -1,6 +1,7 @@
 //! The model that the operator's environment names, for a pack whose format has no place for one.
 
 use crate::packs::{
+    native::AZURE,
     node_builder::{NodeBuilder, generated_text},
     parse_context::ParseContext,
     yaml::Node,
@@ -56,6 +57,18 @@ pub(in crate::packs) fn key_of(provider: &str) -> Option<&'static str> {
         "" | "openai" => Some("OPENAI_API_KEY"),
         "anthropic" => Some("ANTHROPIC_API_KEY"),
         "gemini" => Some("GEMINI_API_KEY"),
+        AZURE => Some("AZURE_OPENAI_API_KEY"),
+        _ => None,
+    }
+}
+
+/// The variable that holds another address of a provider than its own.
+pub(in crate::packs) fn endpoint_of(provider: &str) -> Option<&'static str> {
+    match provider {
+        "openai" => Some("OPENAI_BASE_URL"),
+        "anthropic" => Some("ANTHROPIC_BASE_URL"),
+        "ollama" => Some("OLLAMA_ENDPOINT"),
+        AZURE => Some("AZURE_OPENAI_ENDPOINT"),
         _ => None,
     }
 }

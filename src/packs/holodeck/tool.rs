@@ -15,7 +15,7 @@ use super::{
         field::Field,
         node_builder::{NodeBuilder, generated_text, list, text},
         object::Object,
-        yaml::Node,
+        yaml::{Node, Value},
     },
     replaced,
 };
@@ -32,11 +32,15 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     object.nullable("type");
     let mut made = NodeBuilder::default();
     match object.nullable("name") {
-        Some(name) => made.put_some("name", replaced(&name)),
+        Some(name) => made.put_some("name", replaced(&name).map(id_of)),
         None => missing(field, "name", "ValidationError: 'name' is required"),
     }
     let server = object.nullable("server");
-    let label = label_of(field, server.as_ref());
+    let is_placed = ["command", "url"]
+        .iter()
+        .any(|name| !object.is_absent(name));
+    let is_placed = is_placed && object.is_absent("server");
+    let label = label_of(field, server.as_ref(), is_placed);
     let legacy = ["transport", "command", "url"]
         .iter()
         .all(|name| object.is_absent(name))
@@ -87,17 +91,35 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     Some(made.into_node(field).with_note(note))
 }
 
-/// The text of `server`, which may not be empty.
-fn label_of<'a>(field: &Field, server: Option<&Field<'a>>) -> &'a str {
+/// The text of `server`, which may not be empty. HoloDeck itself has no such field any more, so it may be missing where
+/// the entry says what is started or called.
+fn label_of<'a>(field: &Field, server: Option<&Field<'a>>, is_placed: bool) -> &'a str {
     let label = server.and_then(Field::raw).unwrap_or_default().trim();
     if label.is_empty() {
         let sentence = "ValidationError: 'server' must be a non-empty identifier";
         match server {
             Some(server) => server.error(sentence, ""),
+            None if is_placed => field.warn(
+                "there is no `server`, so the server is called by its `name`",
+                "write `server: <name>` for readers of the contract",
+            ),
             None => missing(field, "server", sentence),
         }
     }
     label
+}
+
+/// The id of a server for the name of a tool. HoloDeck lets a name begin with `_`.
+fn id_of(mut name: Node) -> Node {
+    if let Value::Scalar { text, .. } = &mut name.value
+        && text.starts_with('_')
+    {
+        let rest = text.trim_start_matches('_');
+        if !rest.is_empty() {
+            *text = rest.to_owned();
+        }
+    }
+    name
 }
 
 fn missing(field: &Field, name: &str, sentence: &str) {

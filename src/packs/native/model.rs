@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use super::{MAX_STEPS, PROVIDERS};
+use super::{AZURE, MAX_STEPS, PROVIDERS};
 use crate::{
     domain::{
         pack::{Llm, Provider},
@@ -29,9 +29,17 @@ fn llm_of(field: &Field) -> Option<Llm> {
         .as_ref()
         .map_or(Some(Provider::default()), |field| field.one_of(&PROVIDERS));
     let model = model(&mut object, provider);
+    let at_azure = named
+        .as_ref()
+        .and_then(Field::try_text)
+        .is_some_and(|word| word == AZURE);
     let base_url = object
         .optional("baseUrl")
         .and_then(|field| base_url(&field));
+    if at_azure && object.is_absent("baseUrl") {
+        object.missing("baseUrl", "write the address of the Azure resource");
+    }
+    let base_url = base_url.map(|url| if at_azure { azure_url(url) } else { url });
     let llm = Llm {
         provider: provider.unwrap_or_default(),
         model,
@@ -109,6 +117,14 @@ fn base_url(field: &Field) -> Option<Url> {
     } else {
         field.url()
     }
+}
+
+/// Where a resource of Azure has OpenAI's API. An address with a path is taken as it is.
+fn azure_url(mut resource: Url) -> Url {
+    if ["", "/openai"].contains(&resource.path().trim_end_matches('/')) {
+        resource.set_path("/openai/v1");
+    }
+    resource
 }
 
 /// `paramsSchema`: a map of names, in the spelling of the registry document.

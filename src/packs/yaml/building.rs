@@ -6,7 +6,7 @@ use granit_parser::{
     ErrorKind, Event, Parser, Placement, ScalarStyle, ScanError, Span, StrInput, Tag,
 };
 
-use super::{Comment, EMPTY, Key, Node, Origin, START, SyntaxError, Value, join};
+use super::{Comment, DuplicateKey, EMPTY, Key, Node, Origin, START, SyntaxError, Value, join};
 use crate::packs::report::Position;
 
 /// Nodes of one document, those that aliases repeat included.
@@ -172,14 +172,15 @@ impl<'t> Builder<'t> {
                     ..fault
                 });
                 self.dropped.push((inner, value));
-            } else if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
+            } else if let Some((first, old)) = entries.iter().find(|(key, _)| key.text == text) {
                 let message = format!(
                     "duplicate key {text:?}; the first one is on line {}",
                     first.at.line
                 );
                 let fault = fault(at, path, &message, "remove one of them");
+                let values = [old, &value].map(|node| node.scalar_text().map(str::to_owned));
                 self.faults.push(SyntaxError {
-                    twice: Some(text),
+                    twice: Some(DuplicateKey { key: text, values }),
                     ..fault
                 });
                 self.dropped.push((inner, value));

@@ -39,7 +39,12 @@ fn access(snippet: &str) -> ServerSpec {
 
 fn decision(server: &ServerSpec, roles: &[&str], admin: bool, tool: &str) -> &'static str {
     let roles: BTreeSet<_> = roles.iter().map(|role| (*role).to_owned()).collect();
-    match decide(server, &EffectiveAccess { roles, admin }, tool) {
+    let who = EffectiveAccess {
+        roles,
+        admin,
+        ..EffectiveAccess::default()
+    };
+    match decide(server, &who, tool) {
         Decision::Allow(allowed) if allowed.is_self_approved() => "self-approved",
         Decision::Allow(_) => "allowed",
         Decision::Approve(_) => "approval",

@@ -7,7 +7,7 @@ use chatelaine::domain::{
 };
 
 use super::snippet;
-use crate::packs::{child, env, errors, headers, load_files, open, tools};
+use crate::packs::{checked, child, env, errors, headers, load_files, open, tools};
 
 fn variables() -> Environment {
     env(&[("MY_TOKEN", "mine"), ("SEARCH_TOKEN", "s3arch")])
@@ -90,5 +90,19 @@ fn every_variable_must_be_set() {
             "env.API_TOKEN: Config error in core/mcp/files.yaml: environment variable \"MY_TOKEN\" is not set",
             "auth_ref: Config error in core/mcp/search.yaml: environment variable \"SEARCH_TOKEN\" of \"auth_ref\" is not set",
         ]
+    );
+}
+
+/// As it stands in the document, in one block.
+#[test]
+fn two_servers_in_one_file_are_named_with_the_two_files_to_write() {
+    let said = errors(&[("core/mcp/all.yaml", &snippet("aos", 1))], &variables());
+    let message = "this file holds two servers; write core/mcp/files.yaml and core/mcp/search.yaml";
+    assert!(said[0].ends_with(message), "{said:?}");
+    let report = checked(&[("core/mcp/all.yaml", &snippet("aos", 1))], &variables()).to_string();
+    assert!(
+        report.contains("it belongs to the other server of this file")
+            && !report.contains("remove one"),
+        "{report}"
     );
 }

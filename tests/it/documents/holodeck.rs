@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use chatelaine::domain::{
     config::Environment,
+    pack::{Llm, Provider},
     server::{Endpoint, Remote, ServerSpec},
 };
 
 use super::snippet;
-use crate::packs::{child, env, errors, headers, load_files, open, tools, warnings};
+use crate::packs::{checked, child, env, errors, headers, load_files, open, tools, warnings};
 
 fn variables() -> Environment {
     env(&[
@@ -264,4 +265,216 @@ fn example_6_cloud() {
     );
     assert_eq!(seconds(&server), (10, 120, Some(300)));
     assert!(server.load_tools && server.load_prompts);
+}
+
+/// The shape of what the product ships today: no `server`, sections and tools of its own kinds.
+const SHIPPED: &str = r#"
+name: front_desk
+description: Answers and remembers
+author: somebody
+model:
+  provider: azure_openai
+  name: gpt-4o
+  temperature: 0.3
+  max_tokens: 4096
+  endpoint: ${AZURE_OPENAI_ENDPOINT}
+  api_key: ${AZURE_OPENAI_API_KEY}
+  api_version: "2024-10-21"
+instructions: { file: instructions/system-prompt.md }
+response_format: { type: object, properties: { answer: { type: string } } }
+embedding_provider: { provider: ollama, name: nomic-embed-text, endpoint: "${NOT_SET}" }
+claude: { permission_mode: manual, allowed_tools: [mcp__memory__read_graph], web_search: true }
+tools:
+  - { name: handbook, type: vectorstore, description: Looks up, source: data/handbook.md, database: chromadb, top_k: 5 }
+  - { name: sections, type: hierarchical_document, description: Looks up, source: data/law.md }
+  - { name: add, type: function, description: Adds, file: tools/add.py, function: add }
+  - { name: summary, type: prompt, description: Sums up, template: "{{text}}", parameters: { text: { type: string } } }
+  - name: memory
+    type: mcp
+    description: Remembers
+    command: npx
+    args: ["-y", "@modelcontextprotocol/server-memory"]
+    request_timeout: 30
+    is_retrieval: true
+  - { name: _hub, type: mcp, description: The hub, transport: http, url: "https://hub.example.org/mcp" }
+evaluations: { model: { provider: azure_openai, name: judge }, metrics: [{ type: rag, metric_type: faithfulness }] }
+test_cases: [{ input: "Hello?", expected_tools: [handbook] }]
+execution: { llm_timeout: 60 }
+observability: { enabled: true, exporters: { otlp: { endpoint: "http://localhost:4317" } } }
+deployment: { registry: { url: ghcr.io } }
+"#;
+
+const PROMPT: (&str, &str) = ("instructions/system-prompt.md", "You help.");
+
+fn azure() -> Environment {
+    env(&[
+        ("AZURE_OPENAI_ENDPOINT", "https://front.openai.azure.com/"),
+        ("AZURE_OPENAI_API_KEY", "azure-key-0123456789"),
+    ])
+}
+
+#[test]
+fn an_agent_of_the_shipped_product_loads_and_what_is_foreign_is_named() {
+    let files = [("agent.yaml", SHIPPED), PROMPT];
+    let pack = load_files(&files, &azure());
+    let ids: Vec<_> = pack
+        .servers
+        .iter()
+        .map(|server| server.id.as_str())
+        .collect();
+    assert_eq!(ids, ["memory", "hub"]);
+    assert_eq!(
+        child(&pack.servers[0]),
+        (
+            "npx",
+            vec!["-y", "@modelcontextprotocol/server-memory"],
+            vec![]
+        )
+    );
+    assert!(open(&pack.servers[0], "create_entities"));
+    let system = pack.language(None).system_prompt.as_deref();
+    assert_eq!(system, Some("You help."));
+    let no_server = "there is no `server`, so the server is called by its `name`";
+    let none = |path: &str, name: &str| format!("{path}: {name} has no effect here");
+    assert_eq!(
+        warnings(&files, &azure()),
+        [
+            none("author", "`author`"),
+            none("model.api_version", "`api_version`"),
+            none("response_format", "`response_format`"),
+            none("embedding_provider", "`embedding_provider`"),
+            none("claude", "`claude`"),
+            "claude.allowed_tools: `claude.allowed_tools` limits nothing here: every user may call every tool that is listed".to_owned(),
+            none("tools[0]", "the tool \"handbook\" of type \"vectorstore\""),
+            none("tools[1]", "the tool \"sections\" of type \"hierarchical_document\""),
+            none("tools[2]", "the tool \"add\" of type \"function\""),
+            none("tools[3]", "the tool \"summary\" of type \"prompt\""),
+            format!("tools[4]: {no_server}"),
+            none("tools[4].is_retrieval", "`is_retrieval`"),
+            format!("tools[5]: {no_server}"),
+            none("evaluations", "`evaluations`"),
+            none("test_cases", "`test_cases`"),
+            none("execution", "`execution`"),
+            none("observability", "`observability`"),
+            none("deployment", "`deployment`"),
+        ]
+    );
+}
+
+#[test]
+fn what_neither_knows_is_an_error_with_a_suggestion() {
+    for (text, error, hint) in [
+        (
+            "evaluation: {}\n",
+            "evaluation: unknown field \"evaluation\"",
+            "did you mean \"evaluations\"?",
+        ),
+        (
+            "tools: [{ type: mpc, name: a }]\n",
+            "tools[0]: ValidationError: 'type' \"mpc\" is not a type of tool",
+            "did you mean \"mcp\"?",
+        ),
+        (
+            "model: { provider: azure-openai, name: m }\n",
+            "model.provider: the provider \"azure-openai\" is not known here",
+            "did you mean \"azure_openai\"?",
+        ),
+        (
+            "model: { provider: ollama, name: m, endpiont: x }\n",
+            "model.endpiont: unknown field \"endpiont\"",
+            "did you mean \"endpoint\"?",
+        ),
+        (
+            "model: { provider: azure_openai, name: m }\n",
+            "model.endpoint: endpoint is required for azure_openai provider",
+            "",
+        ),
+    ] {
+        assert_eq!(errors(&[("agent.yaml", text)], &env(&[])), [error]);
+        let report = checked(&[("agent.yaml", text)], &env(&[])).to_string();
+        assert!(report.contains(hint), "{report}");
+    }
+}
+
+/// The model of an agent with this `model`.
+fn llm(model: &str, variables: &[(&str, &str)]) -> Llm {
+    let text = format!("model: {{ {model} }}\n");
+    load_files(&[("agent.yaml", &text)], &env(variables)).llm
+}
+
+#[test]
+fn each_provider_of_the_product_has_its_endpoint_and_its_key() {
+    let of = |llm: Llm| {
+        let key = llm.api_key.map(|key| key.expose().to_owned());
+        let url = llm.base_url.map(|url| url.to_string());
+        (llm.provider, llm.model, url, key)
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let at = |provider, model: &str, url, key| (provider, model.to_owned(), url, key);
+    let resource = ("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com/");
+    let v1 = text("https://r.openai.azure.com/openai/v1");
+    assert_eq!(
+        of(llm(
+            "provider: azure_openai, name: gpt-4o",
+            &[resource, ("AZURE_OPENAI_API_KEY", "az")]
+        )),
+        at(Provider::Openai, "gpt-4o", v1.clone(), text("az"))
+    );
+    assert_eq!(
+        of(llm(
+            "provider: azure_openai, name: gpt-4o, deployment_name: mine, endpoint: \"https://r.openai.azure.com\", api_key: k",
+            &[]
+        )),
+        at(Provider::Openai, "mine", v1, text("k"))
+    );
+    let gateway = "https://gateway.example.org/azure/v1";
+    assert_eq!(
+        of(llm(
+            &format!("provider: azure_openai, name: m, endpoint: \"{gateway}\", api_key: k"),
+            &[]
+        )),
+        at(Provider::Openai, "m", text(gateway), text("k")),
+        "an address with a path is taken as it is"
+    );
+    assert_eq!(
+        of(llm(
+            "provider: anthropic, name: claude-sonnet-4-6, auth_provider: api_key",
+            &[("ANTHROPIC_API_KEY", "ak")]
+        )),
+        at(Provider::Anthropic, "claude-sonnet-4-6", None, text("ak"))
+    );
+    assert_eq!(
+        of(llm(
+            "provider: ollama, name: \"llama3.1:8b\", endpoint: \"http://localhost:11434\", top_p: 0.9",
+            &[]
+        )),
+        at(
+            Provider::Ollama,
+            "llama3.1:8b",
+            text("http://localhost:11434/"),
+            None
+        )
+    );
+    assert_eq!(
+        of(llm(
+            "provider: google, name: g",
+            &[("GEMINI_API_KEY", "gk")]
+        )),
+        at(Provider::Gemini, "g", None, text("gk"))
+    );
+    assert_eq!(
+        of(llm(
+            "provider: openai, name: gpt-4o-mini",
+            &[
+                ("OPENAI_API_KEY", "ok"),
+                ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+            ]
+        )),
+        at(
+            Provider::Openai,
+            "gpt-4o-mini",
+            text("http://127.0.0.1:9/v1"),
+            text("ok")
+        )
+    );
 }

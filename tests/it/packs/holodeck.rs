@@ -79,7 +79,11 @@ fn d1_to_d4_the_sentences_of_the_contract() {
             without(CHILD, "description"),
             "description: ValidationError: 'description' is required".to_owned(),
         ),
-        (without(CHILD, "server"), identifier.to_owned()),
+        (with(CHILD, "server: s", "server:"), identifier.to_owned()),
+        (
+            without(&without(CHILD, "server"), "command"),
+            identifier.to_owned(),
+        ),
         (
             with(CHILD, "server: s", "server: \" \""),
             identifier.to_owned(),
@@ -339,7 +343,7 @@ fn the_agent_has_a_name_a_model_and_instructions() {
     );
     assert!(
         errors(
-            &[("agent.yaml", "model: { provider: azure_openai, name: m }\n")],
+            &[("agent.yaml", "model: { provider: antropic, name: m }\n")],
             &env(&[])
         )[0]
         .contains("is not known here")
@@ -353,7 +357,7 @@ fn what_has_no_effect_is_said() {
         warnings(&[("agent.yaml", text)], &env(&[])),
         [
             "evaluations: `evaluations` has no effect here",
-            "tools[0]: a tool of type \"vectorstore\" is not offered by this program"
+            "tools[0]: the tool \"v\" of type \"vectorstore\" has no effect here"
         ]
     );
     let own = "is_retrieval: true\ndefer_loading: false\nregistry_name: io.github.a/b\n";

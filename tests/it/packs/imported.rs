@@ -240,6 +240,7 @@ mcp_registry:
   servers:
     own: { type: local, command: ["./bin/srv", ".", "data.json"] }
     other: { type: local, command: ["my-mcp-server"] }
+    packaged: { type: local, command: ["bunx", "a-server"] }
     plain: { type: remote, url: "http://mcp.example.org/mcp" }
     home: { type: remote, url: "https://10.0.0.1/mcp" }
     good: { type: remote, url: "https://mcp.example.org/mcp", headers: { Authorization: "Bearer {env:MCP_EMPTY}" } }
@@ -272,9 +273,41 @@ mcp_registry:
         "{told}"
     );
     let env = env(&[("MCP_EMPTY", "")]);
+    assert!(!told.contains("bunx"), "{told}");
     let imported = packs::import(&root.path().join("demo"), &env).unwrap();
     assert_eq!(imported.needs, ["bin/srv", "data.json"]);
     assert!(imported.names_folder);
+}
+
+#[test]
+fn check_judges_the_addresses_of_web_sockets_as_a_connection_would() {
+    let server = |name: &str, url: &str| {
+        format!(
+            "    - {{ name: {name}, transport: websocket, url: \"{url}\", toolAccess: {{ default: public }} }}\n"
+        )
+    };
+    let servers = [
+        server("good", "wss://mcp.example.com/ws"),
+        server("allowed", "ws://127.0.0.1:7001/ws"),
+        server("plain", "ws://mcp.example.com/ws"),
+        server("inside", "wss://10.0.0.1/ws"),
+    ];
+    let text = format!("{MINIMAL}mcp:\n  servers:\n{}", servers.concat());
+    let root = folder_of(&[("agent-pack.yaml", &text)]);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chatelaine"));
+    let done = command
+        .args(["check", "demo"])
+        .current_dir(root.path())
+        .env("CHATELAINE_EGRESS_ALLOW", "127.0.0.1:7001")
+        .output()
+        .unwrap();
+    let told = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+    let refused: Vec<_> = ["good", "allowed", "plain", "inside"]
+        .into_iter()
+        .filter(|name| told.contains(&format!("server {name}: ")))
+        .collect();
+    assert_eq!(refused, ["plain", "inside"], "{told}");
+    assert!(told.contains("use a public wss address"), "{told}");
 }
 
 /// Text that is hard on YAML.
