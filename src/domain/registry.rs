@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 pub use self::{
     config::{ConfigValue, KeySchema, Kind, SecretName},
-    definition::{Auth, AuthKind, Definition, ScopeKey, SensitiveValues},
+    definition::{Auth, AuthKind, Definition, ScopeKey, SensitiveValues, SentBack},
     entry::{
         AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Grants, InvalidDefinition, Rules,
         host_of,
@@ -65,7 +65,7 @@ pub struct ServerRef {
     pub entry: EntryId,
     /// What capabilities and the agent set, in order: later wins.
     pub levels: Vec<Level>,
-    /// Who may call which tool. Absent: nobody may.
+    /// Who may call which tool.
     pub tool_access: Option<ToolAccess>,
     pub tools: Option<Vec<ToolPattern>>,
     pub required: bool,

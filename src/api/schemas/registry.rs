@@ -90,6 +90,10 @@ schemas! {
         scope_schema: BTreeMap<String, ScopeKey>,
         /// How the program gets a token for the server.
         auth: Option<Auth>,
+        /// What a reading has; it may be sent back, and has no effect.
+        #[serde(rename = "updated_at")]
+        #[schema(required = false, value_type = OffsetDateTime)]
+        sent_back: domain_registry::SentBack,
     }
 
     /// A key that a run's scope may have.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{
@@ -40,6 +40,19 @@ pub struct Definition {
     /// How the program gets a token for the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
+    /// A reading of an entry has it, and may be sent back whole. The program sets it itself.
+    #[serde(default, rename = "updated_at", skip_serializing)]
+    pub sent_back: SentBack,
+}
+
+/// A field that is taken with any value and has no effect.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct SentBack;
+
+impl<'de> Deserialize<'de> for SentBack {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
 }
 
 /// A key that a run's scope may have.
