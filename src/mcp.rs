@@ -95,6 +95,8 @@ pub struct Key {
 pub struct Options {
     /// Commands that a stdio server may name without an absolute path.
     pub stdio_commands: Vec<String>,
+    /// Variables of our environment that every child gets. Our own settings are never among them.
+    pub stdio_env: Vec<String>,
     /// A program that starts a child with less than we may: it takes the command and its arguments as its own. Absent:
     /// the child is started as it is.
     pub stdio_launcher: Option<PathBuf>,
@@ -120,6 +122,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             stdio_commands: Vec::new(),
+            stdio_env: Vec::new(),
             stdio_launcher: None,
             stdio_start: Duration::from_secs(60),
             idle_ttl: Duration::from_secs(600),

@@ -4,7 +4,7 @@
 //! The result of a started agent is data. [`Callback::for_model`] is the only way in which it reaches a model
 //! that did not ask for it, and no text in it can close the element that holds it.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::to_raw_value};
@@ -12,7 +12,7 @@ use url::Url;
 
 use super::{
     ids::ConversationId,
-    policy::{ApprovalPolicy, ToolAccess, ToolPattern},
+    policy::{ApprovalPolicy, ToolPattern},
     run::RunStatus,
     server::ServerSpec,
     tool::Tool,
@@ -25,6 +25,11 @@ pub const REFERENCE: &str = "${runner.orchestrator_mcp_url}";
 pub const ADDRESS: &str = "http://127.0.0.1:0/mcp";
 /// The only tool that deletes something.
 pub const DELETE_ALL: &str = "delete_all_agent_sessions";
+/// The tool that starts an agent.
+pub const START: &str = "start_agent_session";
+/// The names that the registry document has for a tool, and the tool's own. Rules, approvals and the audit trail know
+/// the tool by its own name alone.
+const ALIASES: [(&str, &str); 1] = [("start_agent", START)];
 /// The role that consents to [`DELETE_ALL`] when the pack names none.
 const APPROVER: &str = "admin";
 
@@ -46,10 +51,63 @@ pub fn is_built_in(server: &ServerSpec) -> bool {
     server.url().is_some_and(is_address)
 }
 
-/// Adds a policy for [`DELETE_ALL`] to the access rules of a pack that has none for it: a holder of the role
-/// `admin` consents, and an admin of the pack needs no approver.
-pub fn guarded(access: Option<ToolAccess>) -> ToolAccess {
-    let mut access = access.unwrap_or_default();
+/// The tool's own name for a name of the document.
+pub fn own_name(name: &str) -> &str {
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    alias.map_or(name, |(_, tool)| tool)
+}
+
+/// Gives the arguments of [`START`] their own names: the document's signature is `start_agent(name, prompt)`.
+pub fn use_own_arguments(tool: &str, arguments: &mut Value) {
+    if let (START, Some(arguments)) = (tool, arguments.as_object_mut())
+        && !arguments.contains_key("agent_name")
+        && let Some(name) = arguments.remove("name")
+    {
+        arguments.insert("agent_name".to_owned(), name);
+    }
+}
+
+/// The names of the document that are no tool's own.
+pub fn aliases() -> impl Iterator<Item = &'static str> {
+    ALIASES.into_iter().map(|(alias, _)| alias)
+}
+
+/// The name by which the model hears of a tool of this server: the document's, unless the rules of the pack know the
+/// tool only by its own.
+pub fn shown_name<'t>(server: &ServerSpec, tool: &'t str) -> &'t str {
+    let alias = ALIASES.into_iter().find(|(_, own)| *own == tool);
+    match alias {
+        Some((alias, _)) if names(server, alias) || !names(server, tool) => alias,
+        _ => tool,
+    }
+}
+
+/// Whether a rule of the pack has exactly this name.
+fn names(server: &ServerSpec, name: &str) -> bool {
+    let lists = server.tool_access.iter().flat_map(|access| {
+        let roles = access.roles.iter().flat_map(BTreeMap::values);
+        let policies = access.approval.iter().map(|policy| &policy.tools);
+        roles.chain(policies).chain([&access.public])
+    });
+    let mut patterns = lists.chain(&server.tools).flatten();
+    patterns.any(|pattern| pattern.0 == name)
+}
+
+/// Makes the rules of a pack for this server complete. A rule that names a tool as the document does names the tool.
+/// Where no policy is about [`DELETE_ALL`], one is added: a holder of the role `admin` consents, and an admin of the
+/// pack needs no approver.
+pub fn guard(server: &mut ServerSpec) {
+    if let Some(tools) = &mut server.tools {
+        add_own_names(tools);
+    }
+    let access = server.tool_access.get_or_insert_default();
+    add_own_names(&mut access.public);
+    for tools in access.roles.iter_mut().flat_map(|roles| roles.values_mut()) {
+        add_own_names(tools);
+    }
+    for policy in &mut access.approval {
+        add_own_names(&mut policy.tools);
+    }
     let named = |policy: &ApprovalPolicy| {
         policy
             .tools
@@ -65,7 +123,17 @@ pub fn guarded(access: Option<ToolAccess>) -> ToolAccess {
             self_approval: true,
         });
     }
-    access
+}
+
+/// Adds a tool's own name to rules that fit the document's name of it only. The latter stays: it is how the model
+/// hears of the tool.
+fn add_own_names(patterns: &mut Vec<ToolPattern>) {
+    for (alias, tool) in ALIASES {
+        let fits = |name| patterns.iter().any(|pattern| pattern.matches(name));
+        if fits(alias) && !fits(tool) {
+            patterns.push(ToolPattern(tool.to_owned()));
+        }
+    }
 }
 
 /// What the server offers.
@@ -87,7 +155,7 @@ pub fn tools() -> Vec<Arc<Tool>> {
             &read,
         ),
         (
-            "start_agent_session",
+            START,
             "Starts an agent in a session of its own.",
             &schemas.start,
             &change,

@@ -69,8 +69,31 @@ pub enum DefaultAccess {
     #[default]
     None,
     All,
+    /// All tools, for everybody.
     Public,
+    /// All tools, for every user of the tenant; guests have what `public` lists.
+    Users,
     Admin,
+}
+
+impl ToolAccess {
+    /// The rule of a reference to the registry that says nothing of access: every tool for the tenant's users.
+    pub fn for_users() -> Self {
+        Self {
+            default: DefaultAccess::Users,
+            ..Self::default()
+        }
+    }
+
+    /// Whether every tool is open to this principal without being named.
+    fn opens_all(&self, who: &EffectiveAccess) -> bool {
+        self.roles.is_none()
+            && match self.default {
+                DefaultAccess::Public | DefaultAccess::All => true,
+                DefaultAccess::Users => !who.is_guest,
+                DefaultAccess::Admin | DefaultAccess::None => false,
+            }
+    }
 }
 
 /// Calls of these tools need somebody's consent.
@@ -98,6 +121,8 @@ impl ApprovalPolicy {
 pub struct EffectiveAccess {
     pub roles: BTreeSet<String>,
     pub admin: bool,
+    /// Nobody vouched for them. A user whose token names a role `guest` is none.
+    pub is_guest: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -132,6 +157,18 @@ impl<'a> Allowed<'a> {
 
 /// Decides about one tool of one server for one principal.
 pub fn decide<'a>(server: &'a ServerSpec, who: &EffectiveAccess, tool: &'a str) -> Decision<'a> {
+    if !server.load_tools {
+        return Decision::Deny(Denial::NotInAllowlist);
+    }
+    decide_about_loaded(server, who, tool)
+}
+
+/// The decision, whether or not the tools of the server are loaded.
+fn decide_about_loaded<'a>(
+    server: &'a ServerSpec,
+    who: &EffectiveAccess,
+    tool: &'a str,
+) -> Decision<'a> {
     let allow = |self_approved| {
         Decision::Allow(Allowed {
             server,
@@ -139,11 +176,10 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &EffectiveAccess, tool: &'a str) 
             self_approved,
         })
     };
-    if !server.load_tools
-        || server
-            .tools
-            .as_ref()
-            .is_some_and(|allowlist| !any_matches(allowlist, tool))
+    if server
+        .tools
+        .as_ref()
+        .is_some_and(|allowlist| !any_matches(allowlist, tool))
     {
         return Decision::Deny(Denial::NotInAllowlist);
     }
@@ -180,26 +216,24 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &EffectiveAccess, tool: &'a str) 
 /// Whether this principal may hear that a tool is outside the server's allowlist: it is, and the server keeps nothing
 /// else from them, so that the answer tells nothing of what others may call.
 pub fn may_see_unlisted(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> bool {
-    let open = |access: &ToolAccess| {
-        access.roles.is_none()
-            && matches!(access.default, DefaultAccess::Public | DefaultAccess::All)
-    };
     let outside = server
         .tools
         .as_ref()
         .is_some_and(|allowlist| !any_matches(allowlist, tool));
-    outside && (who.admin || server.tool_access.as_ref().is_some_and(open))
+    let access = server.tool_access.as_ref();
+    outside && (who.admin || access.is_some_and(|access| access.opens_all(who)))
 }
 
 /// Whether a server's prompts are for this principal. No rule of the pack names prompts, so the rules of the
 /// tools decide: a principal who may use at least one tool of the server may use its prompts. Where the
-/// server has no tools, only a rule that allows every tool includes its prompts.
+/// server has no tools or they are not loaded, only a rule that allows every tool includes its prompts.
 pub fn offers_prompts<'t>(
     server: &ServerSpec,
     who: &EffectiveAccess,
     tools: impl IntoIterator<Item = &'t str>,
 ) -> bool {
-    let may = |tool: &str| !matches!(decide(server, who, tool), Decision::Deny(_));
+    // Whether the tools are loaded is a switch of its own.
+    let may = |tool: &str| !matches!(decide_about_loaded(server, who, tool), Decision::Deny(_));
     let mut tools = tools.into_iter().peekable();
     server.load_prompts
         && if tools.peek().is_none() {
@@ -212,11 +246,13 @@ pub fn offers_prompts<'t>(
 /// Rules 4 and 5, without approval.
 fn admits(access: &ToolAccess, who: &EffectiveAccess, tool: &str) -> Result<(), Denial> {
     let Some(roles) = &access.roles else {
-        let open = match access.default {
-            DefaultAccess::Public | DefaultAccess::All => true,
-            DefaultAccess::Admin | DefaultAccess::None => any_matches(&access.public, tool),
+        return if access.opens_all(who) || any_matches(&access.public, tool) {
+            Ok(())
+        } else if access.default == DefaultAccess::Users {
+            Err(Denial::GuestsExcluded)
+        } else {
+            Err(Denial::NotPublic)
         };
-        return if open { Ok(()) } else { Err(Denial::NotPublic) };
     };
     let own = who.roles.iter().filter_map(|role| roles.get(role));
     if own.into_iter().any(|tools| any_matches(tools, tool)) {

@@ -97,6 +97,7 @@ impl Principal {
             return EffectiveAccess {
                 roles: BTreeSet::from([GUEST.to_owned()]),
                 admin: false,
+                is_guest: true,
             };
         }
         let auth = &pack.flows.authentication;
@@ -109,6 +110,7 @@ impl Principal {
         EffectiveAccess {
             roles,
             admin: self.is_admin(auth),
+            is_guest: false,
         }
     }
 

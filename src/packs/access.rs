@@ -14,10 +14,11 @@ use crate::domain::{
     principal::GUEST,
 };
 
-const DEFAULTS: [(&str, DefaultAccess); 4] = [
+const DEFAULTS: [(&str, DefaultAccess); 5] = [
     ("none", DefaultAccess::None),
     ("all", DefaultAccess::All),
     ("public", DefaultAccess::Public),
+    ("users", DefaultAccess::Users),
     ("admin", DefaultAccess::Admin),
 ];
 
@@ -126,8 +127,13 @@ fn check_combination(
             "write it as a role, such as `roles: { guest: [...] }`",
         );
     }
-    if let (Some(field), Some(_), Some(DefaultAccess::Public | DefaultAccess::Admin)) =
-        (default_field, roles_field, default)
+    let without_effect = [
+        DefaultAccess::Public,
+        DefaultAccess::Users,
+        DefaultAccess::Admin,
+    ];
+    if let (Some(field), Some(_), Some(default)) = (default_field, roles_field, default)
+        && without_effect.contains(&default)
     {
         field.warn(
             "counts as `none` beside `roles`",

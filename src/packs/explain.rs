@@ -19,6 +19,8 @@ use super::{
 use crate::domain::{
     config::Environment,
     pack::{Authentication, Welcome},
+    policy::ToolAccess,
+    registry::ServerRef,
     secret::Secret,
     server::Timeouts,
 };
@@ -45,12 +47,19 @@ pub fn explain(
 
 fn explain_pack(outcome: PackReadResult, env: &Environment) -> Option<String> {
     let PackReadResult {
-        documents, tree, ..
+        documents,
+        tree,
+        pack,
+        ..
     } = outcome;
     let PackTree {
         mut root, files, ..
     } = tree?;
     fill(&mut root);
+    fill_references(
+        &mut root,
+        &pack.map(|pack| pack.references).unwrap_or_default(),
+    );
     let folder = format!("{}/", documents.folder.display());
     let files = files
         .iter()
@@ -159,6 +168,27 @@ fn fill(root: &mut Node) {
             }
         }
     });
+}
+
+/// Writes out who may use the servers of the registry where nobody said so, also those that capabilities bring.
+fn fill_references(root: &mut Node, references: &[ServerRef]) {
+    const WHY: &str = "default of references: every user of the tenant, not guests";
+    let open = Some(ToolAccess::for_users());
+    for reference in references
+        .iter()
+        .filter(|reference| reference.tool_access == open)
+    {
+        edit_map(root, "mcpServers", &mut |servers| {
+            edit_map(servers, reference.alias.as_str(), &mut |server| {
+                insert_if_absent(server, "ref", || {
+                    generated_text("a capability", reference.entry.as_str())
+                });
+                edit_map(server, "toolAccess", &mut |access| {
+                    insert_if_absent(access, "default", || generated_text(WHY, "users"));
+                });
+            });
+        });
+    }
 }
 
 fn fill_server(spec: &mut Node) {

@@ -18,6 +18,7 @@ use self::{
 use super::{field::Field, object::Object, report::Problem, server::PackContext};
 use crate::domain::{
     ids::ServerId,
+    policy::ToolAccess,
     registry::{AGENTS, Entry, Origin, ServerRef},
     server::ServerSpec,
     template::Source,
@@ -69,6 +70,11 @@ pub(super) fn read(
     }
     for (alias, place) in &places {
         check_reference(alias, place, &found.references, servers);
+    }
+    for reference in &mut found.references {
+        reference
+            .tool_access
+            .get_or_insert_with(ToolAccess::for_users);
     }
     entries(pack, &mut found);
     found
@@ -122,8 +128,8 @@ fn check_reference(
         );
     } else if reference.is_some_and(|reference| reference.tool_access.is_none()) {
         place.warn(
-            format!("there is no `toolAccess` for {alias}, so nobody but `adminUsers` may call its tools"),
-            "`toolAccess: { default: public }` opens them to everyone",
+            format!("there is no `toolAccess` for {alias}, so every user of the tenant may call its tools; guests may not"),
+            "write `toolAccess: { default: users }` if that is meant, or name roles",
         );
     }
 }

@@ -101,11 +101,6 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         let problem = "the orchestrator cannot be a personal server";
         object.field.error(problem, "remove `accessMode`");
     }
-    let tool_access = if is_orchestrator {
-        Some(orchestrator::guarded(tool_access))
-    } else {
-        tool_access
-    };
     let required = required(&mut object, access_mode);
     let mut timeouts = object
         .optional("timeouts")
@@ -131,7 +126,7 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         );
     }
     object.finish();
-    Some(ServerSpec {
+    let mut server = ServerSpec {
         id: id?,
         endpoint: endpoint?,
         access_mode: access_mode?,
@@ -154,7 +149,11 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         load_tools,
         load_prompts,
         terminate_on_close,
-    })
+    };
+    if is_orchestrator {
+        orchestrator::guard(&mut server);
+    }
+    Some(server)
 }
 
 /// What the operator's variables bring to the server. A folder that is there, and an address without anything behind its

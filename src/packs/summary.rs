@@ -47,6 +47,8 @@ pub struct SkillSummary {
     pub tool: String,
 }
 
+const USERS: &str = "every user, not guests";
+
 /// Summarises a pack from its tree. The references come from the pack itself, because several files define
 /// them.
 pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSummary {
@@ -143,6 +145,10 @@ fn summarize_reference(reference: &ServerRef) -> ServerSummary {
             default: DefaultAccess::Public | DefaultAccess::All,
             ..
         }) => "everyone",
+        Some(ToolAccess {
+            default: DefaultAccess::Users,
+            ..
+        }) => USERS,
         Some(access) if access.public.is_empty() => "admins only",
         Some(_) => "what is public",
     };
@@ -178,6 +184,7 @@ fn access(node: &Node) -> String {
         None => "admins only",
         Some(rules) if rules.get("roles").is_some() => "by role",
         Some(_) if matches!(default, Some("public" | "all")) => "everyone",
+        Some(_) if default == Some("users") => USERS,
         Some(rules)
             if rules
                 .get("public")

@@ -17,10 +17,11 @@ use proptest::prelude::*;
 
 const TOOLS: [&str; 3] = ["get_rate", "get_balances", "send_money"];
 const ROLES: [&str; 3] = ["guest", "employee", "cfo"];
-const DEFAULTS: [DefaultAccess; 4] = [
+const DEFAULTS: [DefaultAccess; 5] = [
     DefaultAccess::None,
     DefaultAccess::All,
     DefaultAccess::Public,
+    DefaultAccess::Users,
     DefaultAccess::Admin,
 ];
 
@@ -66,6 +67,7 @@ fn who(roles: &[&str], admin: bool) -> EffectiveAccess {
     EffectiveAccess {
         roles: roles.iter().map(|role| (*role).to_owned()).collect(),
         admin,
+        is_guest: roles == ["guest"] && !admin,
     }
 }
 
@@ -95,7 +97,9 @@ fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, bool
     let by_rules_alone = access.is_some_and(|a| match &a.roles {
         Some(_) => by_role || (by_nobody && a.default == DefaultAccess::All),
         None => {
-            matches!(a.default, DefaultAccess::All | DefaultAccess::Public) || in_list(&a.public)
+            matches!(a.default, DefaultAccess::All | DefaultAccess::Public)
+                || (a.default == DefaultAccess::Users && !who.is_guest)
+                || in_list(&a.public)
         }
     });
     let may = listed && (who.admin || by_rules_alone);
@@ -252,10 +256,11 @@ proptest! {
         tools in prop::option::of(prop::collection::vec(pattern().prop_map(ToolPattern), 0..4)),
         roles in prop::collection::btree_set("[rstu]", 0..3),
         admin: bool,
+        guest: bool,
         tool in "[ab]{0,6}",
     ) {
         let spec = server(tools, access);
-        let effective = EffectiveAccess { roles, admin };
+        let effective = EffectiveAccess { roles, admin, is_guest: guest && !admin };
         prop_assert_eq!(verdict(&decide(&spec, &effective, &tool)), oracle(&spec, &effective, &tool));
     }
 

@@ -373,6 +373,14 @@ fn prompts_of_a_server_without_tools_are_for_whoever_may_use_every_tool() {
     ));
     let narrow = server(DefaultAccess::None, &["echo"]);
     assert!(offers_prompts(&narrow, &nobody, ["echo"]) && !offers_prompts(&narrow, &nobody, []));
+    let without_tools = ServerSpec {
+        load_tools: false,
+        ..open.clone()
+    };
+    assert!(
+        offers_prompts(&without_tools, &nobody, []),
+        "tools and prompts are two switches"
+    );
     let unwanted = ServerSpec {
         load_prompts: false,
         ..open

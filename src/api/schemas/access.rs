@@ -66,6 +66,7 @@ schemas! {
         NoRoleListsTool,
         /// Legacy access: not public, and the principal is no admin.
         NotPublic,
+        GuestsExcluded,
         /// Allowed, but the server is personal and the user has no credential for it.
         NoCredential,
         /// Allowed, but the user's credential was refused by the server or cannot be opened.

@@ -21,6 +21,8 @@ schemas! {
         message: String,
         /// The servers that the run would have, whether or not they can be reached now.
         servers: Vec<String>,
+        /// Personal servers that it would have if its user had connected them.
+        not_connected: Vec<String>,
     }
 
     /// A run with what came of it.

@@ -347,9 +347,11 @@ impl RunWorker {
     async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<toolset::Toolbox>) -> Result<StepOutcome> {
         let (history, tools) = self.read_transcript(pack.memory.window, toolbox).await?;
         let most_tools = self.app.config.tools_per_request;
+        let connections = &self.app.connections;
+        let down = |server: &str| connections.down_cause(self.run.tenant, pack.id(), server);
         let request = StepRequest {
             tenant: Some(self.run.tenant),
-            system: prompt::system(pack, &self.run.principal, toolbox, most_tools),
+            system: prompt::system(pack, &self.run.principal, toolbox, most_tools, down),
             history,
             tools,
         };

@@ -21,7 +21,7 @@ use crate::{
     app::{
         App,
         accounts::usage,
-        servers::{agents, orchestrator::RunCaller},
+        servers::{agents, credentials, orchestrator::RunCaller},
     },
     domain::{
         error::{Error, Result, Thing},
@@ -31,6 +31,7 @@ use crate::{
         principal::Principal,
         request_key::{self, RequestKey},
         run::{RunKind, RunValues},
+        server::{AccessMode, ServerSpec},
     },
     store::{self, trees::TreeValues},
 };
@@ -114,18 +115,29 @@ pub struct RunCheck {
     pub message: String,
     /// The servers that the run would have, whether or not they can be reached now.
     pub servers: Vec<String>,
+    /// Personal servers that it would have if its user had connected them.
+    pub not_connected: Vec<String>,
 }
 
 /// Checks everything that [`begin`] does, and creates nothing.
 pub async fn check(app: &Arc<App>, by: RunInitiator<'_>, wanted: &RunSpec) -> Result<RunCheck> {
     let found = checked_spec(app, by, wanted).await?;
     let values = found.values(RunId::new(), wanted);
-    checked(app, by, &found.pack, values).await?;
-    let servers = found.pack.servers.iter();
+    let (pack, _) = checked(app, by, &found.pack, values).await?;
+    let own = credentials::of_user(app, by.principal(), pack.id()).await?;
+    let is_usable = |server: &&ServerSpec| {
+        server.access_mode == AccessMode::AdminControlled || own.active(&server.id).is_some()
+    };
+    let (usable, others): (Vec<_>, Vec<_>) = pack.servers.iter().partition(is_usable);
+    let ids = |servers: Vec<&ServerSpec>| -> Vec<String> {
+        let ids = servers.iter().map(|server| server.id.to_string());
+        ids.collect()
+    };
     Ok(RunCheck {
-        agent_name: found.pack.id().to_string(),
+        agent_name: pack.id().to_string(),
         message: found.text,
-        servers: servers.map(|server| server.id.to_string()).collect(),
+        servers: ids(usable),
+        not_connected: ids(others),
     })
 }
 
@@ -166,7 +178,7 @@ pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Res
     let principal = by.principal();
     let found = checked_spec(app, by, &wanted).await?;
     let id = RunId::new();
-    let scope = checked(app, by, &found.pack, found.values(id, &wanted)).await?;
+    let (_, scope) = checked(app, by, &found.pack, found.values(id, &wanted)).await?;
     let CheckedRun {
         pack,
         old,

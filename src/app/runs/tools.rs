@@ -18,7 +18,7 @@ use crate::{
     domain::{
         error::{Error, ErrorCode, Reason, Result},
         ids::ConversationId,
-        orchestrator::{DELETE_ALL, status_name},
+        orchestrator::{DELETE_ALL, START, status_name},
         run::{Mode, RunStatus},
     },
     store::{self, trees::Child},
@@ -69,7 +69,7 @@ pub async fn call(
             Ok(_) => sessions(app, caller).await,
             Err(error) => Err(error),
         },
-        "start_agent_session" => match read(arguments) {
+        START => match read(arguments) {
             Ok(start) => started(app, caller, start).await,
             Err(error) => Err(error),
         },

@@ -148,7 +148,7 @@ impl UserCredentials {
             .find(|credential| credential.server == server.as_str())
     }
 
-    fn active(&self, server: &ServerId) -> Option<&CredentialMeta> {
+    pub(in crate::app) fn active(&self, server: &ServerId) -> Option<&CredentialMeta> {
         self.of(server)
             .filter(|credential| credential.state == CredentialState::Active)
     }

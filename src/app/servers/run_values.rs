@@ -126,7 +126,7 @@ fn with_guarded_orchestrator(pack: &Arc<Pack>) -> Arc<Pack> {
     for server in &mut guarded.servers {
         if orchestrator::is_built_in(server) {
             server.auth = None;
-            server.tool_access = Some(orchestrator::guarded(server.tool_access.take()));
+            orchestrator::guard(server);
         }
     }
     Arc::new(guarded)

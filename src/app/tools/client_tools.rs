@@ -122,7 +122,7 @@ impl ClientTools {
     fn unconnected_server(&self, name: &str) -> Option<String> {
         let (server, tool) = self.toolbox.pair_of(name)?;
         let is_unconnected =
-            !self.toolbox.reaches(server) && self.toolbox.obstacle(server, tool).is_some();
+            !self.toolbox.reaches(server) && self.toolbox.obstacle(server, tool, || None).is_some();
         is_unconnected.then(|| server.to_owned())
     }
 

@@ -26,6 +26,7 @@ use crate::{
         error::Error,
         ids::RunId,
         message::{CallStatus, ToolCall, ToolResult},
+        orchestrator,
         policy::{Allowed, Decision, decide},
         principal::Principal,
         run::ClaimedRun,
@@ -98,15 +99,18 @@ fn detail_of(allowed: &Allowed<'_>) -> Option<String> {
 }
 
 /// Makes the call, or says why not. The result is what the model hears; nothing here is an error of ours.
-pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
+pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
     let found = match &call.target {
         CallTarget::Name(name) => call.toolbox.by_name(name),
         CallTarget::Pair { server, tool } => call.toolbox.by_pair(server, tool),
     };
     let Some((spec, named)) = found else {
-        return denied(app, &call, unknown(&call));
+        return denied(app, &call, unknown(app, &call));
     };
-    let admitted = match admit(&call, spec, named).await {
+    if let (true, Ok(arguments)) = (orchestrator::is_built_in(spec), &mut call.arguments) {
+        orchestrator::use_own_arguments(&named.tool.name, arguments);
+    }
+    let admitted = match admit(app, &call, spec, named).await {
         Ok(admitted) => admitted,
         Err(reason) => return denied(app, &call, reason),
     };

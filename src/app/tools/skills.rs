@@ -21,6 +21,7 @@ use crate::{
         tools::toolset::{self, Toolbox},
     },
     domain::{
+        connection::DownCause,
         error::{Error, Result},
         message::ToolCall,
         pack::Pack,
@@ -63,7 +64,7 @@ pub enum SkillAvailability {
 
 impl SkillView {
     /// Why it cannot run now. The sentence about the server is the AOS document's.
-    fn obstacle(&self, toolbox: &Toolbox) -> Option<String> {
+    fn obstacle(&self, toolbox: &Toolbox, cause: Option<DownCause>) -> Option<String> {
         let Self { server, tool, .. } = self;
         match self.state {
             SkillAvailability::Unavailable
@@ -79,7 +80,7 @@ impl SkillView {
             }
             SkillAvailability::Unavailable => Some(format!(
                 "{}, so its tool {tool:?} was not called",
-                toolset::not_available(server)
+                toolset::not_available(server, cause)
             )),
         }
     }
@@ -166,7 +167,9 @@ pub async fn parse_command(
     let Some(view) = view(&there, &toolbox, skill) else {
         return Ok(None);
     };
-    if let Some(obstacle) = view.obstacle(&toolbox) {
+    let connections = &app.connections;
+    let cause = connections.down_cause(run.tenant, there.id(), &view.server);
+    if let Some(obstacle) = view.obstacle(&toolbox, cause) {
         return Err(Error::Unavailable(obstacle));
     }
     Ok(Some(match skill::arguments(text) {

@@ -32,6 +32,7 @@ use crate::{
     domain::{
         error::Result,
         ids::{AgentId, TenantId, UserId},
+        orchestrator,
         pack::Pack,
         policy::{Decision, EffectiveAccess, decide},
         server::ServerSpec,
@@ -44,6 +45,8 @@ use crate::{
 /// One tool of an agent, with the name that the model knows it by.
 pub struct NamedTool {
     pub name: String,
+    /// The part of the name that says which tool of the server it is, before it was folded.
+    pub shown: String,
     /// Position of its server in the pack.
     server: usize,
     pub tool: Arc<Tool>,
@@ -78,6 +81,12 @@ impl Default for Toolboxes {
 }
 
 impl NamedTool {
+    /// Whether a name means this tool of its server.
+    fn is(&self, server: &ServerSpec, name: &str) -> bool {
+        self.tool.name == name
+            || orchestrator::is_built_in(server) && self.tool.name == orchestrator::own_name(name)
+    }
+
     /// The JSON of the tool for clients, written once for each kind of name.
     pub fn json(&self, own_name: bool, write: impl FnOnce() -> String) -> &str {
         self.json[usize::from(own_name)].get_or_init(|| write().into_boxed_str())
@@ -152,7 +161,7 @@ impl Toolbox {
     /// A tool by its server and its own name.
     pub fn by_pair(&self, server: &str, tool: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
         self.iter()
-            .find(|(spec, named)| spec.id.as_str() == server && named.tool.name == tool)
+            .find(|(spec, named)| spec.id.as_str() == server && named.is(spec, tool))
     }
 
     /// Server and tool behind a name, whoever may use it: for the audit trail, which says what was refused.

@@ -16,6 +16,8 @@ pub enum Denial {
     NoRoleListsTool,
     /// Legacy access: not public, and the principal is no admin.
     NotPublic,
+    /// It is for the tenant's users, and the principal is a guest.
+    GuestsExcluded,
     /// Allowed, but the server is personal and the user has no credential for it.
     NoCredential,
     /// Allowed, but the user's credential was refused by the server or cannot be opened.
@@ -48,6 +50,9 @@ impl Denial {
             }
             Self::ApprovalNameMisspelt => {
                 "a name in `toolAccess.approval` fits no tool and is close to the name of this one; correct the name there"
+            }
+            Self::GuestsExcluded => {
+                "it is for users of the tenant, not for guests; `toolAccess: { default: public }` opens it to guests, too"
             }
             Self::NotPublic => {
                 "it is not in `toolAccess.public` and the user is not in `adminUsers`"

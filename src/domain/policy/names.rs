@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{ToolAccess, ToolPattern, any_matches};
-use crate::domain::{pack::Pack, server::ServerSpec};
+use crate::domain::{orchestrator, pack::Pack, server::ServerSpec};
 
 impl ToolAccess {
     /// The tools that a misspelt name of an approval policy was probably meant to guard, and that no policy guards.
@@ -54,6 +54,10 @@ impl Pack {
 
 impl ServerSpec {
     fn unmatched_names(&self, tools: &[&str]) -> Vec<String> {
+        let aliases = orchestrator::aliases().filter(|_| orchestrator::is_built_in(self));
+        let mut known = tools.to_vec();
+        aliases.for_each(|alias| known.push(alias));
+        let tools = known.as_slice();
         let sentence = |place: &str, name: &ToolPattern| {
             format!(
                 "`{place}` names {:?}, which the server does not have",

@@ -85,6 +85,31 @@ async fn people_read_what_is_wrong_with_a_server() {
 }
 
 #[tokio::test]
+async fn the_model_and_a_direct_call_hear_that_a_server_refuses_its_credential() {
+    let server = Scripted::start(|_| async { reply(StatusCode::FORBIDDEN, &[], "") }).await;
+    let entries = super::entry("desk", &server.url, "");
+    let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
+    let ann = world.user("ann", &[]).await;
+    connections(&ann, &[("desk", "down")]).await;
+    world.model.reply(text("It cannot be used."));
+    let chat = ann.open("many").await;
+    ann.say_and_wait(&chat, "What can you do?").await;
+    let refused = "the server refuses the credential of this service";
+    let system = world.model.last_request()["messages"][0].to_string();
+    assert!(
+        system.contains(&format!("cannot be used now: desk ({refused}")),
+        "{system}"
+    );
+    assert!(!system.contains("being connected"), "{system}");
+    ann.say_and_wait(&chat, "/call desk echo").await;
+    let said = plain(ann.messages(&chat).await.last().unwrap());
+    assert!(
+        said.contains("MCP server \"desk\" is not available: ") && said.contains(refused),
+        "{said}"
+    );
+}
+
+#[tokio::test]
 async fn an_error_of_a_tool_reaches_the_model_as_one() {
     let server = Scripted::modern(async |seen: Seen| {
         let mut result = said("the account is closed");

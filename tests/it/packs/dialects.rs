@@ -154,7 +154,7 @@ fn a_native_file_beside_it_tightens_any_of_them() {
         );
         let staff = EffectiveAccess {
             roles: ["staff".to_owned()].into(),
-            admin: false,
+            ..EffectiveAccess::default()
         };
         assert!(matches!(
             decide(&pack.servers[0], &staff, "read"),

@@ -271,3 +271,29 @@ fn check_understands_the_packs_that_come_with_the_program() {
       roles: cfo, employee, finance, finance-manager, guest
     ");
 }
+
+#[test]
+fn a_reference_without_a_rule_is_printed_as_open_to_users_also_one_of_a_capability() {
+    let pack = format!(
+        "{MINIMAL}capabilities: [research]\nmcpServers: {{ kg: {{ ref: neo4j }}, own: {{ ref: aa, toolAccess: {{ default: none }} }} }}\n"
+    );
+    let files = [
+        ("agent-pack.yaml", pack.as_str()),
+        (
+            "../capabilities/research.yaml",
+            "mcpServers: { docs: { ref: context-store } }\n",
+        ),
+    ];
+    let text = explained(&files, &[], None);
+    let users = "default: users # default of references: every user of the tenant, not guests";
+    assert_eq!(text.matches(users).count(), 2, "{text}");
+    assert!(text.contains("ref: context-store # a capability"), "{text}");
+    let said = checked(&files, &env(&[])).to_string();
+    for server in ["kg", "docs"] {
+        let sentence = format!(
+            "there is no `toolAccess` for {server}, so every user of the tenant may call its tools; guests may not"
+        );
+        assert!(said.contains(&sentence), "{said}");
+    }
+    assert!(!said.contains("for own"), "{said}");
+}

@@ -313,7 +313,7 @@ fn tool_access_is_absent_legacy_or_by_role() {
     let access =
         |lines: &str| server(&format!("transport: stdio\ncommand: docs\n{lines}")).tool_access;
     assert_eq!(access(""), None);
-    let words = ["none", "all", "public", "admin"].map(|word| {
+    let words = ["none", "all", "public", "users", "admin"].map(|word| {
         access(&format!("toolAccess: {{ default: {word} }}"))
             .unwrap()
             .default
@@ -324,6 +324,7 @@ fn tool_access_is_absent_legacy_or_by_role() {
             DefaultAccess::None,
             DefaultAccess::All,
             DefaultAccess::Public,
+            DefaultAccess::Users,
             DefaultAccess::Admin
         ]
     );

@@ -99,7 +99,7 @@ fn the_bank_gives_each_role_its_tools() {
     let seen = |role: &str| {
         let who = EffectiveAccess {
             roles: BTreeSet::from([role.to_owned()]),
-            admin: false,
+            ..EffectiveAccess::default()
         };
         tools
             .iter()
@@ -117,7 +117,7 @@ fn the_bank_gives_each_role_its_tools() {
     );
     let finance = EffectiveAccess {
         roles: BTreeSet::from(["finance".to_owned()]),
-        admin: false,
+        ..EffectiveAccess::default()
     };
     assert!(matches!(
         decide(server, &finance, "create_invoice"),

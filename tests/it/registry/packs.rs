@@ -75,7 +75,7 @@ fn mistakes_are_named_with_file_line_and_remedy() {
         (
             "mcpServers: { d: { ref: aa } }",
             &[],
-            "there is no `toolAccess` for d",
+            "there is no `toolAccess` for d, so every user of the tenant may call its tools; guests may not",
         ),
         (
             "mcpServers: { d: { ref: aa } }\nmcp: { servers: [{ name: D, transport: streamable-http, url: \"https://x.org\" }] }",

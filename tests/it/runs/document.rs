@@ -12,7 +12,7 @@ use crate::{
     },
     support::{
         client::Client,
-        model::{Reply, calls, text, text_of},
+        model::{Reply, calls, text, text_of, tool_names},
         world::{Setup, World},
     },
     turn::{ended, eventually},
@@ -77,10 +77,56 @@ fn looks_up(request: &Value) -> Option<Reply> {
     }
 }
 
+/// The servers that a run with this request would have.
+async fn servers_of(client: &Client, request: &str) -> Vec<String> {
+    let body: Value = serde_json::from_str(request).unwrap();
+    let checked = client.post("/v1/runs/check", body).await.expect(200);
+    assert_eq!(checked["not_connected"], json!([]));
+    serde_json::from_value(checked["servers"].clone()).unwrap()
+}
+
 async fn run(client: &Client, request: &str) -> Value {
     let mut body: Value = serde_json::from_str(request).unwrap();
     body["mode"] = "sync".into();
     client.post("/runs", body).await.expect(200)
+}
+
+#[tokio::test]
+async fn example_1_the_model_has_the_tools_and_a_guest_of_the_agent_has_none() {
+    let store = Watched::start().await;
+    let world = World::with(|setup| {
+        open_localhost(setup);
+        capability(setup, "research-capability", RESEARCH);
+        let lines = r#"
+"capabilities": ["research-capability"]
+"params_schema": {
+    "topic": {"type": "string", "required": true}
+  }
+flows: { authentication: { required: false } }"#;
+        agent(setup, "sprint-researcher", lines);
+    })
+    .await;
+    define(&world, CONTEXT_STORE, Some(&store)).await;
+    world.model.on(looks_up).forbid("sprint-42");
+    let request = r#"{
+  "agent_name": "sprint-researcher",
+  "params": {"topic": "API design"},
+  "scope": {"context_id": "sprint-42"}
+}"#;
+    let ann = world.user("ann", &[]).await;
+    assert_eq!(servers_of(&ann, request).await, ["docs"]);
+    assert_eq!(run(&ann, request).await["result"], "Looked up.");
+    assert_eq!(store.last("x-context-id").as_deref(), Some("sprint-42"));
+    let tools = tool_names(&world.model.requests()[0].body);
+    assert!(
+        tools.contains(&"docs__get_exchange_rate".to_owned()),
+        "{tools:?}"
+    );
+
+    run(&world.guest().await, request).await;
+    let of_guest = tool_names(&world.model.last_request());
+    assert_eq!(of_guest, [""; 0]);
+    assert_eq!(store.executions(), 1);
 }
 
 #[tokio::test]
@@ -94,7 +140,7 @@ async fn example_2_atlassian_is_told_its_key_and_projects_and_the_model_is_not()
 "params_schema": {
     "task": {"type": "string", "required": true}
   }
-"mcpServers": {"jira": {"ref": "atlassian", "toolAccess": {"default": "public"}}}"#;
+"#;
         agent(setup, "project-assistant", lines);
     })
     .await;
@@ -109,7 +155,9 @@ async fn example_2_atlassian_is_told_its_key_and_projects_and_the_model_is_not()
   "params": {"task": "List open bugs"},
   "scope": {"allowed_projects": "ALPHA,BETA"}
 }"#;
-    let ran = run(&world.user("ann", &[]).await, request).await;
+    let ann = world.user("ann", &[]).await;
+    assert_eq!(servers_of(&ann, request).await, ["jira"]);
+    let ran = run(&ann, request).await;
     assert_eq!(ran["result"], "Looked up.");
     assert!(
         world.model.requests()[0]
@@ -145,9 +193,7 @@ async fn example_4_three_agents_share_a_server_and_see_their_own_part_of_it() {
             ),
             ("global-analyst", "{}"),
         ] {
-            let kg = format!(
-                r#"{{"ref": "neo4j", "config": {config}, "toolAccess": {{"default": "public"}}}}"#
-            );
+            let kg = format!(r#"{{"ref": "neo4j", "config": {config}}}"#);
             agent(setup, id, &format!(r#""mcpServers": {{"kg": {kg}}}"#));
         }
     })
@@ -185,6 +231,7 @@ async fn example_4_three_agents_share_a_server_and_see_their_own_part_of_it() {
             .await
             .expect(400);
         let asked = request.replacen('{', r#"{"prompt": "map", "#, 1);
+        assert_eq!(servers_of(&ann, &asked).await, ["kg"], "{request}");
         assert_eq!(run(&ann, &asked).await["result"], "Looked up.", "{request}");
         assert_eq!(graph.all("x-partition"), parts);
     }
@@ -206,13 +253,9 @@ async fn researchers(store: &Watched) -> World {
 "capabilities": ["orchestration", "research-capability"]
 "params_schema": {
     "research_topic": {"type": "string", "required": true}
-  }
-"mcpServers": {"orchestrator": {"ref": "orchestrator", "toolAccess": {"default": "public"}}}"#;
+  }"#;
         agent(setup, "lead-researcher", lead);
-        let detail = r#"
-"capabilities": ["orchestration", "research-capability"]
-"mcpServers": {"docs": {"ref": "context-store", "toolAccess": {"default": "public"}},
-               "orchestrator": {"ref": "orchestrator", "toolAccess": {"default": "public"}}}"#;
+        let detail = r#""capabilities": ["orchestration", "research-capability"]"#;
         agent(setup, "detail-researcher", detail);
     })
     .await;
@@ -247,10 +290,12 @@ async fn example_3_a_child_has_the_scope_in_every_mode_and_so_has_its_own_child(
     let world = researchers(&store).await;
     world.model.on(|_| None);
     let ann = world.user("ann", &[]).await;
+    let checked = servers_of(&ann, &request("x").to_string()).await;
+    assert_eq!(checked, ["orchestrator", "docs"]);
     let start = |mode: &str, prompt: &str| {
         order(
-            "start_agent_session",
-            &json!({ "agent_name": "detail-researcher", "prompt": prompt, "mode": mode }),
+            "start_agent",
+            &json!({ "name": "detail-researcher", "prompt": prompt, "mode": mode }),
         )
     };
     let deep = start("sync", "Research OAuth2");

@@ -30,7 +30,12 @@ async fn an_agent_that_names_the_orchestrator_has_its_seven_tools() {
     run(&ann, "lead", "hello").await;
     let mut names = tool_names(&world.model.last_request());
     names.sort();
-    assert_eq!(names, TOOLS.map(|name| format!("orchestrator__{name}")));
+    // The name of the document stands for the tool's own.
+    let shown = TOOLS.map(|name| match name {
+        "start_agent_session" => "orchestrator__start_agent".to_owned(),
+        name => format!("orchestrator__{name}"),
+    });
+    assert_eq!(names, shown);
     let connections = ann.get("/v1/agents/lead/connections").await.expect(200);
     assert_eq!(connections["items"][0]["state"], "ready");
     run(&ann, "worker", "hello").await;
@@ -38,6 +43,37 @@ async fn an_agent_that_names_the_orchestrator_has_its_seven_tools() {
         tool_names(&world.model.last_request()).is_empty(),
         "who does not name it has none"
     );
+}
+
+/// The rules of a pack name it either way, and guard it under both names.
+#[tokio::test]
+async fn the_two_names_of_a_tool_are_one_tool_for_every_rule() {
+    for (written, shown) in [
+        ("start_agent", "start_agent"),
+        ("start_agent_session", "start_agent_session"),
+    ] {
+        let pack = super::LEAD.replace("id: lead,", "id: guarded,").replace(
+            "toolAccess: { default: public }",
+            &format!(
+                "tools: [{written}]\n      toolAccess: {{ default: public, approval: [{{ tools: [{written}], approvers: [boss], selfApproval: false }}] }}"
+            ),
+        );
+        let world = super::world_with(|setup| setup.packs.push(("guarded".to_owned(), pack))).await;
+        let ann = world.user("ann", &[]).await;
+        for called in ["start_agent", "start_agent_session"] {
+            let start = order(called, &json!({ "agent_name": "worker", "prompt": "x" }));
+            let ran = run_with(&ann, json!({ "agent_name": "guarded", "prompt": start })).await;
+            let session = ran["session_id"].as_str().unwrap();
+            let result = &tool_results(&ann, session).await[0];
+            assert_eq!(result["status"], "awaiting_approval", "{written} {called}");
+        }
+        let names = tool_names(&world.model.requests()[0].body);
+        assert_eq!(names, [format!("orchestrator__{shown}")]);
+        let waiting = ann.get("/v1/approvals?role=requester").await.expect(200);
+        for request in waiting["items"].as_array().unwrap() {
+            assert_eq!(request["tool"], "start_agent_session", "{request}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::{
     app::{chat::tool_search, tools::toolset::Toolbox},
     domain::{
+        connection::DownCause,
         pack::Pack,
         policy::{Decision, decide},
         principal::Principal,
@@ -20,6 +21,7 @@ pub(super) fn system(
     principal: &Principal,
     toolbox: &Toolbox,
     most_tools: usize,
+    down: impl Fn(&str) -> Option<DownCause>,
 ) -> String {
     let language = pack.language(principal.locale.as_deref());
     let default = pack.language(None);
@@ -36,7 +38,7 @@ pub(super) fn system(
             prompt.push_str("\n\n");
         }
     }
-    describe(&mut prompt, toolbox);
+    describe(&mut prompt, toolbox, down);
     if tool_search::is_needed(toolbox, most_tools) {
         let _ = write!(
             prompt,
@@ -48,8 +50,22 @@ pub(super) fn system(
 }
 
 /// The toolbox in words, so that the model can answer "What tools can I use?".
-fn describe(prompt: &mut String, toolbox: &Toolbox) {
-    let awaited: Vec<_> = toolbox.awaited().collect();
+fn describe(prompt: &mut String, toolbox: &Toolbox, down: impl Fn(&str) -> Option<DownCause>) {
+    let mut awaited = Vec::new();
+    let mut broken = Vec::new();
+    for server in toolbox.awaited() {
+        match down(server) {
+            Some(cause) => broken.push(format!("{server} ({})", cause.sentence())),
+            None => awaited.push(server),
+        }
+    }
+    if !broken.is_empty() {
+        let _ = write!(
+            prompt,
+            "These servers belong to you and cannot be used now: {}. If asked, say so.\n\n",
+            broken.join(", ")
+        );
+    }
     if !awaited.is_empty() {
         let _ = write!(
             prompt,
@@ -59,7 +75,7 @@ fn describe(prompt: &mut String, toolbox: &Toolbox) {
         );
     }
     if toolbox.is_empty() {
-        if awaited.is_empty() {
+        if awaited.is_empty() && broken.is_empty() {
             prompt.push_str("You have no tools for this user. If asked, say so.");
         }
         return;
@@ -77,7 +93,7 @@ fn describe(prompt: &mut String, toolbox: &Toolbox) {
             Decision::Approve(_) => " (needs approval)",
             _ => "",
         };
-        let _ = write!(prompt, " {}{approval},", named.tool.name);
+        let _ = write!(prompt, " {}{approval},", named.shown);
     }
     if prompt.ends_with(',') {
         prompt.pop();

@@ -64,24 +64,25 @@ fn check_size(prompt: &str, params: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the servers of the pack can be had with what the run is given; its scope, sealed.
+/// The pack with the servers that it has with what the run is given, and the run's scope, sealed.
 pub(super) async fn checked(
     app: &App,
     by: RunInitiator<'_>,
     pack: &Arc<Pack>,
     mut values: RunValues,
-) -> Result<Option<Vec<u8>>> {
+) -> Result<(Arc<Pack>, Option<Vec<u8>>)> {
     let tenant = by.principal().tenant;
     if let RunInitiator::Run { caller, .. } = by {
         values.scope = run_values::stored(app, tenant, caller.run).await?.0;
     }
-    run_values::filled_in(app, tenant, pack, &values).await?;
-    match by {
+    let filled = run_values::filled_in(app, tenant, pack, &values).await?;
+    let scope = match by {
         RunInitiator::Program(_) => {
-            run_values::sealed(app, tenant, values.run_id, &values.scope).await
+            run_values::sealed(app, tenant, values.run_id, &values.scope).await?
         }
-        RunInitiator::Run { .. } => Ok(None),
-    }
+        RunInitiator::Run { .. } => None,
+    };
+    Ok((filled, scope))
 }
 
 /// The parameters of a session, when a run names none: its servers may need them again.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Connections;
 use crate::domain::{
     connection::DownCause,
-    ids::TenantId,
+    ids::{AgentId, ServerId, TenantId},
     pack::Pack,
     server::{AccessMode, ServerSpec},
 };
@@ -90,6 +90,15 @@ impl ConnectionView {
 }
 
 impl Connections {
+    /// Why a shared server of an agent is down, if it is.
+    pub fn down_cause(&self, tenant: TenantId, agent: &AgentId, server: &str) -> Option<DownCause> {
+        let server = ServerId::parse(server).ok()?;
+        match &self.servers().get(&(tenant, agent.clone(), server))?.state {
+            State::Down { cause, .. } => Some(*cause),
+            _ => None,
+        }
+    }
+
     /// How a server of a pack is for this tenant.
     pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
         let servers = self.servers();

@@ -36,6 +36,7 @@ pub(super) enum Admission<'a> {
 
 /// The gate's own checks, in order.
 pub(super) async fn admit<'a>(
+    app: &App,
     call: &Call<'_>,
     spec: &'a ServerSpec,
     named: &'a NamedTool,
@@ -43,7 +44,7 @@ pub(super) async fn admit<'a>(
     let decision = decide(spec, call.toolbox.access(), &named.tool.name);
     // Before anything is said about the arguments.
     if let Decision::Deny(_) = decision {
-        return Err(unknown(call));
+        return Err(unknown(app, call));
     }
     let arguments = call.arguments.as_ref().map_err(|_| {
         "not executed: the arguments are not valid JSON; send one JSON object that fits the tool's schema".to_owned()
@@ -71,13 +72,13 @@ pub(super) async fn admit<'a>(
             let arguments = arguments.map_err(|error| format!("not executed: {error}"))?;
             Ok(Admission::Now { arguments, allowed })
         }
-        Decision::Deny(_) => Err(unknown(call)),
+        Decision::Deny(_) => Err(unknown(app, call)),
     }
 }
 
 /// The same answer for a missing tool and for a tool that the principal may not see, unless the reason is
 /// no secret.
-pub(super) fn unknown(call: &Call<'_>) -> String {
+pub(super) fn unknown(app: &App, call: &Call<'_>) -> String {
     let pair = match call.target {
         CallTarget::Name(name) => call
             .toolbox
@@ -88,10 +89,11 @@ pub(super) fn unknown(call: &Call<'_>) -> String {
             truncate_text(tool, MAX_NAME),
         )),
     };
-    if let Some(obstacle) = pair
-        .as_ref()
-        .and_then(|(server, tool)| call.toolbox.obstacle(server, tool))
-    {
+    if let Some(obstacle) = pair.as_ref().and_then(|(server, tool)| {
+        let (tenant, agent) = (call.principal.tenant, call.toolbox.agent());
+        let cause = || app.connections.down_cause(tenant, agent, server);
+        call.toolbox.obstacle(server, tool, cause)
+    }) {
         return format!("not executed: {obstacle}");
     }
     match (&call.target, pair) {

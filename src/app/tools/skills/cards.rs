@@ -108,6 +108,7 @@ fn public(pack: &Pack) -> Card {
     let guest = EffectiveAccess {
         roles: [GUEST.to_owned()].into(),
         admin: false,
+        is_guest: true,
     };
     let may = |skill: &&Skill| {
         let spec = pack.server(skill.server.as_str());

@@ -3,7 +3,10 @@
 //! see is as unknown as a missing one.
 
 use super::Toolbox;
-use crate::domain::policy::{Decision, decide, may_see_unlisted};
+use crate::domain::{
+    connection::DownCause,
+    policy::{Decision, decide, may_see_unlisted},
+};
 
 impl Toolbox {
     /// The servers that its principal can reach and whose tools are not known yet, in the pack's order.
@@ -19,15 +22,20 @@ impl Toolbox {
         unknown.map(|((spec, _), _)| spec.id.as_str())
     }
 
-    /// Of a tool that is not in it, by its server and its own name.
-    pub(in crate::app) fn obstacle(&self, server: &str, tool: &str) -> Option<String> {
+    /// Of a tool that is not in it, by its server and its own name. `cause`: why a server is down.
+    pub(in crate::app) fn obstacle(
+        &self,
+        server: &str,
+        tool: &str,
+        cause: impl FnOnce() -> Option<DownCause>,
+    ) -> Option<String> {
         let Some(at) = self
             .all
             .specs
             .iter()
             .position(|spec| spec.id.as_str() == server)
         else {
-            return Some(not_available(server));
+            return Some(not_available(server, None));
         };
         let spec = &self.all.specs[at];
         if may_see_unlisted(spec, &self.access, tool) {
@@ -40,7 +48,7 @@ impl Toolbox {
         }
         self.all.catalogs[at]
             .is_none()
-            .then(|| not_available(server))
+            .then(|| not_available(server, cause()))
     }
 }
 
@@ -48,7 +56,13 @@ fn not_allowlisted(server: &str, tool: &str) -> String {
     format!("Tool {tool:?} is not allowlisted for MCP server {server:?}")
 }
 
-/// The sentence about a server that does not exist, whatever its name, or does not answer.
-pub(in crate::app) fn not_available(server: &str) -> String {
-    format!("MCP server {server:?} is not available")
+/// The sentence about a server that does not exist, whatever its name, or does not answer. What only somebody can mend
+/// is said with it.
+pub(in crate::app) fn not_available(server: &str, cause: Option<DownCause>) -> String {
+    let lasting = cause.filter(|cause| cause.is_lasting());
+    let why = lasting.map(|cause| format!(": {}", cause.sentence()));
+    format!(
+        "MCP server {server:?} is not available{}",
+        why.unwrap_or_default()
+    )
 }

@@ -17,7 +17,7 @@ use crate::{
         error::Result,
         pack::Pack,
         policy::{Decision, Denial, EffectiveAccess, decide},
-        principal::{Principal, roles_named_by},
+        principal::{GUEST, Principal, roles_named_by},
         server::ServerSpec,
     },
     store,
@@ -88,7 +88,9 @@ pub async fn access_matrix(
     let seen = credentials::server_access(app, principal, &pack).await?;
     let tools = agent_tools::agent_tools(app, principal, &pack, seen).await;
     let holders = holders(&pack);
-    let accesses: Vec<_> = holders.iter().map(AccessHolder::access).collect();
+    let takes_guests = !pack.flows.authentication.required;
+    let accesses = holders.iter().map(|holder| holder.access(takes_guests));
+    let accesses: Vec<_> = accesses.collect();
     let connections = views(app, principal, &pack).await?;
     let servers = pack.servers.iter().zip(connections).enumerate();
     let servers = servers.map(|(at, (server, connection))| {
@@ -130,7 +132,7 @@ fn holders(pack: &Pack) -> Vec<AccessHolder> {
 }
 
 impl AccessHolder {
-    fn access(&self) -> EffectiveAccess {
+    fn access(&self, takes_guests: bool) -> EffectiveAccess {
         let roles = match self {
             Self::Role { role } => [role.clone()].into(),
             Self::NoRole | Self::Admin => [].into(),
@@ -138,6 +140,7 @@ impl AccessHolder {
         EffectiveAccess {
             roles,
             admin: matches!(self, Self::Admin),
+            is_guest: takes_guests && matches!(self, Self::Role { role } if role == GUEST),
         }
     }
 }

@@ -15,8 +15,13 @@ use crate::{
         servers::credentials::{self, ServerAccess},
     },
     domain::{
-        error::Result, names, pack::Pack, policy::EffectiveAccess, principal::Principal,
-        server::ServerSpec, tool::Catalog,
+        error::Result,
+        names, orchestrator,
+        pack::Pack,
+        policy::EffectiveAccess,
+        principal::Principal,
+        server::ServerSpec,
+        tool::{Catalog, Tool},
     },
 };
 
@@ -50,6 +55,26 @@ type VisibilityCache = HashMap<(EffectiveAccess, Reachability), Arc<[usize]>>;
 /// Of each server of the pack, whether the user can reach it: a shared one, or with a credential of theirs.
 pub(super) type Reachability = Vec<bool>;
 
+/// Positions of tools by their names for the model, and by the other name of one that has two.
+fn positions_by_name(pack: &Pack, tools: &[NamedTool]) -> HashMap<String, usize> {
+    let names = tools.iter().enumerate();
+    let mut positions: HashMap<_, _> = names.map(|(at, tool)| (tool.name.clone(), at)).collect();
+    let built_in = |tool: &NamedTool| orchestrator::is_built_in(&pack.servers[tool.server]);
+    for (at, tool) in tools.iter().enumerate().filter(|(_, tool)| built_in(tool)) {
+        let server = pack.servers[tool.server].id.as_str();
+        let mut others = vec![(server, tool.tool.name.as_str())];
+        for alias in orchestrator::aliases() {
+            if orchestrator::own_name(alias) == tool.tool.name {
+                others.push((server, alias));
+            }
+        }
+        for name in names::assign(others.into_iter()) {
+            positions.entry(name).or_insert(at);
+        }
+    }
+    positions
+}
+
 impl AgentTools {
     /// Names every tool of the catalogs; `catalogs[i]` belongs to `pack.servers[i]`.
     pub fn new(pack: Arc<Pack>, catalogs: Vec<Option<Arc<Catalog>>>) -> Self {
@@ -60,26 +85,35 @@ impl AgentTools {
                 tools.map(move |tool| (at, server, tool))
             })
         };
+        let shown = |server: &ServerSpec, tool: &Tool| {
+            let tool = tool.name.as_str();
+            if orchestrator::is_built_in(server) {
+                orchestrator::shown_name(server, tool).to_owned()
+            } else {
+                tool.to_owned()
+            }
+        };
         let pairs: Vec<_> = discovered()
-            .map(|(_, server, tool)| (server.id.as_str(), tool.name.as_str()))
+            .map(|(_, server, tool)| (server.id.as_str(), shown(server, tool)))
             .collect();
-        let names = names::assign(pairs.iter().copied());
+        let names = names::assign(
+            pairs
+                .iter()
+                .map(|(server, shown)| (*server, shown.as_str())),
+        );
         let tools: Vec<_> = discovered()
-            .zip(names)
-            .map(|((server, _, tool), name)| NamedTool {
+            .zip(names.into_iter().zip(&pairs))
+            .map(|((server, _, tool), (name, (_, shown)))| NamedTool {
                 name,
+                shown: shown.clone(),
                 server,
                 tool: tool.clone(),
                 schema: OnceCell::new(),
                 json: Default::default(),
             })
             .collect();
-        let by_name = tools
-            .iter()
-            .enumerate()
-            .map(|(at, tool)| (tool.name.clone(), at))
-            .collect();
         drop(pairs);
+        let by_name = positions_by_name(&pack, &tools);
         let by_own_name = positions_of_unique_names(&tools);
         let closed = closed_tools(&pack, &catalogs);
         let is_closed = |tool: &NamedTool| {

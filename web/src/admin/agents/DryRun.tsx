@@ -15,9 +15,11 @@ type ScopeView = Schemas['ScopeView'];
 export function DryRun({ agent, servers }: { agent: string; servers: Schemas['List_ServerView']['items'] }) {
   const { say } = useTexts();
   const [text, setText] = useState('{}');
+  const [given, setGiven] = useState('{}');
   const keys = allKeys(servers);
   if (keys.length === 0) return null;
   const scope = parse(text);
+  const params = parse(given);
   const missing = keys.filter(({ key, required }) => required && scope?.[key] === undefined);
   return (
     <Panel>
@@ -34,32 +36,38 @@ export function DryRun({ agent, servers }: { agent: string; servers: Schemas['Li
           ))}
         </Table>
         <Field label={say('dryrun.scope')}><TextArea className="json" rows={4} spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} /></Field>
-        <Notice role="status" tone={scope && missing.length === 0 ? 'good' : 'wait'}>
-          {!scope && say('server.json.wrong')}
-          {scope && missing.length === 0 && say('dryrun.complete')}
-          {scope && missing.length > 0 && say('dryrun.missing', { keys: missing.map(({ key }) => key).join(', ') })}
+        <Field label={say('dryrun.params')}><TextArea className="json" rows={2} spellCheck={false} value={given} onChange={(event) => setGiven(event.target.value)} /></Field>
+        <Notice role="status" tone={scope && params && missing.length === 0 ? 'good' : 'wait'}>
+          {!(scope && params) && say('server.json.wrong')}
+          {scope && params && missing.length === 0 && say('dryrun.complete')}
+          {scope && params && missing.length > 0 && say('dryrun.missing', { keys: missing.map(({ key }) => key).join(', ') })}
         </Notice>
-        {scope && missing.length === 0 && <Check agent={agent} scope={scope} />}
+        {scope && params && missing.length === 0 && <Check agent={agent} scope={scope} params={params} />}
       </section>
     </Panel>
   );
 }
 
 /** What the service says of such a run: it makes the checks of a start, and starts nothing. */
-function Check({ agent, scope }: { agent: string; scope: Record<string, unknown> }) {
+function Check({ agent, scope, params }: { agent: string; scope: Record<string, unknown>; params: Record<string, unknown> }) {
   const { say } = useTexts();
   const check = useQuery({
-    queryKey: ['/v1/runs/check', agent, scope],
+    queryKey: ['/v1/runs/check', agent, scope, params],
     queryFn: async ({ signal }) => {
       await pause(TYPING, signal);
-      return read(api.POST('/v1/runs/check', { body: { agent_name: agent, prompt: '-', scope }, signal }));
+      return read(api.POST('/v1/runs/check', { body: { agent_name: agent, prompt: '-', scope, params }, signal }));
     },
     placeholderData: keepPreviousData,
   });
   if (check.error) return <Failure error={check.error} retry={() => void check.refetch()} />;
   if (!check.data) return null;
-  const { servers } = check.data;
-  return <Text as="p" size="2" color="gray">{servers.length > 0 ? say('dryrun.check', { servers: servers.join(', ') }) : say('dryrun.check.none')}</Text>;
+  const { servers, not_connected: personal } = check.data;
+  return (
+    <Text as="p" size="2" color="gray">
+      {servers.length > 0 ? say('dryrun.check', { servers: servers.join(', ') }) : say('dryrun.check.none')}
+      {personal.length > 0 && <> {say('dryrun.check.personal', { servers: personal.join(', ') })}</>}
+    </Text>
+  );
 }
 
 /** Each key once; one server that requires it is enough. */

@@ -21,14 +21,14 @@ use crate::{
 /// Goes on with a call whose user has answered. Everything that was true when it was made is checked again.
 pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: AnsweredCall) -> ToolResult {
     let crate::app::tools::gate::CallTarget::Pair { server, tool } = call.target else {
-        return denied(app, call, unknown(call));
+        return denied(app, call, unknown(app, call));
     };
     let Some((spec, named)) = call.toolbox.by_pair(server, tool) else {
-        return denied(app, call, unknown(call));
+        return denied(app, call, unknown(app, call));
     };
     let allowed = match decide(spec, call.toolbox.access(), &named.tool.name) {
         Decision::Allow(allowed) => allowed,
-        Decision::Deny(_) => return denied(app, call, unknown(call)),
+        Decision::Deny(_) => return denied(app, call, unknown(app, call)),
         Decision::Approve(_) => {
             let reason =
                 "not executed: this call needs approval by now; make it again if the user wants it";

@@ -50,7 +50,7 @@ fn without_answer(call_id: &str, server: &ServerSpec, error: &CallError) -> Tool
             CallStatus::Failed,
             format!(
                 "failed, nothing was sent: {}: {reason}",
-                not_available(server.id.as_str())
+                not_available(server.id.as_str(), None)
             ),
         ),
         CallError::ScopeRequired(_) => {
