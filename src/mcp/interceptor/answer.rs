@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Interceptor, object};
-use crate::mcp::error::Failure;
+use crate::{domain::encoding::replace_lone_surrogates, mcp::error::Failure};
 
 #[derive(Deserialize)]
 pub(super) struct Envelope<'a> {
