@@ -12,7 +12,11 @@ use std::{sync::Arc, time::Duration};
 use futures_util::Stream;
 use serde_json::value::RawValue;
 
-use crate::domain::{ids::TenantId, pack::Llm, run::Usage};
+use crate::domain::{
+    ids::{TenantId, UserId},
+    pack::Llm,
+    run::Usage,
+};
 
 mod anthropic;
 mod breaker;
@@ -34,6 +38,8 @@ pub use error::ModelError;
 pub struct StepRequest {
     /// Whose step it is: an endpoint that fails for one tenant is not left alone for the others.
     pub tenant: Option<TenantId>,
+    /// Whose question it is: a question on which an endpoint is silent is no outage of the endpoint.
+    pub user: Option<UserId>,
     pub system: String,
     /// Oldest first. A result may come anywhere after its call. A result without a call is left out, and a
     /// call without a result gets an error as its result. So a trimmed history is always legal.
@@ -153,7 +159,8 @@ pub struct Limits {
     pub backoff: Duration,
     /// The longest `Retry-After` of a provider that a step waits for.
     pub max_retry_after: Duration,
-    /// After this many failures in a row, no request is sent to an endpoint for `breaker_pause`.
+    /// After this many failures to connect in a row, no request is sent to an endpoint for `breaker_pause`. Requests that
+    /// got no byte of an answer count as one failure for each user.
     pub breaker_failures: u32,
     pub breaker_pause: Duration,
 }

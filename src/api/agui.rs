@@ -59,6 +59,7 @@ pub(super) async fn run(
             OnDisconnect::Stop => OnDisconnect::StopLater,
             other => other,
         },
+        is_streamed: true,
         open: state.limits.open_stream(caller.principal())?,
     };
     for interrupt in input.cancelled() {

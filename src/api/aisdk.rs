@@ -20,7 +20,7 @@ use super::{
     limits::{self, RequestPermit},
     openai::add_headers,
     problem::Problem,
-    request_key::Keyed,
+    request_key::Asked,
     turn::{AnswerOptions, AnswerStyle, Limiter, OnDisconnect, Turn},
 };
 use crate::app::{self, App};
@@ -39,13 +39,14 @@ pub(super) async fn chat(
     State(state): State<ApiState>,
     caller: Caller,
     Extension(permit): Extension<RequestPermit>,
-    Keyed(request, key): Keyed<UiChatRequest>,
+    Asked(request, mut key): Asked<UiChatRequest>,
 ) -> Result<Response, Problem> {
     let chat = chat_key(request.id())?;
     let agent = match request.agent() {
         Some(agent) => agent.to_owned(),
         None => only_agent(&state.app, &caller).await?,
     };
+    key.sees_stop = true;
     let question = request.question(agent, chat, key)?;
     let options = options(&caller, state.limits.open_stream(caller.principal())?);
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await?;
@@ -89,6 +90,7 @@ fn options(caller: &Caller, open: limits::Stream) -> AnswerOptions {
             OnDisconnect::Stop => OnDisconnect::StopLater,
             other => other,
         },
+        is_streamed: true,
         open,
     }
 }

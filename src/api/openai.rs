@@ -2,7 +2,7 @@
 //!
 //! Tools run here and are never streamed as `tool_calls` to execute. A run stops when its client leaves, unless the
 //! settings of its key say otherwise. Once a run has begun, an error says `x-should-retry: false`, because a client that
-//! sends the request again would ask twice.
+//! sends the request again would ask twice. Once it has called a tool, its failure has a status that no client repeats.
 
 mod answer;
 mod content;
@@ -34,7 +34,7 @@ use super::{
     extract::{Caller, Path},
     limits::{self, RequestPermit},
     problem::Problem,
-    request_key::Keyed,
+    request_key::Asked,
     turn::{AnswerOptions, AnswerStyle, OnDisconnect, Turn},
 };
 use crate::app::{
@@ -81,7 +81,7 @@ pub(super) async fn chat(
     caller: Caller,
     Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
-    Keyed(request, key): Keyed<ChatRequest>,
+    Asked(request, mut key): Asked<ChatRequest>,
 ) -> Result<Response, Problem> {
     request.check_tools(caller.0.is_frontend)?;
     let transcript = request.transcript()?;
@@ -89,6 +89,7 @@ pub(super) async fn chat(
     if side::is_side_request(&headers, &transcript) {
         return answer_side_request(&state, &caller, &request, &transcript, (permit, open)).await;
     }
+    key.sees_stop = request.stream();
     let question = ClientQuestion {
         agent: request.model.clone(),
         chat: caller.0.conversation_key.clone(),
@@ -103,6 +104,7 @@ pub(super) async fn chat(
         style: AnswerStyle::Text(caller.0.chat.tool_calls),
         limiter: request.limiter(),
         on_disconnect: OnDisconnect::of(&caller.0),
+        is_streamed: request.stream(),
         open,
     };
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await;
@@ -113,8 +115,7 @@ pub(super) async fn chat(
     let mut response = if request.stream() {
         answer::stream(turn, head, request.include_usage())
     } else {
-        let answer = answer::complete(turn, head).await;
-        axum::Json(answer.map_err(Problem::begun)?).into_response()
+        axum::Json(answer::complete(turn, head).await?).into_response()
     };
     add_headers(&mut response, conversation, run, &request.ignored());
     Ok(response)

@@ -15,7 +15,10 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use crate::domain::error::{Error, ErrorCode, Reason, Thing};
+use crate::domain::{
+    error::{Error, ErrorCode, Reason, Thing},
+    ids::{ConversationId, RunId},
+};
 
 /// Why a request was not done.
 #[derive(Clone, Debug)]
@@ -32,10 +35,21 @@ pub(super) struct Problem {
     pub retry_after: Option<Duration>,
     /// Something has been done already: a client must not simply send the request again.
     pub begun: bool,
+    /// The run that would have answered.
+    pub run: Option<AnswerIds>,
     /// What was not found is an agent.
     pub is_unknown_agent: bool,
     /// For the log only.
     pub cause: Option<Arc<anyhow::Error>>,
+}
+
+/// Where the answer to a request is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnswerIds {
+    pub conversation: ConversationId,
+    pub run: RunId,
+    /// The problem is how the run has ended.
+    pub is_over: bool,
 }
 
 impl Problem {
@@ -48,6 +62,7 @@ impl Problem {
             is_sentence: false,
             retry_after: None,
             begun: false,
+            run: None,
             is_unknown_agent: false,
             cause: None,
         }
@@ -76,6 +91,13 @@ impl Problem {
     pub fn begun(mut self) -> Self {
         self.begun = true;
         self
+    }
+
+    /// Names the run that the request has begun.
+    #[must_use]
+    pub fn of_run(mut self, ids: AnswerIds) -> Self {
+        self.run = Some(ids);
+        self.begun()
     }
 }
 
@@ -254,8 +276,20 @@ impl Problem {
                 HeaderValue::from(after.as_secs().max(1)),
             );
         }
-        if wire == ErrorFormat::OpenAi && self.begun {
+        if self.begun {
             headers.insert("x-should-retry", HeaderValue::from_static("false"));
+        }
+        if let Some(AnswerIds {
+            conversation, run, ..
+        }) = self.run
+        {
+            for (name, id) in [
+                ("x-conversation-id", conversation.to_string()),
+                ("x-run-id", run.to_string()),
+            ] {
+                let id = HeaderValue::from_str(&id).expect("a UUID is a header value");
+                headers.insert(name, id);
+            }
         }
         let mut response = Response::new(Body::from(body.expect("plain data can be written")));
         (*response.status_mut(), *response.headers_mut()) = (self.status, headers);

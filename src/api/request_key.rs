@@ -6,11 +6,16 @@ use http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::{ApiState, body::body, extract::parse, problem::Problem};
+use super::{
+    ApiState,
+    body::body,
+    extract::parse,
+    problem::{AnswerIds, Problem},
+};
 use crate::{
     app::{
         App,
-        runs::repeats::{self, EarlierRequest},
+        runs::repeats::{self, EarlierRequest, RefusedRun},
     },
     domain::{
         error::ErrorCode,
@@ -33,6 +38,19 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Keyed<T> {
         let unread = UnreadRequest::of(&request);
         let body = body(request, state).await?;
         Ok(Self(parse(&body)?, unread.key(&body)?))
+    }
+}
+
+/// A typed JSON body that asks something, and what an equal request is known by.
+pub(super) struct Asked<T>(pub T, pub RequestKey);
+
+impl<T: DeserializeOwned> FromRequest<ApiState> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        let unread = UnreadRequest::of(&request);
+        let body = body(request, state).await?;
+        Ok(Self(parse(&body)?, unread.known_by(&body)?))
     }
 }
 
@@ -67,8 +85,14 @@ impl UnreadRequest {
         }
     }
 
-    /// The key of the request with this body.
+    /// The key that the client gave the request with this body, or its attempts.
     pub fn key(self, body: &[u8]) -> Result<Option<RequestKey>, Problem> {
+        let key = self.known_by(body)?;
+        Ok(Some(key).filter(RequestKey::may_come_back))
+    }
+
+    /// The same; the body itself when the client gave none.
+    fn known_by(self, body: &[u8]) -> Result<RequestKey, Problem> {
         key(
             &self.headers,
             self.digest.chain_update(body).finalize().into(),
@@ -76,26 +100,28 @@ impl UnreadRequest {
     }
 }
 
-fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<Option<RequestKey>, Problem> {
+fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
     if let Some(key) = headers.get(KEY) {
         let key = key.to_str().unwrap_or_default().trim();
         if !(1..=MAX_KEY).contains(&key.len()) {
             let reason = format!("must have 1 to {MAX_KEY} printable characters of ASCII");
             return Err(Problem::invalid("Idempotency-Key", reason));
         }
-        return Ok(Some(RequestKey {
+        return Ok(RequestKey {
             key: format!("key:{key}"),
             digest,
             origin: KeySource::Named,
-        }));
+            sees_stop: false,
+        });
     }
     let attempt = headers.get(ATTEMPT).and_then(|count| count.to_str().ok());
     let attempt = attempt.and_then(|count| count.parse().ok());
-    Ok(attempt.map(|attempt| RequestKey {
+    Ok(RequestKey {
         key: format!("sha256:{}", hex::encode(digest)),
         digest,
-        origin: KeySource::Attempt(attempt),
-    }))
+        origin: attempt.map_or(KeySource::Body, KeySource::Attempt),
+        sees_stop: false,
+    })
 }
 
 /// What an earlier request with this key began. A request with the same key and other content is refused.
@@ -111,6 +137,51 @@ pub(super) async fn find_earlier(
         Some(EarlierRequest::Different) => Err(reused()),
     }
 }
+
+/// Refuses a request that is equal to one whose turn has failed not long ago after it had called tools: the answer is the
+/// status of that turn and its ids again, and nothing that was said in it.
+pub(super) async fn refuse_failed(
+    app: &App,
+    principal: &Principal,
+    key: &RequestKey,
+) -> Result<(), Problem> {
+    match repeats::refused(app, principal, key).await? {
+        Some(refused) => Err(repeated(&refused)),
+        None => Ok(()),
+    }
+}
+
+fn repeated(refused: &RefusedRun) -> Problem {
+    let RefusedRun {
+        conversation,
+        run,
+        has_failed,
+    } = *refused;
+    let (code, why) = if has_failed {
+        let why = "and failed after it had called tools, so it was not begun again";
+        (ErrorCode::TurnFailedAfterCall, why)
+    } else {
+        let why = "and its turn goes on or has ended since, so it was not begun again";
+        (ErrorCode::AnswerPending, why)
+    };
+    let detail = format!(
+        "an equal request was sent shortly before {why}: look at run {run} in conversation {conversation}; {ANEW}"
+    );
+    let ids = AnswerIds {
+        conversation,
+        run,
+        is_over: has_failed,
+    };
+    Problem::new(StatusCode::BAD_REQUEST, code, detail).of_run(ids)
+}
+
+/// What a client must know of a failure that is the answer to a key.
+pub(super) const KEPT: &str =
+    "this answer is kept under its Idempotency-Key for 24 hours, so send a new key to ask anew";
+
+/// How to send an equal request on purpose.
+pub(super) const ANEW: &str =
+    "whoever means to ask it anew waits 90 seconds, or sends a new Idempotency-Key";
 
 /// The key of an earlier request, which asked for something else.
 pub(super) fn reused() -> Problem {

@@ -8,7 +8,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
@@ -17,8 +17,9 @@ use super::{
     agents::List,
     extract::{Caller, NoParameters, Path, Query},
     limits::RequestPermit,
-    problem::Problem,
-    request_key::{self, Keyed},
+    openai::add_headers,
+    problem::{AnswerIds, Problem},
+    request_key::{self, KEPT, Keyed},
 };
 use crate::{
     app::{
@@ -33,6 +34,7 @@ use crate::{
         canonical,
         error::{Error, ErrorCode},
         ids::{ConversationId, RunId},
+        request_key::KeySource,
         skill,
     },
 };
@@ -122,9 +124,9 @@ pub(super) async fn run(
     };
     permit.release();
     wait(app, principal, &begun).await?;
-    Ok(answer(
-        app::tools::skills::outcome::of(app, principal, &agent, begun.run).await?,
-    ))
+    let outcome = app::tools::skills::outcome::of(app, principal, &agent, begun.run).await?;
+    let is_named = key.is_some_and(|key| key.origin == KeySource::Named);
+    Ok(answer(outcome, is_named))
 }
 
 /// What a run of a skill has come to.
@@ -144,13 +146,26 @@ pub(super) async fn get(
     }
 }
 
-/// Whatever the result, the headers name the run and the conversation.
-fn answer(outcome: SkillRunOutcome) -> Response {
-    let ids = [
-        ("x-conversation-id", outcome.conversation_id.to_string()),
-        ("x-run-id", outcome.run_id.to_string()),
-    ];
-    let why = || outcome.text.clone().unwrap_or_default();
+/// Whatever the result, the headers name the run and the conversation. With `is_named` the answer is kept under the key
+/// that the client gave.
+fn answer(outcome: SkillRunOutcome, is_named: bool) -> Response {
+    let (conversation, run) = (outcome.conversation_id, outcome.run_id);
+    let why = || {
+        let why = outcome.text.clone().unwrap_or_default();
+        if is_named {
+            format!("{why}; {KEPT}")
+        } else {
+            why
+        }
+    };
+    let failed = |status, code, why: String| {
+        let ids = AnswerIds {
+            conversation,
+            run,
+            is_over: true,
+        };
+        Problem::new(status, code, why).of_run(ids).into_response()
+    };
     let mut response = match outcome.status {
         SkillRunStatus::Succeeded => axum::Json(outcome).into_response(),
         SkillRunStatus::Running | SkillRunStatus::AwaitingApproval => {
@@ -167,15 +182,11 @@ fn answer(outcome: SkillRunOutcome) -> Response {
             "the run was cancelled".to_owned(),
         ),
     };
-    for (name, id) in ids {
-        let id = HeaderValue::from_str(&id).expect("a UUID is a header value");
-        response
-            .headers_mut()
-            .insert(HeaderName::from_static(name), id);
-    }
+    add_headers(
+        &mut response,
+        conversation.to_string(),
+        run.to_string(),
+        &[],
+    );
     response
-}
-
-fn failed(status: StatusCode, code: ErrorCode, why: String) -> Response {
-    Problem::new(status, code, why).begun().into_response()
 }

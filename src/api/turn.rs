@@ -35,6 +35,7 @@ use crate::{
         error::{Error, ErrorCode, Result},
         ids::ConversationId,
         principal::Principal,
+        request_key::KeySource,
         run::{Run, RunStatus, Usage},
     },
 };
@@ -45,6 +46,8 @@ pub(super) struct Turn {
     principal: Principal,
     /// What to remember when the answer has ended; absent when an earlier answer is read again.
     question: Option<ClientQuestion>,
+    /// Where the key of the request comes from that began the run or asked for it again; absent when the answer is read.
+    key: Option<KeySource>,
     conversation: ConversationId,
     run: Run,
     listening: ConversationStream,
@@ -59,6 +62,10 @@ pub(super) struct Turn {
     is_apart: bool,
     /// The run has ended; the end of the answer was sent before that is said.
     ended: Option<RunStatus>,
+    /// The client reads the answer as it comes.
+    is_streamed: bool,
+    /// The answer ends with why the run has failed.
+    is_failure_told: bool,
     /// How often the request was sent again, if an earlier one began the run.
     repeats: Option<i32>,
     on_disconnect: OnDisconnect,
@@ -70,6 +77,8 @@ pub(super) struct AnswerOptions {
     pub style: AnswerStyle,
     pub limiter: Limiter,
     pub on_disconnect: OnDisconnect,
+    /// The client reads the answer as it comes.
+    pub is_streamed: bool,
     pub open: limits::Stream,
 }
 
@@ -95,17 +104,23 @@ impl Turn {
         question: ClientQuestion,
         options: AnswerOptions,
     ) -> Result<Self, Problem> {
-        let key = question.key.as_ref();
-        // A key that the client named is looked up in the transaction that would use it.
-        let of_attempts = key.filter(|key| key.replaces());
-        let mut earlier = request_key::find_earlier(app, principal, of_attempts).await?;
+        let key = &question.key;
+        let mut earlier = None;
+        // Other keys are looked up in the transaction that would use them.
+        if key.replaces() && key.may_be_repeated() {
+            request_key::refuse_failed(app, principal, key).await?;
+            earlier = request_key::find_earlier(app, principal, Some(key)).await?;
+        }
         let mut asked = None;
         if earlier.is_none() {
             asked = match transcript::resume(app, principal, &question).await {
                 Ok(asked) => Some(asked),
                 // A request that was answered is answered again, whatever has changed since.
                 Err(error) => {
-                    earlier = request_key::find_earlier(app, principal, key).await?;
+                    if key.replaces() && matches!(error, Error::Repeated) {
+                        request_key::refuse_failed(app, principal, key).await?;
+                    }
+                    earlier = request_key::find_earlier(app, principal, Some(key)).await?;
                     if earlier.is_none() {
                         return Err(error.into());
                     }
@@ -122,6 +137,7 @@ impl Turn {
             (None, None) => return Err(Error::Repeated.into()),
         };
         let mut turn = Self::listen_to(app, principal, posted, options);
+        turn.key = Some(question.key.origin);
         turn.question = Some(question);
         turn.repeats = earlier.map(|begun| begun.repeats);
         Ok(turn)
@@ -153,6 +169,7 @@ impl Turn {
             app: app.clone(),
             principal: principal.clone(),
             question: None,
+            key: None,
             conversation: posted.conversation,
             listening: posted.listening,
             style: options.style,
@@ -163,6 +180,8 @@ impl Turn {
             sent: String::new(),
             is_apart: false,
             ended: None,
+            is_streamed: options.is_streamed,
+            is_failure_told: false,
             repeats: None,
             on_disconnect: options.on_disconnect,
             _open: options.open,
@@ -196,8 +215,9 @@ impl Turn {
 
     /// The client waits for the whole answer, so it may send the request again when it loses its connection.
     pub fn expect_retry(&mut self) {
-        let key = self.question.as_ref().and_then(|asked| asked.key.as_ref());
-        if self.on_disconnect == OnDisconnect::Stop && key.is_some() {
+        let question = self.question.as_ref();
+        let may_come_back = question.is_some_and(|asked| asked.key.may_come_back());
+        if self.on_disconnect == OnDisconnect::Stop && may_come_back {
             self.on_disconnect = OnDisconnect::StopLater;
         }
     }
@@ -219,7 +239,10 @@ impl Turn {
             // The run has ended, or this process cannot stop it.
             self.on_disconnect = OnDisconnect::KeepRunning;
         }
-        news
+        match news {
+            Err(problem) if problem.run.is_none() => Err(self.leave(problem).await),
+            news => news,
+        }
     }
 
     async fn listen(&mut self) -> Result<AnswerPart, Problem> {

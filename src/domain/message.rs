@@ -236,6 +236,38 @@ impl Part {
     }
 }
 
+/// The tools that messages of a run have called, as `server.tool`: calls that were sent, may have been sent, or became a
+/// request for consent.
+pub fn called_tools(messages: &[Message]) -> Vec<String> {
+    let parts = || messages.iter().flat_map(|message| &message.parts);
+    let is_unsent = |id: &str| {
+        parts().any(|part| match part {
+            Part::ToolResult(result) => {
+                result.call_id == id
+                    && matches!(result.status, CallStatus::Denied | CallStatus::Cancelled)
+            }
+            _ => false,
+        })
+    };
+    let mut called = Vec::new();
+    for part in parts() {
+        let (server, tool) = match part {
+            Part::ToolCall(call) if !is_unsent(&call.call_id) => {
+                (call.server.as_deref(), call.tool.as_deref())
+            }
+            Part::CallOutcome(outcome) => (Some(&*outcome.server), Some(&*outcome.tool)),
+            _ => continue,
+        };
+        if let (Some(server), Some(tool)) = (server, tool) {
+            let name = format!("{server}.{tool}");
+            if !called.contains(&name) {
+                called.push(name);
+            }
+        }
+    }
+    called
+}
+
 impl Message {
     /// The text of the message for people: what was said, without tool traffic.
     pub fn plain(&self) -> String {

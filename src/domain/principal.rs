@@ -80,6 +80,11 @@ impl Principal {
         })
     }
 
+    /// Whether no person is named: the key of a program, which may speak for many people.
+    pub fn names_nobody(&self) -> bool {
+        self.key.is_some() && self.user.as_str().starts_with(KEY_USER)
+    }
+
     /// The name under which places for runs are shared: the user, or all guests of the tenant together.
     pub fn sharer(&self) -> (TenantId, String) {
         let name = if self.authenticated {

@@ -4,6 +4,9 @@ use super::ids::{ConversationId, MessageId, RunId};
 
 /// How long a request is remembered.
 pub const REMEMBERED_HOURS: i32 = 24;
+/// For so many seconds after a turn has failed that had called tools, an equal request is not begun again. Clients that
+/// repeat what failed do so within this time.
+pub const REFUSED_SECONDS: i32 = 90;
 
 /// The key that a client gave a request, or the digest that its attempts have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +15,8 @@ pub struct RequestKey {
     /// SHA-256 of method, path and body.
     pub digest: [u8; 32],
     pub origin: KeySource,
+    /// The client sees where its turn was stopped, since it reads the answer as it comes, or later.
+    pub sees_stop: bool,
 }
 
 /// Where the key of a request comes from.
@@ -22,6 +27,8 @@ pub enum KeySource {
     /// An SDK counts its attempts and gives no key, so the digest is the key. The number of this attempt,
     /// from 0.
     Attempt(u32),
+    /// The client neither names its requests nor counts its attempts, so the digest is the key.
+    Body,
 }
 
 impl RequestKey {
@@ -34,12 +41,17 @@ impl RequestKey {
 
     /// Whether an earlier request may be the same one. A first attempt is a request of its own.
     pub fn may_be_repeated(&self) -> bool {
-        self.origin != KeySource::Attempt(0)
+        !matches!(self.origin, KeySource::Attempt(0) | KeySource::Body)
+    }
+
+    /// Whether the client may come back to the answer by sending the request again.
+    pub fn may_come_back(&self) -> bool {
+        self.origin != KeySource::Body
     }
 
     /// Whether this request takes the key over from an earlier one.
     pub fn replaces(&self) -> bool {
-        matches!(self.origin, KeySource::Attempt(_))
+        matches!(self.origin, KeySource::Attempt(_) | KeySource::Body)
     }
 }
 

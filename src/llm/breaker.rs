@@ -1,14 +1,19 @@
 //! A circuit breaker per tenant and endpoint. After several failures in a row no request of a tenant is sent to an
 //! endpoint for a while, so that users do not wait for a dead model. After that, one request at a time probes whether
 //! the endpoint is back. What fails for one tenant, with its texts and its tools, costs no other.
+//!
+//! Only what says nothing of the question counts. An endpoint that answers lives, also when it answers with an error. A
+//! connection that cannot be made counts each time. A silence counts once for each user until the endpoint answers
+//! somebody, because a single question may be the reason: one user's questions never stop those of others.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use crate::domain::clock;
+use super::{Limits, error::Outage};
+use crate::domain::{clock, ids::UserId};
 
 /// Circuits by tenant and endpoint. Endpoints are named by operators, and a circuit without a failure is not kept, so
 /// there are few.
@@ -18,6 +23,8 @@ pub(super) struct Breakers(Mutex<HashMap<String, Circuit>>);
 #[derive(Default)]
 struct Circuit {
     failures: u32,
+    /// Whose requests got no byte of an answer.
+    silent_to: HashSet<Option<UserId>>,
     open_until: Option<Instant>,
     probing: bool,
 }
@@ -62,14 +69,19 @@ impl Permit {
         self.breakers.lock().remove(&self.endpoint);
     }
 
-    /// Records that there was no complete answer. The `limit`th failure in a row opens the circuit for
-    /// `pause`.
-    pub(super) fn fail(self, limit: u32, pause: Duration) {
+    /// Records that nothing came from the endpoint for a user. Several failures in a row open the circuit.
+    pub(super) fn fail(self, outage: Outage, user: Option<&UserId>, limits: Limits) {
         let mut circuits = self.breakers.lock();
         let circuit = circuits.entry(self.endpoint.clone()).or_default();
-        circuit.failures = circuit.failures.saturating_add(1);
-        if circuit.failures >= limit {
-            circuit.open_until = Some(clock::instant() + pause);
+        let most = limits.breaker_failures;
+        // The set is no larger than the limit.
+        let counts = match outage {
+            Outage::Unreachable => true,
+            Outage::Silent => circuit.failures < most && circuit.silent_to.insert(user.cloned()),
+        };
+        circuit.failures = circuit.failures.saturating_add(counts.into());
+        if circuit.failures >= most {
+            circuit.open_until = Some(clock::instant() + limits.breaker_pause);
         }
     }
 }

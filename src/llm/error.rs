@@ -31,6 +31,9 @@ pub enum ModelError {
         reason: String,
         retry_after: Option<Duration>,
     },
+    /// The endpoint could not be reached several times, and no request is sent to it for this long.
+    #[error("the model does not answer at the moment; try again {}", later(Some(*.retry_after)))]
+    Paused { retry_after: Duration },
     /// The provider refuses this conversation, for example because it is too long.
     #[error("the model refused the request{}; start a new conversation or ask the operator", after(.0))]
     BadRequest(String),
@@ -69,7 +72,7 @@ impl ModelError {
             Self::Unauthorized(_) => "unauthorized",
             Self::NotFound(_) => "not_found",
             Self::RateLimited { .. } => "rate_limited",
-            Self::Unavailable { .. } => "unavailable",
+            Self::Unavailable { .. } | Self::Paused { .. } => "unavailable",
             Self::BadRequest(_) => "bad_request",
             Self::Truncated => "truncated",
             Self::TimedOut => "timed_out",
@@ -84,6 +87,7 @@ impl ModelError {
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => {
                 *retry_after
             }
+            Self::Paused { retry_after } => Some(*retry_after),
             _ => None,
         }
     }
@@ -94,10 +98,29 @@ pub(super) struct AttemptError {
     pub(super) error: ModelError,
     /// The same request may work in a moment, and the provider has computed no part of an answer.
     pub(super) is_retryable: bool,
-    /// The endpoint gave no definite answer.
-    pub(super) is_outage: bool,
+    /// Nothing came from the endpoint.
+    pub(super) outage: Option<Outage>,
     /// The request field that the endpoint says it does not take.
     pub(super) field: Option<Field>,
+}
+
+/// Why nothing came from an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outage {
+    /// No connection could be made.
+    Unreachable,
+    /// The connection ended, or the time, before the first byte of an answer. The question may be the reason.
+    Silent,
+}
+
+impl Outage {
+    /// The error of an attempt that ended like this.
+    pub(super) fn of(self, error: ModelError) -> AttemptError {
+        AttemptError {
+            outage: Some(self),
+            ..error.into()
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,10 +145,6 @@ pub(super) enum ToolPlace {
 
 impl From<ModelError> for AttemptError {
     fn from(error: ModelError) -> Self {
-        let is_outage = matches!(
-            error,
-            ModelError::Unavailable { .. } | ModelError::Truncated | ModelError::TimedOut
-        );
         let is_retryable = matches!(
             error,
             ModelError::Unavailable { .. } | ModelError::RateLimited { .. }
@@ -133,7 +152,7 @@ impl From<ModelError> for AttemptError {
         Self {
             error,
             is_retryable,
-            is_outage,
+            outage: None,
             field: None,
         }
     }

@@ -19,7 +19,7 @@ use self::recovery::is_error;
 use super::{
     Delta, Limits, ModelError, StepRequest, Stop,
     breaker::{Breakers, Permit},
-    error::{AttemptError, refusal_error},
+    error::{AttemptError, Outage, refusal_error},
     provider::{self, Reader, UnsupportedParams},
     reply::ReplyBuilder,
     transport::{self, Events},
@@ -129,7 +129,8 @@ impl Step {
             return item;
         }
         if let Some(attempt) = self.running.take() {
-            self.report_to_breaker(attempt.permit, true);
+            let outage = attempt.events.is_none().then_some(Outage::Silent);
+            self.report_to_breaker(attempt.permit, outage);
         }
         Err(ModelError::TimedOut)
     }
@@ -170,7 +171,7 @@ impl Step {
         });
         self.report_to_breaker(
             attempt.permit,
-            reply.as_ref().is_err_and(|failure| failure.is_outage),
+            reply.as_ref().err().and_then(|failure| failure.outage),
         );
         reply.map(Delta::Done)
     }
@@ -179,14 +180,7 @@ impl Step {
         let breakers = &self.shared.breakers;
         let permit = breakers
             .try_acquire(&self.circuit)
-            .map_err(|left| AttemptError {
-                is_retryable: false,
-                ..ModelError::Unavailable {
-                    reason: String::new(),
-                    retry_after: Some(left),
-                }
-                .into()
-            })?;
+            .map_err(|left| ModelError::Paused { retry_after: left })?;
         self.attempts += 1;
         self.without = self.unsupported(|found| found.params);
         self.leave_out_unsupported();
@@ -236,14 +230,10 @@ impl Step {
         }
     }
 
-    fn report_to_breaker(&self, permit: Permit, is_outage: bool) {
-        if is_outage {
-            permit.fail(
-                self.shared.limits.breaker_failures,
-                self.shared.limits.breaker_pause,
-            );
-        } else {
-            permit.succeed();
+    fn report_to_breaker(&self, permit: Permit, outage: Option<Outage>) {
+        match outage {
+            None => permit.succeed(),
+            Some(outage) => permit.fail(outage, self.request.user.as_ref(), self.shared.limits),
         }
     }
 }

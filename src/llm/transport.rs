@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{
     Limits, ModelError,
-    error::{AttemptError, clean, refusal_error},
+    error::{AttemptError, Outage, clean, refusal_error},
     provider::Request,
 };
 use crate::domain::{
@@ -63,7 +63,7 @@ pub(super) async fn open(
     }
     let response = timeout(limits.first_byte, post.send())
         .await
-        .map_err(|_| ModelError::TimedOut)?
+        .map_err(|_| Outage::Silent.of(ModelError::TimedOut))?
         .map_err(|error| send_error(&error))?;
     if !response.status().is_success() {
         return Err(read_refusal(response, limits.idle, llm.api_key.as_ref()).await);
@@ -84,19 +84,19 @@ pub(super) async fn open(
     })
 }
 
-fn send_error(error: &reqwest::Error) -> ModelError {
+fn send_error(error: &reqwest::Error) -> AttemptError {
     if error.is_builder() {
-        return ModelError::BadRequest("its address is not a URL".to_owned());
+        return ModelError::BadRequest("its address is not a URL".to_owned()).into();
     }
-    let reason = if error.is_connect() {
-        "the endpoint cannot be reached"
+    let (outage, reason) = if error.is_connect() {
+        (Outage::Unreachable, "the endpoint cannot be reached")
     } else {
-        "the connection broke before an answer came"
+        (Outage::Silent, "the connection broke before an answer came")
     };
-    ModelError::Unavailable {
+    outage.of(ModelError::Unavailable {
         reason: reason.to_owned(),
         retry_after: None,
-    }
+    })
 }
 
 /// The error for an answer with a status other than success. The body is read as far as it arrives in time.

@@ -6,7 +6,7 @@ use super::{Tx, client_chats::ChatAnswer};
 use crate::domain::{
     error::Result,
     ids::{ConversationId, MessageId, RunId, UserId},
-    request_key::{KeyedRun, REMEMBERED_HOURS, RequestKey},
+    request_key::{KeyedRun, REFUSED_SECONDS, REMEMBERED_HOURS, RequestKey},
 };
 
 /// What an earlier request with this key began, and the digest of that request. Counts the repetition.
@@ -39,6 +39,68 @@ pub async fn repeat(
     }))
 }
 
+/// What an equal request began, when that has failed not long ago and must not be begun again. A client that
+/// sees where its turn was stopped may ask again.
+pub async fn failed_lately(
+    tx: &mut Tx,
+    user: &UserId,
+    key: &RequestKey,
+) -> Result<Option<KeyedRun>> {
+    let row = sqlx::query!(
+        "select conversation_id, run_id, message_id, repeats from request_keys
+         where tenant_id = $1 and user_id = $2 and key = $3
+           and failed_at > now() - make_interval(secs => $4) and not (stopped and $5)",
+        tx.tenant()?.0,
+        user.as_str(),
+        key.key,
+        f64::from(REFUSED_SECONDS),
+        key.sees_stop,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| KeyedRun {
+        conversation: ConversationId(row.conversation_id),
+        run: row.run_id.map(RunId),
+        message: row.message_id.map(MessageId),
+        repeats: row.repeats,
+    }))
+}
+
+/// Records that a run has failed, or that its client was left without an answer, so that an equal request does not begin
+/// it again at once.
+pub async fn mark_failed(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+    is_stopped: bool,
+) -> Result<()> {
+    sqlx::query!(
+        "update request_keys set failed_at = now(), stopped = $4
+         where tenant_id = $1 and conversation_id = $2 and run_id = $3",
+        tx.tenant()?.0,
+        conversation.0,
+        run.0,
+        is_stopped,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Takes [`mark_failed`] back: the run was stopped, and its client has its answer.
+pub async fn mark_answered(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<()> {
+    sqlx::query!(
+        "update request_keys set failed_at = null, stopped = false
+         where tenant_id = $1 and conversation_id = $2 and run_id = $3 and failed_at is not null",
+        tx.tenant()?.0,
+        conversation.0,
+        run.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// How often a client came back to a run: by sending its request again, or by the id of its chat.
 pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
     let repeats = sqlx::query_scalar!(
@@ -58,7 +120,7 @@ pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
 }
 
 /// Records what a request began and, in the same statement, its answer in a chat. `false` when a request with the same
-/// key came first.
+/// key came first, or when an equal one has failed not long ago.
 pub async fn insert(
     tx: &mut Tx,
     user: &UserId,
@@ -77,10 +139,13 @@ pub async fn insert(
                         on conflict (tenant_id, user_id, key) do update
                         set id = excluded.id, digest = excluded.digest, conversation_id = excluded.conversation_id,
                             run_id = excluded.run_id, message_id = excluded.message_id, repeats = 0,
-                            created_at = excluded.created_at
-                        where $9 or excluded.created_at - request_keys.created_at > make_interval(hours => $10)",
+                            created_at = excluded.created_at, failed_at = null, stopped = false
+                        where $9 and (request_keys.failed_at is null or (request_keys.stopped and $11)
+                                      or excluded.created_at - request_keys.failed_at > make_interval(secs => $12))
+                           or excluded.created_at - request_keys.created_at > make_interval(hours => $10)",
                 tenant, id, user, key.key, &key.digest, begun.conversation.0, begun.run.map(|run| run.0),
-                begun.message.map(|message| message.0), key.replaces(), REMEMBERED_HOURS $(, $value)*
+                begun.message.map(|message| message.0), key.replaces(), REMEMBERED_HOURS, key.sees_stop,
+                f64::from(REFUSED_SECONDS) $(, $value)*
             )
         };
     }
@@ -90,7 +155,7 @@ pub async fn insert(
             insert_key!(
                 "with answer as (
                    insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
-                   values ($1, $2, $3, $11, $12, $13, $14)
+                   values ($1, $2, $3, $13, $14, $15, $16)
                    on conflict (tenant_id, user_id, chat) do update
                    set conversation_id = excluded.conversation_id, run_id = excluded.run_id,
                        first_event = excluded.first_event, repeats = 0, updated_at = now()

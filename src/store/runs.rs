@@ -8,6 +8,8 @@ mod finishing;
 pub mod listing;
 mod open;
 
+use std::time::Duration;
+
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -117,6 +119,19 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     .await?
     .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
     .try_into()
+}
+
+/// How long it takes until the model may be asked again whose silence has made a run fail; `None` when it failed
+/// otherwise.
+pub async fn retry_after(tx: &mut Tx, id: RunId) -> Result<Option<Duration>> {
+    let seconds = sqlx::query_scalar!(
+        r#"select greatest(extract(epoch from retry_at - now()), 0)::float8 as seconds
+           from runs where tenant_id = $1 and id = $2 and retry_at is not null"#,
+        tx.tenant()?.0,
+        id.0,
+    );
+    let seconds = seconds.fetch_optional(tx.conn()).await?.flatten();
+    Ok(seconds.map(Duration::from_secs_f64))
 }
 
 /// What a client that sends whole transcripts was told of a conversation.

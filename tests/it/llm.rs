@@ -43,6 +43,7 @@ fn models() -> Models {
 fn request() -> StepRequest {
     StepRequest {
         tenant: None,
+        user: None,
         system: "be brief".to_owned(),
         history: vec![user("how much do I have?")],
         tools: vec![balances()],

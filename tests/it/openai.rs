@@ -1,6 +1,8 @@
 //! Unchanged OpenAI clients: their requests and answers, and what these cannot say.
 
+mod chats; // which conversation a transcript belongs to
 mod clients; // what clients send as they come
+mod failures; // turns that fail after a call
 mod librechat; // the requests of LibreChat
 mod node; // the official client for Node, and the AI SDK
 mod python; // the official client

@@ -140,7 +140,7 @@ impl RunInput {
             chat: Some(self.chat()),
             transcript,
             images: self.images(),
-            key: Some(key.unwrap_or_else(|| self.key())),
+            key: key.unwrap_or_else(|| self.key()),
             place: QuestionPlace::Transcript,
             is_resumable: true,
             response: None,
@@ -160,6 +160,7 @@ impl RunInput {
             key: format!("agui:{}", hex::encode(Sha256::digest(&ids))),
             digest: Sha256::digest(ids).into(),
             origin: KeySource::Named,
+            sees_stop: true,
         }
     }
 

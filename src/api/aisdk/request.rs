@@ -48,7 +48,7 @@ impl UiChatRequest {
         self,
         agent: String,
         chat: String,
-        key: Option<RequestKey>,
+        key: RequestKey,
     ) -> Result<ClientQuestion, Problem> {
         let (field, messages, place) = match (self.messages, self.message) {
             (Some(messages), None) => ("messages", messages, QuestionPlace::Transcript),

@@ -33,7 +33,7 @@ use crate::{
         extract::{Caller, Path, Query},
         limits::RequestPermit,
         problem::Problem,
-        request_key::Keyed,
+        request_key::Asked,
         turn::{OnDisconnect, Turn},
     },
     app::{self, App, chat::responses, runs::OpenRequests},
@@ -49,9 +49,11 @@ pub(in crate::api) async fn create(
     caller: Caller,
     Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
-    Keyed(request, key): Keyed<NewResponse>,
+    Asked(request, mut key): Asked<NewResponse>,
 ) -> Result<Response, Problem> {
     request.check(caller.0.is_frontend)?;
+    // A response in the background is read later.
+    key.sees_stop = request.stream() || request.is_in_background();
     let Question { question, settings } = request.question(&caller.0, key)?;
     let open = state.limits.open_stream(caller.principal())?;
     if side::is_side_request(&headers, &question.transcript) {
@@ -59,6 +61,7 @@ pub(in crate::api) async fn create(
         return answer_side_request(&state, &caller, &request, asked, (permit, open)).await;
     }
     let mut options = options(&caller.0, &settings, open);
+    options.is_streamed = request.stream();
     if settings.background {
         options.on_disconnect = OnDisconnect::KeepRunning;
     }
@@ -92,8 +95,7 @@ pub(in crate::api) async fn create(
         axum::Json(begun).into_response()
     } else {
         turn.expect_retry();
-        let answer = complete(encoder, turn.into_parts()).await;
-        axum::Json(answer.map_err(Problem::begun)?).into_response()
+        axum::Json(complete(encoder, turn.into_parts()).await?).into_response()
     };
     add_headers(&mut response, conversation, run, &request.ignored());
     Ok(response)
@@ -117,7 +119,7 @@ pub(in crate::api) async fn get(
     Query(query): Query<ResponseQuery>,
     Extension(permit): Extension<RequestPermit>,
 ) -> Result<Response, Problem> {
-    let (encoder, turn) = reopen(&state, &caller, &id).await?;
+    let (encoder, turn) = reopen(&state, &caller, &id, query.stream).await?;
     permit.release();
     if query.stream {
         return Ok(encoder.stream(turn.into_parts()));
@@ -151,7 +153,7 @@ pub(in crate::api) async fn cancel(
     Path(id): Path<String>,
     Extension(permit): Extension<RequestPermit>,
 ) -> Result<axum::Json<ResponseObject>, Problem> {
-    let (encoder, turn) = reopen(&state, &caller, &id).await?;
+    let (encoder, turn) = reopen(&state, &caller, &id, false).await?;
     let run = turn.run().id;
     app::runs::cancel(&state.app, caller.principal(), run, OpenRequests::TakeBack).await?;
     permit.release();
@@ -159,12 +161,18 @@ pub(in crate::api) async fn cancel(
 }
 
 /// Listens to a response from its beginning.
-async fn reopen(state: &ApiState, caller: &Caller, id: &str) -> Result<(Encoder, Turn), Problem> {
+async fn reopen(
+    state: &ApiState,
+    caller: &Caller,
+    id: &str,
+    is_streamed: bool,
+) -> Result<(Encoder, Turn), Problem> {
     let open = state.limits.open_stream(caller.principal())?;
     let reopened = responses::reopen(&state.app, caller.principal(), named(id)?).await;
     let (posted, agent, settings) = reopened.map_err(|error| no_response(error, id))?;
     let mut options = options(&caller.0, &settings, open);
     options.on_disconnect = OnDisconnect::KeepRunning;
+    options.is_streamed = is_streamed;
     let encoder = Encoder::new(AnswerInfo {
         run: posted.run.clone(),
         model: agent.to_string(),

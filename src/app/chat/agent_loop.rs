@@ -351,6 +351,7 @@ impl RunWorker {
         let down = |server: &str| connections.down_cause(self.run.tenant, pack.id(), server);
         let request = StepRequest {
             tenant: Some(self.run.tenant),
+            user: Some(self.run.principal.user.clone()),
             system: prompt::system(pack, &self.run.principal, toolbox, most_tools, down),
             history,
             tools,
@@ -380,7 +381,7 @@ impl RunWorker {
                 Some(Ok(Delta::Done(reply))) => return Ok(StepOutcome::Replied(reply)),
                 Some(Err(error)) => {
                     return Ok(StepOutcome::Ended(
-                        Ending::failed(error.to_string()).with_text(shown, None),
+                        Ending::without_answer(&error).with_text(shown, None),
                     ));
                 }
                 None => {

@@ -10,13 +10,13 @@ use crate::{
     app::{App, accounts::usage, servers::agents},
     domain::{
         error::{Error, Result},
-        ids::{AgentId, TenantId},
+        ids::AgentId,
         message::Role,
         pack::Provider,
         principal::Principal,
         run::Usage,
     },
-    llm::{Delta, StepRequest, Stop, Turn},
+    llm::{Delta, ModelError, StepRequest, Stop, Turn},
     store,
 };
 
@@ -48,7 +48,7 @@ pub async fn complete(
         (Some(own), Some(wanted)) => Some(own.min(wanted)),
         (own, wanted) => own.or(wanted),
     };
-    let steps = app.models.step(&llm, request(principal.tenant, transcript));
+    let steps = app.models.step(&llm, request(principal, transcript));
     let (app, principal, agent) = (app.clone(), principal.clone(), pack.id().clone());
     let pieces = stream::unfold(Some(steps), move |steps| {
         let (app, principal, agent) = (app.clone(), principal.clone(), agent.clone());
@@ -65,6 +65,10 @@ pub async fn complete(
                             usage: reply.usage,
                             is_cut: reply.stop == Stop::Length,
                         }),
+                    Err(ModelError::Paused { retry_after }) => Err(Error::Busy {
+                        reason: ModelError::Paused { retry_after }.to_string(),
+                        retry_after,
+                    }),
                     Err(error) => Err(Error::Unavailable(error.to_string())),
                 };
             Some((piece, None))
@@ -73,7 +77,7 @@ pub async fn complete(
     Ok(pieces.boxed())
 }
 
-fn request(tenant: TenantId, transcript: &Transcript) -> StepRequest {
+fn request(principal: &Principal, transcript: &Transcript) -> StepRequest {
     let system = transcript
         .iter()
         .filter(|(role, _)| *role == Role::System)
@@ -87,7 +91,8 @@ fn request(tenant: TenantId, transcript: &Transcript) -> StepRequest {
         Role::User | Role::Tool => Some(Turn::User(text.clone())),
     });
     StepRequest {
-        tenant: Some(tenant),
+        tenant: Some(principal.tenant),
+        user: Some(principal.user.clone()),
         system: system.collect::<Vec<_>>().join("\n\n"),
         history: history.collect(),
         tools: Vec::new(),

@@ -264,10 +264,10 @@ async fn conversation_of_links(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let user = &principal.user;
     let found =
-        store::conversations::keyed::find_or_insert(&mut tx, user, pack.id(), LINKS_TITLE, LINKS)
+        store::conversations::keyed::own_or_insert(&mut tx, user, pack.id(), LINKS_TITLE, LINKS)
             .await?;
     tx.commit().await?;
-    Ok(found.conversation.id)
+    Ok(found)
 }
 
 /// Puts a message of the program into a conversation.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub use self::place::QuestionPlace;
 use self::{
-    digest::{digest, without_calls},
+    digest::{digest, key_of, without_calls},
     place::locate,
 };
 use super::{
@@ -50,8 +50,8 @@ pub struct ClientQuestion {
     pub transcript: Transcript,
     /// The images in its last message: what to call each, and its content.
     pub images: Vec<(String, Vec<u8>)>,
-    /// The request may be sent again.
-    pub key: Option<RequestKey>,
+    /// By what the request is known when it is sent again.
+    pub key: RequestKey,
     pub place: QuestionPlace,
     /// The client may come back to the answer by the id of the chat.
     pub is_resumable: bool,
@@ -147,7 +147,7 @@ async fn remember(
         run: run.id,
         first_event: told,
     });
-    repeats::remember_answer(tx, principal, question.key.as_ref(), begun, answer).await?;
+    repeats::remember_answer(tx, principal, Some(&question.key), begun, answer).await?;
     if let Some(settings) = &question.response {
         let answer = (run.conversation_id, run.id);
         store::responses::insert(tx, answer, told, settings).await?;
@@ -221,7 +221,7 @@ pub async fn record_unread(
     told: i64,
 ) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let key = digest(Some(chat), transcript);
+    let key = key_of(Some(chat), transcript);
     store::conversations::keyed::set_external_key(&mut tx, conversation, &key, told).await?;
     tx.commit().await
 }

@@ -9,15 +9,20 @@ use super::{
     words,
 };
 use crate::{
-    app::{App, platform::polls::POLL},
+    app::{
+        App,
+        platform::polls::POLL,
+        tools::skills::outcome::{RequestOutcome, of_request},
+    },
     domain::{
         error::{Error, Result},
         ids::{RunId, TenantId},
-        message::{Part, Role},
+        message::{Part, Role, called_tools},
         orchestrator::{Callback, cut, status_name},
         pack::Provider,
         principal::Principal,
         run::{Branch, Run, RunKind, RunStatus},
+        texts::{self, Key},
     },
     live::LiveEvent,
     store::{
@@ -53,6 +58,66 @@ pub async fn wait(
             () = app.shutdown.cancelled() => return Ok(run),
         }
     }
+}
+
+/// Why a run has failed or was stopped.
+pub struct RunFailure {
+    pub reason: String,
+    /// The tools that it has called before, as `server.tool`. An equal request would call them again.
+    pub called: Vec<String>,
+    /// How long nobody asks the model, when its silence is the reason.
+    pub retry_after: Option<Duration>,
+    /// For people who read an answer that ends with this.
+    pub text: String,
+}
+
+/// Why a run of the principal has failed or was stopped, and what it has done before.
+pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunFailure> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let run = store::runs::get(&mut tx, &principal.user, id).await?;
+    let written = store::messages::of_run(&mut tx, run.conversation_id, id).await?;
+    let retry_after = store::runs::retry_after(&mut tx, id).await?;
+    drop(tx);
+    let reason = run.error.unwrap_or_else(|| match run.status {
+        RunStatus::Cancelled => "the run was cancelled".to_owned(),
+        _ => "the run failed".to_owned(),
+    });
+    let called = called_tools(&written);
+    let pack = app.library.get(&run.agent);
+    let texts = texts::for_optional_pack(pack.as_deref(), principal);
+    let values = [("reason", reason.as_str()), ("tools", &called.join(", "))];
+    let text = texts.render(Key::TurnFailedAfterCall, &values);
+    Ok(RunFailure {
+        text,
+        reason,
+        called,
+        retry_after,
+    })
+}
+
+/// What became of the calls of a run that needed consent, and of those of the runs below it.
+pub async fn requests(app: &App, principal: &Principal, id: RunId) -> Result<Vec<RequestOutcome>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let mut runs = vec![id];
+    runs.extend(store::trees::descendants(&mut tx, id).await?);
+    let mut asked = Vec::new();
+    for run in runs {
+        let run = store::runs::get(&mut tx, &principal.user, run).await?;
+        for message in store::messages::of_run(&mut tx, run.conversation_id, run.id).await? {
+            asked.extend(message.parts.iter().filter_map(|part| match part {
+                Part::ToolResult(result) => result.approval,
+                _ => None,
+            }));
+        }
+    }
+    drop(tx);
+    let mut outcomes: Vec<RequestOutcome> = Vec::new();
+    for approval in asked {
+        if outcomes.iter().all(|known| known.approval.id != approval) {
+            outcomes.push(of_request(app, principal, approval).await?);
+        }
+    }
+    Ok(outcomes)
 }
 
 /// What the agent said last.

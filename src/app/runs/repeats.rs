@@ -3,15 +3,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use time::OffsetDateTime;
+
 use super::OpenRequests;
 use crate::{
     app::App,
     domain::{
         error::{Error, Result},
-        ids::RunId,
+        ids::{ConversationId, RunId},
+        message::called_tools,
         principal::Principal,
-        request_key::{KeySource, KeyedRun, REMEMBERED_HOURS, RequestKey},
-        run::RunStatus,
+        request_key::{KeySource, KeyedRun, REFUSED_SECONDS, REMEMBERED_HOURS, RequestKey},
+        run::{Run, RunStatus},
     },
     store::{self, Tx, client_chats::ChatAnswer},
 };
@@ -26,8 +29,7 @@ pub enum EarlierRequest {
     Different,
 }
 
-/// The request that came before with this key; `None` when this one is the first. An attempt whose run was cancelled
-/// counts for nothing: the client had closed the connection.
+/// The request that came before with this key; `None` when this one is the first.
 pub async fn earlier(
     app: &App,
     principal: &Principal,
@@ -38,7 +40,7 @@ pub async fn earlier(
     }
     let within = match key.origin {
         KeySource::Named => Duration::from_secs(3600) * REMEMBERED_HOURS.unsigned_abs(),
-        KeySource::Attempt(_) => ATTEMPTS,
+        KeySource::Attempt(_) | KeySource::Body => ATTEMPTS,
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
     let found =
@@ -49,7 +51,10 @@ pub async fn earlier(
     };
     if let (Some(run), KeySource::Attempt(_)) = (begun.run, key.origin) {
         let run = store::runs::get(&mut tx, &principal.user, run).await?;
-        if run.status == RunStatus::Cancelled {
+        let now = tx.now().await?;
+        if is_void(principal, &run, now)
+            || store::runs::retry_after(&mut tx, run.id).await?.is_some()
+        {
             return Ok(None);
         }
     }
@@ -59,6 +64,73 @@ pub async fn earlier(
     } else {
         EarlierRequest::Different
     }))
+}
+
+/// Whether the run of an earlier attempt counts for nothing: it was cancelled, since the client had closed the
+/// connection. Under a key that names no person another person may have sent an equal request, so only a run counts that
+/// is under way or has ended just now.
+fn is_void(principal: &Principal, run: &Run, now: OffsetDateTime) -> bool {
+    let within = Duration::from_secs(REFUSED_SECONDS.unsigned_abs().into());
+    let is_past = run.finished_at.is_some_and(|at| at + within < now);
+    run.status == RunStatus::Cancelled || (principal.names_nobody() && is_past)
+}
+
+/// A run that is not begun again by an equal request.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusedRun {
+    pub conversation: ConversationId,
+    pub run: RunId,
+    /// Otherwise it goes on, or has answered since.
+    pub has_failed: bool,
+}
+
+/// The run of an equal request that has failed after a call not long ago, or whose client was left without its answer.
+pub async fn refused(
+    app: &App,
+    principal: &Principal,
+    key: &RequestKey,
+) -> Result<Option<RefusedRun>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let found = store::request_keys::failed_lately(&mut tx, &principal.user, key).await?;
+    let Some((conversation, run)) = found.and_then(|found| Some((found.conversation, found.run?)))
+    else {
+        return Ok(None);
+    };
+    let status = store::runs::get(&mut tx, &principal.user, run)
+        .await?
+        .status;
+    Ok(Some(RefusedRun {
+        conversation,
+        run,
+        has_failed: matches!(status, RunStatus::Failed | RunStatus::Cancelled),
+    }))
+}
+
+/// Records that a client was left without the answer of a run that goes on, so that an equal request does not begin a
+/// second run beside it. Whether the run has called tools by now.
+pub async fn leave_unanswered(
+    app: &App,
+    principal: &Principal,
+    conversation: ConversationId,
+    run: RunId,
+) -> Result<bool> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::request_keys::mark_failed(&mut tx, conversation, run, false).await?;
+    let written = store::messages::of_run(&mut tx, conversation, run).await?;
+    tx.commit().await?;
+    Ok(!called_tools(&written).is_empty())
+}
+
+/// Records that a run was stopped because its client had all that it wanted, so that an equal request begins another run.
+pub async fn mark_answered(
+    app: &App,
+    principal: &Principal,
+    conversation: ConversationId,
+    run: RunId,
+) -> Result<()> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::request_keys::mark_answered(&mut tx, conversation, run).await?;
+    tx.commit().await
 }
 
 /// Remembers what a request began, in the transaction that begins it. [`Error::Repeated`] when another request with the

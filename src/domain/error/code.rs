@@ -35,6 +35,9 @@ codes! {
     Invalid = "invalid",
     MalformedJson = "malformed_json",
     BrokenBody = "broken_body",
+    // 400: the request must not simply be sent again.
+    TurnFailedAfterCall = "turn_failed_after_call",
+    AnswerPending = "answer_pending",
     // 401, 403: who asks.
     Unauthenticated = "unauthenticated",
     Forbidden = "forbidden",

@@ -1,5 +1,7 @@
 //! The end of a run as rows: its state, its last messages and the events that announce them, in one statement.
 
+use std::time::Duration;
+
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -19,6 +21,8 @@ use crate::{
 pub struct RunResult<'a> {
     pub status: RunStatus,
     pub error: Option<&'a str>,
+    /// How long nobody asks the model, when that is why it failed.
+    pub retry_after: Option<Duration>,
     /// What its last step used, when that is known.
     pub usage: Option<Usage>,
     /// Oldest first.
@@ -104,7 +108,8 @@ macro_rules! write_end {
              update runs
              set status = $5, error = $6, finished_at = now(), lease_owner = null, lease_until = null,
                  token_hashes = '{}', steps = steps + $7, input_tokens = input_tokens + $8,
-                 output_tokens = output_tokens + $9, usage_estimated = usage_estimated or $10
+                 output_tokens = output_tokens + $9, usage_estimated = usage_estimated or $10,
+                 retry_at = now() + make_interval(secs => $20)
              from conversation where tenant_id = $1 and id = $2 and fence = $3 and status = 'running'
              returning user_id, agent, root_run is not null as in_tree
            ), used as (
@@ -168,6 +173,7 @@ async fn write(
         &last.for_model,
         run.ordinal,
         Uuid::now_v7(),
+        result.retry_after.map(|after| after.as_secs_f64()),
     );
     Ok(row.fetch_optional(tx.conn()).await?)
 }

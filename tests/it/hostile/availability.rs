@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     support::{
-        model::{Gate, text},
+        model::{Gate, error, said, text},
         world::{TIME_LIMIT, World},
     },
     turn::eventually,
@@ -323,4 +323,54 @@ async fn behind_a_trusted_proxy_each_address_has_its_own_rate() {
     let open = world(&[]).await;
     assert_eq!(ask(&open, "192.0.2.1").await, 201);
     assert_eq!(ask(&open, "192.0.2.2").await, 429, "nobody is trusted");
+}
+
+#[tokio::test]
+async fn one_users_failing_questions_do_not_stop_the_model_for_others() {
+    let world = World::start().await;
+    world.model.on(|request| {
+        Some(if said(request, "break") {
+            error(500, "this question breaks me")
+        } else {
+            text("Hello.")
+        })
+    });
+    let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
+    let ask = |question: &str| json!({ "model": "bank", "messages": [{ "role": "user", "content": question }] });
+    let broken = (0..4).map(|_| ann.post("/v1/chat/completions", ask("break")));
+    for answer in join_all(broken).await {
+        answer.expect(502);
+    }
+    bob.post("/v1/chat/completions", ask("hi"))
+        .await
+        .expect(200);
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_reached_is_503_with_the_time_to_wait() {
+    let world = World::with(|setup| {
+        setup.env = setup.env.clone().with("MODEL_URL", "http://127.0.0.1:1/v1");
+    })
+    .await;
+    let ann = world.user("ann", &[]).await;
+    let ask = json!({ "model": "bank", "messages": [{ "role": "user", "content": "hi" }] });
+    let mut answers = Vec::new();
+    for _ in 0..3 {
+        answers.push(ann.post("/v1/chat/completions", ask.clone()).await);
+    }
+    answers[0].expect(502);
+    let paused = answers.pop().unwrap();
+    assert_eq!(paused.expect(503)["error"]["code"], "busy");
+    let seconds: u64 = paused.header("retry-after").parse().unwrap();
+    assert!((1..=15).contains(&seconds), "{seconds}");
+    assert_eq!(
+        paused.header("x-should-retry"),
+        "",
+        "nothing was done, so it may be sent again"
+    );
+    let title = "### Task:\nGenerate a concise title";
+    let beside = json!({ "model": "bank", "messages": [{ "role": "user", "content": title }] });
+    let beside = ann.post("/v1/chat/completions", beside).await;
+    beside.expect(503);
+    assert_ne!(beside.header("retry-after"), "");
 }

@@ -1,11 +1,17 @@
 //! Errors of a provider: what is asked again, what is waited for, what the user reads.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use chatelaine::domain::{
     clock::{self, Clock},
-    ids::TenantId,
+    ids::{TenantId, UserId},
     secret::Secret,
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+};
 
 use super::*;
 use crate::support::model::{error, events, raw};
@@ -249,70 +255,139 @@ async fn a_body_that_is_not_json_is_not_repeated_to_the_user() {
     );
 }
 
-#[tokio::test]
-async fn an_endpoint_that_keeps_failing_is_left_alone_for_a_while() {
-    let model = ScriptedModel::start().await;
-    model.on(|_| Some(error(503, "down")));
-    let models = Models::with_limits(
-        client(),
-        Limits {
-            breaker_failures: 4,
-            ..limits()
-        },
-    );
-    for asked in [3, 4, 4, 4] {
-        let error = collect(models.step(&model.llm(), request()))
-            .await
-            .1
-            .unwrap_err();
-        assert_eq!(error.code(), "unavailable");
-        assert_eq!(model.requests().len(), asked);
-        assert_eq!(error.retry_after().is_some(), asked == 4);
+/// An address where nobody listens.
+async fn nowhere() -> Llm {
+    Llm {
+        base_url: Some("http://127.0.0.1:1/v1".parse().unwrap()),
+        ..ScriptedModel::start().await.llm()
     }
-    let request_of_another = StepRequest {
+}
+
+/// An address where the first connections are closed before an answer; those that follow lead to a model. How many came.
+async fn silence(model: &ScriptedModel, silent: usize) -> (Llm, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let base_url = Some(base_url.parse().unwrap());
+    let target = model.base_url().socket_addrs(|| None).unwrap();
+    let came = Arc::new(AtomicUsize::new(0));
+    let counter = came.clone();
+    tokio::spawn(async move {
+        while let Ok((mut from, _)) = listener.accept().await {
+            if counter.fetch_add(1, Ordering::SeqCst) >= silent {
+                let mut to = TcpStream::connect(&*target).await.unwrap();
+                tokio::spawn(async move { copy_bidirectional(&mut from, &mut to).await });
+            }
+        }
+    });
+    let llm = Llm {
+        base_url,
+        ..model.llm()
+    };
+    (llm, came)
+}
+
+fn request_of(user: &str) -> StepRequest {
+    StepRequest {
+        user: Some(UserId(user.into())),
+        ..request()
+    }
+}
+
+/// Models whose endpoints are left alone after some failures in a row.
+fn models_that_leave_alone(failures: u32, pause: Duration) -> Models {
+    let limits = Limits {
+        breaker_failures: failures,
+        breaker_pause: pause,
+        attempts: 1,
+        ..limits()
+    };
+    Models::with_limits(client(), limits)
+}
+
+async fn failure(models: &Models, llm: &Llm, request: StepRequest) -> ModelError {
+    collect(models.step(llm, request)).await.1.unwrap_err()
+}
+
+#[tokio::test]
+async fn an_endpoint_that_cannot_be_reached_is_left_alone_for_a_while() {
+    let llm = nowhere().await;
+    let models = models_that_leave_alone(3, Duration::from_secs(15));
+    for asked in 1..=5 {
+        let error = failure(&models, &llm, request_of("ann")).await;
+        assert_eq!(error.code(), "unavailable");
+        let is_paused = matches!(error, ModelError::Paused { .. });
+        assert_eq!(is_paused, asked > 3, "{asked}: {error}");
+        assert_eq!(error.retry_after().is_some(), is_paused);
+    }
+    let of_another_tenant = StepRequest {
         tenant: Some(TenantId::new()),
         ..request()
     };
-    let of_another = collect(models.step(&model.llm(), request_of_another)).await;
-    assert_eq!(of_another.1.unwrap_err().code(), "unavailable");
+    let error = failure(&models, &llm, of_another_tenant).await;
     assert_eq!(
-        model.requests().len(),
-        7,
+        error.retry_after(),
+        None,
         "another tenant's requests are sent"
     );
     let other = ScriptedModel::start().await;
     other.reply(text("unaffected"));
-    assert_eq!(
-        collect(models.step(&other.llm(), request()))
-            .await
-            .1
-            .unwrap()
-            .text,
-        "unaffected"
-    );
+    let reply = collect(models.step(&other.llm(), request())).await.1;
+    assert_eq!(reply.unwrap().text, "unaffected");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_answers_is_never_left_alone() {
+    let model = ScriptedModel::start().await;
+    let models = models_that_leave_alone(2, Duration::from_secs(15));
+    let cut = || text("An answer that breaks off").cut(2);
+    for reply in [
+        error(500, "this question breaks me"),
+        error(503, "down"),
+        raw([""]).status(502),
+        cut(),
+        cut(),
+        error(500, "this question breaks me"),
+    ] {
+        model.reply(reply);
+        let error = failure(&models, &model.llm(), request_of("ann")).await;
+        assert!(!matches!(error, ModelError::Paused { .. }), "{error}");
+    }
+    model.reply(text("unaffected"));
+    let reply = collect(models.step(&model.llm(), request_of("bob")))
+        .await
+        .1;
+    assert_eq!(reply.unwrap().text, "unaffected");
+}
+
+#[tokio::test]
+async fn a_question_that_an_endpoint_never_answers_stops_nobody_else() {
+    let model = ScriptedModel::start().await;
+    let (llm, came) = silence(&model, usize::MAX).await;
+    let models = models_that_leave_alone(2, Duration::from_secs(15));
+    for asked in 1..=4 {
+        let error = failure(&models, &llm, request_of("ann")).await;
+        assert!(!matches!(error, ModelError::Paused { .. }), "{error}");
+        assert_eq!(came.load(Ordering::SeqCst), asked);
+    }
+    // Silent to several people, it is dead.
+    failure(&models, &llm, request_of("bob")).await;
+    let error = failure(&models, &llm, request_of("carl")).await;
+    assert!(matches!(error, ModelError::Paused { .. }), "{error}");
+    assert_eq!(came.load(Ordering::SeqCst), 5);
 }
 
 #[tokio::test]
 async fn an_endpoint_that_is_back_is_used_again() {
     let model = ScriptedModel::start().await;
-    let limits = Limits {
-        breaker_failures: 2,
-        attempts: 1,
-        breaker_pause: Duration::from_millis(50),
-        ..limits()
-    };
-    let models = Models::with_limits(client(), limits);
-    model.reply(error(500, "down")).reply(error(500, "down"));
-    for _ in 0..2 {
-        collect(models.step(&model.llm(), request()))
-            .await
-            .1
-            .unwrap_err();
+    let (llm, _) = silence(&model, 2).await;
+    let models = models_that_leave_alone(2, Duration::from_millis(50));
+    for user in ["ann", "bob"] {
+        failure(&models, &llm, request_of(user)).await;
     }
     model.on(|_| Some(text("back")));
     let deadline = clock::instant() + Duration::from_secs(20);
     loop {
-        match collect(models.step(&model.llm(), request())).await.1 {
+        match collect(models.step(&llm, request())).await.1 {
             Ok(reply) => break assert_eq!(reply.text, "back"),
             Err(error) => assert!(
                 error.code() == "unavailable" && clock::instant() < deadline,

@@ -98,6 +98,7 @@ fn conversation() -> StepRequest {
     ];
     StepRequest {
         tenant: None,
+        user: None,
         system: "be brief".to_owned(),
         history,
         tools: vec![tool("bank__get_balances", schema)],

@@ -38,7 +38,7 @@ def llm():
             done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True)
             return (done.stdout + done.stderr).strip()
 
-        return [run("-m", "agent", "one"), run("-c", "two")]
+        return [run("-m", "agent", "three"), run("-c", "four")]
 
 
 answer = chat().invoke("How much?")

@@ -14,10 +14,10 @@ use crate::support::{
 /// What `tests/servers/install.sh` installs, as `make test` does.
 const PYTHON: &str = "tests/servers/.venv/bin/python";
 /// The same for `LlamaIndex`, which wants an older `openai`.
-const LLAMA_INDEX: &str = "tests/servers/.venv-llama-index/bin/python";
+pub(super) const LLAMA_INDEX: &str = "tests/servers/.venv-llama-index/bin/python";
 
 /// Runs a program as somebody; what it prints, as JSON.
-async fn run(python: &str, program: &str, world: &World, client: &Client) -> Value {
+pub(super) async fn run(python: &str, program: &str, world: &World, client: &Client) -> Value {
     assert!(
         Path::new(python).exists(),
         "the clients in Python are not installed; run tests/servers/install.sh"

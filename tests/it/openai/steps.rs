@@ -62,7 +62,7 @@ async fn the_steps_of_an_answer_are_set_apart_and_the_next_request_still_matches
     world.model.reply(text("Bye."));
     let ann = world.user("ann", &["employee"]).await;
     assert_eq!(complete(&ann, &["rate?"]).await, both);
-    let (chunks, _) = stream(&ann, request(&["rate?"])).await;
+    let (chunks, _) = stream(&ann, request(&["rate, please?"])).await;
     assert_eq!(content(&chunks), both);
     assert_eq!(complete(&ann, &["rate?", both, "thanks"]).await, "Bye.");
     let last = world.model.last_request();

@@ -6,11 +6,11 @@ use super::{approve, post, rest, world};
 use crate::{
     support::{
         client::Client,
-        model::{Gate, error, text},
+        model::{Gate, calls, error, text},
         node,
         world::World,
     },
-    turn::eventually,
+    turn::{eventually, pair},
 };
 
 const PATH: &str = "/v1/agui/bank";
@@ -231,6 +231,22 @@ async fn a_run_that_fails_or_is_cancelled_is_told() {
     let rest = rest(events).await;
     assert_eq!(rest.last().unwrap()["outcome"]["type"], "cancelled");
     gate.open();
+}
+
+#[tokio::test]
+async fn a_run_that_fails_after_a_call_ends_as_usual_with_what_happened() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    world
+        .model
+        .reply(calls([("bank__get_exchange_rate", pair())]))
+        .reply(error(400, "on holiday"));
+    let ann = world.user("ann", &["employee"]).await;
+    let events = rest(post(&ann, PATH, &input("run-1", json!([user("rate?")]))).await).await;
+    assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED", "{events:?}");
+    let said = events.iter().filter_map(|event| event["delta"].as_str());
+    let said: String = said.collect();
+    assert!(said.contains("bank.get_exchange_rate"), "{said}");
 }
 
 /// A change to a good request, and the field of its refusal.

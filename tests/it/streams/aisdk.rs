@@ -8,11 +8,11 @@ use super::{approve, post, rest, world};
 use crate::{
     support::{
         client::Events,
-        model::{Gate, error, text},
+        model::{Gate, calls, error, text},
         node,
         world::World,
     },
-    turn::eventually,
+    turn::{eventually, pair},
 };
 
 const PATH: &str = "/v1/ui/chat";
@@ -272,6 +272,27 @@ async fn a_run_that_fails_or_is_cancelled_is_told() {
         "{rest:?}"
     );
     gate.open();
+}
+
+#[tokio::test]
+async fn a_run_that_fails_after_a_call_ends_as_usual_with_what_happened() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    world
+        .model
+        .reply(calls([("bank__get_exchange_rate", pair())]))
+        .reply(error(400, "on holiday"))
+        .reply(text("It was looked up."));
+    let ann = world.user("ann", &["employee"]).await;
+    let chunks = rest(post(&ann, PATH, &chat(json!([user("rate?")]))).await).await;
+    let types: Vec<_> = chunks.iter().map(|chunk| chunk["type"].as_str()).collect();
+    assert!(!types.contains(&Some("error")), "{types:?}");
+    assert!(types.contains(&Some("finish")), "{types:?}");
+    let shown = said(&chunks);
+    assert!(shown.contains("bank.get_exchange_rate"), "{shown}");
+    let messages = json!([user("rate?"), answer(&[&shown]), user("so?")]);
+    let next = rest(post(&ann, PATH, &chat(messages)).await).await;
+    assert_eq!(conversation(&next), conversation(&chunks));
 }
 
 /// A change to a good request, and the field of its refusal.

@@ -39,6 +39,7 @@ pub(super) fn options(
         },
         limiter: Limiter::new(settings.stop.clone(), settings.max_output_tokens),
         on_disconnect: OnDisconnect::of(caller),
+        is_streamed: false,
         open,
     }
 }

@@ -185,7 +185,7 @@ impl Encoder {
 
 /// Whether a problem is how the answer has ended, and not of the stream alone.
 fn is_end(problem: &Problem) -> bool {
-    matches!(problem.code, ErrorCode::RunFailed | ErrorCode::RunCancelled)
+    problem.run.is_some_and(|run| run.is_over)
 }
 
 fn sse(event: &ResponseEvent) -> Event {

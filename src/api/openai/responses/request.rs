@@ -84,6 +84,10 @@ impl NewResponse {
         self.stream.unwrap_or(false)
     }
 
+    pub fn is_in_background(&self) -> bool {
+        self.background.unwrap_or(false)
+    }
+
     pub fn is_stored(&self) -> bool {
         self.store.unwrap_or(true)
     }
@@ -119,7 +123,7 @@ impl NewResponse {
     }
 
     /// The input as a question: what is new, and after which answer.
-    pub fn question(&self, caller: &Caller, key: Option<RequestKey>) -> Result<Question, Problem> {
+    pub fn question(&self, caller: &Caller, key: RequestKey) -> Result<Question, Problem> {
         let mut input = self.items()?;
         let previous = self.previous_response_id.as_deref().map(|id| {
             let reason = "is not the id of a response";
@@ -176,7 +180,7 @@ impl NewResponse {
             metadata: self.metadata.clone().unwrap_or_default(),
             max_output_tokens: self.max_output_tokens.as_ref().and_then(tokens),
             stop: stops(self.stop.as_ref()),
-            background: self.background.unwrap_or(false),
+            background: self.is_in_background(),
         }
     }
 

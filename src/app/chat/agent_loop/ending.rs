@@ -1,22 +1,26 @@
 //! How a run ends, and its end as rows.
 
+use std::time::Duration;
+
 use super::RunWorker;
 use crate::{
     app::{chat::commands, runs::scheduler::RunEnd},
     domain::{
         error::Result,
         event::Event,
-        message::{Part, Role},
-        run::{ClaimedRun, RunStatus, Usage},
+        message::{Part, Role, called_tools},
+        run::{ClaimedRun, RunKind, RunStatus, Usage},
     },
-    llm::{Reply, Stop},
-    store::{self, messages::NewMessage, runs::RunResult},
+    llm::{ModelError, Reply, Stop},
+    store::{self, Tx, messages::NewMessage, runs::RunResult},
 };
 
 /// How a run ends. All of it is written at once, so that a run that is resumed never writes its final messages twice.
 pub(super) struct Ending {
     pub status: RunStatus,
     error: Option<String>,
+    /// How long nobody asks the model, when that is why it failed.
+    retry_after: Option<Duration>,
     /// The answer or the part of it that was shown, a notice, the text of a command.
     final_messages: Vec<FinalMessage>,
     /// What the model's last step took, when it is known.
@@ -34,6 +38,7 @@ impl Ending {
         Self {
             status,
             error,
+            retry_after: None,
             final_messages: Vec::new(),
             usage: None,
         }
@@ -45,6 +50,18 @@ impl Ending {
 
     pub fn failed(error: impl Into<String>) -> Self {
         Self::of(RunStatus::Failed, Some(error.into()))
+    }
+
+    /// The model gave no answer.
+    pub fn without_answer(error: &ModelError) -> Self {
+        let retry_after = match error {
+            ModelError::Paused { retry_after } => Some(*retry_after),
+            _ => None,
+        };
+        Self {
+            retry_after,
+            ..Self::failed(error.to_string())
+        }
     }
 
     pub fn cancelled() -> Self {
@@ -103,6 +120,7 @@ impl RunWorker {
         let Ending {
             status,
             error,
+            retry_after,
             mut final_messages,
             usage,
         } = ending;
@@ -117,17 +135,34 @@ impl RunWorker {
         let result = RunResult {
             status,
             error: error.as_deref(),
+            retry_after,
             usage,
             final_messages: final_messages.iter().map(|said| said.row(run)).collect(),
         };
         let mut tx = self.app.db.tenant(run.tenant).await?;
         let finished = store::runs::finish(&mut tx, run, &result).await?;
+        if status != RunStatus::Succeeded && run.kind == RunKind::Turn {
+            self.refuse_equal_requests(&mut tx, status).await?;
+        }
         tx.commit().await?;
         let end = RunEnd {
             next: finished.next,
             in_tree: finished.in_tree,
         };
         Ok((end, finished.events))
+    }
+}
+
+impl RunWorker {
+    /// After a turn that has called tools and gave no answer: an equal request would call them again.
+    async fn refuse_equal_requests(&self, tx: &mut Tx, status: RunStatus) -> Result<()> {
+        let run = &self.run;
+        let written = store::messages::of_run(tx, run.conversation, run.id).await?;
+        if called_tools(&written).is_empty() {
+            return Ok(());
+        }
+        let is_stopped = status == RunStatus::Cancelled;
+        store::request_keys::mark_failed(tx, run.conversation, run.id, is_stopped).await
     }
 }
 

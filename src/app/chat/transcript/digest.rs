@@ -1,13 +1,29 @@
 //! The digest that identifies a transcript. White space around a message does not count, because clients
 //! trim it. The tool calls that an answer shows do not count either: some clients leave them out of what
 //! they send back.
+//!
+//! Many chats begin alike: with a system message, with instructions, with examples. Only an answer of ours tells them
+//! apart, so a conversation gets the digest of a transcript that ends with one, and never another digest.
 
 use std::borrow::Cow;
 
 use sha2::{Digest, Sha256};
 
 use super::Transcript;
-use crate::domain::message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Role};
+use crate::{
+    domain::message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Role},
+    store::conversations::keyed::NO_KEY,
+};
+
+/// The key of a conversation whose client shows this transcript: none unless it ends with an answer.
+pub(super) fn key_of(chat: Option<&str>, transcript: &Transcript) -> String {
+    match transcript.last() {
+        Some((Role::Assistant, answer)) if !without_calls(answer).trim().is_empty() => {
+            digest(chat, transcript)
+        }
+        _ => NO_KEY.to_owned(),
+    }
+}
 
 /// SHA-256 over the chat id and every message, in hex.
 pub(super) fn digest(chat: Option<&str>, transcript: &Transcript) -> String {
@@ -17,10 +33,6 @@ pub(super) fn digest(chat: Option<&str>, transcript: &Transcript) -> String {
         digest.update(text);
     };
     add(chat.unwrap_or_default());
-    if transcript.is_empty() && chat.is_none() {
-        // Every new chat begins like this one, so a random part keeps their digests apart.
-        add(&uuid::Uuid::now_v7().to_string());
-    }
     for (role, text) in transcript {
         add(match role {
             Role::User => "user",

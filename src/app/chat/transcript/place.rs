@@ -1,7 +1,7 @@
 //! Where a client's question belongs: in the conversation that its transcript shows, after an answer, or in a
 //! conversation of its own with what was said before.
 
-use super::{ClientQuestion, MOST_IMPORTED, Transcript, digest, without_calls};
+use super::{ClientQuestion, MOST_IMPORTED, Transcript, digest, key_of, without_calls};
 use crate::{
     app::{App, chat::conversations, servers::credentials},
     domain::{
@@ -13,7 +13,11 @@ use crate::{
         run::Conversation,
         scrub::Scrubber,
     },
-    store::{self, Tx, responses::AnsweredPlace},
+    store::{
+        self, Tx,
+        conversations::keyed::{NO_KEY, find_or_insert},
+        responses::AnsweredPlace,
+    },
 };
 
 /// By what the conversation of a question is found.
@@ -36,7 +40,7 @@ impl QuestionPlace {
     /// The key by which the next question finds the conversation when this one was answered by `run`.
     pub(super) fn key_of_answer(&self, question: &ClientQuestion, run: RunId) -> String {
         match self {
-            Self::Transcript => digest(question.chat.as_deref(), &question.transcript),
+            Self::Transcript => key_of(question.chat.as_deref(), &question.transcript),
             // The client shows more than this question has, so no transcript of it can be matched.
             Self::After { .. } | Self::Chat => format!("run:{run}"),
         }
@@ -63,9 +67,11 @@ pub(super) async fn locate(
     let (conversation, told) = match &question.place {
         QuestionPlace::Transcript => {
             let key = digest(question.chat.as_deref(), earlier);
+            // A program's key may speak for many people. One of them is shown nothing that another one's chat holds and
+            // does not show, such as results of tools. A chat that has an id of its own is one chat.
+            let only_shown = principal.names_nobody() && question.chat.is_none();
             let (user, agent) = (&principal.user, pack.id());
-            let found =
-                store::conversations::keyed::find_or_insert(&mut tx, user, agent, "", &key).await?;
+            let found = find_or_insert(&mut tx, user, agent, &key, only_shown).await?;
             if found.is_new {
                 take_over(&mut tx, found.conversation, said).await?
             } else {
@@ -85,10 +91,7 @@ pub(super) async fn locate(
                     conversation.last_event += import(&mut tx, conversation.id, said).await?;
                     (conversation, told)
                 }
-                None => {
-                    let key = digest(Some(chat), earlier);
-                    begin(&mut tx, principal, pack, &key, said).await?
-                }
+                None => begin(&mut tx, principal, pack, said).await?,
             }
         }
     };
@@ -100,10 +103,9 @@ async fn begin(
     tx: &mut Tx,
     principal: &Principal,
     pack: &Pack,
-    key: &str,
     said: Vec<(Role, Vec<Part>)>,
 ) -> Result<(Conversation, i64)> {
-    let conversation = conversations::open(tx, principal, pack, "", Some(key)).await?;
+    let conversation = conversations::open(tx, principal, pack, "", Some(NO_KEY)).await?;
     take_over(tx, conversation, said).await
 }
 
@@ -158,7 +160,7 @@ async fn follow(
     }
     let mut said = store::messages::until(tx, conversation.id, run, MOST_IMPORTED).await?;
     said.extend(new);
-    begin(tx, principal, pack, &format!("after:{run}"), said).await
+    begin(tx, principal, pack, said).await
 }
 
 fn instruction(text: &str) -> Part {

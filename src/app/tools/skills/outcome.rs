@@ -16,7 +16,7 @@ use crate::{
     domain::{
         approval::{Note, State},
         error::{Error, ErrorCode, Result},
-        ids::{ConversationId, RunId},
+        ids::{ApprovalId, ConversationId, RunId},
         message::{CallStatus, Message, Part, ToolResult},
         principal::Principal,
         run::{Run, RunKind, RunStatus},
@@ -99,13 +99,18 @@ pub async fn of(
         .filter(|_| outcome.status == SkillRunStatus::AwaitingApproval)
     {
         Some(approval) => {
-            consented(
-                app,
-                principal,
-                outcome,
-                approvals::view_for_list(app, principal, approval).await?,
-            )
-            .await
+            let RequestOutcome {
+                status,
+                text,
+                approval,
+            } = of_request(app, principal, approval).await?;
+            Ok(SkillRunOutcome {
+                status,
+                text: Some(text),
+                changed_at: approval.changed_at,
+                approval: Some(approval),
+                ..outcome
+            })
         }
         None => Ok(outcome),
     }
@@ -143,14 +148,22 @@ fn outcome_of_run(run: &Run, skill: String, result: Option<&ToolResult>) -> Skil
     }
 }
 
-/// The same, going by what became of the request for consent. What the tool said to an approved call stands in the
-/// conversation that was told of it.
-async fn consented(
+/// What became of a call that needed consent.
+pub struct RequestOutcome {
+    pub status: SkillRunStatus,
+    /// What the tool said; of a request that was not carried out, how it stands.
+    pub text: String,
+    pub approval: ApprovalView,
+}
+
+/// What became of a request for consent. What the tool said to an approved call stands in the conversation that was told
+/// of it.
+pub async fn of_request(
     app: &App,
     principal: &Principal,
-    outcome: SkillRunOutcome,
-    approval: ApprovalView,
-) -> Result<SkillRunOutcome> {
+    id: ApprovalId,
+) -> Result<RequestOutcome> {
+    let approval = approvals::view_for_list(app, principal, id).await?;
     let status = match approval.state {
         State::Pending | State::Approved | State::Executing => SkillRunStatus::AwaitingApproval,
         State::Succeeded => SkillRunStatus::Succeeded,
@@ -168,13 +181,10 @@ async fn consented(
             .and_then(|note| note.result),
         None => None,
     };
-    let text = told.unwrap_or_else(|| approval.text.clone());
-    Ok(SkillRunOutcome {
+    Ok(RequestOutcome {
         status,
-        text: Some(text),
-        changed_at: approval.changed_at,
-        approval: Some(approval),
-        ..outcome
+        text: told.unwrap_or_else(|| approval.text.clone()),
+        approval,
     })
 }
 

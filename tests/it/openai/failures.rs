@@ -1,0 +1,357 @@
+//! A turn that fails after it has called a tool: many clients send a request again by themselves that failed, and the
+//! tool must not be called again for it.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    PATH, content,
+    python::{LLAMA_INDEX, run},
+    request, stream,
+};
+use crate::{
+    support::{
+        client::{Answer, Client, Events},
+        model::{Gate, Reply, calls, error, results, said, text},
+        node,
+        world::World,
+    },
+    turn::{eventually, pair, payment},
+};
+
+const RATE: &str = "get_exchange_rate";
+
+fn rate() -> Reply {
+    calls([("bank__get_exchange_rate", pair())])
+}
+
+/// A world whose model looks up a rate and then fails.
+async fn world() -> World {
+    let world = World::start().await;
+    world.tools_ready().await;
+    world.model.on(|request| {
+        Some(
+            match (said(request, "rate?"), results(request).is_empty()) {
+                (true, _) => rate(),
+                (false, false) => error(400, "on holiday"),
+                (false, true) => text("Hello."),
+            },
+        )
+    });
+    world
+}
+
+fn ids(answer: &Answer) -> [String; 2] {
+    ["x-conversation-id", "x-run-id"].map(|name| answer.header(name).to_owned())
+}
+
+/// The status that no client repeats, the code of the case, and where the run is.
+fn assert_final(answer: &Answer) {
+    let failed = answer.expect(400)["error"].clone();
+    assert_eq!(failed["code"], "turn_failed_after_call", "{failed}");
+    assert_eq!(failed["type"], "invalid_request_error");
+    assert_eq!(answer.header("x-should-retry"), "false");
+    assert_eq!(answer.header("retry-after"), "");
+    assert!(
+        ids(answer).iter().all(|id| id.len() == 36),
+        "{:?}",
+        ids(answer)
+    );
+}
+
+fn message(answer: &Answer) -> String {
+    answer.json()["error"]["message"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+/// Lets 90 seconds pass since the turns that failed.
+async fn wait_long(world: &World) {
+    let earlier = "update request_keys set failed_at = failed_at - interval '91 seconds'";
+    sqlx::query(earlier)
+        .execute(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn it_has_a_status_that_no_client_repeats_and_is_not_begun_again() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let ask_responses = json!({ "model": "bank", "input": "rate?" });
+    for (at, (path, body)) in [
+        (PATH, request(&["rate?"])),
+        ("/v1/responses", ask_responses),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = 3 * at;
+        let first = ann.post(path, body.clone()).await;
+        assert_final(&first);
+        let why = message(&first);
+        assert!(
+            why.contains("bank.get_exchange_rate") && why.contains("on holiday"),
+            "{why}"
+        );
+        assert!(
+            why.contains("90 seconds") && why.contains("Idempotency-Key"),
+            "{why}"
+        );
+        for counted in [None, Some("0"), Some("1")] {
+            let client = match counted {
+                None => ann.clone(),
+                Some(count) => ann.clone().with_header("x-stainless-retry-count", count),
+            };
+            let again = client.post(path, body.clone()).await;
+            assert_final(&again);
+            assert_eq!(ids(&again), ids(&first));
+            let why = message(&again);
+            assert!(!why.contains("holiday") && !why.contains("bank"), "{why}");
+            assert!(
+                why.contains("90 seconds") && why.contains("Idempotency-Key"),
+                "{why}"
+            );
+        }
+        assert_eq!(world.bank.executions(RATE), before + 1);
+        // Whoever means it anew says so, once for each key.
+        let keyed = ann
+            .clone()
+            .with_header("idempotency-key", &format!("anew-{at}"));
+        let anew = keyed.post(path, body.clone()).await;
+        assert_final(&anew);
+        assert_ne!(ids(&anew), ids(&first));
+        let kept = keyed.post(path, body.clone()).await;
+        assert_final(&kept);
+        assert_eq!(ids(&kept), ids(&anew));
+        assert!(
+            message(&kept).contains("send a new key"),
+            "{}",
+            message(&kept)
+        );
+        assert_eq!(world.bank.executions(RATE), before + 2);
+        // Or waits.
+        wait_long(&world).await;
+        let later = ann.post(path, body).await;
+        assert_final(&later);
+        assert_ne!(ids(&later), ids(&first));
+        assert_eq!(world.bank.executions(RATE), before + 3);
+    }
+    // Another person's request is another one.
+    let bob = world.user("bob", &["employee"]).await;
+    assert_final(&bob.post(PATH, request(&["rate?"])).await);
+    assert_eq!(world.bank.executions(RATE), 7);
+}
+
+#[tokio::test]
+async fn another_replica_does_not_begin_it_again() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let first = ann.post(PATH, request(&["rate?"])).await;
+    assert_final(&first);
+    let other = world.replica().await;
+    let again = ann.at(&other.url).post(PATH, request(&["rate?"])).await;
+    assert_final(&again);
+    assert_eq!(ids(&again), ids(&first));
+    assert_eq!(world.bank.executions(RATE), 1);
+}
+
+#[tokio::test]
+async fn a_stream_ends_as_usual_with_what_happened_and_the_chat_goes_on() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let (chunks, done) = stream(&ann, request(&["rate?"])).await;
+    assert!(done);
+    assert!(
+        chunks.iter().all(|chunk| chunk["error"].is_null()),
+        "{chunks:?}"
+    );
+    assert_eq!(
+        chunks.last().unwrap()["choices"][0]["finish_reason"],
+        "stop"
+    );
+    let shown = content(&chunks);
+    assert!(
+        shown.contains("bank.get_exchange_rate") && shown.contains("on holiday"),
+        "{shown}"
+    );
+    world.model.on(|_| Some(text("It was looked up.")));
+    let next = ann.post(PATH, request(&["rate?", &shown, "so?"])).await;
+    next.expect(200);
+    let seen = world.model.last_request();
+    let messages = seen["messages"].as_array().unwrap();
+    let is_result = |message: &Value| message["role"] == "tool";
+    assert!(
+        messages.iter().any(is_result),
+        "the model knows what it has called: {seen}"
+    );
+    let body = json!({ "model": "bank", "input": "rate?", "stream": true });
+    let asked = ann
+        .request(Method::POST, "/v1/responses")
+        .json(&body)
+        .send();
+    let events = Events::of(asked.await.unwrap()).rest().await;
+    let last = &events.last().unwrap().data;
+    assert_eq!(last["type"], "response.completed", "{last}");
+    let said = last["response"]["output"].to_string();
+    assert!(said.contains("bank.get_exchange_rate"), "{said}");
+    let id = last["response"]["id"].as_str().unwrap();
+    let read = ann.get(&format!("/v1/responses/{id}")).await.expect(200);
+    assert_eq!(
+        read["status"], "failed",
+        "who reads it later begins nothing: {read}"
+    );
+}
+
+#[tokio::test]
+async fn a_request_for_approval_counts_as_a_call() {
+    let world = World::with(|setup| {
+        setup.packs[0].1 += "        approval: [{ tools: [send_money], approvers: [cfo] }]\n";
+    })
+    .await;
+    world.tools_ready().await;
+    world.model.on(|request| {
+        let pays = said(request, "pay");
+        Some(if pays {
+            calls([("bank__send_money", payment("5.00"))])
+        } else {
+            error(400, "on holiday")
+        })
+    });
+    let ann = world.user("ann", &["finance"]).await;
+    for _ in 0..2 {
+        assert_final(&ann.post(PATH, request(&["pay"])).await);
+    }
+    let asked = ann.get("/v1/approvals?role=requester").await.expect(200);
+    assert_eq!(asked["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_turn_that_called_nothing_may_be_asked_again() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    world
+        .model
+        .reply(error(400, "on holiday"))
+        // A tool that is not this user's.
+        .reply(calls([("bank__send_money", payment("5.00"))]))
+        .reply(error(400, "on holiday"))
+        .reply(text("Hello."));
+    let ann = world.user("ann", &["employee"]).await;
+    for _ in 0..2 {
+        let failed = ann.post(PATH, request(&["hi"])).await;
+        assert_eq!(failed.expect(502)["error"]["code"], "run_failed");
+        let [conversation, run] = ids(&failed);
+        let seen = ann.get(&format!("/v1/runs/{run}")).await.expect(200);
+        assert_eq!(seen["conversation_id"], *conversation);
+    }
+    ann.post(PATH, request(&["hi"])).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_failure_that_is_kept_says_that_a_new_key_is_needed() {
+    let world = World::start().await;
+    world.model.reply(error(400, "on holiday"));
+    let ann = world.user("ann", &[]).await;
+    let keyed = ann.with_header("idempotency-key", "k-1");
+    for _ in 0..2 {
+        let failed = keyed.post(PATH, request(&["hi"])).await;
+        failed.expect(502);
+        assert!(
+            message(&failed).contains("send a new key"),
+            "{}",
+            message(&failed)
+        );
+        assert_eq!(failed.header("x-should-retry"), "false");
+    }
+    assert_eq!(world.model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_waits_and_is_cut_off_does_not_call_again_and_one_that_reads_may() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    world.model.on(move |request| {
+        Some(if said(request, "rate?") {
+            rate()
+        } else {
+            text("One moment").gate(1, &held)
+        })
+    });
+    let ann = world.user("ann", &["employee"]).await;
+    let lost = {
+        let ann = ann.clone();
+        tokio::spawn(async move { ann.post(PATH, request(&["rate?"])).await })
+    };
+    gate.reached().await;
+    lost.abort();
+    is_cancelled(&ann).await;
+    assert_final(&ann.post(PATH, request(&["rate?"])).await);
+    assert_eq!(world.bank.executions(RATE), 1);
+    // Whoever reads the answer as it comes sees where it was stopped.
+    let mut body = request(&["rate?"]);
+    body["stream"] = json!(true);
+    let asked = ann.request(Method::POST, PATH).json(&body).send().await;
+    let asked = asked.unwrap();
+    eventually(async || world.bank.executions(RATE) == 2).await;
+    drop(asked);
+    is_cancelled(&ann).await;
+    gate.open();
+    let (chunks, done) = stream(&ann, request(&["rate?"])).await;
+    assert!(done);
+    assert_eq!(content(&chunks), "One moment");
+}
+
+/// Waits until the newest run was cancelled.
+async fn is_cancelled(client: &Client) {
+    eventually(async || {
+        let runs = client.get("/v1/runs").await.expect(200);
+        runs["items"][0]["status"] == "cancelled"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_where_its_client_wants_may_be_asked_for_again() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    world.model.on(|request| {
+        Some(if said(request, "rate?") {
+            rate()
+        } else {
+            text("It is high, as it was before, and it will be higher.")
+        })
+    });
+    let ann = world.user("ann", &["employee"]).await;
+    let mut body = request(&["rate?"]);
+    body["max_tokens"] = json!(2);
+    for _ in 0..2 {
+        let answer = ann.post(PATH, body.clone()).await.expect(200);
+        assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    }
+    assert_eq!(world.bank.executions(RATE), 2);
+}
+
+#[tokio::test]
+async fn clients_that_repeat_what_failed_call_the_tool_once() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let seen = node::run(include_str!("failing.mjs"), &world.url, &ann).await;
+    for (client, failed) in seen.as_object().unwrap() {
+        assert_eq!(failed, &json!(400), "{client}");
+    }
+    assert_eq!(seen.as_object().unwrap().len(), 4, "{seen}");
+    assert_eq!(world.bank.executions(RATE), 4, "{seen}");
+}
+
+#[tokio::test]
+async fn llama_index_calls_the_tool_once() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let seen = run(LLAMA_INDEX, "tests/it/openai/failing.py", &world, &ann).await;
+    assert_eq!(seen, json!([400, "turn_failed_after_call"]));
+    assert_eq!(world.bank.executions(RATE), 1);
+}
