@@ -10,8 +10,15 @@ use super::{A2aRequest, request_error::RequestError};
 use crate::{
     app::{
         self,
-        runs::{OpenRequests, RunView, ending::wait, starting::StartedRun},
-        tools::skills::outcome::{SkillRunOutcome, SkillRunStatus},
+        runs::{
+            OpenRequests, RunView,
+            ending::{self, wait},
+            starting::StartedRun,
+        },
+        tools::{
+            approvals::{self, view::ApprovalView},
+            skills::outcome::{RequestOutcome, SkillRunOutcome, SkillRunStatus},
+        },
     },
     domain::{
         approval::State,
@@ -51,7 +58,14 @@ impl A2aRequest<'_> {
                 return Err(Error::not_found("task"));
             }
             match run.run.kind {
-                RunKind::Turn => Ok(of_turn(run)),
+                RunKind::Turn => {
+                    let requests = if run.run.status.is_final() {
+                        ending::requests(app, self.principal, id).await?
+                    } else {
+                        Vec::new()
+                    };
+                    Ok(of_turn(run, &requests))
+                }
                 RunKind::Command => Ok(of_skill(
                     &app::tools::skills::outcome::of(app, self.principal, &agent, id).await?,
                 )),
@@ -71,9 +85,7 @@ impl A2aRequest<'_> {
             .await?
             .agent;
         let stopped = match view.kind {
-            RunKind::Turn => app::runs::cancel(app, self.principal, run, OpenRequests::TakeBack)
-                .await
-                .map(|_| ()),
+            RunKind::Turn => self.cancel_turn(run).await,
             RunKind::Command => {
                 app::tools::skills::outcome::cancel(app, self.principal, agent.as_str(), run).await
             }
@@ -91,6 +103,26 @@ impl A2aRequest<'_> {
         let _ = tokio::time::timeout(STOPPING, wait(app, self.principal, &begun)).await;
         self.task_of(run).await
     }
+
+    /// Stops a turn, and takes back what it has asked consent for. `Conflict` when there is nothing left to stop.
+    async fn cancel_turn(self, run: RunId) -> Result<(), Error> {
+        let app = &self.state.app;
+        let mut is_stopped = false;
+        for request in ending::requests(app, self.principal, run).await? {
+            if request.status == SkillRunStatus::AwaitingApproval {
+                match approvals::cancel(app, self.principal, request.approval.id).await {
+                    Ok(_) => is_stopped = true,
+                    // Decided at this moment.
+                    Err(Error::Conflict(..)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        match app::runs::cancel(app, self.principal, run, OpenRequests::TakeBack).await {
+            Err(Error::Conflict(..)) if is_stopped => Ok(()),
+            stopped => stopped.map(|_| ()),
+        }
+    }
 }
 
 fn no_task(id: RunId, error: Error) -> RequestError {
@@ -102,39 +134,114 @@ fn no_task(id: RunId, error: Error) -> RequestError {
     }
 }
 
-fn of_turn(view: RunView) -> Task {
+fn of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
     let RunView { run, result, .. } = view;
-    let state = match run.status {
-        RunStatus::Queued => TaskState::Submitted,
-        RunStatus::Running => TaskState::Working,
-        RunStatus::Succeeded => TaskState::Completed,
-        RunStatus::Failed => TaskState::Failed,
-        RunStatus::Cancelled => TaskState::Canceled,
+    let (state, decisive) = state_of_turn(run.status, requests);
+    let said = match (&state, decisive) {
+        (TaskState::Completed, _) => None,
+        (_, Some(request)) => Some(request.approval.text.clone()),
+        (_, None) => run.error,
     };
-    let said = if run.status == RunStatus::Failed {
-        run.error
-    } else {
-        None
-    };
-    let artifact = result.map(|text| Artifact {
-        artifact_id: "answer".to_owned(),
-        name: Some("answer".to_owned()),
+    // What the tools said to calls that were approved, then what the agent said, which was before that.
+    let results = requests
+        .iter()
+        .filter(|request| request.status == SkillRunStatus::Succeeded)
+        .map(|request| (request.approval.tool.as_str(), &request.text));
+    let artifacts = results
+        .chain(result.iter().map(|answer| ("answer", answer)))
+        .enumerate();
+    let artifacts = artifacts.map(|(at, (name, text))| Artifact {
+        artifact_id: match name {
+            "answer" => name.to_owned(),
+            _ => format!("result-{}", at + 1),
+        },
+        name: Some(name.to_owned()),
         description: None,
-        parts: vec![Part::text(text)],
+        parts: vec![Part::text(text.clone())],
         metadata: None,
         extensions: None,
     });
-    let at = run.finished_at.unwrap_or(run.created_at);
+    let artifacts: Vec<_> = artifacts.collect();
+    // An agent's words on a call that waits are not what was asked for.
+    let is_answered = !artifacts.is_empty() && state != TaskState::AuthRequired;
+    let finished_at = run.finished_at.unwrap_or(run.created_at);
+    let changed_at = requests.iter().map(|request| request.approval.changed_at);
+    let at = changed_at.fold(finished_at, OffsetDateTime::max);
     let (id, context_id) = (run.id.to_string(), run.conversation_id.to_string());
     let status = status(state, said, &id, &context_id, at);
     Task {
         id,
         context_id,
         status,
-        artifacts: artifact.map(|artifact| vec![artifact]),
+        artifacts: is_answered.then_some(artifacts),
         history: None,
-        metadata: None,
+        metadata: metadata_of_turn(requests, decisive),
     }
+}
+
+/// The state of a turn, and the request for consent that decides it. A call that waits stands before all else, because
+/// somebody can do something about it.
+fn state_of_turn(
+    run: RunStatus,
+    requests: &[RequestOutcome],
+) -> (TaskState, Option<&RequestOutcome>) {
+    let found = |wanted: TaskState| {
+        let mut states = requests.iter().map(|request| {
+            let state = state_of_request(request.status, Some(request.approval.state));
+            (state, Some(request))
+        });
+        states.find(|(state, _)| *state == wanted)
+    };
+    let own = match run {
+        RunStatus::Queued => TaskState::Submitted,
+        RunStatus::Running => TaskState::Working,
+        RunStatus::Succeeded => TaskState::Completed,
+        RunStatus::Failed => TaskState::Failed,
+        RunStatus::Cancelled => TaskState::Canceled,
+    };
+    let waiting = found(TaskState::AuthRequired).or_else(|| found(TaskState::Working));
+    let refused = || {
+        let refusals = [TaskState::Failed, TaskState::Rejected, TaskState::Canceled];
+        refusals.into_iter().find_map(found)
+    };
+    match own {
+        TaskState::Completed => waiting.or_else(refused),
+        _ => waiting,
+    }
+    .unwrap_or((own, None))
+}
+
+/// The request that decides the state, as for a skill, and all of them where there are several.
+fn metadata_of_turn(
+    requests: &[RequestOutcome],
+    decisive: Option<&RequestOutcome>,
+) -> Option<HashMap<String, Value>> {
+    let shown = decisive.or(requests.first())?;
+    let mut metadata = HashMap::from([("approval".to_owned(), request_json(&shown.approval))]);
+    if requests.len() > 1 {
+        let all = requests
+            .iter()
+            .map(|request| request_json(&request.approval));
+        metadata.insert("approvals".to_owned(), all.collect());
+    }
+    if requests
+        .iter()
+        .any(|request| request.status == SkillRunStatus::OutcomeUnknown)
+    {
+        metadata.insert("outcome".to_owned(), json!("unknown"));
+    }
+    Some(metadata)
+}
+
+fn request_json(approval: &ApprovalView) -> Value {
+    json!({
+        "id": approval.id,
+        "code": approval.code,
+        "state": approval.state,
+        "approvers": approval.approvers,
+        "expiresAt": approval.expires_at.format(&Rfc3339).unwrap_or_default(),
+        "url": approval.link,
+    })
 }
 
 fn of_skill(outcome: &SkillRunOutcome) -> Task {
@@ -148,15 +255,7 @@ fn of_skill(outcome: &SkillRunOutcome) -> Task {
         metadata.insert("outcome".to_owned(), json!("unknown"));
     }
     if let Some(approval) = &outcome.approval {
-        let request = json!({
-            "id": approval.id,
-            "code": approval.code,
-            "state": approval.state,
-            "approvers": approval.approvers,
-            "expiresAt": approval.expires_at.format(&Rfc3339).unwrap_or_default(),
-            "url": approval.link,
-        });
-        metadata.insert("approval".to_owned(), request);
+        metadata.insert("approval".to_owned(), request_json(approval));
     }
     let (said, artifacts) = match (state == TaskState::Completed, outcome.text.clone()) {
         (true, text) => (
@@ -185,10 +284,17 @@ fn of_skill(outcome: &SkillRunOutcome) -> Task {
 }
 
 fn state(outcome: &SkillRunOutcome) -> TaskState {
-    match (
-        outcome.status,
-        outcome.approval.as_ref().map(|approval| approval.state),
-    ) {
+    // The run was stopped. The message and the metadata say that the call may have been made all the same.
+    if outcome.stopped && outcome.status == SkillRunStatus::OutcomeUnknown {
+        return TaskState::Canceled;
+    }
+    let approval = outcome.approval.as_ref().map(|approval| approval.state);
+    state_of_request(outcome.status, approval)
+}
+
+/// The state of a call, and of the request for consent to it.
+fn state_of_request(status: SkillRunStatus, approval: Option<State>) -> TaskState {
+    match (status, approval) {
         (SkillRunStatus::Running, _)
         | (SkillRunStatus::AwaitingApproval, Some(State::Approved | State::Executing)) => {
             TaskState::Working
@@ -197,9 +303,6 @@ fn state(outcome: &SkillRunOutcome) -> TaskState {
         (SkillRunStatus::AwaitingApproval, _) => TaskState::AuthRequired,
         (SkillRunStatus::Succeeded, _) => TaskState::Completed,
         (SkillRunStatus::Refused, Some(State::Rejected)) => TaskState::Rejected,
-        // The run was stopped. The message and the metadata say that the call may have been made all the
-        // same.
-        (SkillRunStatus::OutcomeUnknown, _) if outcome.stopped => TaskState::Canceled,
         (SkillRunStatus::Failed | SkillRunStatus::Refused | SkillRunStatus::OutcomeUnknown, _) => {
             TaskState::Failed
         }

@@ -3,7 +3,10 @@ use serde_json::{Value, json};
 use super::{code, get, message, rpc, task, words};
 use crate::{
     skills::SkillsFixture,
-    support::client::Client,
+    support::{
+        client::Client,
+        model::{calls, error, said, text},
+    },
     turn::{eventually, payment},
 };
 
@@ -116,6 +119,88 @@ async fn a_call_that_needs_consent_requires_authorization_until_it_has_it() {
         "{done}"
     );
     assert_eq!(fixture.world.bank.executions("send_money"), 1);
+}
+
+/// A payment that was asked for in words and waits for the cfo.
+async fn waiting_in_words(fixture: &SkillsFixture, client: &Client) -> Value {
+    let model = &fixture.world.model;
+    model.reply(calls([("bank__send_money", payment("12.50"))]));
+    model.reply(text("It waits for the cfo. You will be told the outcome."));
+    model.on(|request| said(request, "From the program").then(|| text("So it ended.")));
+    let words =
+        json!({ "messageId": "m1", "role": "ROLE_USER", "parts": words("please send money") });
+    task(client, json!({ "message": words })).await
+}
+
+#[tokio::test]
+async fn a_call_that_was_asked_for_in_words_requires_authorization_too() {
+    let fixture = SkillsFixture::new().await;
+    let (ann, carl) = (
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.user("carl", &["cfo"]).await,
+    );
+    let asked = waiting_in_words(&fixture, &ann).await;
+    assert_eq!(
+        asked["status"]["state"], "TASK_STATE_AUTH_REQUIRED",
+        "{asked}"
+    );
+    let approval = &asked["metadata"]["approval"];
+    let told = asked["status"]["message"]["parts"][0]["text"]
+        .as_str()
+        .unwrap();
+    assert!(
+        told.contains(approval["code"].as_str().unwrap()) && told.contains("cfo"),
+        "{told}"
+    );
+    assert!(
+        approval["url"].as_str().unwrap().starts_with("http"),
+        "{approval}"
+    );
+    assert_eq!(asked["artifacts"], Value::Null, "nothing came of it yet");
+    assert_eq!(get(&ann, &asked).await, asked);
+    decide(&carl, &asked, "approve").await;
+    let done = becomes(&ann, &asked, "TASK_STATE_COMPLETED").await;
+    let result = done["artifacts"][0]["parts"][0]["text"].as_str().unwrap();
+    assert!(result.contains("12.50"), "{done}");
+    assert_eq!(done["metadata"]["approval"]["state"], "succeeded");
+    assert_eq!(fixture.world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_was_asked_for_in_words_is_rejected_or_taken_back() {
+    let fixture = SkillsFixture::new().await;
+    let (ann, carl) = (
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.user("carl", &["cfo"]).await,
+    );
+    let asked = waiting_in_words(&fixture, &ann).await;
+    decide(&carl, &asked, "reject").await;
+    becomes(&ann, &asked, "TASK_STATE_REJECTED").await;
+    let asked = waiting_in_words(&fixture, &ann).await;
+    let id = json!({ "id": asked["id"] });
+    let cancelled = rpc(&ann, "/bank", "CancelTask", id.clone()).await["result"].clone();
+    assert_eq!(
+        cancelled["status"]["state"], "TASK_STATE_CANCELED",
+        "{cancelled}"
+    );
+    assert_eq!(code(&ann, "/bank", "CancelTask", id).await, -32002);
+    assert_eq!(fixture.world.bank.executions("send_money"), 0);
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_while_its_call_waits_still_requires_authorization() {
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
+    let model = &fixture.world.model;
+    model.reply(calls([("bank__send_money", payment("12.50"))]));
+    model.reply(error(400, "on holiday"));
+    let words =
+        json!({ "messageId": "m1", "role": "ROLE_USER", "parts": words("please send money") });
+    let asked = task(&ann, json!({ "message": words })).await;
+    assert_eq!(
+        asked["status"]["state"], "TASK_STATE_AUTH_REQUIRED",
+        "{asked}"
+    );
 }
 
 #[tokio::test]
