@@ -37,7 +37,11 @@ use self::{
     server_requests::ServerRequests,
 };
 use super::{Progress, ProgressSender, error::Failure, live_questions::LiveQuestions};
-use crate::domain::{encoding::replace_lone_surrogates, hidden::one_line, scrub::Scrubber};
+use crate::domain::{
+    encoding::replace_lone_surrogates,
+    hidden::{one_line, remove_hidden},
+    scrub::Scrubber,
+};
 
 /// Requests that nobody waits for any more and that are remembered until their answers come.
 const MOST_GIVEN_UP: usize = 1024;
@@ -405,6 +409,11 @@ impl Interceptor {
 /// What rmcp is told in place of an answer that we took.
 pub(super) fn empty_response(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::EmptyResult(EmptyResult {}), id)
+}
+
+/// A server's own words in the lines that it wrote, cut.
+pub(super) fn clipped_lines(text: &str) -> String {
+    remove_hidden(&text[..text.floor_char_boundary(MAX_MESSAGE)])
 }
 
 /// A server's own words in one line, cut.

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{
     CallError, Era, Key, Mcp,
     error::Failure,
-    interceptor::{clipped, object},
+    interceptor::{clipped, clipped_lines, object},
     listing::{cache_hints, next_cursor},
     outcome,
     reading::Reading,
@@ -194,7 +194,7 @@ impl Reader {
         self.listed.prompts.push(Arc::new(ServerPrompt {
             name: prompt.name,
             title: prompt.title.map(|title| clipped(&title)),
-            description: clipped(&prompt.description.unwrap_or_default()),
+            description: clipped_lines(&prompt.description.unwrap_or_default()),
             arguments: arguments.collect(),
         }));
         Ok(())

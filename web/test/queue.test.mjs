@@ -76,7 +76,6 @@ test('a request that arrives just before the click is announced below, and is no
   await mona.mouse.down();
   await mona.mouse.up();
   await card.locator('.state.succeeded').waitFor();
-  assert.deepEqual(await placeOf(card.getByRole('heading').first()).then(({ y }) => y > 0), true);
   assert.equal(await stateOf(second), 'pending');
 });
 
@@ -191,7 +190,7 @@ test('heading and sentence of a request are ours, and the words of the server st
   await settled(card);
   assert.equal(await card.getByRole('heading').first().textContent(), 'bank · send_money');
   await card.getByText('Details').click();
-  await card.locator('.untrusted').getByText('Send money', { exact: true }).waitFor();
+  await card.locator('.untrusted').getByText('title: Send money').waitFor();
   await check(mona, 'queue-details');
 });
 
@@ -214,7 +213,7 @@ test('Escape stops an answer, and what it has asked for waits on', async () => {
   await page.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' });
   assert.deepEqual((await waiting()).map((request) => request.code), [code]);
   await page.getByRole('button', { name: 'Take back' }).click();
-  await page.locator('.state.cancelled').waitFor();
+  await page.locator('.state.cancelled').first().waitFor();
 });
 
 test('the queue in the dark and on a phone', async () => {

@@ -33,8 +33,10 @@ export function ApprovalList({ tab, filter, except }: { tab: Tab; filter: Filter
   const isFiltered = Object.keys(filter).length > 0;
   const params = { query: { ...QUERIES[tab], ...filter, limit: 30 } };
   const query = useInfiniteQuery({ ...getPages('/v1/approvals', params, isFiltered ? TYPING : 0), placeholderData: keepPreviousData });
-  const listed = query.data?.filter((view) => view.id !== except && view.code !== except);
-  const { views, fresh, showAll } = useStable(JSON.stringify(params), query.isPlaceholderData ? undefined : listed, tab === 'waiting');
+  const isOther = (view: Approval) => view.id !== except && view.code !== except;
+  const listed = query.data?.filter(isOther);
+  const { views: kept, fresh, showAll } = useStable(JSON.stringify(params), query.isPlaceholderData ? undefined : listed, tab === 'waiting');
+  const views = kept.filter(isOther);
   const list = useRef<HTMLUListElement>(null);
   const [wanted, setWanted] = useState('');
   useEffect(() => {
