@@ -4,13 +4,14 @@
 //! What no rule covers is denied.
 
 mod denial;
+mod lookalikes;
 pub mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-pub use self::denial::Denial;
+pub use self::{denial::Denial, lookalikes::Standing};
 use super::server::ServerSpec;
 
 /// A tool name in which `*` stands for any characters, none included.
@@ -184,16 +185,8 @@ fn decide_about_loaded<'a>(
         return Decision::Deny(Denial::NotInAllowlist);
     }
     let access = server.tool_access.as_ref();
-    let policy = || {
-        access.and_then(|access| {
-            access
-                .approval
-                .iter()
-                .find(|policy| any_matches(&policy.tools, tool))
-        })
-    };
     if who.admin {
-        return match policy() {
+        return match server.approval_policy(tool) {
             Some(policy) if !policy.self_approval || policy.min_approvals > 1 => {
                 Decision::Approve(policy)
             }
@@ -206,7 +199,7 @@ fn decide_about_loaded<'a>(
     if let Err(denial) = admits(access, who, tool) {
         return Decision::Deny(denial);
     }
-    match policy() {
+    match server.approval_policy(tool) {
         None => allow(false),
         Some(policy) if policy.min_approvals <= 1 && policy.counts_requester(who) => allow(true),
         Some(policy) => Decision::Approve(policy),

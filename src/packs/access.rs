@@ -4,7 +4,7 @@
 
 mod approval;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::approval::approvals;
 use super::field::Field;
@@ -103,6 +103,11 @@ pub(super) fn read(
     };
     let role_tools = roles.iter().flat_map(BTreeMap::values).flatten();
     let approval_tools = approval.iter().flat_map(|(_, tools)| tools);
+    let allowed = allowlist.unwrap_or_default();
+    warn_unguarded_lookalikes(
+        public.iter().chain(role_tools.clone()).chain(allowed),
+        &approval_tools,
+    );
     warn_outside_allowlist(
         public
             .iter()
@@ -193,6 +198,32 @@ fn warn_outside_allowlist<'l, 'a: 'l>(
             listed.at.warn(
                 format!("{} is not in the server's `tools`", listed.shown),
                 "add it there, or remove it here",
+            );
+        }
+    }
+}
+
+/// Warns of a name that can be taken for one of an approval policy: since the pack names it, the policy does not guard it.
+fn warn_unguarded_lookalikes<'l, 'a: 'l>(
+    named: impl Iterator<Item = &'l LocatedPattern<'a>>,
+    guards: &(impl Iterator<Item = &'l LocatedPattern<'a>> + Clone),
+) {
+    let mut warned = BTreeSet::new();
+    for listed in named.filter(|listed| !listed.pattern.has_wildcard()) {
+        let tool = &listed.pattern.0;
+        if guards.clone().any(|guard| guard.pattern.matches(tool)) {
+            continue;
+        }
+        let guard = guards
+            .clone()
+            .find(|guard| guard.pattern.can_be_taken_for(tool));
+        if let Some(guard) = guard.filter(|_| warned.insert(tool)) {
+            listed.at.warn(
+                format!(
+                    "{} can be taken for {} in `approval`, and its calls need no approval, because it is named here",
+                    listed.shown, guard.shown
+                ),
+                "name it in the policy, too, unless that is meant",
             );
         }
     }

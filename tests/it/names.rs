@@ -6,12 +6,17 @@ use std::collections::HashSet;
 
 use chatelaine::domain::{
     lookalike::{are_lookalikes, skeleton, spell_out},
-    names::assign,
+    names::{Candidate, assign},
+    policy::Standing,
 };
 use proptest::prelude::*;
 
 fn names(pairs: &[(&str, &str)]) -> Vec<String> {
-    assign(pairs.iter().copied())
+    assign(pairs.iter().map(|(server, tool)| Candidate {
+        server,
+        tool,
+        standing: Standing::Unnamed,
+    }))
 }
 
 #[test]
@@ -48,6 +53,42 @@ fn two_tools_that_fold_to_one_name_both_get_a_hash() {
 }
 
 #[test]
+fn a_new_tool_renames_none_that_the_pack_names_and_none_that_is_spelt_like_the_name() {
+    let with = |first: (&str, Standing), second: (&str, Standing)| {
+        assign([first, second].iter().map(|(tool, standing)| Candidate {
+            server: "bank",
+            tool,
+            standing: *standing,
+        }))
+    };
+    let other = Standing::Unnamed;
+    for standing in [Standing::Named, Standing::Guarded, Standing::GuardedByName] {
+        for (own, new) in [
+            ("send.money", "send_money"),
+            ("send_money", "send.money"),
+            ("send.money", "send/money"),
+        ] {
+            let both = with((own, standing), (new, other));
+            assert_eq!(both[0], "bank__send_money", "{own} {new}");
+            assert!(both[1].starts_with("bank__send_money_"), "{both:?}");
+            let turned = with((new, other), (own, standing));
+            assert_eq!([&turned[1], &turned[0]], [&both[0], &both[1]]);
+        }
+    }
+    let both = with(("send_money", other), ("send.money", other));
+    assert_eq!(both[0], "bank__send_money");
+}
+
+#[test]
+fn a_tool_that_is_called_like_the_hashed_name_of_another_has_a_name_of_its_own() {
+    let hashed = names(&[("a", "read.file"), ("a", "read/file")])[0].clone();
+    let third = hashed.strip_prefix("a__").unwrap();
+    let all = names(&[("a", "read.file"), ("a", "read/file"), ("a", third)]);
+    assert_eq!(all[0], hashed);
+    assert_eq!(all.iter().collect::<HashSet<_>>().len(), 3, "{all:?}");
+}
+
+#[test]
 fn a_long_name_is_cut_and_stays_apart_from_its_sibling() {
     let long = "x".repeat(128);
     let (first, second) = (format!("{long}1"), format!("{long}2"));
@@ -65,8 +106,9 @@ proptest! {
         let pairs: Vec<_> = pairs.into_iter().collect();
         let mut shuffled: Vec<_> = (0..pairs.len()).collect();
         shuffled.sort_by_key(|at| (u64::try_from(*at).unwrap_or(0) ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let plain = assign(pairs.iter().map(|(s, t)| (s.as_str(), t.as_str())));
-        let other = assign(shuffled.iter().map(|at| (pairs[*at].0.as_str(), pairs[*at].1.as_str())));
+        let both = |at: &usize| (pairs[*at].0.as_str(), pairs[*at].1.as_str());
+        let plain = names(&(0..pairs.len()).map(|at| both(&at)).collect::<Vec<_>>());
+        let other = names(&shuffled.iter().map(both).collect::<Vec<_>>());
         for (place, at) in shuffled.iter().enumerate() {
             prop_assert_eq!(&other[place], &plain[*at]);
         }

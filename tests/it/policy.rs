@@ -3,7 +3,10 @@
 
 mod names; // that are close to the name of a tool
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use chatelaine::domain::{
     ids::ServerId,
@@ -103,7 +106,32 @@ fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, bool
         }
     });
     let may = listed && (who.admin || by_rules_alone);
-    let policy = access.and_then(|a| a.approval.iter().find(|p| in_list(&p.tools)));
+    let policies = || access.iter().flat_map(|a| &a.approval);
+    let named = || {
+        let roles = access
+            .iter()
+            .flat_map(|a| a.roles.iter().flat_map(|r| r.values()));
+        let lists = access
+            .iter()
+            .map(|a| &a.public)
+            .chain(roles)
+            .chain(server.tools.iter());
+        lists
+            .flatten()
+            .any(|name| name.0 == tool && !tool.contains('*'))
+    };
+    let taken = || {
+        let all = policies().filter(|p| p.tools.iter().any(|name| looks_like(&name.0, tool)));
+        all.max_by_key(|p| {
+            (
+                p.min_approvals,
+                !p.self_approval,
+                Reverse(p.approvers.len()),
+            )
+        })
+    };
+    let policy = policies().find(|p| in_list(&p.tools));
+    let policy = policy.or_else(|| taken().filter(|_| !named()));
     let consents = |p: &ApprovalPolicy| {
         p.self_approval
             && p.min_approvals == 1
@@ -122,6 +150,91 @@ fn glob(pattern: &str, text: &str) -> bool {
         Some(first) => text
             .strip_prefix(first)
             .is_some_and(|rest| glob(&pattern[first.len_utf8()..], rest)),
+    }
+}
+
+fn is_separator(c: char) -> bool {
+    "_-.:/".contains(c)
+}
+
+/// Whether a tool can be taken for what a name stands for, letter by letter. Only for the letters of these tests.
+fn looks_like(name: &str, tool: &str) -> bool {
+    let tools = versions(tool, true);
+    if name.contains('*') {
+        let is_empty = name.chars().all(|c| c == '*' || is_separator(c));
+        let name: Vec<char> = name.chars().collect();
+        return !is_empty && tools.iter().any(|tool| spells(&name, 0, tool, 0));
+    }
+    let letters = |text: &String| -> String {
+        let letters = text.chars().filter(|c| !is_separator(*c));
+        letters.map(|c| c.to_ascii_lowercase()).collect()
+    };
+    let names: BTreeSet<_> = versions(name, false).iter().map(letters).collect();
+    tools.iter().any(|tool| names.contains(&letters(tool)))
+}
+
+/// A name, and each name that it is a version of.
+fn versions(name: &str, numbers: bool) -> BTreeSet<String> {
+    let name = name.trim_matches(is_separator);
+    let base = name.trim_end_matches(|c| is_separator(c) || c == '2');
+    let mut shorter = Vec::new();
+    if base != name {
+        shorter.extend(numbers.then_some(base));
+        shorter.extend(base.strip_suffix('v'));
+    }
+    let numbered = name.strip_prefix('v').filter(|rest| rest.starts_with('2'));
+    shorter.extend(numbered.map(|rest| rest.trim_start_matches('2')));
+    let shorter = shorter.iter().map(|name| name.trim_matches(is_separator));
+    let shorter = shorter.filter(|name| !name.is_empty());
+    let mut all: BTreeSet<String> = shorter.flat_map(|name| versions(name, numbers)).collect();
+    all.insert(name.to_owned());
+    all
+}
+
+/// Whether the name from `n` on spells the tool from `t` on.
+fn spells(name: &[char], n: usize, tool: &str, t: usize) -> bool {
+    let letters: Vec<char> = tool.chars().collect();
+    let skipped = |mut at: usize| {
+        while letters.get(at).is_some_and(|c| is_separator(*c)) {
+            at += 1;
+        }
+        at
+    };
+    let begins = |at: usize| {
+        let at = skipped(at);
+        let before = letters[..at].iter().rposition(|c| !is_separator(*c));
+        let Some(before) = before else { return true };
+        let hump =
+            |a: usize, b: usize| letters[a].is_ascii_lowercase() && letters[b].is_ascii_uppercase();
+        let inner = letters[skipped(0)..].iter().any(|c| is_separator(*c))
+            || (1..letters.len()).any(|at| hump(at - 1, at));
+        let Some(c) = letters.get(at) else {
+            return true;
+        };
+        !inner
+            || at - before > 1
+            || hump(before, at)
+            || letters[before].is_ascii_digit() != c.is_ascii_digit()
+    };
+    let at = skipped(t);
+    match name.get(n) {
+        None => at == letters.len(),
+        Some('*') => (t..=letters.len()).any(|t| spells(name, n + 1, tool, t)),
+        Some(c) if is_separator(*c) => {
+            let run =
+                |mut steps: std::vec::IntoIter<usize>| steps.find(|at| !is_separator(name[*at]));
+            let before = run((0..n).rev().collect::<Vec<_>>().into_iter());
+            let after = run((n..name.len()).collect::<Vec<_>>().into_iter());
+            let after_star = before.is_some_and(|at| name[at] == '*');
+            let before_star = after.is_some_and(|at| name[at] == '*');
+            (!after_star || (at > 0 && begins(at)))
+                && (!before_star || (at < letters.len() && begins(at)))
+                && spells(name, n + 1, tool, at)
+        }
+        Some(c) => {
+            letters.get(at).is_some_and(|is| is.eq_ignore_ascii_case(c))
+                && spells(name, n + 1, tool, at + 1)
+        }
     }
 }
 
@@ -216,7 +329,7 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
 }
 
 fn pattern() -> impl Strategy<Value = String> {
-    "[ab*]{0,5}"
+    "[ab*]{0,5}|[abv_2*]{1,5}"
 }
 
 fn access() -> impl Strategy<Value = ToolAccess> {
@@ -257,7 +370,7 @@ proptest! {
         roles in prop::collection::btree_set("[rstu]", 0..3),
         admin: bool,
         guest: bool,
-        tool in "[ab]{0,6}",
+        tool in "[ab]{0,6}|[aAbv_2]{1,6}",
     ) {
         let spec = server(tools, access);
         let effective = EffectiveAccess { roles, admin, is_guest: guest && !admin };

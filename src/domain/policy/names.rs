@@ -1,5 +1,6 @@
 //! Names in a pack that fit no tool of their server. In an approval policy such a name was meant to guard something, so
-//! a tool whose name is close to it is closed until the pack is mended.
+//! a tool whose name is close to it is closed until the pack is mended. And tools that no name in a pack fits, which a
+//! policy guards because they look like one that it names.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +34,8 @@ impl ToolAccess {
 }
 
 impl Pack {
-    /// The names in the rules of a server, and in the skills that call it, that fit none of its tools, each as a sentence.
+    /// The names in the rules of a server, and in the skills that call it, that fit none of its tools, and the tools that
+    /// are guarded for what they look like, each as a sentence.
     pub fn unmatched_names(&self, server: &ServerSpec, tools: &[&str]) -> Vec<String> {
         let skills = self.skills.iter().filter(|skill| skill.server == server.id);
         let of_skills = skills.flat_map(|skill| {
@@ -86,6 +88,13 @@ impl ServerSpec {
                 sentences.push(said);
             }
         }
+        sentences.extend(tools.iter().filter_map(|tool| {
+            let name = &self.taken_for(tool)?.0;
+            Some(format!(
+                "{tool:?} can be taken for {name:?} of `toolAccess.approval`, so its calls need the same approval; name \
+                 it in the pack to give it a rule of its own"
+            ))
+        }));
         sentences
     }
 }

@@ -67,7 +67,7 @@ pub(super) async fn put_in_force(
     let pack = app.library.get(&place.1);
     let unmatched = pack.map(|pack| pack.unmatched_names(spec, &catalog.tool_names()));
     for unmatched in unmatched.unwrap_or_default() {
-        tracing::warn!(server = %place.2, agent = %place.1, unmatched, "a name in the pack fits no tool");
+        tracing::warn!(server = %place.2, agent = %place.1, unmatched, "the names in the pack and those of the tools need a look");
     }
     for dropped in &catalog.dropped {
         tracing::warn!(server = %place.2, dropped, "a tool was left out");

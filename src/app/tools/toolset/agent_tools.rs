@@ -16,7 +16,8 @@ use crate::{
     },
     domain::{
         error::Result,
-        names, orchestrator,
+        names::{self, Candidate},
+        orchestrator,
         pack::Pack,
         policy::EffectiveAccess,
         principal::Principal,
@@ -93,17 +94,21 @@ impl AgentTools {
                 tool.to_owned()
             }
         };
-        let pairs: Vec<_> = discovered()
-            .map(|(_, server, tool)| (server.id.as_str(), shown(server, tool)))
+        let shown: Vec<_> = discovered()
+            .map(|(_, server, tool)| shown(server, tool))
             .collect();
-        let names = names::assign(
-            pairs
-                .iter()
-                .map(|(server, shown)| (*server, shown.as_str())),
-        );
+        let candidates = discovered().zip(&shown);
+        let candidates: Vec<_> = candidates
+            .map(|((_, server, tool), shown)| Candidate {
+                server: server.id.as_str(),
+                tool: shown,
+                standing: server.standing(&tool.name),
+            })
+            .collect();
+        let names = names::assign(candidates.iter().copied());
         let tools: Vec<_> = discovered()
-            .zip(names.into_iter().zip(&pairs))
-            .map(|((server, _, tool), (name, (_, shown)))| NamedTool {
+            .zip(names.into_iter().zip(&shown))
+            .map(|((server, _, tool), (name, shown))| NamedTool {
                 name,
                 shown: shown.clone(),
                 server,
@@ -112,7 +117,6 @@ impl AgentTools {
                 json: Default::default(),
             })
             .collect();
-        drop(pairs);
         let by_name = positions_by_name(&pack, &tools);
         let by_own_name = positions_of_unique_names(&tools);
         let closed = closed_tools(&pack, &catalogs);

@@ -4,7 +4,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::Toolbox;
-use crate::domain::{names, policy::offers_prompts, prompt::ServerPrompt, server::ServerSpec};
+use crate::domain::{
+    names::{self, Candidate},
+    policy::{Standing, offers_prompts},
+    prompt::ServerPrompt,
+    server::ServerSpec,
+};
 
 impl Toolbox {
     /// The prompts that the principal may use with their servers, in the pack's order.
@@ -36,7 +41,12 @@ impl Toolbox {
             let prompts = catalog.iter().flat_map(|catalog| &catalog.prompts);
             prompts.map(move |prompt| (spec.id.as_str(), prompt.name.as_str()))
         });
-        let names = names::assign(all.clone());
+        let candidates = all.clone().map(|(server, tool)| Candidate {
+            server,
+            tool,
+            standing: Standing::Unnamed,
+        });
+        let names = names::assign(candidates);
         let names: HashMap<_, _> = all.clone().zip(names).collect();
         let is_unique = |name: &str| all.clone().filter(|(_, other)| *other == name).count() == 1;
         let named = self.prompts().map(|(spec, prompt)| {
