@@ -8,6 +8,8 @@
 
 use std::fmt::Write as _;
 
+use super::lookalike::skeleton;
+
 /// Characters of a name that are shown.
 const NAME: usize = 64;
 
@@ -170,4 +172,59 @@ pub fn fold(text: &str) -> String {
         c => c,
     };
     seen.map(narrow).collect()
+}
+
+/// Who speaks at the beginning of a line that pretends to be the program's.
+const SPEAKERS: [&str; 8] = [
+    "system",
+    "program",
+    "chatelaine",
+    "admin",
+    "administrator",
+    "assistant",
+    "developer",
+    "approval",
+];
+
+/// A text of a server in which each line that begins like one of the program's own (a mark, `SYSTEM:`) stands as a
+/// quotation.
+pub fn quote_imitations(text: &str) -> String {
+    let quoted = text.split('\n').map(|line| {
+        if imitates(line) {
+            format!("> {}", line.trim_start())
+        } else {
+            line.to_owned()
+        }
+    });
+    quoted.collect::<Vec<_>>().join("\n")
+}
+
+fn imitates(line: &str) -> bool {
+    let line = fold(line);
+    let line = line.trim_start();
+    // A quotation is none, whatever it quotes.
+    if line.starts_with('>') {
+        return false;
+    }
+    let begin = |c: char| !c.is_alphanumeric() && !is_mark(c);
+    let text = line.trim_start_matches(begin);
+    if text.starts_with(is_mark) {
+        return true;
+    }
+    let looks = |text: &str| skeleton(&text.to_lowercase()).to_lowercase();
+    let (word, rest) = text.split_at(
+        text.find(|c: char| !c.is_alphanumeric())
+            .unwrap_or(text.len()),
+    );
+    let speaks = SPEAKERS.iter().any(|speaker| looks(speaker) == looks(word));
+    let is_framed = line.starts_with(['[', '<', '(']) && rest.starts_with([']', '>', ')']);
+    let has_colon = rest
+        .trim_start_matches([' ', ']', '>', ')', '*', '_', '`'])
+        .starts_with(':');
+    (speaks && (is_framed || has_colon)) || looks(text).starts_with(&looks("from the program"))
+}
+
+/// Pictures with which the program begins its notices, and those that look like them.
+fn is_mark(c: char) -> bool {
+    matches!(c, '\u{2190}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::{InputRequired, Mode, Question, Refusal, form, secrets, steps};
-use crate::domain::hidden::{one_line, remove_hidden};
+use crate::domain::hidden::{one_line, quote_imitations, remove_hidden};
 
 /// Questions of one answer, and fields of all of them.
 const QUESTIONS: usize = 4;
@@ -216,7 +216,8 @@ pub(super) fn address(text: &str) -> Result<(Url, String), &'static str> {
     Ok((url, host))
 }
 
-/// Text of a server: cut, in one direction, without control characters and what nobody sees.
+/// Text of a server: cut, in one direction, without control characters and what nobody sees. What imitates a notice of
+/// the program is a quotation in it.
 pub fn readable(text: &str, most: usize) -> String {
     let seen = remove_hidden(text);
     let mut seen = seen.chars().filter(|c| !c.is_control() || *c == '\n');
@@ -224,5 +225,5 @@ pub fn readable(text: &str, most: usize) -> String {
     if seen.next().is_some() {
         shown.push('…');
     }
-    shown.trim().to_owned()
+    quote_imitations(shown.trim())
 }

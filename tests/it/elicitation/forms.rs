@@ -104,6 +104,23 @@ fn names_of_secrets_are_known_in_every_spelling() {
         "ｐａｓｓｗｏｒｄ",
         "2fa_code",
         "verification code",
+        "\u{440}\u{430}ssword",
+        "p a s s w o r d",
+        "p.a.s.s.w.o.r.d",
+        "P4ssw0rd",
+        "pa$$w0rd",
+        "pass word",
+        "P I N",
+        "k3y",
+        "6-digit code we texted you",
+        "Your 12-word recovery phrase",
+        "Social security number",
+        "密码",
+        "Пароль",
+        "Contrasena",
+        "mot de passe",
+        "Code reçu par SMS",
+        "pa\u{301}ssword",
     ] {
         let refused = asked(&form(&json!({ name: text })));
         assert!(matches!(refused, Err(Refusal::Secret(_))), "{name}");
@@ -116,14 +133,37 @@ fn names_of_secrets_are_known_in_every_spelling() {
         "tokenizer",
         "spinner",
         "name",
+        "currency code",
+        "postal_code",
+        "promo code",
+        "passport number",
+        "compass",
+        "amount_pln",
+        "Código postal",
+        "code de la devise",
     ] {
         assert!(asked(&form(&json!({ name: text }))).is_ok(), "{name}");
     }
     let flag = json!({"showPassword": {"type": "boolean"}});
     assert!(asked(&form(&flag)).is_ok(), "yes or no is no secret");
     let mut told = form(&json!({"value": text}));
-    told["ask"]["params"]["message"] = json!("Paste your API key here");
-    assert!(matches!(asked(&told), Err(Refusal::Secret(_))));
+    for (message, is_secret) in [
+        ("Paste your API key here", true),
+        ("Type the 6 digit code from the SMS", true),
+        ("Escribe el código que te enviamos", true),
+        ("Введите пароль", true),
+        ("Which p-a-s-s-w-o-r-d do you use?", true),
+        ("Which keyboard do you use?", false),
+        ("Pass the word on to whom?", false),
+        ("Which code of conduct applies?", false),
+    ] {
+        told["ask"]["params"]["message"] = json!(message);
+        assert_eq!(
+            matches!(asked(&told), Err(Refusal::Secret(_))),
+            is_secret,
+            "{message}"
+        );
+    }
 }
 
 #[test]
