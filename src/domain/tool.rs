@@ -160,7 +160,8 @@ pub struct ToolOutcome {
     /// The server's `CallToolResult` as it came: `content`, `structuredContent`, `isError`.
     pub raw: Box<RawValue>,
     pub is_error: bool,
-    /// What the model reads: text of the content, cut at 64 KiB with an explicit mark.
+    /// What the model reads: text of the content, and the structured content where the text does not say it, cut at 64 KiB
+    /// with an explicit mark.
     pub text: String,
     /// The server needs input first; then this is not a result.
     pub input: Option<Box<InputRequired>>,

@@ -10,13 +10,17 @@ use super::{
     interceptor::{clipped, object},
 };
 use crate::domain::{
+    canonical,
     elicitation::{self, InputRequired},
     hidden::remove_hidden,
+    json::Json,
     tool::ToolOutcome,
 };
 
 /// Bytes of text that a model is given of one result.
 pub(super) const MAX_TEXT: usize = 64 * 1024;
+/// Bytes of a structured content that is compared with the text.
+const MAX_COMPARED: usize = 1 << 20;
 /// How deep a result may be nested that is kept as it came. Postgres and parsers give up on deeper ones.
 const MAX_DEPTH: usize = 64;
 
@@ -77,7 +81,19 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
         });
     }
     let (is_error, text) = match object::<Outcome<Vec<Block>>>(raw.get()) {
-        Ok(outcome) => outcome.read(|blocks| blocks.into_iter().map(Some).collect())?,
+        Ok(outcome) if outcome.content.is_some() || outcome.structured_content.is_some() => {
+            outcome.read(|blocks| blocks.into_iter().map(Some).collect())?
+        }
+        // The one word about it is ours: no such result is valid.
+        Ok(outcome) => {
+            let (is_error, _) = outcome.read(|_| Vec::new())?;
+            let none = if is_error {
+                ""
+            } else {
+                "[the result has no content]"
+            };
+            (is_error, none.to_owned())
+        }
         // The result is not valid: each block is read alone, so that one bad block does not cost the others.
         Err(_) => object::<Outcome<&RawValue>>(raw.get())
             .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?
@@ -164,11 +180,17 @@ fn input(raw: &RawValue) -> Result<Option<Box<InputRequired>>, Failure> {
 }
 
 fn block_by_block(content: &RawValue) -> Vec<Option<Block<'_>>> {
-    let blocks: Vec<&RawValue> = serde_json::from_str(content.get()).unwrap_or_default();
-    blocks
-        .into_iter()
-        .map(|block| object(block.get()).ok())
-        .collect()
+    let text = content.get();
+    match text.as_bytes().first() {
+        Some(b'[') => {
+            let blocks: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+            let blocks = blocks.into_iter();
+            blocks.map(|block| object(block.get()).ok()).collect()
+        }
+        // A text in the place of the list, which some servers write.
+        Some(b'"') => vec![serde_json::from_str(text).ok().map(Block::of_text)],
+        _ => vec![object(text).ok()],
+    }
 }
 
 impl<'a, C> Outcome<'a, C> {
@@ -203,23 +225,19 @@ impl<'a, C> Outcome<'a, C> {
     }
 }
 
-/// The text of the content; the structured content when there is no text.
+/// The text of the content, and the structured content unless the text says the same.
 fn words(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
     let mut lines = Vec::with_capacity(blocks.len() + 1);
-    let mut has_text = false;
+    let texts: Vec<_> = blocks.iter().flatten().filter_map(Block::text).collect();
+    let structured = structured.filter(|structured| !is_said(structured.get(), &texts));
     for block in blocks {
         let Some(block) = block else {
             lines.push("[content that cannot be read]".to_owned());
             continue;
         };
-        has_text |= block.text.is_some()
-            || block
-                .resource
-                .as_ref()
-                .is_some_and(|found| found.text.is_some());
         lines.push(block.words());
     }
-    if let Some(structured) = structured.filter(|_| !has_text) {
+    if let Some(structured) = structured {
         lines.push(structured.get().to_owned());
     }
     if lines.len() == 1 {
@@ -229,7 +247,58 @@ fn words(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
     }
 }
 
+/// Whether the texts of a result say what its structured content says. A server repeats it as the JSON of one text or of
+/// one text for each item; a value that is no object is wrapped in one with a single member.
+fn is_said(structured: &str, texts: &[&str]) -> bool {
+    let size: usize = texts.iter().map(|text| text.len()).sum();
+    // An escaped letter takes six bytes.
+    if structured.len() > 6 * size + 64 || structured.len() > MAX_COMPARED {
+        return false;
+    }
+    let is_repeated = || texts.iter().any(|text| text.contains(structured));
+    if structured == "{}" || (structured.starts_with('{') && is_repeated()) {
+        return size > 0;
+    }
+    let (Ok(structured), true) = (Json::parse(structured), size <= 2 * MAX_COMPARED) else {
+        return false;
+    };
+    let wrapped = structured.as_object().filter(|members| members.len() == 1);
+    let wrapped = wrapped.and_then(|members| members.iter().next());
+    let said = [Some(&structured), wrapped.map(|(_, value)| value)];
+    let spelling = |json: &Json| canonical::text(json).ok();
+    let said: Vec<_> = said.into_iter().flatten().map(spelling).collect();
+    let read = |text: &str| Json::parse(text).unwrap_or_else(|_| Json::Text(text.to_owned()));
+    let as_text = |text: &str| spelling(&Json::Text(text.to_owned()));
+    let all = spelling(&Json::List(texts.iter().map(|text| read(text)).collect()));
+    let all_texts = texts.iter().map(|text| Json::Text((*text).to_owned()));
+    let all_texts = spelling(&Json::List(all_texts.collect()));
+    let is_one =
+        |text: &&str| said.contains(&spelling(&read(text))) || said.contains(&as_text(text));
+    said.contains(&all) || said.contains(&all_texts) || texts.iter().any(is_one)
+}
+
+impl<'a> Block<'a> {
+    fn of_text(text: Cow<'a, str>) -> Self {
+        Self {
+            kind: Cow::Borrowed("text"),
+            text: Some(text),
+            data: None,
+            mime_type: None,
+            uri: None,
+            resource: None,
+        }
+    }
+}
+
 impl Block<'_> {
+    fn text(&self) -> Option<&str> {
+        let of_resource = self
+            .resource
+            .as_ref()
+            .and_then(|found| found.text.as_deref());
+        self.text.as_deref().or(of_resource)
+    }
+
     fn words(self) -> String {
         let kind = self.kind.as_ref();
         match (kind, self.text, self.resource) {

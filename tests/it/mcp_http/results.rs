@@ -1,6 +1,6 @@
 use chatelaine::{domain::tool::ToolOutcome, mcp::CallError};
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::scripted::{Scripted, Seen, reply};
 use crate::support::servers::{args, key, mcp, options, request, spec};
@@ -69,11 +69,86 @@ async fn structured_content_is_the_text_when_there_is_none() {
         (alone.text.as_str(), alone.is_error),
         (r#"{"rate": 1.10}"#, true)
     );
-    let beside =
-        outcome_of(r#"{"content":[{"type":"text","text":"hi"}],"structuredContent":{"rate":1}}"#)
-            .await
-            .unwrap();
-    assert_eq!(beside.text, "hi");
+}
+
+async fn text_of(content: Value, structured: &str) -> String {
+    let result = format!(r#"{{"content":{content},"structuredContent":{structured}}}"#);
+    outcome_of(result).await.unwrap().text
+}
+
+#[tokio::test]
+async fn structured_content_follows_a_text_that_does_not_say_it() {
+    let note = json!([{ "type": "text", "text": "2 projects" }]);
+    let projects = r#"{"projects":[{"id":12345678901234567890123,"rate":1.10}]}"#;
+    assert_eq!(
+        text_of(note.clone(), projects).await,
+        format!("2 projects\n{projects}")
+    );
+    let resource = json!([{ "type": "resource", "resource": { "uri": "file:///a", "text": "2" } }]);
+    assert!(text_of(resource, projects).await.ends_with(projects));
+    let other = json!([{ "type": "text", "text": projects.replace("890123", "890124") }]);
+    assert!(
+        text_of(other, projects).await.ends_with(projects),
+        "another number is not the same"
+    );
+}
+
+#[tokio::test]
+async fn structured_content_is_not_repeated_where_the_text_says_it() {
+    let texts = |texts: &[&str]| -> Value {
+        texts
+            .iter()
+            .map(|text| json!({ "type": "text", "text": text }))
+            .collect()
+    };
+    for (said, structured) in [
+        (
+            texts(&["{\n  \"b\": 2.0,\n  \"a\": \"\u{e9}\"\n}"]),
+            r#"{"a":"\u00e9","b":2}"#,
+        ),
+        (texts(&[r#"Found: {"a":1}"#]), r#"{"a":1}"#),
+        (texts(&["5"]), r#"{"result":5}"#),
+        (texts(&["hello"]), r#"{"result":"hello"}"#),
+        (texts(&["12"]), r#"{"result":"12"}"#),
+        (
+            texts(&[r#"{"id":1}"#, r#"{"id":2}"#]),
+            r#"{"result":[{"id":1},{"id":2}]}"#,
+        ),
+        (texts(&["a", "b"]), r#"{"result":["a","b"]}"#),
+        (texts(&["done"]), "{}"),
+    ] {
+        let lines: Vec<_> = said
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|block| block["text"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            text_of(said.clone(), structured).await,
+            lines.join("\n"),
+            "{structured}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn content_that_is_no_list_is_not_lost() {
+    for (result, text) in [
+        (r#"{"content":"it is done"}"#, "it is done"),
+        (r#"{"content":{"type":"text","text":"one"}}"#, "one"),
+        (r#"{"content":{}}"#, "[content that cannot be read]"),
+        (r#"{"content":7}"#, "[content that cannot be read]"),
+        (r#"{"toolResult":"old"}"#, "[the result has no content]"),
+        (r#"{"content":[]}"#, ""),
+        (r#"{"content":[],"isError":true}"#, ""),
+        (r#"{"isError":true}"#, ""),
+        (
+            r#"{"content":null,"structuredContent":{"a":1}}"#,
+            r#"{"a":1}"#,
+        ),
+    ] {
+        assert_eq!(outcome_of(result).await.unwrap().text, text, "{result}");
+    }
 }
 
 #[tokio::test]

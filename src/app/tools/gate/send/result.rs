@@ -7,6 +7,7 @@ use crate::{
         error::Result,
         message::{CallStatus, ToolResult},
         server::ServerSpec,
+        texts::{self, Key},
         tool::ToolOutcome,
     },
     mcp::CallError,
@@ -27,7 +28,12 @@ impl Permit<'_> {
                     CallStatus::Succeeded
                 };
                 // Some readers of this text cannot handle a NUL.
-                let text = outcome.text.replace('\0', "\u{fffd}");
+                let mut text = outcome.text.replace('\0', "\u{fffd}");
+                if outcome.is_error && text.trim().is_empty() {
+                    let language = self.caller.principal.locale.as_deref();
+                    let texts = texts::in_language(language.unwrap_or("en"));
+                    text = texts.render(Key::ToolErrorWithoutWords, &[]);
+                }
                 ToolResult {
                     // What is not stored may be of any size that the connection lets through.
                     raw: Some(outcome.raw)
