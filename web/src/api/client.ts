@@ -1,6 +1,7 @@
 /** Requests to the API. A refused one throws `Refused`, with the code that programs read and the words for people. */
 import createClient, { type Middleware } from 'openapi-fetch';
 import { takeEarly } from '../early';
+import { keepDigits } from './digits';
 import type { components, paths } from './schema';
 
 export type Schemas = components['schemas'];
@@ -22,6 +23,12 @@ export function authorization(): Record<string, string> {
   return { Authorization: `Bearer ${credential.token}`, ...(credential.language && { 'Accept-Language': credential.language }) };
 }
 
+async function ask(request: Request): Promise<Response> {
+  const response = await (takeEarly(request) ?? fetch(request));
+  if (!response.headers.get('Content-Type')?.includes('json')) return response;
+  return new Response(keepDigits(await response.text()), response);
+}
+
 const signed: Middleware = {
   onRequest({ request }) {
     for (const [name, value] of Object.entries(authorization())) request.headers.set(name, value);
@@ -29,7 +36,7 @@ const signed: Middleware = {
   },
 };
 
-export const api = createClient<paths>({ baseUrl: '', fetch: (request) => takeEarly(request) ?? fetch(request) });
+export const api = createClient<paths>({ baseUrl: '', fetch: ask });
 api.use(signed);
 
 /** Reads the answer, or throws what the API says of it. */

@@ -1,5 +1,6 @@
 /** Server-sent events with an `Authorization` header, which `EventSource` cannot send. Reconnects by itself. */
 import { authorization, refusal } from './client';
+import { keepDigits } from './digits';
 
 export interface StreamEvent {
   name: string;
@@ -88,7 +89,7 @@ async function readEvents(body: ReadableStream<Uint8Array>, onPiece: () => void,
         if (line.startsWith('event: ')) name = line.slice(7);
         if (line.startsWith('data: ')) data += line.slice(6);
       }
-      if (name && data) onEvent(id, { name, data: JSON.parse(data) as unknown });
+      if (name && data) onEvent(id, { name, data: JSON.parse(keepDigits(data)) as unknown });
     }
   }
 }

@@ -4,6 +4,7 @@ import type { UseInfiniteQueryResult } from '@tanstack/react-query';
 import { CircleAlert, CircleCheck, Info } from 'lucide-react';
 import { type ReactNode, useEffect, useId, useRef, useState } from 'react';
 import { Refused } from '../api/client';
+import { keepDigits } from '../api/digits';
 import { PlainButton } from './PlainButton';
 import { useTexts } from '../texts/texts';
 
@@ -105,7 +106,7 @@ export function TextOrValues({ text }: { text: string }) {
 function parsed(text: string): unknown {
   if (!/^\s*[[{]/.test(text)) return undefined;
   try {
-    return JSON.parse(text) as unknown;
+    return JSON.parse(keepDigits(text)) as unknown;
   } catch {
     return undefined;
   }

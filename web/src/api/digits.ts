@@ -1,0 +1,24 @@
+/** JSON in which each number that a double would change is a text, as it was written: people decide about such numbers. */
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+const NUMBER = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
+/** What no number that a double holds needs: many digits, or an exponent. */
+const SUSPECT = /[\d.]{16}|\d[eE]/;
+
+export function keepDigits(json: string): string {
+  if (!SUSPECT.test(json)) return json;
+  return json.replace(TOKEN, (token) => token.startsWith('"') || isExact(token) ? token : `"${token}"`);
+}
+
+function isExact(number: string): boolean {
+  const value = decimal(number);
+  return value !== undefined && value === decimal(String(Number(number)));
+}
+
+/** The same text for numbers of the same value. */
+function decimal(text: string): string | undefined {
+  const [, sign, whole, fraction = '', exponent = '0'] = NUMBER.exec(text) ?? [];
+  if (whole === undefined) return undefined;
+  const digits = (whole + fraction).replace(/^0+/, '');
+  const short = digits.replace(/0+$/, '');
+  return short && `${sign}${short}e${Number(exponent) - fraction.length + digits.length - short.length}`;
+}
