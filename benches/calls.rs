@@ -14,6 +14,7 @@ use chatelaine::{
     domain::{
         clock,
         ids::{AgentId, RunId},
+        json::Json,
         message::CallStatus,
         principal::Principal,
     },
@@ -180,7 +181,7 @@ impl Sides {
                 server: "bank",
                 tool: TOOL,
             },
-            arguments: Ok(arguments),
+            arguments: Ok(Json::from(&arguments)),
             ambiguity: None,
             progress,
             cancel: CancellationToken::new(),

@@ -22,6 +22,7 @@ pub mod flow;
 pub mod header;
 pub mod hidden;
 pub mod ids;
+pub mod json;
 pub mod lookalike;
 pub mod menu;
 pub mod message;

@@ -33,10 +33,13 @@ use super::{
     limits::RequestPermit,
     problem::Problem,
 };
-use crate::domain::error::ErrorCode;
 use crate::{
     app::{self, App},
-    domain::principal::Principal,
+    domain::{
+        error::{Error, ErrorCode},
+        json,
+        principal::Principal,
+    },
 };
 
 /// What an agent is and can do, for other agents. Without a credential: of an agent that takes guests, what those may.
@@ -166,7 +169,7 @@ async fn respond(a2a_request: A2aRequest<'_>, sent: SentRequest) -> Result<Respo
         Err(problem) if problem.field.as_deref() == Some("body") => return Ok(not_an_object()),
         Err(problem) => return Err(problem),
     };
-    let request = match serde_json::from_str::<JsonRpcRequest>(body.get()) {
+    let request = match read_request(&body) {
         Ok(request) if request.jsonrpc == "2.0" => request,
         Ok(request) => {
             return Ok(refusal(
@@ -176,10 +179,7 @@ async fn respond(a2a_request: A2aRequest<'_>, sent: SentRequest) -> Result<Respo
         }
         Err(_) if !body.get().starts_with('{') => return Ok(not_an_object()),
         Err(error) => {
-            return Ok(refusal(
-                id_of(&body),
-                &A2AError::invalid_request(error.to_string()),
-            ));
+            return Ok(refusal(id_of(&body), &A2AError::invalid_request(error)));
         }
     };
     let JsonRpcRequest {
@@ -194,10 +194,19 @@ async fn respond(a2a_request: A2aRequest<'_>, sent: SentRequest) -> Result<Respo
         Err(error) => Err(RequestError::Said(error)),
     };
     match asked {
-        Ok(result) => Ok(axum::Json(JsonRpcResponse::success(id, result)).into_response()),
+        Ok(result) => {
+            let answer = serde_json::to_value(JsonRpcResponse::success(id, result));
+            Ok(axum::Json(json::Json::from(&answer.map_err(Error::internal)?)).into_response())
+        }
         Err(RequestError::Said(error)) => Ok(refusal(id, &error)),
         Err(RequestError::Http(problem)) => Err(problem),
     }
+}
+
+/// Numbers keep their digits in it.
+fn read_request(body: &RawValue) -> Result<JsonRpcRequest, String> {
+    let body = json::read_value(body.get())?;
+    serde_json::from_value(body).map_err(|error| error.to_string())
 }
 
 fn refusal(id: JsonRpcId, error: &A2AError) -> Response {
@@ -206,7 +215,7 @@ fn refusal(id: JsonRpcId, error: &A2AError) -> Response {
 
 /// The id of a request, even where the rest is not a valid request.
 fn id_of(body: &RawValue) -> JsonRpcId {
-    let id = serde_json::from_str::<Value>(body.get())
+    let id = json::read_value(body.get())
         .ok()
         .and_then(|body| body.get("id").cloned());
     id.and_then(|id| serde_json::from_value(id).ok())

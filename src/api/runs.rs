@@ -34,6 +34,7 @@ use crate::{
         canonical,
         error::{Error, ErrorCode, Reason},
         ids::{ConversationId, RunId},
+        json,
         request_key::RequestKey,
         run::{Mode, Run, RunStatus},
     },
@@ -162,7 +163,8 @@ fn object(field: &str, value: Option<Box<RawValue>>) -> Result<Map<String, Value
     let Some(value) = value else {
         return Ok(Map::new());
     };
-    if canonical::ambiguity(value.get()).is_some() {
+    let is_inexact = json::Json::parse(value.get()).is_ok_and(|json| !json.is_exact());
+    if is_inexact || canonical::ambiguity(value.get()).is_some() {
         let reason = "holds a name twice, or a number that cannot be kept exactly; write such a number as text";
         return Err(Problem::invalid(field, reason));
     }

@@ -10,7 +10,7 @@ use axum::{
 };
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{
     ApiState,
@@ -34,6 +34,7 @@ use crate::{
         canonical,
         error::{Error, ErrorCode},
         ids::{ConversationId, RunId},
+        json::{Json, Members},
         request_key::KeySource,
         skill,
     },
@@ -67,7 +68,7 @@ pub(super) struct NewSkillRun {
 
 impl NewSkillRun {
     /// The arguments, with the free text added.
-    fn given(&self) -> Result<Map<String, Value>, Problem> {
+    fn given(&self) -> Result<Members, Problem> {
         let text = self.arguments.as_ref().map_or("{}", |raw| raw.get());
         if let Some(why) = canonical::ambiguity(text) {
             return Err(Problem::invalid(
@@ -75,10 +76,10 @@ impl NewSkillRun {
                 format!("must be clear beyond doubt, and {why}"),
             ));
         }
-        let given = serde_json::from_str::<Map<String, Value>>(text);
-        let unfit =
-            |_| Problem::unfit(ErrorCode::WrongType, "arguments", "must be one JSON object");
-        let given = given.map_err(unfit)?;
+        let Ok(Json::Object(given)) = Json::parse(text) else {
+            let reason = "must be one JSON object";
+            return Err(Problem::unfit(ErrorCode::WrongType, "arguments", reason));
+        };
         let input = self.input.as_deref().unwrap_or_default();
         skill::with_input(given, input).map_err(|why| Problem::invalid("input", why))
     }

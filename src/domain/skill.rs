@@ -6,12 +6,13 @@
 //! content.
 
 use serde::Deserialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{
     canonical, command,
     hidden::escape_hidden,
     ids::{AuditId, ServerId},
+    json::{Json, Members},
     message::{ToolCall, ToolResult},
     pack::Pack,
 };
@@ -44,13 +45,13 @@ impl Skill {
     }
 
     /// The call, for a run that may make one.
-    pub fn call(&self, call_id: String, arguments: Map<String, Value>) -> ToolCall {
+    pub fn call(&self, call_id: String, arguments: Members) -> ToolCall {
         ToolCall {
             call_id,
             name: self.command(),
             server: Some(self.server.to_string()),
             tool: Some(self.tool().to_owned()),
-            arguments: Value::Object(arguments),
+            arguments: Json::Object(arguments).to_raw(),
             audit_id: Some(AuditId::new()),
         }
     }
@@ -77,7 +78,7 @@ pub fn of_call(call: &ToolCall) -> Option<&str> {
 /// The arguments of a skill, and why two JSON readers could understand their text differently.
 #[derive(Debug, PartialEq)]
 pub struct Arguments {
-    pub given: Map<String, Value>,
+    pub given: Members,
     pub ambiguity: Option<String>,
 }
 
@@ -86,28 +87,30 @@ pub struct Arguments {
 pub fn arguments(text: &str) -> Result<Arguments, String> {
     let text = text.trim();
     if text.starts_with('{') && text.ends_with('}') {
-        let given = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let Json::Object(given) = Json::parse(text)? else {
+            return Err("is not one JSON object".to_owned());
+        };
         return Ok(Arguments {
             given,
             ambiguity: canonical::ambiguity(text),
         });
     }
-    with_input(Map::new(), text).map(|given| Arguments {
+    with_input(Members::default(), text).map(|given| Arguments {
         given,
         ambiguity: None,
     })
 }
 
 /// The arguments with the free text added to them. Blank text adds nothing.
-pub fn with_input(mut given: Map<String, Value>, text: &str) -> Result<Map<String, Value>, String> {
+pub fn with_input(mut given: Members, text: &str) -> Result<Members, String> {
     if text.trim().is_empty() {
         return Ok(given);
     }
-    if given.contains_key(INPUT) {
-        return Err("stands among the arguments already; send one of the two".to_owned());
+    if given.add(INPUT, Json::Text(text.to_owned())) {
+        Ok(given)
+    } else {
+        Err("stands among the arguments already; send one of the two".to_owned())
     }
-    given.insert(INPUT.to_owned(), Value::String(text.to_owned()));
-    Ok(given)
 }
 
 /// What a skill says.

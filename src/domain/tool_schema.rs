@@ -4,12 +4,14 @@
 //! here allow, whatever the server wrote. Nothing is fetched from the network.
 
 mod cost;
+mod exact;
 mod graph;
 
 use jsonschema::{Draft, PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::{Value, value::RawValue};
 
-use self::graph::Graph;
+use self::{exact::Exact, graph::Graph};
+use super::json::Json;
 
 /// Bytes of one schema.
 pub const MAX_BYTES: usize = 64 * 1024;
@@ -35,7 +37,7 @@ const MAX_REASON: usize = 300;
 #[derive(Debug)]
 pub struct ToolSchema {
     schema: Value,
-    validator: jsonschema::Validator,
+    validator: jsonschema::Validator<Exact>,
     is_small: bool,
 }
 
@@ -46,7 +48,7 @@ impl ToolSchema {
         if size > MAX_BYTES {
             return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
         }
-        let schema: Value = serde_json::from_str(raw.get()).map_err(|error| shorten(&error))?;
+        let schema = exact::schema(&Json::parse(raw.get()).map_err(|error| shorten(&error))?);
         if !takes_objects(&schema) {
             return Err("it is not a schema of an object".to_owned());
         }
@@ -55,7 +57,7 @@ impl ToolSchema {
         // This engine runs in linear time; it has neither look-around nor back-references.
         let patterns = PatternOptions::regex()
             .size_limit((MAX_PATTERN_BYTES / patterns.max(1)).min(MAX_ONE_PATTERN_BYTES));
-        let validator = jsonschema::options()
+        let validator = exact::options()
             .with_draft(Draft::Draft202012)
             .with_pattern_options(patterns)
             .build(&schema)
@@ -68,13 +70,15 @@ impl ToolSchema {
     }
 
     /// Whether a check of these arguments takes so little time and stack that it needs no thread of its own.
-    pub fn is_quick(&self, arguments: &Value) -> bool {
+    pub fn is_quick(&self, arguments: &Json) -> bool {
         self.is_small && size_within(arguments, MAX_QUICK_BYTES).is_some()
     }
 
     /// Why the arguments do not fit, at most five reasons.
-    pub fn check(&self, arguments: &Value) -> Result<(), String> {
-        if !self.is_quick(arguments) && !cost::is_bounded(&Graph::new(&self.schema)?, arguments) {
+    pub fn check(&self, arguments: &Json) -> Result<(), String> {
+        if !self.is_quick(arguments)
+            && !cost::is_bounded(&Graph::new(&self.schema)?, &arguments.rounded())
+        {
             return Err(
                 "they take too long to check against the tool's schema; send fewer or simpler ones"
                     .to_owned(),
@@ -98,17 +102,18 @@ impl ToolSchema {
 }
 
 /// What is left of `bytes` after a value, which takes one and those of its strings; `None` when that is not enough.
-fn size_within(value: &Value, bytes: usize) -> Option<usize> {
+fn size_within(value: &Json, bytes: usize) -> Option<usize> {
     let left = bytes.checked_sub(1)?;
     match value {
-        Value::String(text) => left.checked_sub(text.len()),
-        Value::Array(items) => items
+        Json::Text(text) => left.checked_sub(text.len()),
+        Json::Number(number) => left.checked_sub(number.as_str().len()),
+        Json::List(items) => items
             .iter()
             .try_fold(left, |left, item| size_within(item, left)),
-        Value::Object(members) => members.iter().try_fold(left, |left, (name, member)| {
+        Json::Object(members) => members.iter().try_fold(left, |left, (name, member)| {
             size_within(member, left.checked_sub(name.len())?)
         }),
-        Value::Null | Value::Bool(_) | Value::Number(_) => Some(left),
+        Json::Null | Json::Bool(_) => Some(left),
     }
 }
 

@@ -95,7 +95,7 @@ fn messages(step: &StepRequest) -> Vec<Value> {
                 let said = Some(said).filter(|said| !said.is_empty());
                 let said = said.map(|said| text(&said));
                 let calls = calls.into_iter().map(|call| {
-                    json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments })
+                    json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments.to_value() })
                 });
                 (
                     "assistant",

@@ -71,7 +71,7 @@ fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
             let said = Some(said).filter(|said| !said.is_empty()).map(text);
             let calls = calls.into_iter().map(|call| {
                 let mut part =
-                    json!({ "functionCall": { "name": call.name, "args": call.arguments } });
+                    json!({ "functionCall": { "name": call.name, "args": call.arguments.to_value() } });
                 if is_current {
                     part["functionCall"]["id"] = call.id.into();
                     // The signatures of the model's thoughts are not kept. This value, from Google's

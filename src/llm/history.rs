@@ -10,7 +10,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::{ModelCall, StepRequest, ToolDef, Turn, schema};
-use crate::domain::pack::Provider;
+use crate::domain::{
+    json::{Json, Members},
+    pack::Provider,
+};
 
 /// The result of a call whose own result is not in the history.
 const NO_RESULT: &str = "there is no result of this call";
@@ -49,7 +52,7 @@ pub(super) fn base64(data: &[u8]) -> String {
 pub(super) struct Call<'a> {
     pub(super) id: &'a str,
     pub(super) name: String,
-    pub(super) arguments: Map<String, Value>,
+    pub(super) arguments: Json,
 }
 
 #[derive(Debug)]
@@ -132,7 +135,10 @@ fn call(call: &ModelCall) -> Call<'_> {
     Call {
         id: &call.call_id,
         name: legal_name(&call.name),
-        arguments: serde_json::from_str(&call.arguments).unwrap_or_default(),
+        arguments: match Json::parse(&call.arguments) {
+            Ok(arguments @ Json::Object(_)) => arguments,
+            _ => Json::Object(Members::default()),
+        },
     }
 }
 

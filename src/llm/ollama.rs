@@ -63,7 +63,7 @@ fn user(pieces: &[Piece<'_>]) -> Value {
 }
 
 fn call(call: &Call<'_>) -> Value {
-    json!({ "id": call.id, "function": { "name": call.name, "arguments": call.arguments } })
+    json!({ "id": call.id, "function": { "name": call.name, "arguments": call.arguments.to_value() } })
 }
 
 fn result(result: &CallResult<'_>) -> Value {

@@ -10,7 +10,10 @@ use super::{
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder, is_object},
 };
-use crate::domain::pack::{Llm, Provider};
+use crate::domain::{
+    json,
+    pack::{Llm, Provider},
+};
 
 const BASE: &str = "https://api.openai.com/v1";
 
@@ -86,7 +89,7 @@ fn user(pieces: &[Piece<'_>]) -> Value {
 }
 
 fn call(call: &Call<'_>) -> Value {
-    let arguments = Value::from_iter(call.arguments.clone()).to_string();
+    let arguments = call.arguments.to_string();
     json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
 }
 
@@ -234,7 +237,7 @@ fn fragment(piece: &Value, draft: &mut ReplyBuilder) {
     let arguments = match &piece["function"]["arguments"] {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        other => json::to_text(other),
     };
     let slot = piece["index"].as_u64();
     let calls = &draft.calls;

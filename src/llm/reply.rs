@@ -5,11 +5,15 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::{ModelCall, ModelError, Reply, StepRequest, Stop, Turn, schema};
-use crate::domain::{pack::Provider, run::Usage};
+use crate::domain::{
+    json::{self, Json},
+    pack::Provider,
+    run::Usage,
+};
 
 /// Call ids this short are counters, and start again in every reply.
 const MIN_ID: usize = 9;
@@ -119,7 +123,7 @@ impl CallBuilder {
     fn finish(self, ids: &mut HashSet<String>) -> ModelCall {
         let arguments = match (self.arguments.trim(), self.input) {
             ("" | "null", None | Some(Value::Null)) => "{}".to_owned(),
-            ("" | "null", Some(input)) => input.to_string(),
+            ("" | "null", Some(input)) => json::to_text(&input),
             _ => self.arguments,
         };
         ModelCall {
@@ -132,7 +136,7 @@ impl CallBuilder {
 
 /// Whether the text of some arguments is whole. The last character decides most cases without parsing.
 pub(super) fn is_object(text: &str) -> bool {
-    text.trim_end().ends_with('}') && serde_json::from_str::<Map<String, Value>>(text).is_ok()
+    text.trim_end().ends_with('}') && Json::parse(text).is_ok_and(|json| json.as_object().is_some())
 }
 
 fn known_ids(request: &StepRequest) -> impl Iterator<Item = &str> {

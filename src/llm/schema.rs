@@ -15,7 +15,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json, value::RawValue};
 
-use crate::domain::pack::Provider;
+use crate::domain::{
+    json::{self, Json},
+    pack::Provider,
+};
 
 /// Keywords that say nothing to a model at the top level, or that providers refuse there.
 const NOT_AT_TOP: [&str; 7] = ["$schema", "$id", "oneOf", "anyOf", "allOf", "enum", "not"];
@@ -80,11 +83,15 @@ pub(super) fn for_provider(raw: &RawValue, provider: Provider) -> Repaired {
 
 /// Arguments with the names that the server knows.
 pub(super) fn rename_back(arguments: &str, renamed: &BTreeMap<String, String>) -> String {
-    let Ok(mut value) = serde_json::from_str::<Value>(arguments) else {
+    // Whoever checks them must still see that a name appears twice.
+    if Json::repeated_name(arguments).is_some() {
+        return arguments.to_owned();
+    }
+    let Ok(mut value) = json::read_value(arguments) else {
         return arguments.to_owned();
     };
     rename_keys(&mut value, renamed);
-    value.to_string()
+    json::to_text(&value)
 }
 
 fn rename_keys(value: &mut Value, renamed: &BTreeMap<String, String>) {

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::domain::{
     encoding::replace_lone_surrogates,
+    json,
     pack::{Llm, Provider},
     secret::Secret,
 };
@@ -51,7 +52,9 @@ pub(super) async fn open(
     limits: Limits,
 ) -> Result<Events, AttemptError> {
     let is_sse = llm.provider != Provider::Ollama;
-    let mut post = client.post(request.url).json(&request.body);
+    let post = client.post(request.url);
+    let post = post.header(header::CONTENT_TYPE, "application/json");
+    let mut post = post.body(json::to_text(&request.body));
     if is_sse {
         post = post.header(header::ACCEPT, "text/event-stream");
     }
@@ -222,6 +225,6 @@ fn text(line: &[u8]) -> String {
 
 /// Half of an emoji, which an endpoint that cuts its text anywhere may send, becomes U+FFFD.
 fn parse(data: &str) -> Result<Value, ModelError> {
-    serde_json::from_str(&replace_lone_surrogates(data))
+    json::read_value(&replace_lone_surrogates(data))
         .map_err(|_| ModelError::Protocol(String::new()))
 }

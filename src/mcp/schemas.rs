@@ -7,10 +7,9 @@ use std::{
     thread,
 };
 
-use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::domain::{tool::Tool, tool_schema::ToolSchema};
+use crate::domain::{json::Json, tool::Tool, tool_schema::ToolSchema};
 
 const STACK: usize = 16 * 1024 * 1024;
 /// Threads at once, in the whole process.
@@ -22,7 +21,7 @@ pub async fn compile(tool: Arc<Tool>) -> Result<Arc<ToolSchema>, String> {
 }
 
 /// Why arguments do not fit a schema, at most five reasons.
-pub async fn check(schema: Arc<ToolSchema>, arguments: &Value) -> Result<(), String> {
+pub async fn check(schema: Arc<ToolSchema>, arguments: &Json) -> Result<(), String> {
     if schema.is_quick(arguments) {
         return schema.check(arguments);
     }

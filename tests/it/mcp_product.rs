@@ -1,5 +1,6 @@
 //! What an agent has of its servers, in the whole product: all of them at once, each for itself.
 
+mod numbers; // that no double holds
 mod obstacles; // why a tool cannot be called
 mod search; // more tools than a model takes
 mod smoke; // names that fit no tool, and who may call what

@@ -23,6 +23,7 @@ use crate::{
     domain::{
         error::{Error, Thing},
         ids::ConversationId,
+        json::{Json, Members},
         skill,
     },
 };
@@ -93,8 +94,9 @@ impl A2aRequest<'_> {
             Some(agent) => (agent, named),
             None => named.split_once('/').ok_or_else(unknown)?,
         };
+        let given = Members::from(&content.data);
         let arguments =
-            skill::with_input(content.data, &content.text).map_err(|why| invalid("input", &why))?;
+            skill::with_input(given, &content.text).map_err(|why| invalid("input", &why))?;
         let wanted = skills::SkillRunSpec {
             agent,
             skill,
@@ -148,6 +150,10 @@ impl A2aRequest<'_> {
                 agent: agent.to_owned(),
             },
         };
+        if !Json::Object(Members::from(&content.data)).is_exact() {
+            let why = "has a number that cannot be kept exactly; write it as text";
+            return Err(invalid("message.parts.data", why));
+        }
         let wanted = app::runs::starting::RunSpec {
             target,
             prompt: content.text,

@@ -24,6 +24,7 @@ use crate::{
         approval::State,
         error::Error,
         ids::RunId,
+        json,
         run::{RunKind, RunStatus},
     },
 };
@@ -315,7 +316,7 @@ fn artifact(outcome: &SkillRunOutcome, text: String) -> Artifact {
     let data = outcome
         .structured_content
         .as_ref()
-        .and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+        .and_then(|raw| json::read_value(raw.get()).ok());
     Artifact {
         artifact_id: "result".to_owned(),
         name: Some(outcome.skill.clone()),

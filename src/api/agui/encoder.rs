@@ -1,10 +1,13 @@
 //! Encodes the parts of an answer as events of AG-UI.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use axum::response::{Response, sse::Event};
 use futures_util::{Stream, StreamExt, stream};
-use serde_json::json;
+use serde_json::{
+    json,
+    value::{RawValue, to_raw_value},
+};
 use time::format_description::well_known::Rfc3339;
 
 use super::wire::{AguiEvent, AguiOutcome, Interrupt};
@@ -95,7 +98,10 @@ impl Encoder {
             },
             AguiEvent::Custom {
                 name: "run".to_owned(),
-                value: json!({ "conversation_id": self.conversation, "run_id": self.run }),
+                value: to_raw_value(
+                    &json!({ "conversation_id": self.conversation, "run_id": self.run }),
+                )
+                .expect("two ids can be written"),
             },
         ]
     }
@@ -128,7 +134,7 @@ impl Encoder {
                     },
                     AguiEvent::ToolCallArgs {
                         tool_call_id: tool_call_id.clone(),
-                        delta: call.arguments.to_string(),
+                        delta: call.arguments.get().to_owned(),
                     },
                     AguiEvent::ToolCallEnd { tool_call_id },
                 ]);
@@ -150,12 +156,17 @@ impl Encoder {
                 if let Part::Approval(note) = &part {
                     self.notes.insert(note.id, (**note).clone());
                 }
-                let mut value =
-                    serde_json::to_value(&part).expect("parts are plain data that can be written");
-                let name = value["type"].take();
-                let name = name.as_str().unwrap_or_default().to_owned();
-                value.as_object_mut().map(|value| value.remove("type"));
-                events.push(AguiEvent::Custom { name, value });
+                let part =
+                    serde_json::to_string(&part).expect("parts are plain data that can be written");
+                // A server's own result in it may hold text and numbers that Rust cannot represent.
+                let mut part: BTreeMap<String, Box<RawValue>> =
+                    serde_json::from_str(&part).expect("they are one JSON object");
+                let name = part.remove("type");
+                let name = name.and_then(|name| serde_json::from_str(name.get()).ok());
+                events.push(AguiEvent::Custom {
+                    name: name.unwrap_or_default(),
+                    value: to_raw_value(&part).expect("parts are plain data that can be written"),
+                });
                 events
             }
         }

@@ -1,7 +1,7 @@
 //! The events of AG-UI 1.0.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use time::format_description::well_known::Rfc3339;
 
 use crate::domain::error::ErrorCode;
@@ -55,7 +55,7 @@ pub(in crate::api) enum AguiEvent {
     Custom {
         name: String,
         #[schema(value_type = Object)]
-        value: Value,
+        value: Box<RawValue>,
     },
     RunFinished {
         thread_id: String,

@@ -199,7 +199,7 @@ fn data_part(part: &Part) -> Option<UiChunk> {
             return None;
         }
     };
-    let data = serde_json::to_value(part).expect("parts are plain data that can be written");
+    let data = to_raw_value(part).expect("parts are plain data that can be written");
     Some(chunk(UiData { id, data }))
 }
 

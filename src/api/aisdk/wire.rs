@@ -1,7 +1,7 @@
 //! The chunks of a UI message stream, as the AI SDK names them.
 
 use serde::Serialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use crate::domain::{
     ids::{ConversationId, RunId},
@@ -36,7 +36,7 @@ pub(in crate::api) enum UiChunk {
         tool_call_id: String,
         tool_name: String,
         #[schema(value_type = Object)]
-        input: Value,
+        input: Box<RawValue>,
         provider_executed: bool,
         dynamic: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ pub(in crate::api) struct UiData {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     #[schema(value_type = Object)]
-    pub data: Value,
+    pub data: Box<RawValue>,
 }
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]

@@ -40,7 +40,7 @@ schemas! {
         /// arguments were erased.
         #[schema(value_type = Option<Object>)]
         arguments: Option<Box<RawValue>>,
-        /// SHA-256 over the canonical arguments (RFC 8785), in hex; a decision repeats it.
+        /// SHA-256 over the canonical arguments (RFC 8785, but numbers keep their digits), in hex; a decision repeats it.
         args_sha256: String,
         /// The roles that may decide.
         approvers: Vec<String>,

@@ -158,8 +158,10 @@ schemas! {
         /// The server and tool behind the name; absent when the model made the name up.
         server: Option<String>,
         tool: Option<String>,
-        /// The arguments, or the text that could not be parsed as JSON.
-        arguments: Value,
+        /// The arguments as they were written, or the text that could not be parsed as JSON. A number may have more
+        /// digits than a double holds.
+        #[schema(value_type = Value)]
+        arguments: Box<RawValue>,
         /// The line of the audit trail that is written before the call is sent.
         audit_id: Option<AuditId>,
     }

@@ -5,8 +5,6 @@ mod approvals;
 
 use std::{fmt::Write as _, sync::Arc};
 
-use serde_json::{Map, Value};
-
 use super::{flows, menu, prompts};
 use crate::app::{
     App,
@@ -26,6 +24,7 @@ use crate::domain::{
     connection::DownCause,
     error::{Error, Result},
     ids::AuditId,
+    json::Json,
     message::{Choice, Part, ToolCall},
     run::ClaimedRun,
     texts::{self, Key, Texts},
@@ -339,7 +338,7 @@ fn describe_state(texts: &Texts<'_>, state: &State, run: &ClaimedRun) -> Option<
 /// Why the text after `/call` is no call.
 enum UnusableCall {
     Incomplete,
-    BadJson(serde_json::Error),
+    BadJson(String),
     NotAnObject,
 }
 
@@ -350,10 +349,9 @@ async fn refuse_call(app: &App, run: &ClaimedRun, unusable: UnusableCall) -> Res
     let usage = texts.render(Key::CallUsage, &[("example", "{\"argument\": \"value\"}")]);
     let text = match unusable {
         UnusableCall::Incomplete => usage,
-        UnusableCall::BadJson(error) => texts.render(
-            Key::CallBadJson,
-            &[("why", &error.to_string()), ("usage", &usage)],
-        ),
+        UnusableCall::BadJson(why) => {
+            texts.render(Key::CallBadJson, &[("why", &why), ("usage", &usage)])
+        }
         UnusableCall::NotAnObject => texts.render(Key::CallNotAnObject, &[("usage", &usage)]),
     };
     Ok(Answer::Parts(vec![notice("bad_command", text)]))
@@ -370,11 +368,9 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>)
     let Some((server, tool, text)) = called else {
         return Err(UnusableCall::Incomplete);
     };
-    let arguments = match text.as_str() {
-        "" => Value::Object(Map::new()),
-        text => serde_json::from_str::<Value>(text).map_err(UnusableCall::BadJson)?,
-    };
-    if !arguments.is_object() {
+    let text = if text.is_empty() { "{}" } else { &text };
+    let arguments = Json::parse(text).map_err(UnusableCall::BadJson)?;
+    if arguments.as_object().is_none() {
         return Err(UnusableCall::NotAnObject);
     }
     let call = ToolCall {
@@ -382,8 +378,8 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>)
         name: format!("{server} {tool}"),
         server: Some(server),
         tool: Some(tool),
-        arguments,
+        arguments: arguments.to_raw(),
         audit_id: Some(AuditId::new()),
     };
-    Ok((call, canonical::ambiguity(&text)))
+    Ok((call, canonical::ambiguity(text)))
 }

@@ -105,7 +105,7 @@ fn write_part(text: &mut String, part: &Part) {
                 (Some(server), Some(tool)) => format!("{server}: {tool}"),
                 _ => inert(&call.name),
             };
-            let arguments = serde_json::to_string_pretty(&call.arguments).unwrap_or_default();
+            let arguments = call.arguments().pretty();
             write!(
                 text,
                 "\n**Call of {name}**\n\n{}\n",

@@ -20,6 +20,7 @@ use crate::{
     domain::{
         error::{Error, Result},
         ids::{ConversationId, RunId},
+        json::Json,
         message::{CallStatus, ToolCall, ToolResult},
         principal::Principal,
         resource::{Content, Link, Resource},
@@ -156,11 +157,8 @@ pub async fn call(
         approval: None,
         took_ms: None,
     };
-    let Some(uri) = call
-        .arguments
-        .get("uri")
-        .and_then(serde_json::Value::as_str)
-    else {
+    let arguments = call.arguments();
+    let Some(uri) = arguments.get("uri").and_then(Json::as_text) else {
         return Ok(result(
             CallStatus::Denied,
             format!("not read: {TOOL} needs the argument `uri`"),
@@ -173,10 +171,7 @@ pub async fn call(
     }
     let which = ResourceSelector {
         uri,
-        server: call
-            .arguments
-            .get("server")
-            .and_then(serde_json::Value::as_str),
+        server: arguments.get("server").and_then(Json::as_text),
     };
     let Some(link) = find(app, asking.principal, asking.toolbox, id, which).await? else {
         let text = format!(

@@ -8,6 +8,7 @@ use crate::{
     app::tools::toolset::{NamedTool, Toolbox, truncate_text},
     domain::{
         error::{Error, Result},
+        json::Json,
         message::{CallStatus, Message, Part, ToolCall, ToolResult},
     },
     llm::ToolDef,
@@ -105,8 +106,8 @@ pub fn call(toolbox: &Toolbox, call: &ToolCall) -> Result<ToolResult> {
         approval: None,
         took_ms: None,
     };
-    let query = call.arguments.get("query");
-    let Some(query) = query.and_then(serde_json::Value::as_str) else {
+    let arguments = call.arguments();
+    let Some(query) = arguments.get("query").and_then(Json::as_text) else {
         let text = format!("not executed: {TOOL} needs the argument `query`");
         return Ok(result(CallStatus::Denied, text, None));
     };

@@ -23,6 +23,7 @@ use crate::{
     domain::{
         canonical,
         error::{Error, Result},
+        json::Json,
         message::{CallStatus, ToolResult},
         pack::Pack,
         principal::Principal,
@@ -200,7 +201,7 @@ impl ClientTools {
     ) -> Result<ToolAnswer> {
         let found = self.find(app, request.name);
         let target = CallTarget::Name(found.map_or(request.name, |(_, named)| &named.name));
-        let (arguments, ambiguity) = match serde_json::from_str::<Value>(request.arguments) {
+        let (arguments, ambiguity) = match Json::parse(request.arguments) {
             Ok(value) => (Ok(value), canonical::ambiguity(request.arguments)),
             Err(_) => (Err(request.arguments), None),
         };

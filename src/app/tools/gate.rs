@@ -12,7 +12,6 @@ mod send;
 
 use std::sync::Arc;
 
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -25,6 +24,7 @@ use crate::{
     domain::{
         error::Error,
         ids::RunId,
+        json::Json,
         message::{CallStatus, ToolCall, ToolResult},
         orchestrator,
         policy::{Allowed, Decision, decide},
@@ -47,7 +47,7 @@ pub struct Call<'a> {
     pub is_recorded: bool,
     pub target: CallTarget<'a>,
     /// Parsed arguments, or the text that is no JSON.
-    pub arguments: Result<Value, &'a str>,
+    pub arguments: Result<Json, &'a str>,
     /// Why two readers could understand the text of the arguments differently.
     pub ambiguity: Option<&'a str>,
     pub progress: ProgressSender,
@@ -84,11 +84,11 @@ pub fn opening_line(
         run: Some(run.id),
         is_recorded: true,
     };
-    let (arguments, unknown) = (call.arguments.to_string(), CallStatus::OutcomeUnknown);
+    let (arguments, unknown) = (call.arguments.get(), CallStatus::OutcomeUnknown);
     Some(AuditRow {
         id: call.audit_id?,
         detail: detail_of(&allowed),
-        ..caller.audit_row("tool.call", (server, tool), &arguments, unknown)
+        ..caller.audit_row("tool.call", (server, tool), arguments, unknown)
     })
 }
 

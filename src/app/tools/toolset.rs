@@ -18,7 +18,6 @@ use std::{
 };
 
 use moka::future::Cache;
-use serde_json::Value;
 use tokio::sync::OnceCell;
 
 pub(in crate::app) use self::absent_tools::not_available;
@@ -32,6 +31,7 @@ use crate::{
     domain::{
         error::Result,
         ids::{AgentId, TenantId, UserId},
+        json::Json,
         orchestrator,
         pack::Pack,
         policy::{Decision, EffectiveAccess, decide},
@@ -93,7 +93,7 @@ impl NamedTool {
     }
 
     /// Why the arguments do not fit the tool's schema; at most five reasons, without a network look-up.
-    pub async fn check(&self, arguments: &Value) -> Result<(), String> {
+    pub async fn check(&self, arguments: &Json) -> Result<(), String> {
         let compile = || schemas::compile(self.tool.clone());
         let schema = self.schema.get_or_init(compile).await;
         let schema = schema.as_ref().map_err(|reason| {

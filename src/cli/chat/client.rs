@@ -14,7 +14,10 @@ use super::{
     local_time,
     style::{BOLD, DIM, Style},
 };
-use crate::{domain::secret::Secret, egress::Egress};
+use crate::{
+    domain::{json, secret::Secret},
+    egress::Egress,
+};
 
 /// Messages or requests fetched at once.
 const PAGE: usize = 100;
@@ -133,7 +136,8 @@ impl Client {
         let status = answer.status();
         let body = answer.bytes().await?;
         if status.is_success() {
-            return Ok(serde_json::from_slice(&body).unwrap_or_default());
+            let body = String::from_utf8_lossy(&body);
+            return Ok(json::read_value(&body).unwrap_or_default());
         }
         Err(request_refused(status, &body).into())
     }

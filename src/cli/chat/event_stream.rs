@@ -12,6 +12,7 @@ use sse_stream::{Sse, SseStream};
 use tokio::time::Sleep;
 
 use super::client::{RequestRefused, request_refused};
+use crate::domain::json;
 
 /// The server sends a keep-alive every 15 seconds. After a silence of this length the stream counts as
 /// broken.
@@ -73,7 +74,7 @@ impl Stream {
                             self.last = Some(id);
                         }
                         if let Some(data) = event.data {
-                            let data = serde_json::from_str(&data).unwrap_or_default();
+                            let data = json::read_value(&data).unwrap_or_default();
                             return Ok(StreamItem::Event {
                                 name: event.event.unwrap_or_default(),
                                 data,

@@ -1,12 +1,15 @@
 //! A call of a tool and its result, as parts of a message.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
-use crate::domain::ids::{ApprovalId, AuditId};
+use crate::domain::{
+    ids::{ApprovalId, AuditId},
+    json::Json,
+};
 
 /// A call as the model asked for it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToolCall {
     /// Unique within the conversation.
     pub call_id: String,
@@ -17,8 +20,8 @@ pub struct ToolCall {
     pub server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The arguments, or the text that could not be parsed as JSON.
-    pub arguments: Value,
+    /// The arguments as they were written, or the text that could not be parsed as JSON.
+    pub arguments: Box<RawValue>,
     /// The line of the audit trail that is written before the call is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_id: Option<AuditId>,
@@ -56,6 +59,13 @@ pub struct CallOutcome {
     /// The server's own result, when there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Box<RawValue>>,
+}
+
+impl ToolCall {
+    /// The arguments with the digits of their numbers; a text for what is no JSON.
+    pub fn arguments(&self) -> Json {
+        Json::parse(self.arguments.get()).unwrap_or(Json::Null)
+    }
 }
 
 impl ToolResult {

@@ -193,12 +193,8 @@ async fn arguments_that_could_be_understood_in_two_ways_do_not_wait() {
             "appears twice",
         ),
         (
-            r#"{"from_account":"current","to":"acme","amount":9007199254740993,"currency":"EUR"}"#,
-            "9007199254740993",
-        ),
-        (
             r#"{"from_account":"current","to":"acme","amount":1e999,"currency":"EUR"}"#,
-            "not valid JSON",
+            "is not of type \"string\"",
         ),
         (
             r#"{"from_account":"current","to":"\ud800","amount":"1.00","currency":"EUR"}"#,

@@ -13,6 +13,7 @@ use chatelaine::{
     domain::{
         error::{Error, ErrorCode},
         ids::{AgentId, RunId},
+        json::Json,
         message::{CallStatus, ToolResult},
         pack::Pack,
         principal::Principal,
@@ -97,7 +98,7 @@ async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
             server: "docs",
             tool: "get_exchange_rate",
         },
-        arguments: Ok(json!({ "from": "EUR", "to": "USD" })),
+        arguments: Ok(Json::from(&json!({ "from": "EUR", "to": "USD" }))),
         ambiguity: None,
         progress: chatelaine::mcp::progress_channel().0,
         cancel: CancellationToken::default(),

@@ -1,13 +1,22 @@
 //! What a skill is given, and the text of its result.
 
 use chatelaine::domain::{
+    json::{Json, Members},
     message::{CallStatus, ToolResult},
     skill::{arguments, result_text, with_input},
 };
 use serde_json::{Value, json};
 
+fn value(members: Members) -> Value {
+    Json::Object(members).to_value()
+}
+
+fn members(value: &Value) -> Members {
+    Json::from(value).as_object().cloned().unwrap_or_default()
+}
+
 fn given(text: &str) -> Value {
-    Value::Object(arguments(text).expect("these can be arguments").given)
+    value(arguments(text).expect("these can be arguments").given)
 }
 
 #[test]
@@ -32,20 +41,14 @@ fn a_text_in_braces_is_the_arguments_and_any_other_the_input() {
 
 #[test]
 fn context_and_free_text_meet_as_the_document_says() {
-    let context = json!({ "repo": "x" })
-        .as_object()
-        .cloned()
-        .unwrap_or_default();
-    let met = with_input(context.clone(), "go").map(Value::Object);
+    let context = members(&json!({ "repo": "x" }));
+    let met = with_input(context.clone(), "go").map(value);
     assert_eq!(met, Ok(json!({ "repo": "x", "input": "go" })));
     assert_eq!(
-        with_input(context, " ").map(Value::Object),
+        with_input(context, " ").map(value),
         Ok(json!({ "repo": "x" }))
     );
-    let taken = json!({ "input": "a" })
-        .as_object()
-        .cloned()
-        .unwrap_or_default();
+    let taken = members(&json!({ "input": "a" }));
     assert!(with_input(taken, "b").is_err());
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use chatelaine::domain::{
     approval::State,
     canonical::{self, Hash},
+    json::Json,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -97,7 +98,7 @@ impl Evidence {
         }
         let executed = ledger.iter().map(|entry| Executed {
             what: format!("{} {}", entry.tool, entry.arguments),
-            args_sha256: canonical::hash(&canonical::text(&entry.arguments).unwrap()),
+            args_sha256: canonical::hash(&canonical::text(&Json::from(&entry.arguments)).unwrap()),
         });
         let audited: Vec<(Vec<u8>,)> = people
             .rows("select args_sha256 from audit where action = 'tool.call' and args_sha256 is not null")

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::{approval::State, canonical, clock};
+use chatelaine::domain::{approval::State, canonical, clock, json::Json};
 use futures_util::future::join_all;
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonic
             Some((status, answer)) => panic!("{status} {answer}"),
             None => Duration::from_secs(2),
         };
-        let args_sha256 = canonical::hash(&canonical::text(&arguments).unwrap());
+        let args_sha256 = canonical::hash(&canonical::text(&Json::from(&arguments)).unwrap());
         if let Some(note) = seen(people, clerk, random, &messages, wait).await {
             assert_eq!(
                 note["args_sha256"],

@@ -19,7 +19,7 @@ fn name(call: &ToolCall) -> String {
 pub(super) fn line(call: &ToolCall, result: &ToolResult) -> String {
     let status = serde_json::to_value(result.status).unwrap_or_default();
     let status = status.as_str().unwrap_or_default().replace('_', " ");
-    let arguments = clipped(&call.arguments.to_string(), MAX_ARGUMENTS);
+    let arguments = clipped(call.arguments.get(), MAX_ARGUMENTS);
     format!("{CALL_LINE}{} `{arguments}`: {status}", name(call))
 }
 
@@ -31,7 +31,7 @@ pub(super) fn boxed(call: &ToolCall, result: &ToolResult) -> String {
          <summary>Tool Executed</summary>\n{CALL_BOX_END}",
         escaped(&call.call_id),
         escaped(&name(call)),
-        json(&call.arguments.to_string()),
+        json(call.arguments.get()),
         json(&clipped(&result.text, MAX_RESULT)),
     )
 }

@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::{Ending, RunWorker};
 use crate::{
     app::{
@@ -26,6 +24,7 @@ use crate::{
         elicitation::{Elicitation, Entered, Request},
         error::Result,
         ids::AuditId,
+        json::Json,
         message::{CallOutcome, CallStatus, Message, Part, Role, ToolResult},
         pack::Pack,
         resource, texts,
@@ -140,7 +139,6 @@ impl RunWorker {
         user: Option<ElicitationTarget>,
     ) -> Result<ToolResult> {
         let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
-        let arguments: Value = serde_json::from_str(request.arguments.get()).unwrap_or_default();
         // The call has no row of its own any more that progress could be shown at.
         let (progress, _) = crate::mcp::progress_channel();
         let call = Call {
@@ -153,7 +151,7 @@ impl RunWorker {
                 server: elicitation.server.as_str(),
                 tool: &elicitation.tool,
             },
-            arguments: Ok(arguments),
+            arguments: Ok(Json::parse(request.arguments.get()).unwrap_or(Json::Null)),
             ambiguity: None,
             progress,
             cancel: self.cancel.clone(),

@@ -6,7 +6,6 @@ use std::{
 };
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use serde_json::Value;
 
 use super::RunWorker;
 use crate::{
@@ -25,6 +24,7 @@ use crate::{
         error::Result,
         event::Transient,
         ids::AuditId,
+        json::Json,
         message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
         resource,
     },
@@ -64,7 +64,7 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
             "" => "{}",
             text => text,
         };
-        let parsed = serde_json::from_str::<Value>(text);
+        let parsed = Json::parse(text);
         let flaw = match &parsed {
             Ok(_) => canonical::ambiguity(text).map(BadArguments::Irregular),
             Err(_) => Some(BadArguments::Unparsed(text.to_owned())),
@@ -74,7 +74,9 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
             name: call.name.clone(),
             server: found.map(|(spec, _)| spec.id.to_string()),
             tool: found.map(|(_, named)| named.tool.name.clone()),
-            arguments: parsed.unwrap_or_else(|_| Value::String(text.to_owned())),
+            arguments: parsed
+                .unwrap_or_else(|_| Json::Text(text.to_owned()))
+                .to_raw(),
             audit_id: found.map(|_| AuditId::new()),
         };
         (call, flaw)
@@ -300,7 +302,7 @@ impl RunWorker {
             target,
             arguments: match flaw {
                 Some(BadArguments::Unparsed(text)) => Err(text),
-                _ => Ok(call.arguments.clone()),
+                _ => Ok(call.arguments()),
             },
             ambiguity: match flaw {
                 Some(BadArguments::Irregular(why)) => Some(why),

@@ -176,9 +176,9 @@ fn with_results(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<
         calls.push(ModelCall {
             call_id: call.call_id.clone(),
             name: call.name.clone(),
-            arguments: match &call.arguments {
+            arguments: match call.arguments.get() {
                 // Not JSON when the model sent it. Providers want an object back, and the result says what was wrong.
-                serde_json::Value::Object(_) => call.arguments.to_string(),
+                text if text.starts_with('{') => text.to_owned(),
                 _ => "{}".to_owned(),
             },
         });

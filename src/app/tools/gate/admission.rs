@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{Call, CallTarget, send::counted_result};
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     },
     domain::{
         canonical,
+        json::Json,
         message::{CallStatus, ToolResult},
         policy::{Allowed, ApprovalPolicy, Decision, decide},
         server::ServerSpec,
@@ -49,7 +50,7 @@ pub(super) async fn admit<'a>(
     let arguments = call.arguments.as_ref().map_err(|_| {
         "not executed: the arguments are not valid JSON; send one JSON object that fits the tool's schema".to_owned()
     })?;
-    if !arguments.is_object() {
+    if arguments.as_object().is_none() {
         return Err("not executed: the arguments must be one JSON object".to_owned());
     }
     let unfit = |problems| format!("not executed: the arguments do not fit the tool: {problems}");
@@ -68,8 +69,7 @@ pub(super) async fn admit<'a>(
         }
         Decision::Allow(allowed) => {
             named.check(arguments).await.map_err(unfit)?;
-            let arguments = serde_json::value::to_raw_value(arguments);
-            let arguments = arguments.map_err(|error| format!("not executed: {error}"))?;
+            let arguments = arguments.to_raw();
             Ok(Admission::Now { arguments, allowed })
         }
         Decision::Deny(_) => Err(unknown(app, call)),
@@ -131,7 +131,7 @@ pub(super) fn denied(app: &Arc<App>, call: &Call<'_>, reason: String) -> ToolRes
     let arguments = call
         .arguments
         .as_ref()
-        .map_or_else(|text| (*text).to_owned(), Value::to_string);
+        .map_or_else(|text| (*text).to_owned(), Json::to_string);
     let what = (server.as_str(), tool.as_str());
     let row = call
         .caller(app)

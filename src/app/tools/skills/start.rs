@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use super::{SkillView, view};
 use crate::{
     app::{
@@ -17,6 +15,7 @@ use crate::{
         canonical,
         error::{Error, ErrorCode, Result, Thing},
         ids::ConversationId,
+        json::{Json, Members},
         orchestrator::MAX_INPUT,
         principal::Principal,
         request_key::{self, RequestKey},
@@ -28,7 +27,7 @@ use crate::{
 pub struct SkillRunSpec<'a> {
     pub agent: &'a str,
     pub skill: &'a str,
-    pub arguments: Map<String, Value>,
+    pub arguments: Members,
     /// Where it is written down; absent: in a conversation of its own.
     pub conversation: Option<ConversationId>,
     /// The request may be sent again.
@@ -88,8 +87,8 @@ pub async fn begin(
 }
 
 /// The skill and its arguments as a user types them.
-fn command_line(view: &SkillView, arguments: &Map<String, Value>) -> Result<String> {
-    let line = format!("{} {}", view.command, Value::Object(arguments.clone()));
+fn command_line(view: &SkillView, arguments: &Members) -> Result<String> {
+    let line = format!("{} {}", view.command, Json::Object(arguments.clone()));
     if line.chars().count() > MAX_INPUT {
         return Err(Error::unfit(
             ErrorCode::TooLong,
@@ -101,11 +100,11 @@ fn command_line(view: &SkillView, arguments: &Map<String, Value>) -> Result<Stri
 }
 
 /// Checks the arguments in advance as the gate will, for a caller who can correct them.
-async fn fits(toolbox: &Toolbox, view: &SkillView, arguments: &Map<String, Value>) -> Result<()> {
+async fn fits(toolbox: &Toolbox, view: &SkillView, arguments: &Members) -> Result<()> {
     let Some((_, named)) = toolbox.by_pair(&view.server, &view.tool) else {
         return Ok(());
     };
-    let given = Value::Object(arguments.clone());
+    let given = Json::Object(arguments.clone());
     let checked = match view.needs_approval_by {
         Some(_) => {
             let given = canonical::with_defaults(&named.tool.input_schema, given);

@@ -19,7 +19,7 @@ use crate::{
         names::{self, Candidate},
         orchestrator,
         pack::Pack,
-        policy::EffectiveAccess,
+        policy::{EffectiveAccess, Standing},
         principal::Principal,
         server::ServerSpec,
         tool::{Catalog, Tool},
@@ -63,10 +63,15 @@ fn positions_by_name(pack: &Pack, tools: &[NamedTool]) -> HashMap<String, usize>
     let built_in = |tool: &NamedTool| orchestrator::is_built_in(&pack.servers[tool.server]);
     for (at, tool) in tools.iter().enumerate().filter(|(_, tool)| built_in(tool)) {
         let server = pack.servers[tool.server].id.as_str();
-        let mut others = vec![(server, tool.tool.name.as_str())];
+        let candidate = |tool| Candidate {
+            server,
+            tool,
+            standing: Standing::Unnamed,
+        };
+        let mut others = vec![candidate(tool.tool.name.as_str())];
         for alias in orchestrator::aliases() {
             if orchestrator::own_name(alias) == tool.tool.name {
-                others.push((server, alias));
+                others.push(candidate(alias));
             }
         }
         for name in names::assign(others.into_iter()) {
@@ -106,6 +111,7 @@ impl AgentTools {
             })
             .collect();
         let names = names::assign(candidates.iter().copied());
+        drop(candidates);
         let tools: Vec<_> = discovered()
             .zip(names.into_iter().zip(&shown))
             .map(|((server, _, tool), (name, shown))| NamedTool {

@@ -23,7 +23,7 @@ impl Encoder {
             output: None,
             server_label: call.server.clone().unwrap_or_default(),
         };
-        let (item_id, arguments) = (item.id.clone(), call.arguments.to_string());
+        let (item_id, arguments) = (item.id.clone(), call.arguments.get().to_owned());
         let events = vec![
             ResponseEvent::ItemAdded(ItemEvent {
                 sequence_number: self.next(),
