@@ -202,7 +202,8 @@ fn join_letters(text: &str) -> String {
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
     {
-        if !joined.is_empty() && !(after_letter && is_letter(word)) {
+        let continues = after_letter && is_letter(word);
+        if !joined.is_empty() && !continues {
             joined.push(' ');
         }
         joined.push_str(word);
