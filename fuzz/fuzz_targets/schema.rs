@@ -2,9 +2,12 @@
 //! line break ends the schema. What takes too long is libFuzzer's to notice.
 #![no_main]
 
-use chatelaine::domain::tool_schema::{MAX_BYTES, ToolSchema};
+use chatelaine::domain::{
+    json::Json,
+    tool_schema::{MAX_BYTES, ToolSchema},
+};
 use libfuzzer_sys::fuzz_target;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 /// As in `mcp::schemas`.
 const STACK: usize = 16 * 1024 * 1024;
@@ -12,7 +15,7 @@ const STACK: usize = 16 * 1024 * 1024;
 fuzz_target!(|text: &str| {
     let (schema, arguments) = text.split_once('\n').unwrap_or((text, "{}"));
     let Ok(schema) = serde_json::from_str::<Box<RawValue>>(schema) else { return };
-    let arguments = serde_json::from_str::<Value>(arguments).unwrap_or_default();
+    let arguments = Json::parse(arguments).unwrap_or(Json::Null);
     let size = schema.get().len();
     let work = move || {
         let compiled = ToolSchema::compile(&schema);
