@@ -10,7 +10,10 @@ use serde_json::{Value, value::RawValue};
 
 use self::kind::{LABEL, kept_schema, kind};
 use super::reading::OrderedMembers;
-use crate::domain::{hidden::one_line, message::Choice};
+use crate::domain::{
+    hidden::{one_line, quote_imitations},
+    message::Choice,
+};
 
 /// Characters of a name, a label and a text that somebody enters.
 const NAME: usize = 128;
@@ -129,7 +132,7 @@ fn field(name: &str, property: &Value, required: bool) -> Result<Field, String> 
         let text = property
             .get(key)
             .and_then(Value::as_str)
-            .map(|text| one_line(text, LABEL));
+            .map(|text| quote_imitations(&one_line(text, LABEL)));
         text.filter(|text| !text.is_empty())
     };
     let mut field = Field {
