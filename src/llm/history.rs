@@ -7,7 +7,7 @@
 use std::{borrow::Cow, collections::HashSet};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{ModelCall, StepRequest, ToolDef, Turn, schema};
 use crate::domain::{
