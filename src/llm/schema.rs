@@ -203,17 +203,18 @@ fn resolve(branch: &Value, root: &Map<String, Value>) -> Option<Map<String, Valu
 
 fn children<'a>(schema: &'a mut Map<String, Value>) -> impl Iterator<Item = &'a mut Value> {
     schema.iter_mut().flat_map(|(key, value)| {
-        let mut found: Vec<&'a mut Value> = Vec::new();
-        match value {
-            Value::Object(named) if NAMED.contains(&key.as_str()) => {
-                found.extend(named.values_mut());
+        let key = key.as_str();
+        let found: Vec<&'a mut Value> = if ONE.contains(&key) && value.is_object() {
+            vec![value]
+        } else {
+            match value {
+                Value::Object(named) if NAMED.contains(&key) => named.values_mut().collect(),
+                Value::Array(list) if LIST.contains(&key) || key == "items" => {
+                    list.iter_mut().collect()
+                }
+                _ => Vec::new(),
             }
-            Value::Array(list) if LIST.contains(&key.as_str()) || key == "items" => {
-                found.extend(list.iter_mut());
-            }
-            one @ Value::Object(_) if ONE.contains(&key.as_str()) => found.push(one),
-            _ => {}
-        }
+        };
         found
     })
 }
