@@ -57,7 +57,7 @@ use crate::{
         config::Environment,
         error::{Error, Result},
         ids::{ApiKeyId, TenantId, UserId},
-        principal::{Operator, Principal},
+        principal::Operator,
         secret::Secret,
         session::SignOut,
     },
