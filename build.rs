@@ -37,7 +37,7 @@ fn texts() -> io::Result<String> {
     for (language, texts) in LANGUAGES.iter().zip(&languages) {
         check_same_texts(language, &languages[0], texts);
     }
-    let (mut keys, mut rows) = (String::new(), String::new());
+    let (mut keys, mut rows, mut all) = (String::new(), String::new(), String::new());
     for name in languages[0].keys() {
         let columns: Vec<_> = languages.iter().map(|texts| &texts[name]).collect();
         let line = writeln!(
@@ -47,6 +47,7 @@ fn texts() -> io::Result<String> {
             camel_case(name)
         );
         line.expect("a string can be written to");
+        let _ = write!(all, "Key::{}, ", camel_case(name));
         let row = writeln!(rows, "    ({name:?}, {columns:?}),");
         row.expect("a string can be written to");
     }
@@ -56,7 +57,9 @@ fn texts() -> io::Result<String> {
          pub enum Key {{\n{keys}}}\n\
          pub const LANGUAGES: [&str; {columns}] = {LANGUAGES:?};\n\
          /// The name of a text and the text in each language. The order is the order of the keys.\n\
-         const TEXTS: &[(&str, [&str; {columns}])] = &[\n{rows}];\n",
+         const TEXTS: &[(&str, [&str; {columns}])] = &[\n{rows}];\n\
+         /// All keys, in their order.\n\
+         const KEYS: &[Key] = &[{all}];\n",
         columns = LANGUAGES.len(),
     ))
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     app::{
         self, App,
-        chat::{menu::ItemView, prompts::PromptView},
+        chat::{menu::MenuView, prompts::PromptView},
         servers::{agent_servers::ServerView, agents::AgentView, connections::ConnectionView},
         tools::toolset::ServerTools,
     },
@@ -164,14 +164,15 @@ pub(super) struct MenuQuery {
 /// My menu at this agent: what I can choose now, and how much waits behind it. A choice is posted to a
 /// conversation as `{"menu": "<id>"}`.
 #[utoipa::path(get, path = "/v1/agents/{agent}/menu", tag = "agents", params(("agent" = String, Path), MenuQuery),
-    responses((status = 200, body = List<ItemView>)))]
+    responses((status = 200, body = MenuView)))]
 pub(super) async fn menu(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
     Query(at): Query<MenuQuery>,
-) -> Result<axum::Json<List<ItemView>>, Problem> {
-    Ok(axum::Json(List {
-        items: app::chat::menu::list(&app, caller.principal(), &agent, at.conversation).await?,
-    }))
+) -> Result<axum::Json<MenuView>, Problem> {
+    let at = at.conversation;
+    Ok(axum::Json(
+        app::chat::menu::view(&app, caller.principal(), &agent, at).await?,
+    ))
 }

@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use ipnet::IpNet;
 
 use self::parsing::{
-    address, approval_url, days, grants, is_json, is_on, key_ring, limit, list, mebibytes,
-    networks, number, one_key, operator_token, optional_address, path, public_url, seconds, secret,
-    sign_in, switch, text, token_bytes,
+    address, approval_url, days, grants, id_claims, is_json, is_on, key_ring, limit, list,
+    mebibytes, networks, number, one_key, operator_token, optional_address, path, public_url,
+    seconds, secret, sign_in, switch, text, token_bytes,
 };
 use super::{
     retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider, usage::Storage,
@@ -46,12 +46,26 @@ impl Environment {
         self
     }
 
+    /// The issuers that the operator trusts with a claim that people choose elsewhere (`Config::id_claims`).
+    pub fn trusted_issuers(&self, claim: &str) -> Vec<String> {
+        let marked = id_claims(self.setting(ID_CLAIMS, "")).unwrap_or_default();
+        let of_claim = marked.into_iter().filter(|mark| mark.claim == claim);
+        of_claim.map(|mark| mark.issuer).collect()
+    }
+
     /// The same, with one variable set.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.insert(name.into(), value.into());
         self
     }
+}
+
+/// A claim that names users where it comes from this issuer.
+#[derive(Clone, Debug)]
+pub struct IdClaim {
+    pub claim: String,
+    pub issuer: String,
 }
 
 /// Limits of a day; absent: as much as they like.
@@ -68,6 +82,7 @@ const KEYS: &str = "MCP_CONFIG_ENCRYPTION_KEYS";
 const OPERATOR: &str = "CHATELAINE_OPERATOR_TOKEN";
 /// The largest setting of the size of tokens.
 const MAX_TOKEN_BYTES: usize = 48 * 1024;
+const ID_CLAIMS: &str = "CHATELAINE_ID_CLAIMS";
 /// The fewest characters of the operator's token.
 const OPERATOR_LEAST: usize = 32;
 /// Whether the program itself reads a variable. No tenant has any use for it.
@@ -145,6 +160,8 @@ settings! {
         "commands that a stdio server may name without an absolute path";
     stdio_env: Vec<String> = list("CHATELAINE_STDIO_ENV", ""),
         "variables that every stdio server gets from the service's environment, besides `PATH` and `HOME`; behind a TLS proxy `SSL_CERT_FILE,NODE_EXTRA_CA_CERTS`";
+    id_claims: Vec<IdClaim> = id_claims(ID_CLAIMS, ""),
+        "`CLAIM@ISSUER,…`: claims that name users to `userIdAttribute` although people choose them elsewhere, such as `preferred_username@https://login.example.org`";
     cors_origins: Vec<String> = list("CHATELAINE_CORS_ORIGINS", ""),
         "`https://…,…`: origins of browsers that may call the API";
     sign_in: Vec<SignInProvider> = sign_in("CHATELAINE_SIGN_IN", ""),

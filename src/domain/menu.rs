@@ -50,6 +50,8 @@ pub enum Visibility {
     Unauthenticated,
     /// While a personal server is being configured.
     Configuring,
+    /// While none is, for those who could configure one.
+    NotConfiguring,
     /// While something waits for the user's decision.
     HasPendingApprovals,
     /// While a request of the user's own is open.
@@ -154,6 +156,7 @@ impl Item {
                 Visibility::Authenticated => now.authenticated,
                 Visibility::Unauthenticated => !now.authenticated,
                 Visibility::Configuring => now.configuring,
+                Visibility::NotConfiguring => now.authenticated && !now.configuring,
                 Visibility::HasPendingApprovals => now.pending_approvals > 0,
                 Visibility::HasApprovalRequests => now.approval_requests > 0,
             }

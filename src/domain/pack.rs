@@ -70,6 +70,29 @@ pub enum Provider {
     None,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReasoningEffort {
+    Minimal,
+    Low,
+    Medium,
+    High,
+}
+
+impl ReasoningEffort {
+    pub const ALL: [(&str, Self); 4] = [
+        ("minimal", Self::Minimal),
+        ("low", Self::Low),
+        ("medium", Self::Medium),
+        ("high", Self::High),
+    ];
+
+    /// As packs and OpenAI's wire write it.
+    pub fn as_str(self) -> &'static str {
+        let (word, _) = Self::ALL[self as usize];
+        word
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Llm {
     pub provider: Provider,
@@ -80,6 +103,8 @@ pub struct Llm {
     /// Appended to the system prompt of every language.
     pub agent_prompt: Option<String>,
     pub temperature: Option<f64>,
+    /// How long a reasoning model thinks; only OpenAI's wire has a field for this.
+    pub reasoning_effort: Option<ReasoningEffort>,
     pub max_tokens: Option<u64>,
     /// Model steps in one run.
     pub max_steps: u32,
@@ -125,12 +150,37 @@ impl Default for Welcome {
     }
 }
 
+/// Claims that people choose or change themselves at many issuers. By such a claim anybody could name themselves like an
+/// admin, so it names users only where the operator trusts the issuer with it (`CHATELAINE_ID_CLAIMS`).
+pub const CHOSEN_CLAIMS: [&str; 18] = [
+    "name",
+    "given_name",
+    "family_name",
+    "middle_name",
+    "nickname",
+    "preferred_username",
+    "profile",
+    "picture",
+    "website",
+    "gender",
+    "birthdate",
+    "zoneinfo",
+    "locale",
+    "address",
+    "phone_number",
+    "firstName",
+    "lastName",
+    "avatar",
+];
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Authentication {
     /// `false`: guests may chat, with the one role `guest`.
     pub required: bool,
     /// The claim that names the user to this pack: in `adminUsers` and in greetings.
     pub user_id_attribute: String,
+    /// The issuers whose word counts on `user_id_attribute`, if it is one of [`CHOSEN_CLAIMS`].
+    pub trusted_issuers: Vec<String>,
     /// The claim that holds the roles: a string, CSV or JSON array.
     pub roles_attribute: Option<String>,
     /// The role of a user whose token lacks the claim. Absent here: no role.
@@ -143,6 +193,7 @@ impl Default for Authentication {
         Self {
             required: true,
             user_id_attribute: "sub".to_owned(),
+            trusted_issuers: Vec::new(),
             roles_attribute: None,
             default_role: None,
             admin_users: Vec::new(),

@@ -20,7 +20,7 @@ use super::{
     error::Error,
     hidden::clean_name,
     ids::{ApiKeyId, TenantId, UserId},
-    pack::{Authentication, Pack},
+    pack::{Authentication, CHOSEN_CLAIMS, Pack},
     policy::{EffectiveAccess, ToolAccess},
     secret::Secret,
 };
@@ -120,16 +120,22 @@ impl Principal {
     }
 
     fn is_admin(&self, auth: &Authentication) -> bool {
-        let id = if auth.user_id_attribute == "sub" {
-            Some(self.user.to_string())
-        } else if auth.user_id_attribute == "email"
-            && self.claim("email_verified").as_deref() != Some("true")
-        {
-            None
-        } else {
-            self.claim(&auth.user_id_attribute)
+        let id = match auth.user_id_attribute.as_str() {
+            "sub" => Some(self.user.to_string()),
+            "email" if self.claim("email_verified").as_deref() != Some("true") => None,
+            chosen
+                if CHOSEN_CLAIMS.contains(&chosen) && !self.is_of_issuer(&auth.trusted_issuers) =>
+            {
+                None
+            }
+            claim => self.claim(claim),
         };
         id.is_some_and(|id| auth.admin_users.contains(&id))
+    }
+
+    fn is_of_issuer(&self, issuers: &[String]) -> bool {
+        let issuer = self.issuer();
+        issuer.is_some_and(|issuer| issuers.iter().any(|trusted| trusted == issuer))
     }
 
     fn claimed_roles(&self, auth: &Authentication) -> Vec<String> {

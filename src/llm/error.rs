@@ -126,6 +126,7 @@ impl Outage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Temperature,
+    ReasoningEffort,
     StreamOptions,
     /// An image, or images at all.
     Images,

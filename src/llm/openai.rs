@@ -49,7 +49,15 @@ pub(super) fn request(
     if !tools.is_empty() {
         body["tools"] = tools.into();
     }
-    if let Some(temperature) = llm.temperature.filter(|_| !without.temperature) {
+    let effort = llm.reasoning_effort.filter(|_| !without.reasoning_effort);
+    if let Some(effort) = effort {
+        body["reasoning_effort"] = effort.as_str().into();
+    }
+    // Models that take an effort refuse a temperature.
+    let temperature = llm
+        .temperature
+        .filter(|_| effort.is_none() && !without.temperature);
+    if let Some(temperature) = temperature {
         body["temperature"] = temperature.into();
     }
     if let Some(limit) = llm.max_tokens {

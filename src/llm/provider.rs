@@ -10,6 +10,7 @@ use crate::domain::pack::{Llm, Provider};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct UnsupportedParams {
     pub(super) temperature: bool,
+    pub(super) reasoning_effort: bool,
     /// OpenAI's `stream_options`, which ask for the token counts.
     pub(super) stream_options: bool,
 }

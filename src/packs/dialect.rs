@@ -39,7 +39,7 @@ pub(super) enum Dialect {
     HoloDeck,
 }
 
-pub(super) const NATIVE_FILES: [&str; 2] = ["agent-pack.yaml", "agent-pack.yml"];
+pub(super) const NATIVE_FILES: [&str; 3] = ["agent-pack.yaml", "agent-pack.yml", "agent-pack.json"];
 /// Beside a pack of another format: who may do what, in the native one.
 pub(super) const ACCESS: &str = "access.yaml";
 const WORKSPACE: &str = "workspace.yaml";

@@ -21,6 +21,11 @@ pub(super) enum Transport {
 }
 
 pub(super) fn transport(field: &Field) -> Option<Transport> {
+    // As other clients write it, and one published pack.
+    if field.has_raw_text("streamableHttp") {
+        field.warn("counts as `streamable-http`", "write that");
+        return Some(Transport::Remote(Remote::StreamableHttp));
+    }
     field.one_of(&[
         ("streamable-http", Transport::Remote(Remote::StreamableHttp)),
         ("sse", Transport::Remote(Remote::Sse)),

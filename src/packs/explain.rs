@@ -55,6 +55,7 @@ fn explain_pack(outcome: PackReadResult, env: &Environment) -> Option<String> {
     let PackTree {
         mut root, files, ..
     } = tree?;
+    native::remove_without_effect(&mut root);
     fill(&mut root);
     fill_references(
         &mut root,

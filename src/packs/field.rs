@@ -9,6 +9,7 @@ mod text;
 mod value;
 
 use self::text::{Plain, plain_meaning};
+pub(super) use self::value::{boolean_word, checked_url};
 use super::{
     parse_context::{ParseContext, ProblemPlace},
     report::{Position, Severity},
@@ -93,6 +94,12 @@ impl<'a> Field<'a> {
         let place = self.place();
         self.context
             .report(Severity::Warning, place, message.into(), hint);
+    }
+
+    /// The same, shown at its key.
+    pub(super) fn warn_of_key(&self, at: Position, message: String, hint: &str) {
+        let place = ProblemPlace { at, ..self.place() };
+        self.context.report(Severity::Warning, place, message, hint);
     }
 
     fn place(&self) -> ProblemPlace<'_> {

@@ -4,6 +4,7 @@ use super::{field::Field, personal::label};
 use crate::domain::{
     menu::{Action, Badge, Item, Label, Visibility},
     pack::Language,
+    texts::named,
 };
 
 /// `texts` are those of the default language, in which every `labelKey` must be.
@@ -38,9 +39,9 @@ fn item(field: &Field, language: &str, texts: &Language) -> Option<Item> {
     let action = action.and_then(|field| field.one_of(&Action::ALL));
     let (text, key) = (object.optional("label"), object.optional("labelKey"));
     let label = match (text, key) {
-        (Some(_), Some(key)) => {
-            key.error("there is a `label`, too", "write one of the two");
-            None
+        (Some(text), Some(key)) => {
+            text.warn("has no effect beside `labelKey`", "write one of the two");
+            label_key(&key, texts)
         }
         (Some(text), None) => label(&text, language).map(Label::Texts),
         (None, Some(key)) => label_key(&key, texts),
@@ -52,11 +53,18 @@ fn item(field: &Field, language: &str, texts: &Language) -> Option<Item> {
             ("authenticated", Visibility::Authenticated),
             ("unauthenticated", Visibility::Unauthenticated),
             ("configuring", Visibility::Configuring),
+            ("notConfiguring", Visibility::NotConfiguring),
             ("hasPendingApprovals", Visibility::HasPendingApprovals),
             ("hasApprovalRequests", Visibility::HasApprovalRequests),
         ])
     });
     let badge = object.optional("badge").map(|field| {
+        // The names of published packs.
+        match field.raw() {
+            Some("pendingApprovalCount") => return Some(Badge::PendingApprovals),
+            Some("approvalRequestCount") => return Some(Badge::ApprovalRequests),
+            _ => {}
+        }
         let badge = field.one_of(&[
             ("needsAttention", Some(Badge::NeedsAttention)),
             ("pendingApprovals", Some(Badge::PendingApprovals)),
@@ -79,7 +87,8 @@ fn item(field: &Field, language: &str, texts: &Language) -> Option<Item> {
 
 fn label_key(field: &Field, texts: &Language) -> Option<Label> {
     let text = field.non_blank_text()?;
-    if !texts.strings.contains_key(&text.value) {
+    // A text of the program's own is there in any case.
+    if !texts.strings.contains_key(&text.value) && named(&text.value).is_none() {
         let hint = "write it there under `strings`, or write a `label`";
         field.error(
             format!("the default language has no text {}", text.shown),

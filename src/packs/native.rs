@@ -5,6 +5,7 @@
 mod flows;
 mod head;
 mod model;
+mod texts;
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path};
 
@@ -20,7 +21,8 @@ use super::{
     references::{self, RegistryReferences},
     report::Problem,
     server::{self, Files, PackContext},
-    skills,
+    skills, summary,
+    yaml::Node,
 };
 use crate::domain::{
     ids::AgentId,
@@ -44,6 +46,44 @@ pub(super) const PROVIDERS: [(&str, Provider); 6] = [
     ("none", Provider::None),
 ];
 
+/// Sections of published packs that this program has no use for, and what holds here instead.
+const WITHOUT_EFFECT: [(&str, &str); 6] = [
+    (
+        "rag",
+        "the model is given no documents; an MCP server that searches them can be added under `mcp.servers`",
+    ),
+    ("tools", "tools come from `mcp.servers` alone"),
+    (
+        "imageGeneration",
+        "an MCP server that makes images can be added under `mcp.servers`",
+    ),
+    ("speechToText", "spoken messages are not taken"),
+    (
+        "vision",
+        "images go to the model of `llm`, from everybody who may talk to the agent, whatever `requireAuth` says",
+    ),
+    (
+        "integrations",
+        "the database and the sign-in are settings of the service",
+    ),
+];
+
+/// Fields of sections that have an effect, which have none themselves.
+const MEMORY_WITHOUT_EFFECT: [&str; 2] = ["backend", "redisUrl"];
+
+/// Takes out what [`read`] passes over.
+pub(super) fn remove_without_effect(root: &mut Node) {
+    for (section, _) in WITHOUT_EFFECT {
+        root.remove(&[section]);
+    }
+    for field in MEMORY_WITHOUT_EFFECT {
+        root.remove(&["memory", field]);
+    }
+    for field in flows::WITHOUT_EFFECT {
+        root.remove(&["flows", "authentication", field]);
+    }
+}
+
 /// A pack as far as it could be read.
 #[derive(Default)]
 pub(super) struct PartialPack {
@@ -61,10 +101,16 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     let Some(mut top) = document.object() else {
         return PartialPack::default();
     };
-    let (languages, head) = words(&mut top);
+    for (section, instead) in WITHOUT_EFFECT {
+        top.pass_over_known(&[section], instead);
+    }
+    let greeting = document.get_path(&["flows", "welcome", "templateKey"]);
+    let greeting = greeting.as_ref().and_then(Field::raw);
+    let (languages, head) = words(&mut top, greeting);
     let llm = required_llm(&mut top);
     let memory = memory(&mut top);
     let flows = flows(&mut top, &head.language, &languages[&head.language]);
+    texts::check(document, &flows);
     let pack = PackContext {
         folder,
         language: &head.language,
@@ -74,7 +120,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     let listed = servers
         .cloned()
         .or_else(|| document.get_path(&["mcp", "servers"]));
-    let named = server_names(listed);
+    let named = server_names(listed.clone());
     let servers = read_servers(&mut top, servers, &pack);
     let params = params_field(&mut top).and_then(|field| params(&field));
     let RegistryReferences {
@@ -89,6 +135,16 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         .map(|field| skills::read(&field, &servers, &references, &named));
     let skills = skills.unwrap_or_default();
     top.finish();
+    if let Some(enabled) = flows::turned_off(document)
+        && !flows.authentication.required
+    {
+        let servers = listed.as_ref().map(|field| field.node().items());
+        let reached = summary::reach_of_guests(servers.unwrap_or_default(), &references);
+        enabled.warn(
+            format!("everybody is let in without a sign-in and may call: {reached}"),
+            "",
+        );
+    }
     let files = pack.files.into_inner();
     let id = head.id.clone();
     let pack = id.clone().zip(llm).map(|(id, llm)| Pack {
@@ -167,7 +223,11 @@ fn window(field: &Field) -> Option<u32> {
     let mut object = field.object()?;
     let window = object
         .optional("window")
-        .and_then(|field| field.whole(&(1..=1000)));
+        .and_then(|field| field.whole_or_text(&(1..=1000)));
+    object.pass_over_known(
+        &MEMORY_WITHOUT_EFFECT,
+        "conversations are kept in the database of the service",
+    );
     object.finish();
     window
 }

@@ -202,6 +202,19 @@ impl Node {
         keys.iter().try_fold(self, |node, key| node.get(key))
     }
 
+    /// Takes a value below some keys out, if it is there.
+    pub(super) fn remove(&mut self, keys: &[&str]) {
+        let (Some((first, rest)), Value::Map(entries)) = (keys.split_first(), &mut self.value)
+        else {
+            return;
+        };
+        if rest.is_empty() {
+            entries.retain(|(name, _)| name.text != *first);
+        } else if let Some((_, node)) = entries.iter_mut().find(|(name, _)| name.text == *first) {
+            node.remove(rest);
+        }
+    }
+
     /// Sets the value of a key of a map.
     pub(super) fn set(&mut self, key: &str, node: Node) {
         let Value::Map(entries) = &mut self.value else {

@@ -10,7 +10,9 @@ use super::{
 pub(super) struct Object<'a> {
     pub field: Field<'a>,
     entries: &'a [(Key, Node)],
-    known: Vec<&'static str>,
+    known: Vec<&'a str>,
+    /// Known too, and not recommended: older names, and fields that have no effect here.
+    unlisted: Vec<&'static str>,
 }
 
 impl<'a> Object<'a> {
@@ -19,13 +21,18 @@ impl<'a> Object<'a> {
             field,
             entries,
             known: Vec::new(),
+            unlisted: Vec::new(),
         }
     }
 
     /// A field that may be left out. A field without a value is a problem: an allowlist whose items
     /// were all commented out must not open everything.
-    pub(super) fn optional(&mut self, name: &'static str) -> Option<Field<'a>> {
+    pub(super) fn optional(&mut self, name: &'a str) -> Option<Field<'a>> {
         self.known.push(name);
+        self.with_value(name)
+    }
+
+    fn with_value(&self, name: &str) -> Option<Field<'a>> {
         let field = self.entry(name).map(|entry| self.field.entry(entry))?;
         if field.is_nothing() {
             field.error("has no value", "write one, or remove the line");
@@ -34,12 +41,64 @@ impl<'a> Object<'a> {
         Some(field)
     }
 
+    /// A field that published packs write under an older name. The new name counts when both are there.
+    pub(super) fn optional_or(
+        &mut self,
+        name: &'static str,
+        older: &'static str,
+    ) -> Option<Field<'a>> {
+        let (new, old) = (self.optional(name), self.older(older));
+        if let (Some(_), Some(old)) = (&new, &old) {
+            old.warn(
+                format!("has no effect beside `{name}`, which means the same"),
+                "remove one of the two",
+            );
+        }
+        new.or(old)
+    }
+
+    /// A field of published packs that is not recommended.
+    pub(super) fn older(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.unlisted.push(name);
+        self.with_value(name)
+    }
+
+    /// Fields of published packs that this program has no use for. They are not read: their variables may be unset, and
+    /// their literals are kept out of excerpts. One warning names those that are there; `instead` says what holds here.
+    pub(super) fn pass_over_known(&mut self, names: &[&'static str], instead: &str) {
+        self.unlisted.extend(names);
+        let found: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(key, _)| names.contains(&key.text.as_str()))
+            .collect();
+        for (_, node) in &found {
+            self.field.context.mask_all(node);
+        }
+        let Some(first) = found.first() else { return };
+        let listed: Vec<_> = found
+            .iter()
+            .map(|(key, _)| format!("`{}`", key.text))
+            .collect();
+        let have = if found.len() == 1 { "has" } else { "have" };
+        self.field.entry(first).warn_of_key(
+            first.0.at,
+            format!("{} {have} no effect here", listed.join(", ")),
+            instead,
+        );
+    }
+
     /// A field that must be there; `hint` says what to write.
-    pub(super) fn required(&mut self, name: &'static str, hint: &str) -> Option<Field<'a>> {
+    pub(super) fn required(&mut self, name: &'a str, hint: &str) -> Option<Field<'a>> {
         if self.is_absent(name) {
             self.missing(name, hint);
         }
         self.optional(name)
+    }
+
+    /// Whether a reader has asked for the field.
+    pub(super) fn is_known(&self, name: &str) -> bool {
+        self.known.contains(&name) || self.unlisted.contains(&name)
     }
 
     /// Whether the author left the field out.
@@ -53,7 +112,7 @@ impl<'a> Object<'a> {
     }
 
     /// A field that may be left out or have no value, which is the same.
-    pub(super) fn nullable(&mut self, name: &'static str) -> Option<Field<'a>> {
+    pub(super) fn nullable(&mut self, name: &'a str) -> Option<Field<'a>> {
         self.known.push(name);
         self.entry(name)
             .map(|entry| self.field.entry(entry))
@@ -80,13 +139,14 @@ impl<'a> Object<'a> {
 
     /// Reports the fields that nobody asked for.
     pub(super) fn finish(self) {
+        let all: Vec<_> = self.known.iter().chain(&self.unlisted).copied().collect();
         for (key, node) in self.entries {
-            if self.known.contains(&key.text.as_str()) {
+            if self.is_known(&key.text) {
                 continue;
             }
             // Nobody knows what it is.
             self.field.context.mask_all(node);
-            let near = nearest(&key.text, &self.known);
+            let near = nearest(&key.text, &all);
             let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
             let hint = format!("{near}valid fields: {}", self.known.join(", "));
             let message = format!("unknown field {:?}", key.text);

@@ -186,6 +186,25 @@ impl<'a> ParseContext<'a> {
         self.env.get(name)
     }
 
+    /// The issuers that the operator trusts with a claim that people choose elsewhere.
+    pub(super) fn trusted_issuers(&self, claim: &str) -> Vec<String> {
+        let issuers = self.env.trusted_issuers(claim);
+        let used = (format!("issuers trusted with {claim}"), issuers.join(" "));
+        self.used.borrow_mut().extend([used]);
+        issuers
+    }
+
+    /// The value of a variable that a pack relies on without naming it; absent when it is not set or empty.
+    pub(super) fn default_variable(&self, name: &str) -> Option<String> {
+        let value = self
+            .env
+            .get(name)
+            .filter(|value| !value.trim().is_empty())?;
+        let used = (name.to_owned(), value.to_owned());
+        self.used.borrow_mut().extend([used]);
+        Some(value.to_owned())
+    }
+
     /// Whether a variable is missing, and that is a problem.
     pub(super) fn is_unset(&self, name: &str) -> bool {
         self.unset == UnsetPolicy::Refused && self.variable(name).is_none()

@@ -80,9 +80,17 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
     let transport = object.required("transport", transports);
     let transport = transport.and_then(|field| endpoint::transport(&field));
     let access_mode = match object.optional("accessMode") {
-        Some(field) => field.one_of(&ACCESS_MODES),
+        Some(field) => access_mode(&field),
         None => Some(AccessMode::default()),
     };
+    if let Some(field) = object.older("reconnect")
+        && field.boolean_or_word() == Some(false)
+    {
+        field.warn(
+            "has no effect here",
+            "a connection that was lost is made again",
+        );
+    }
     let reach = endpoint::read(&mut object, transport, access_mode, pack);
     let (endpoint, operator_headers) = reach.map_or_else(
         || (None, Vec::new()),
@@ -204,6 +212,18 @@ fn check_test(
             "name one that only reads and needs none",
         );
     }
+}
+
+fn access_mode(field: &Field) -> Option<AccessMode> {
+    // In a published pack; `toolAccess` says who may call the tools.
+    if field.has_raw_text("public") {
+        field.warn(
+            "counts as `admin-controlled`",
+            "write that; `toolAccess: { default: public }` opens the tools to everyone",
+        );
+        return Some(AccessMode::AdminControlled);
+    }
+    field.one_of(&ACCESS_MODES)
 }
 
 /// `tools` and `toolAccess`.

@@ -6,11 +6,13 @@ use serde::Serialize;
 
 use super::{
     dialect::{Dialect, servers_of},
+    field::boolean_word,
     yaml::Node,
 };
 use crate::domain::{
     pack::Pack,
     policy::{DefaultAccess, ToolAccess, ToolPattern},
+    principal::GUEST,
     registry::ServerRef,
 };
 
@@ -66,6 +68,67 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSumm
         servers,
         skills: skills.iter().map(skill).collect(),
         roles: roles(root, references),
+    }
+}
+
+/// What guests may call, in a pack that lets them in: the tools by server, for a sentence.
+pub(super) fn reach_of_guests(servers: &[Node], references: &[ServerRef]) -> String {
+    let servers = servers.iter().filter_map(|server| {
+        let text = |name| server.get(name).and_then(Node::scalar_text);
+        // A personal server needs a user, and a server whose tools are not loaded has none.
+        let is_closed = text("accessMode") == Some("user-controlled")
+            || text("loadTools").and_then(boolean_word) == Some(false);
+        let rules = server.get("toolAccess").filter(|_| !is_closed)?;
+        let default = rules.get("default").and_then(Node::scalar_text);
+        let default = match default {
+            Some("public") => DefaultAccess::Public,
+            Some("all") => DefaultAccess::All,
+            _ => DefaultAccess::None,
+        };
+        let guest = |roles: &Node| roles.get(GUEST).map(texts).unwrap_or_default();
+        let public = rules.get("public").map(texts).unwrap_or_default();
+        let tools = server.get("tools").map(texts);
+        let reached = tools_of_guests(default, public, rules.get("roles").map(guest), tools);
+        Some((text("name").unwrap_or_default().to_owned(), reached))
+    });
+    let taken = references.iter().filter_map(|reference| {
+        let access = reference.tool_access.as_ref()?;
+        let names = |tools: &[ToolPattern]| tools.iter().map(|tool| tool.0.clone()).collect();
+        let guest = access.roles.as_ref().map(|roles| {
+            let guest = roles.get(GUEST).map(Vec::as_slice);
+            names(guest.unwrap_or_default())
+        });
+        let (public, tools) = (names(&access.public), reference.tools.as_deref().map(names));
+        let reached = tools_of_guests(access.default, public, guest, tools);
+        Some((reference.alias.to_string(), reached))
+    });
+    let all = servers.chain(taken).filter(|(_, tools)| !tools.is_empty());
+    let all: Vec<_> = all
+        .map(|(server, tools)| format!("{server} {}", tools.join(", ")))
+        .collect();
+    if all.is_empty() {
+        "no tool".to_owned()
+    } else {
+        all.join("; ")
+    }
+}
+
+/// The tools that guests may call. `guest` is what their role lists, where there are roles.
+fn tools_of_guests(
+    default: DefaultAccess,
+    public: Vec<String>,
+    guest: Option<Vec<String>>,
+    allowlist: Option<Vec<String>>,
+) -> Vec<String> {
+    let every = || allowlist.unwrap_or_else(|| vec!["every tool".to_owned()]);
+    match (guest, default) {
+        (Some(mut listed), DefaultAccess::All) => {
+            listed.push("every tool that no role lists".to_owned());
+            listed
+        }
+        (Some(listed), _) => listed,
+        (None, DefaultAccess::Public | DefaultAccess::All) => every(),
+        (None, DefaultAccess::Admin | DefaultAccess::None) => public,
     }
 }
 

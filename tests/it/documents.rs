@@ -6,6 +6,7 @@ mod aos;
 mod holaos;
 mod holodeck;
 mod live; // in runs
+mod published_packs; // agent packs as that program's users have written them
 mod registry;
 
 use std::{fs, path::Path};

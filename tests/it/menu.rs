@@ -347,3 +347,63 @@ fn a_sign_out_ends_the_tokens_of_before_and_no_later_one() {
     assert!(ahead.ends(&claims(r#"{ "iat": 205, "exp": 900 }"#)));
     assert_eq!(SignOut::of(&claims("{}"), 200), None);
 }
+
+/// A menu under the names of published packs, and a call that waits.
+const QUEUE: &str = r#"
+metadata: { id: queue, displayName: Queue, description: Money, defaultLanguage: en }
+languages:
+  en: { strings: { ROOT_TITLE: "The till", PENDING_APPROVALS: "Decide" } }
+  es: { strings: { ROOT_TITLE: "La caja", MY_APPROVAL_REQUESTS: "Lo mío" } }
+llm: { provider: none }
+flows:
+  authentication: { rolesAttribute: roles }
+  menu:
+    items:
+      - { id: mine, labelKey: MY_APPROVAL_REQUESTS, action: my-approval-requests, visibleWhen: hasApprovalRequests, badge: approvalRequestCount }
+      - { id: theirs, labelKey: PENDING_APPROVALS, action: pending-approvals, visibleWhen: hasPendingApprovals, badge: pendingApprovalCount }
+mcp:
+  servers:
+    - name: bank
+      transport: streamable-http
+      url: "${BANK_URL}"
+      toolAccess:
+        roles: { employee: [send_money] }
+        approval: [{ tools: [send_money], approvers: [boss] }]
+"#;
+
+#[tokio::test]
+async fn a_menu_of_a_published_pack_counts_in_front_of_its_labels() {
+    let world =
+        World::with(|setup| setup.packs = vec![("queue".to_owned(), QUEUE.to_owned())]).await;
+    let person = chatelaine::app::accounts::development::DevelopmentUser {
+        user: "ann".to_owned(),
+        roles: vec!["employee".to_owned()],
+        locale: Some("es".to_owned()),
+        ..Default::default()
+    };
+    let (ann, bob) = (
+        world.someone(&person).await,
+        world.user("bob", &["boss"]).await,
+    );
+    assert_eq!(menu(&bob, "queue").await, Vec::<Value>::new());
+    let line = r#"/call bank send_money {"from_account":"current","to":"acme","amount":"1.00","currency":"EUR"}"#;
+    ann.ask("queue", line).await;
+    let of_ann = ann.get("/v1/agents/queue/menu").await.expect(200);
+    assert_eq!(
+        (&of_ann["own"], &of_ann["title"]),
+        (&json!(true), &json!("La caja"))
+    );
+    let item = json!({ "id": "mine", "label": "Lo mío", "action": "my-approval-requests", "badge": 1, "command": "/approvals" });
+    assert_eq!(of_ann["items"], json!([item]));
+    let item = json!({ "id": "theirs", "label": "Decide", "action": "pending-approvals", "badge": 1, "command": "/approvals" });
+    assert_eq!(menu(&bob, "queue").await, [item]);
+    let chat = bob.open("queue").await;
+    let listed = post(&bob, &chat, json!({ "text": "/menu" })).await;
+    assert!(
+        listed.contains("The till") && listed.contains("(1) Decide – /approvals"),
+        "{listed}"
+    );
+    // What the pack has no word for is said in the user's language.
+    let of_bob = post(&bob, &chat, json!({ "menu": "theirs" })).await;
+    assert!(of_bob.contains("/approve CODE"), "{of_bob}");
+}

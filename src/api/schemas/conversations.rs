@@ -22,6 +22,15 @@ schemas! {
         run: Run,
     }
 
+    /// A menu as a frontend shows it.
+    struct MenuView for chat_menu::MenuView {
+        /// The pack says itself what is in it. Another menu holds what every agent offers.
+        own: bool,
+        /// The heading that the pack gives it, in the caller's language.
+        title: Option<String>,
+        items: Vec<chat_menu::ItemView>,
+    }
+
     /// An item as a frontend shows it.
     struct ItemView for chat_menu::ItemView {
         id: String,

@@ -204,6 +204,10 @@ impl AnswerText {
         }
         for part in &message.parts {
             match part {
+                // The text that follows is its result.
+                Part::ToolCall(call)
+                    if self.style == AnswerStyle::Text(ShownCalls::Details)
+                        && call.call_id == ToolCall::id_of_command(self.run) => {}
                 Part::ToolCall(call) => {
                     self.open.insert(call.call_id.clone(), call.clone());
                     if self.style == AnswerStyle::Typed {

@@ -196,12 +196,10 @@ async fn describe_menu(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
         return Ok(vec![render(app, run, "menu", Key::MenuEmpty).await?]);
     }
     let choice = |item: menu::ItemView| {
-        let badge = item
-            .badge
-            .map(|count| format!(" ({count})"))
-            .unwrap_or_default();
+        let badge = item.badge.map(|count| format!("({count}) "));
+        let badge = badge.unwrap_or_default();
         Choice {
-            label: format!("{}{badge} – {}", item.label, item.command),
+            label: format!("{badge}{} – {}", item.label, item.command),
             value: item.command.to_owned(),
         }
     };
@@ -240,7 +238,10 @@ async fn authenticate(app: &App, run: &ClaimedRun) -> Result<Vec<Part>> {
     } else {
         Key::SignIn
     };
-    Ok(vec![render(app, run, "authenticate", key).await?])
+    let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+    let name = run.principal.display_name();
+    let text = texts::of(&pack, &run.principal).render(key, &[("name", &name)]);
+    Ok(vec![notice("authenticate", text)])
 }
 
 async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
@@ -374,7 +375,7 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>)
         return Err(UnusableCall::NotAnObject);
     }
     let call = ToolCall {
-        call_id: format!("call_{}", run.id.0.simple()),
+        call_id: ToolCall::id_of_command(run.id),
         name: format!("{server} {tool}"),
         server: Some(server),
         tool: Some(tool),

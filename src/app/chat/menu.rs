@@ -14,7 +14,7 @@ use crate::{
     domain::{
         error::{Error, Result},
         ids::ConversationId,
-        menu::{Action, Item, Label, MenuContext},
+        menu::{self, Action, Item, Label, MenuContext},
         pack::Pack,
         principal::Principal,
         server::AccessMode,
@@ -37,6 +37,33 @@ pub struct ItemView {
     pub command: &'static str,
 }
 
+/// A menu as a frontend shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct MenuView {
+    /// The pack says itself what is in it. Another menu holds what every agent offers.
+    pub own: bool,
+    /// The heading that the pack gives it, in the caller's language.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    pub items: Vec<ItemView>,
+}
+
+/// The menu of an agent, as [`list`] has its items.
+pub async fn view(
+    app: &App,
+    principal: &Principal,
+    agent: &str,
+    conversation: Option<ConversationId>,
+) -> Result<MenuView> {
+    let items = list(app, principal, agent, conversation).await?;
+    let pack = agents::pack(app, principal, agent).await?;
+    Ok(MenuView {
+        own: pack.flows.menu != menu::standard(),
+        title: texts::of(&pack, principal).of_pack(Key::Menu),
+        items,
+    })
+}
+
 /// The items that the principal may choose now; in one conversation, where it is said which.
 pub async fn list(
     app: &App,
@@ -48,7 +75,7 @@ pub async fn list(
     let now = circumstances(app, principal, &pack, conversation).await?;
     let shown = pack.flows.menu.iter().filter(|item| item.is_visible(now));
     Ok(shown
-        .map(|item| view(&pack, principal, item, now))
+        .map(|item| item_view(&pack, principal, item, now))
         .collect())
 }
 
@@ -106,20 +133,20 @@ async fn circumstances(
     Ok(now)
 }
 
-fn view(pack: &Pack, principal: &Principal, item: &Item, now: MenuContext) -> ItemView {
+fn item_view(pack: &Pack, principal: &Principal, item: &Item, now: MenuContext) -> ItemView {
     let texts = texts::of(pack, principal);
     let locale = principal.locale.as_deref();
     let label = match &item.label {
         Label::BuiltIn => texts.render(name(item.action), &[]),
         Label::Texts(labels) => pack.text(labels, locale).unwrap_or(&item.id).to_owned(),
-        Label::Key(key) => {
-            let own = pack
-                .language(locale)
-                .strings
-                .get(key)
-                .or_else(|| pack.language(None).strings.get(key));
-            own.unwrap_or(&item.id).to_owned()
-        }
+        Label::Key(key) => match texts::named(key) {
+            Some(key) => texts.render(key, &[]),
+            None => {
+                let own = pack.language(locale).strings.get(key);
+                let own = own.or_else(|| pack.language(None).strings.get(key));
+                own.unwrap_or(&item.id).to_owned()
+            }
+        },
     };
     ItemView {
         id: item.id.clone(),

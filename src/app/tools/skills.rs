@@ -174,7 +174,7 @@ pub async fn parse_command(
     }
     Ok(Some(match skill::arguments(text) {
         Ok(read) => SkillCommand::Call(
-            skill.call(format!("call_{}", run.id.0.simple()), read.given),
+            skill.call(ToolCall::id_of_command(run.id), read.given),
             read.ambiguity,
         ),
         Err(why) => SkillCommand::NotAnObject(why),

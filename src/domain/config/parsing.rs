@@ -9,7 +9,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{MAX_TOKEN_BYTES, OPERATOR_LEAST};
+use super::{IdClaim, MAX_TOKEN_BYTES, OPERATOR_LEAST};
 use crate::domain::{retention::MAX_DAYS, ring::KeyRing, secret::Secret, sign_in::SignInProvider};
 
 #[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
@@ -68,6 +68,22 @@ pub(super) fn grants(value: &str) -> Result<Vec<String>, String> {
         }
     }
     Ok(grants)
+}
+
+/// Claims, each with the issuer that is trusted with it.
+pub(super) fn id_claims(value: &str) -> Result<Vec<IdClaim>, String> {
+    let marks = list(value)?.into_iter().map(|mark| match mark.split_once('@') {
+        Some((claim, issuer)) if !claim.is_empty() && !issuer.is_empty() => {
+            Ok(IdClaim {
+                claim: claim.to_owned(),
+                issuer: issuer.to_owned(),
+            })
+        }
+        _ => Err(format!(
+            "{mark:?} names no issuer; write `CLAIM@ISSUER`, such as `preferred_username@https://login.example.org`"
+        )),
+    });
+    marks.collect()
 }
 
 pub(super) fn address(value: &str) -> Result<SocketAddr, String> {

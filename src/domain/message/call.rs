@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::domain::{
-    ids::{ApprovalId, AuditId},
+    ids::{ApprovalId, AuditId, RunId},
     json::Json,
 };
 
@@ -25,6 +25,14 @@ pub struct ToolCall {
     /// The line of the audit trail that is written before the call is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_id: Option<AuditId>,
+}
+
+impl ToolCall {
+    /// The id of the one call that a command or a skill makes in its run. Its result is also told as a text, for
+    /// frontends that show no results of tools.
+    pub fn id_of_command(run: RunId) -> String {
+        format!("call_{}", run.0.simple())
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -126,6 +126,7 @@ fn rejected_field(body: &Value) -> Option<Field> {
     }
     [
         ("temperature", Field::Temperature),
+        ("reasoning_effort", Field::ReasoningEffort),
         ("stream_options", Field::StreamOptions),
     ]
     .into_iter()

@@ -80,6 +80,7 @@ impl Step {
     fn leave_out(&mut self, field: &Field) -> bool {
         let flag = |without: &mut UnsupportedParams| match field {
             Field::Temperature => std::mem::replace(&mut without.temperature, true),
+            Field::ReasoningEffort => std::mem::replace(&mut without.reasoning_effort, true),
             Field::StreamOptions => std::mem::replace(&mut without.stream_options, true),
             _ => true,
         };

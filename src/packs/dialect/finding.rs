@@ -95,8 +95,13 @@ pub(in crate::packs) fn of_folder(folder: &Path) -> Result<Option<Documents>, Bo
         .map(|name| folder.join(name))
         .filter(|file| file.is_file())
         .collect();
-    if native.len() > 1 {
-        let message = format!("there are both {} and {}", NATIVE_FILES[0], NATIVE_FILES[1]);
+    if let [first, second, ..] = native.as_slice() {
+        let name = |file: &Path| {
+            file.file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+        };
+        let [first, second] = [first, second].map(|file| name(file).unwrap_or_default());
+        let message = format!("there are both {first} and {second}");
         return Err(wrong(folder, message, "remove one of them"));
     }
     let one = |name: &str| {
@@ -160,7 +165,7 @@ pub(in crate::packs) fn missing_pack_hint(folder: &Path) -> String {
         .filter_map(|name| Some(format!("rename {name} to {}", right(&name)?)))
         .min();
     near.unwrap_or_else(|| {
-        let [native, _] = NATIVE_FILES;
+        let [native, ..] = NATIVE_FILES;
         format!("add {native} (or {WORKSPACE}, {AGENT}, core/mcp/*.yaml), or remove the folder")
     })
 }

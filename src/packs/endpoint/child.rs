@@ -40,8 +40,7 @@ pub(super) fn child(
         }
         variables.insert(CONFIG.to_owned(), json);
     }
-    let args = args.as_ref().and_then(Field::list).unwrap_or_default();
-    let args = args.iter().filter_map(without_nul).collect();
+    let args = args.as_ref().map(arguments).unwrap_or_default();
     let cwd = cwd.as_ref().and_then(|field| folder(field, pack));
     let encoding = encoding
         .as_ref()
@@ -55,6 +54,54 @@ pub(super) fn child(
         cwd,
         encoding,
     })
+}
+
+/// A list; or in one text, as published packs may write it, a list in JSON or words with blanks between them. A variable
+/// stays one argument, whatever its value holds, unless it is all of the text and holds a list in JSON.
+fn arguments(field: &Field) -> Vec<Secret> {
+    let Some(line) = field.raw() else {
+        let items = field.list().unwrap_or_default();
+        return items.iter().filter_map(without_nul).collect();
+    };
+    field.mask();
+    let only_variable = line.starts_with("${") && line.ends_with('}') && !line[2..].contains('$');
+    if only_variable {
+        let Some(text) = field.resolved(line) else {
+            return Vec::new();
+        };
+        let listed = serde_json::from_str::<Vec<String>>(&text.value);
+        let words = listed.unwrap_or_else(|_| vec![text.value]);
+        return words.into_iter().map(Secret::new).collect();
+    }
+    let words: Vec<String> = if line.trim_start().starts_with('[') {
+        match serde_json::from_str(line) {
+            Ok(words) => words,
+            Err(_) => {
+                field.error("is not a list of texts in JSON", "write `args: [-y, …]`");
+                return Vec::new();
+            }
+        }
+    } else if line.contains(['"', '\'', '\\']) {
+        field.error(
+            "no shell takes quotes and backslashes apart here",
+            "write a list: `args: [-y, …]`",
+        );
+        return Vec::new();
+    } else {
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    let words = words.iter().filter_map(|word| field.resolved(word));
+    let words: Vec<Text> = words.collect();
+    if words.iter().any(|word| word.value.contains('\0')) {
+        field.error(
+            "holds a NUL character, which a process cannot be given",
+            "remove it",
+        );
+    }
+    words
+        .into_iter()
+        .map(|word| Secret::new(word.value))
+        .collect()
 }
 
 /// `config`: handed to the child as JSON in a variable.

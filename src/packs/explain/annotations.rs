@@ -5,6 +5,7 @@ use crate::{
     domain::config::Environment,
     packs::{
         dialect::servers_of,
+        redact,
         yaml::{Node, Origin, Value},
         yaml_writer::Annotator,
     },
@@ -68,13 +69,20 @@ impl Annotator for SourceAnnotator<'_> {
         let text = node.scalar_text()?;
         let below = |name: &str| keys.contains(&name);
         let server = below("mcp") || below("mcpServers");
+        if below("auth")
+            && keys
+                .last()
+                .is_some_and(|key| redact::is_below_secret_key(key))
+        {
+            return Some(mask_literals(text));
+        }
         if below("apiKey") || (server && ["headers", "env", "config"].into_iter().any(below)) {
             return Some(mask_literals(text));
         }
         if server && keys.last() == Some(&"args") {
             let known = self.arguments.contains(&place(node))
                 || matches!(node.origin, Origin::Generated(_));
-            let option = text.starts_with('-') && !text.contains('=');
+            let option = text.starts_with('-') && !text.contains(['=', ' ', '\t', '\n']);
             return (!known && !option).then(|| mask_literals(text));
         }
         let cut = text.split_once('?').filter(|_| {

@@ -37,7 +37,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn resolved(&self, text: &str) -> Option<Text> {
+    /// Part of the text, with its variables.
+    pub(in crate::packs) fn resolved(&self, text: &str) -> Option<Text> {
         let template = match Template::parse(text) {
             Ok(template) => template,
             Err(error) => {

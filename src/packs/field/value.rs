@@ -41,10 +41,15 @@ impl Field<'_> {
     /// The same with other schemes.
     pub(in crate::packs) fn url_of(&self, [plain, safe]: [&str; 2]) -> Option<Url> {
         let text = self.non_blank_text()?;
-        let scheme = format!("has another scheme than {plain} or {safe}");
-        let (message, hint) = match Url::parse(text.value.trim()) {
-            Ok(url) if url.scheme() != plain && url.scheme() != safe => (scheme.as_str(), ""),
-            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+        let problem = match checked_url(text.value.trim(), [plain, safe]) {
+            Ok(url) => return Some(url),
+            Err(problem) => problem,
+        };
+        let message = problem.message();
+        let hint = match problem {
+            UrlProblem::Scheme { .. } => "",
+            UrlProblem::NoAddress => "write one such as `https://mcp.example.org/mcp`",
+            UrlProblem::User => {
                 self.mask();
                 self.error(
                     "the address holds a user or password",
@@ -52,11 +57,6 @@ impl Field<'_> {
                 );
                 return None;
             }
-            Ok(url) if url.has_host() => return Some(url),
-            _ => (
-                "is not an address",
-                "write one such as `https://mcp.example.org/mcp`",
-            ),
         };
         let said = match redact::public_part(&text.shown) {
             Some(place) if place.len() < text.shown.len() => format!("{place}?…\" {message}"),
@@ -89,16 +89,31 @@ impl Field<'_> {
     }
 
     pub(in crate::packs) fn boolean(&self) -> Option<bool> {
+        self.read_boolean(|value| match plain_meaning(value, true) {
+            Plain::Boolean(value) => Some(value),
+            _ => None,
+        })
+    }
+
+    /// The same, also as text, as published packs write it: `"true"`, `yes`, `"0"`.
+    pub(in crate::packs) fn boolean_or_word(&self) -> Option<bool> {
+        if let Some(word) = self.raw().filter(|text| !text.contains("${"))
+            && let Some(value) = boolean_word(word)
+        {
+            return Some(value);
+        }
+        self.read_boolean(boolean_word)
+    }
+
+    /// `of_variable` reads the value of a variable.
+    fn read_boolean(&self, of_variable: impl FnOnce(&str) -> Option<bool>) -> Option<bool> {
         let wanted = "true or false";
         if let Value::Scalar { text, plain } = &self.node.value {
             if let Plain::Boolean(value) = plain_meaning(text, *plain) {
                 return Some(value);
             }
             if text.contains("${") {
-                return self.variable(text, wanted, |value| match plain_meaning(value, true) {
-                    Plain::Boolean(value) => Some(value),
-                    _ => None,
-                });
+                return self.variable(text, wanted, of_variable);
             }
         }
         self.wanted(wanted, "write `true` or `false`, without quotes");
@@ -106,17 +121,27 @@ impl Field<'_> {
     }
 
     pub(in crate::packs) fn whole(&self, bounds: &RangeInclusive<u32>) -> Option<u32> {
-        self.numeric(bounds, "a whole number")
+        self.numeric(bounds, "a whole number", false)
     }
 
     pub(in crate::packs) fn number(&self, bounds: &RangeInclusive<f64>) -> Option<f64> {
-        self.numeric(bounds, "a number")
+        self.numeric(bounds, "a number", false)
+    }
+
+    /// The same, also as text, as published packs write it: `"20"`.
+    pub(in crate::packs) fn whole_or_text(&self, bounds: &RangeInclusive<u32>) -> Option<u32> {
+        self.numeric(bounds, "a whole number", true)
+    }
+
+    pub(in crate::packs) fn number_or_text(&self, bounds: &RangeInclusive<f64>) -> Option<f64> {
+        self.numeric(bounds, "a number", true)
     }
 
     fn numeric<T: FromStr + PartialOrd + Display>(
         &self,
         bounds: &RangeInclusive<T>,
         noun: &str,
+        takes_text: bool,
     ) -> Option<T> {
         let wanted = format!("{noun} from {} to {}", bounds.start(), bounds.end());
         let fits = |text: &str| {
@@ -129,10 +154,16 @@ impl Field<'_> {
             if text.contains("${") {
                 return self.variable(text, &wanted, fits);
             }
-            if matches!(plain_meaning(text, *plain), Plain::Number) {
-                let value = fits(text);
+            let digits = text.trim();
+            let is_number = match plain_meaning(text, *plain) {
+                Plain::Number => true,
+                Plain::Text => takes_text && digits.parse::<f64>().is_ok(),
+                Plain::Nothing | Plain::Boolean(_) => false,
+            };
+            if is_number {
+                let value = fits(digits);
                 if value.is_none() {
-                    self.error(format!("{text} is not {wanted}"), "");
+                    self.error(format!("{digits} is not {wanted}"), "");
                 }
                 return value;
             }
@@ -156,5 +187,46 @@ impl Field<'_> {
             );
         }
         value
+    }
+}
+
+/// What published packs write for true and false.
+pub(in crate::packs) fn boolean_word(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "yes" | "1" => Some(true),
+        "false" | "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// Why text is not the address of a server.
+pub(in crate::packs) enum UrlProblem<'w> {
+    Scheme { wanted: [&'w str; 2] },
+    User,
+    NoAddress,
+}
+
+impl UrlProblem<'_> {
+    pub(in crate::packs) fn message(&self) -> String {
+        match self {
+            Self::Scheme {
+                wanted: [plain, safe],
+            } => format!("has another scheme than {plain} or {safe}"),
+            Self::User => "holds a user or password".to_owned(),
+            Self::NoAddress => "is not an address".to_owned(),
+        }
+    }
+}
+
+/// The address of a server, without a user and password in it.
+pub(in crate::packs) fn checked_url<'w>(
+    text: &str,
+    wanted: [&'w str; 2],
+) -> Result<Url, UrlProblem<'w>> {
+    match Url::parse(text) {
+        Ok(url) if !wanted.contains(&url.scheme()) => Err(UrlProblem::Scheme { wanted }),
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => Err(UrlProblem::User),
+        Ok(url) if url.has_host() => Ok(url),
+        _ => Err(UrlProblem::NoAddress),
     }
 }

@@ -36,13 +36,20 @@ impl Head {
 }
 
 /// `metadata` and `languages`, which check each other. The languages hold the default one.
-pub(super) fn words(top: &mut Object) -> (BTreeMap<String, Language>, Head) {
+/// `greeting` is the text that greets, where another key than the usual one holds it.
+pub(super) fn words<'a>(
+    top: &mut Object<'a>,
+    greeting: Option<&'a str>,
+) -> (BTreeMap<String, Language>, Head) {
     let metadata = top.required("metadata", "write `metadata: { id: … }`");
     let field = top.required(
         "languages",
         "write `languages: { en: { systemPrompt: … } }`",
     );
-    let mut languages = field.as_ref().and_then(languages_of).unwrap_or_default();
+    let mut languages = field
+        .as_ref()
+        .and_then(|field| languages_of(field, greeting))
+        .unwrap_or_default();
     let mut head = metadata.and_then(|field| head(&field)).unwrap_or_default();
     if head.language.is_empty() {
         let only = languages.keys().next().filter(|_| languages.len() == 1);
@@ -119,7 +126,10 @@ pub(in crate::packs) fn tag(text: &str) -> Result<String, String> {
     }
 }
 
-fn languages_of(field: &Field) -> Option<BTreeMap<String, Language>> {
+fn languages_of<'a>(
+    field: &Field<'a>,
+    greeting: Option<&'a str>,
+) -> Option<BTreeMap<String, Language>> {
     let mut languages = BTreeMap::<String, Language>::new();
     for (name, texts) in field.entries()? {
         if let Err(reason) = tag(name) {
@@ -133,7 +143,7 @@ fn languages_of(field: &Field) -> Option<BTreeMap<String, Language>> {
                 "write each language once",
             );
         }
-        let language = language(&texts).unwrap_or_default();
+        let language = language(&texts, greeting).unwrap_or_default();
         languages.insert(name.to_owned(), language);
     }
     if languages.is_empty() {
@@ -145,11 +155,11 @@ fn languages_of(field: &Field) -> Option<BTreeMap<String, Language>> {
     Some(languages)
 }
 
-pub(super) fn language(field: &Field) -> Option<Language> {
+fn language<'a>(field: &Field<'a>, greeting: Option<&'a str>) -> Option<Language> {
     let mut object = field.object()?;
-    let language = Language {
+    let mut language = Language {
         greeting_message: object
-            .optional("greetingMessage")
+            .optional_or("greetingMessage", "welcomeMessage")
             .and_then(|field| field.non_blank_text())
             .map(|text| text.value),
         system_prompt: object
@@ -161,11 +171,19 @@ pub(super) fn language(field: &Field) -> Option<Language> {
             .map(|field| strings(&field))
             .unwrap_or_default(),
     };
+    let other = greeting.filter(|key| !object.is_known(key) && !object.is_absent(key));
+    if let Some(key) = other {
+        let text = object
+            .optional(key)
+            .and_then(|field| field.non_blank_text());
+        let text = text.map(|text| (key.to_owned(), text.value));
+        language.strings.extend(text);
+    }
     object.finish();
     Some(language)
 }
 
-pub(super) fn strings(field: &Field) -> BTreeMap<String, String> {
+fn strings(field: &Field) -> BTreeMap<String, String> {
     let entries = field.entries().unwrap_or_default();
     entries
         .iter()

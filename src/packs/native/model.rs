@@ -5,12 +5,16 @@ use url::Url;
 use super::{AZURE, MAX_STEPS, PROVIDERS};
 use crate::{
     domain::{
-        pack::{Llm, Provider},
+        pack::{Llm, Provider, ReasoningEffort},
         params::{Param, ParamKind, ParamsSchema},
         secret::Secret,
         template::is_variable_name,
     },
-    packs::{field::Field, object::Object},
+    packs::{
+        dialect::{endpoint_of, key_of},
+        field::{Field, checked_url},
+        object::Object,
+    },
 };
 
 pub(super) fn required_llm(top: &mut Object) -> Option<Llm> {
@@ -33,28 +37,41 @@ fn llm_of(field: &Field) -> Option<Llm> {
         .as_ref()
         .and_then(Field::try_text)
         .is_some_and(|word| word == AZURE);
-    let base_url = object
-        .optional("baseUrl")
-        .and_then(|field| base_url(&field));
     if at_azure && object.is_absent("baseUrl") {
         object.missing("baseUrl", "write the address of the Azure resource");
     }
-    let base_url = base_url.map(|url| if at_azure { azure_url(url) } else { url });
+    // The variables of OpenAI are not for Azure.
+    let own = provider.filter(|_| !at_azure);
+    let base_url = match base_url(&mut object, own) {
+        BaseUrl::Written(Some(url)) if at_azure => BaseUrl::Written(Some(azure_url(url))),
+        other => other,
+    };
+    let effort = object.optional("reasoningEffort");
+    let effort = effort.and_then(|field| reasoning_effort(&field, provider));
+    if let Some(verbose) = object.older("verbose")
+        && verbose.boolean_or_word() == Some(true)
+    {
+        verbose.warn(
+            "has no effect here",
+            "what people and the model say is never logged",
+        );
+    }
     let llm = Llm {
         provider: provider.unwrap_or_default(),
         model,
-        api_key: api_key(&mut object, provider, base_url.is_some()),
-        base_url,
+        api_key: api_key(&mut object, own, &base_url),
+        base_url: base_url.url(),
         agent_prompt: object
             .optional("agentPrompt")
             .and_then(|field| field.non_blank_text())
             .map(|text| text.value),
         temperature: object
             .optional("temperature")
-            .and_then(|field| field.number(&(0.0..=2.0))),
+            .and_then(|field| field.number_or_text(&(0.0..=2.0))),
+        reasoning_effort: effort,
         max_tokens: object
             .optional("maxTokens")
-            .and_then(|field| field.whole(&(1..=10_000_000)))
+            .and_then(|field| field.whole_or_text(&(1..=10_000_000)))
             .map(u64::from),
         max_steps: object
             .optional("maxSteps")
@@ -65,30 +82,139 @@ fn llm_of(field: &Field) -> Option<Llm> {
     Some(llm)
 }
 
-/// The key, with a warning when the provider wants one and there is none.
-fn api_key(object: &mut Object, provider: Option<Provider>, has_base_url: bool) -> Option<Secret> {
-    let key = object.optional("apiKey").and_then(|field| field.secret());
-    let blank = key
-        .as_ref()
-        .is_some_and(|(_, text)| text.value.trim().is_empty());
+/// `none` is how published packs turn it off.
+fn reasoning_effort(field: &Field, provider: Option<Provider>) -> Option<ReasoningEffort> {
+    let mut words = vec![("none", None)];
+    words.extend(ReasoningEffort::ALL.map(|(word, effort)| (word, Some(effort))));
+    let effort = field.one_of(&words)??;
+    if provider.is_some_and(|provider| provider != Provider::Openai) {
+        field.warn("has no effect with this provider", "remove it");
+        return None;
+    }
+    Some(effort)
+}
+
+/// Where the model is.
+enum BaseUrl {
+    /// At the address that the pack writes.
+    Written(Option<Url>),
+    /// At the address in the variable that the provider's own programs read.
+    OfEnvironment(Url),
+    OfProvider,
+}
+
+impl BaseUrl {
+    fn url(self) -> Option<Url> {
+        match self {
+            Self::Written(url) => url,
+            Self::OfEnvironment(url) => Some(url),
+            Self::OfProvider => None,
+        }
+    }
+
+    /// Whether the key in the environment is for this address. A key does not travel over a line that anybody reads: an
+    /// address without TLS is a model of one's own.
+    fn takes_default_key(&self) -> bool {
+        match self {
+            Self::Written(url) => url.as_ref().is_some_and(|url| url.scheme() == "https"),
+            Self::OfEnvironment(_) | Self::OfProvider => true,
+        }
+    }
+}
+
+/// An address that is written, be it empty, counts. Without one the environment may name it.
+fn base_url(object: &mut Object, provider: Option<Provider>) -> BaseUrl {
+    if let Some(field) = object.optional("baseUrl") {
+        return match field.text() {
+            Some(text) if text.value.trim().is_empty() => BaseUrl::OfProvider,
+            Some(_) => BaseUrl::Written(field.url()),
+            None => BaseUrl::Written(None),
+        };
+    }
+    let Some(variable) = provider.and_then(word_of).and_then(endpoint_of) else {
+        return BaseUrl::OfProvider;
+    };
+    let Some(value) = object.field.context.default_variable(variable) else {
+        return BaseUrl::OfProvider;
+    };
+    match checked_url(value.trim(), ["http", "https"]) {
+        Ok(url) => BaseUrl::OfEnvironment(url),
+        Err(problem) => {
+            object.field.error(
+                format!(
+                    "there is no `baseUrl`, and the value of {variable} {}",
+                    problem.message()
+                ),
+                "correct the variable, or write `baseUrl`",
+            );
+            BaseUrl::OfProvider
+        }
+    }
+}
+
+/// The key that the pack writes; without one, the key in the variable that the provider's own programs read. With a
+/// warning when the provider wants one and there is none.
+fn api_key(object: &mut Object, provider: Option<Provider>, base: &BaseUrl) -> Option<Secret> {
+    if let Some(field) = object.optional("apiKey") {
+        let (key, text) = field.secret()?;
+        if !text.value.trim().is_empty() {
+            return Some(key);
+        }
+    } else if object.is_absent("apiKey")
+        && let Some(variable) = provider.and_then(key_variable)
+        && base.takes_default_key()
+        && let Some(key) = object.field.context.default_variable(variable)
+    {
+        if let BaseUrl::Written(Some(url)) = base {
+            object.field.warn(
+                format!(
+                    "there is no `apiKey`, so {} is sent the key in {variable}",
+                    url.host_str().unwrap_or_default()
+                ),
+                "write `apiKey: ${…}`, or `apiKey: \"\"` for none",
+            );
+        }
+        return Some(Secret::new(key));
+    }
     let hosted = match provider {
         Some(Provider::Anthropic | Provider::Gemini) => true,
-        Some(Provider::Openai) => !has_base_url,
+        Some(Provider::Openai) => matches!(base, BaseUrl::OfProvider),
         _ => false,
     };
-    if hosted && (blank || object.is_absent("apiKey")) {
+    if hosted {
+        let variable = provider.and_then(key_variable).unwrap_or_default();
         object.field.warn(
             "there is no `apiKey`, and this provider wants one",
-            "write `apiKey: ${…}`",
+            &format!("write `apiKey: ${{…}}`, or set {variable}"),
         );
     }
-    key.filter(|_| !blank).map(|(secret, _)| secret)
+    None
+}
+
+fn key_variable(provider: Provider) -> Option<&'static str> {
+    key_of(word_of(provider)?)
+}
+
+/// As packs write it.
+fn word_of(provider: Provider) -> Option<&'static str> {
+    let named = PROVIDERS.iter().find(|(_, other)| *other == provider)?;
+    Some(named.0)
 }
 
 pub(super) fn model(object: &mut Object, provider: Option<Provider>) -> String {
     let field = object.optional("model");
     let text = field.as_ref().and_then(Field::text);
     let needed = provider.is_some_and(|provider| provider != Provider::None);
+    let variable = match provider {
+        Some(Provider::Openai) => Some("OPENAI_MODEL"),
+        Some(Provider::Ollama) => Some("OLLAMA_MODEL"),
+        _ => None,
+    };
+    if object.is_absent("model")
+        && let Some(model) = variable.and_then(|name| object.field.context.default_variable(name))
+    {
+        return model.trim().to_owned();
+    }
     match (&field, &text) {
         (None, _) if needed && object.is_absent("model") => {
             object.missing(
@@ -108,15 +234,6 @@ pub(super) fn model(object: &mut Object, provider: Option<Provider>) -> String {
     }
     text.map(|text| text.value.trim().to_owned())
         .unwrap_or_default()
-}
-
-fn base_url(field: &Field) -> Option<Url> {
-    let text = field.text()?;
-    if text.value.trim().is_empty() {
-        None
-    } else {
-        field.url()
-    }
 }
 
 /// Where a resource of Azure has OpenAI's API. An address with a path is taken as it is.

@@ -58,6 +58,7 @@ impl Fake {
             temperature: None,
             max_tokens: None,
             max_steps: 4,
+            reasoning_effort: None,
         }
     }
 

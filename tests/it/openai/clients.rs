@@ -359,6 +359,19 @@ async fn tool_calls_are_shown_as_the_key_says() {
 }
 
 #[tokio::test]
+async fn what_a_typed_call_gives_is_shown_once() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    for shown in [ShownCalls::None, ShownCalls::Text, ShownCalls::Details] {
+        let fay = showing(&world, shown).await;
+        let line = r#"/call bank get_exchange_rate {"from":"EUR","to":"USD"}"#;
+        let (chunks, _) = stream(&fay, request(&[line])).await;
+        let answer = content(&chunks);
+        assert_eq!(answer.matches("1.085").count(), 1, "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn of_a_client_that_sends_back_the_words_alone_the_conversation_is_found() {
     let world = World::start().await;
     world.tools_ready().await;

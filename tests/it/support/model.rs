@@ -110,6 +110,7 @@ impl ScriptedModel {
             temperature: None,
             max_tokens: None,
             max_steps: 16,
+            reasoning_effort: None,
         }
     }
 

@@ -14,6 +14,7 @@ import { keepDraft } from './drafts';
 import { takeFirstMessage } from './keptMessage';
 import { convertDrafts, convertMessages, findNewestAnswer, textOf } from './messages';
 import { MessageView } from './MessageView';
+import { PackMenu } from './PackMenu';
 import { Question } from './Question';
 import { openQuestion, type Thread } from './thread';
 import { type OpenConversation, type Said, useConversation } from './useConversation';
@@ -69,6 +70,12 @@ function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
       <Messages open={open} error={change.error} />
       <div className="column">
         {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
+        {open.conversation && (
+          <PackMenu
+            id={id} agent={open.conversation.agent} said={thread.messages.length} isRunning={Object.keys(thread.active).length > 0} isBusy={sending.isBusy}
+            onChoose={(menu) => void change.run(() => send({ menu }))}
+          />
+        )}
         {question?.type !== 'prompt' && <Composer id={id} agent={open.conversation?.agent} isUploading={uploads.isBusy} errors={{ send: sending.error, upload: uploads.error }} />}
       </div>
     </AuiProvider>

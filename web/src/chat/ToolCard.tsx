@@ -7,7 +7,7 @@ import { StateBadge, TextOrValues, TimeLeft, Values } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import type { CallView } from './messages';
 
-export function ToolCard({ call, at, result, progress }: CallView) {
+export function ToolCard({ call, at, result, progress, isTyped }: CallView) {
   const { say } = useTexts();
   const status = result?.value.status;
   const seconds = result ? Math.max(0, Date.parse(result.at) - Date.parse(at)) / 1000 : undefined;
@@ -22,7 +22,7 @@ export function ToolCard({ call, at, result, progress }: CallView) {
         </summary>
         <Heading as="h4" size="1" color="gray">{say('arguments')}</Heading>
         <Values value={call.arguments} />
-        {result && !approval && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><TextOrValues text={result.value.text} /></>}
+        {result && !approval && !isTyped && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><TextOrValues text={result.value.text} /></>}
       </details>
       {approval && <Waiting id={approval} />}
     </Card>

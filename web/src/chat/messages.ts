@@ -11,6 +11,8 @@ export interface CallView {
   at: string;
   result: { value: ToolResult; at: string } | undefined;
   progress: string | undefined;
+  /** A person typed it: its result is told below. */
+  isTyped: boolean;
 }
 
 /** What travels with a message of the library. The draft of an answer has no message yet. */
@@ -42,7 +44,7 @@ export function convertMessages(messages: Message[], progress: Record<string, st
     const content = parts.map((part): Content => {
       if (part.type === 'text' && !part.source) return { type: 'text', text: part.text };
       if (part.type !== 'tool_call') return { type: 'data', name: part.type, data: part };
-      const artifact: CallView = { call: part, at: message.created_at, result: results.get(part.call_id), progress: progress[part.call_id] };
+      const artifact: CallView = { call: part, at: message.created_at, result: results.get(part.call_id), progress: progress[part.call_id], isTyped: part.call_id === `call_${message.run_id?.replaceAll('-', '')}` };
       return { type: 'tool-call', toolCallId: part.call_id, toolName: part.tool ?? part.name, args: {}, argsText: '', artifact };
     });
     const origin: Origin = { message, isNewestAnswer: message.id === newest?.id };

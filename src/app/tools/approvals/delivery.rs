@@ -197,10 +197,13 @@ pub(super) fn counted_votes(
     )
 }
 
-/// When a request expires, and how long that is from now.
+/// When a request expires, and how long that is from now, in the nearest minutes or days: a request of an hour says so when
+/// it is made.
 fn until(app: &App, texts: &Texts<'_>, at: OffsetDateTime) -> String {
-    let minutes = (at - app.clock.now()).whole_minutes().max(0);
-    let (hours, days) = (minutes / 60, minutes / 60 / 24);
+    let seconds = (at - app.clock.now()).whole_seconds().max(0);
+    // As long as there is time left it is not none.
+    let minutes = ((seconds + 31) / 60).max(i64::from(seconds > 0));
+    let (hours, days) = (minutes / 60, (minutes / 60 + 12) / 24);
     let left = match (minutes, hours) {
         (..60, _) => format!("{minutes} min"),
         (_, ..48) if minutes % 60 == 0 => format!("{hours} h"),
