@@ -128,7 +128,7 @@ fn tools_of_guests(
         }
         (Some(listed), _) => listed,
         (None, DefaultAccess::Public | DefaultAccess::All) => every(),
-        (None, DefaultAccess::Admin | DefaultAccess::None) => public,
+        (None, DefaultAccess::Users | DefaultAccess::Admin | DefaultAccess::None) => public,
     }
 }
 
