@@ -111,6 +111,8 @@ test('without a mouse a person signs in, asks, and another one approves', async 
   await card.getByText('SHA-256').waitFor();
   await tabTo(mona, card.getByLabel('Reason'));
   await mona.keyboard.type('invoice 7');
+  // A card that has just appeared takes no key.
+  await card.locator('button:not([aria-disabled]):has-text("Approve")').waitFor();
   await press(mona, card.getByRole('button', { name: 'Approve', exact: true }));
   await card.locator('.state.succeeded').waitFor();
   await press(fred, fred.locator('.tool summary').last());

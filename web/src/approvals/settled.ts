@@ -11,9 +11,12 @@ export function shake() {
   shakenAt = performance.now();
 }
 
-/** Where an element stands on its page. A person who scrolls moves the page, and not the element on it. */
+/**
+ * Where the card of an element stands on its page. A person who scrolls moves the page, and not the card on it; one who
+ * opens the details of a card knows which card it is.
+ */
 function placeOf(node: Element): string {
-  const { top, left } = node.getBoundingClientRect();
+  const { top, left } = (node.closest('article, .waiting') ?? node).getBoundingClientRect();
   const scrolled = node.closest('.page, .thread')?.scrollTop ?? 0;
   return `${Math.round(top + scrolled + window.scrollY)} ${Math.round(left)}`;
 }
