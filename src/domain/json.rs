@@ -3,7 +3,11 @@
 
 mod decimal;
 
-use std::{collections::HashMap, fmt, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::LazyLock,
+};
 
 use serde::{Serialize, Serializer, de::IgnoredAny};
 use serde_json::{Map, Value, value::RawValue};
@@ -87,6 +91,24 @@ impl Json {
         match self {
             Self::Object(members) => Some(members),
             _ => None,
+        }
+    }
+
+    /// Gives members at any depth other names, where no other member has them.
+    pub fn rename_members(&mut self, new_names: &BTreeMap<String, String>) {
+        match self {
+            Self::Object(members) => {
+                for (old, new) in new_names {
+                    members.rename(old, new);
+                }
+                for (_, value) in &mut members.0 {
+                    value.rename_members(new_names);
+                }
+            }
+            Self::List(items) => items
+                .iter_mut()
+                .for_each(|item| item.rename_members(new_names)),
+            _ => {}
         }
     }
 
@@ -279,6 +301,15 @@ impl Members {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Gives a member another name, unless there is one of that name.
+    pub fn rename(&mut self, old: &str, new: &str) {
+        if self.get(new).is_none()
+            && let Some((name, _)) = self.0.iter_mut().find(|(name, _)| name == old)
+        {
+            new.clone_into(name);
+        }
     }
 
     pub fn get(&self, name: &str) -> Option<&Json> {

@@ -12,6 +12,7 @@ use url::Url;
 
 use super::{
     ids::ConversationId,
+    json::Json,
     policy::{ApprovalPolicy, ToolPattern},
     run::RunStatus,
     server::ServerSpec,
@@ -58,12 +59,9 @@ pub fn own_name(name: &str) -> &str {
 }
 
 /// Gives the arguments of [`START`] their own names: the document's signature is `start_agent(name, prompt)`.
-pub fn use_own_arguments(tool: &str, arguments: &mut Value) {
-    if let (START, Some(arguments)) = (tool, arguments.as_object_mut())
-        && !arguments.contains_key("agent_name")
-        && let Some(name) = arguments.remove("name")
-    {
-        arguments.insert("agent_name".to_owned(), name);
+pub fn use_own_arguments(tool: &str, arguments: &mut Json) {
+    if let (START, Json::Object(arguments)) = (tool, arguments) {
+        arguments.rename("name", "agent_name");
     }
 }
 

@@ -83,30 +83,11 @@ pub(super) fn for_provider(raw: &RawValue, provider: Provider) -> Repaired {
 
 /// Arguments with the names that the server knows.
 pub(super) fn rename_back(arguments: &str, renamed: &BTreeMap<String, String>) -> String {
-    // Whoever checks them must still see that a name appears twice.
-    if Json::repeated_name(arguments).is_some() {
-        return arguments.to_owned();
-    }
-    let Ok(mut value) = json::read_value(arguments) else {
+    let Ok(mut json) = Json::parse(arguments) else {
         return arguments.to_owned();
     };
-    rename_keys(&mut value, renamed);
-    json::to_text(&value)
-}
-
-fn rename_keys(value: &mut Value, renamed: &BTreeMap<String, String>) {
-    match value {
-        Value::Object(object) => {
-            let old = std::mem::take(object);
-            for (key, mut value) in old {
-                rename_keys(&mut value, renamed);
-                let key = renamed.get(&key).cloned().unwrap_or(key);
-                object.insert(key, value);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| rename_keys(item, renamed)),
-        _ => {}
-    }
+    json.rename_members(renamed);
+    json.to_string()
 }
 
 /// Arguments that stand below an `allOf`, `anyOf` or `oneOf` at the top become arguments of the top: all of them, with
