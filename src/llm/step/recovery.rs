@@ -93,7 +93,7 @@ impl Step {
             }
             Field::Length => self.halve(),
             Field::Tool(place) => self.leave_tool_out(place),
-            Field::Temperature | Field::StreamOptions => {
+            Field::Temperature | Field::ReasoningEffort | Field::StreamOptions => {
                 let mut sent = self.without;
                 self.unsupported(|found| flag(&mut found.params));
                 !flag(&mut sent)
