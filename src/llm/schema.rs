@@ -15,10 +15,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json, value::RawValue};
 
-use crate::domain::{
-    json::{self, Json},
-    pack::Provider,
-};
+use crate::domain::{json::Json, pack::Provider};
 
 /// Keywords that say nothing to a model at the top level, or that providers refuse there.
 const NOT_AT_TOP: [&str; 7] = ["$schema", "$id", "oneOf", "anyOf", "allOf", "enum", "not"];
@@ -83,6 +80,10 @@ pub(super) fn for_provider(raw: &RawValue, provider: Provider) -> Repaired {
 
 /// Arguments with the names that the server knows.
 pub(super) fn rename_back(arguments: &str, renamed: &BTreeMap<String, String>) -> String {
+    // Whoever checks them must still see that a name appears twice.
+    if Json::repeated_name(arguments).is_some() {
+        return arguments.to_owned();
+    }
     let Ok(mut json) = Json::parse(arguments) else {
         return arguments.to_owned();
     };
