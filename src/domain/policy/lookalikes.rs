@@ -5,7 +5,7 @@
 use std::{cmp::Reverse, sync::LazyLock};
 
 use super::{ApprovalPolicy, ToolPattern, any_matches};
-use crate::domain::{lookalike::skeleton, server::ServerSpec};
+use crate::domain::{hidden::fold, lookalike::skeleton, server::ServerSpec};
 
 const SEPARATORS: &[char] = &['_', '-', '.', ':', '/'];
 /// What is added to the name of another version, beside a number.
@@ -180,7 +180,8 @@ impl Spelling {
     }
 
     fn may_begin_word(&self, at: usize) -> bool {
-        at == 0 || !self.has_words || self.begins[at]
+        let begins = at == 0 || self.begins.get(at).is_none_or(|begins| *begins);
+        begins || !self.has_words
     }
 }
 
@@ -198,7 +199,7 @@ fn with_looks(c: char, read: impl FnOnce(&str)) {
 
 fn looks_of(c: char) -> String {
     let lower: String = c.to_lowercase().collect();
-    skeleton(&lower).to_lowercase().replace('i', "l")
+    skeleton(&fold(&lower)).to_lowercase().replace('i', "l")
 }
 
 /// A name, and what is left of it without the versions at its ends. `numbers`: a number alone is a version, too; the
