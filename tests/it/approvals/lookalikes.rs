@@ -181,7 +181,7 @@ async fn a_model_and_a_client_of_the_endpoint_are_asked_too_and_the_guarded_tool
             .header("mcp-protocol-version", "2025-11-25");
         let answer = ann.send(request.json(&body)).await.expect(200);
         assert!(
-            answer.to_string().contains("waiting for approval"),
+            answer.to_string().contains("waits for approval"),
             "{tool}: {answer}"
         );
     }
