@@ -39,6 +39,7 @@ pub fn measure() {
     let of = |roles: &[&str]| EffectiveAccess {
         roles: roles.iter().map(|role| (*role).to_owned()).collect(),
         admin: false,
+        is_guest: false,
     };
 
     for (who, standing) in [

@@ -165,7 +165,9 @@ fn shorten_ids(message: &mut Value) {
         }
     };
     if let Some(calls) = message["tool_calls"].as_array_mut() {
-        calls.iter_mut().for_each(|call| shorten(&mut call["id"]));
+        for call in calls {
+            shorten(&mut call["id"]);
+        }
     }
     if message["role"] == "tool" {
         shorten(&mut message["tool_call_id"]);

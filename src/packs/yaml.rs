@@ -67,7 +67,7 @@ pub(super) struct SyntaxError {
     pub message: String,
     pub hint: &'static str,
     /// The key that is there twice.
-    pub twice: Option<DuplicateKey>,
+    pub twice: Option<Box<DuplicateKey>>,
     /// Fields may be missing because of it, so nothing else is said of the document.
     pub hides_fields: bool,
 }

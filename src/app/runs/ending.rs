@@ -88,10 +88,10 @@ pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunF
     let values = [("reason", reason.as_str()), ("tools", &called.join(", "))];
     let text = texts.render(Key::TurnFailedAfterCall, &values);
     Ok(RunFailure {
-        text,
         reason,
         called,
         retry_after,
+        text,
     })
 }
 

@@ -180,7 +180,7 @@ impl<'t> Builder<'t> {
                 let fault = fault(at, path, &message, "remove one of them");
                 let values = [old, &value].map(|node| node.scalar_text().map(str::to_owned));
                 self.faults.push(SyntaxError {
-                    twice: Some(DuplicateKey { key: text, values }),
+                    twice: Some(Box::new(DuplicateKey { key: text, values })),
                     ..fault
                 });
                 self.dropped.push((inner, value));

@@ -79,12 +79,11 @@ pub(super) async fn judges(
     let tried = trial.run(&Arc::new(effective)).await;
     trial.give_up().await;
     let judges = match tried {
-        Ok(_) => false,
         Err(error) if error.is_judgement() => true,
         // Nothing is known; the claim keeps others from asking at once.
         Err(error) if error.is_trouble() => return Ok(false),
         // It may be about the credential or about anything else.
-        Err(_) => false,
+        Ok(_) | Err(_) => false,
     };
     if !judges {
         tracing::warn!(server = %spec.id, %agent, "a test of a credential at this server proves nothing; the first call of a user shows whether theirs is good");

@@ -108,16 +108,11 @@ impl TrialError {
         match self {
             Self::Server(error) => ConnectionTestError::from(error),
             Self::Call(CallError::TimedOut(_)) => ConnectionTestError::Timeout,
-            Self::Call(error)
-                if matches!(
-                    error,
-                    CallError::Unauthorized | CallError::Forbidden | CallError::ScopeRequired(_)
-                ) =>
-            {
-                ConnectionTestError::Unauthorized
-            }
+            Self::Tool
+            | Self::Call(
+                CallError::Unauthorized | CallError::Forbidden | CallError::ScopeRequired(_),
+            ) => ConnectionTestError::Unauthorized,
             Self::Call(_) => ConnectionTestError::Unreachable,
-            Self::Tool => ConnectionTestError::Unauthorized,
         }
     }
 }
