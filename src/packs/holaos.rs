@@ -87,7 +87,7 @@ pub(super) fn read(context: &ParseContext) -> Option<Node> {
 
 fn translate_error(fault: &SyntaxError) -> (String, &'static str) {
     const INVALID: &str = "workspace_config_invalid_yaml";
-    match &fault.twice {
+    match fault.twice.as_deref() {
         Some(DuplicateKey { key, .. }) => (
             format!("{INVALID}: invalid YAML: duplicated mapping key {key:?}"),
             fault.hint,
