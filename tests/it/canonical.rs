@@ -120,7 +120,7 @@ fn what_is_read_is_written_again_with_every_digit() {
         assert_eq!(Json::parse(given).unwrap().to_string(), given);
         assert_eq!(
             to_text(&read_value(given).unwrap()),
-            given.replace("-0.0", "-0.0").replace("1.50", "1.5")
+            given.replace("1.50", "1.5")
         );
     }
     let twice = Json::parse(r#" { "a" : 1 , "b" : 2 , "a" : 3 } "#).unwrap();

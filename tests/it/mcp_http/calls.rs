@@ -413,7 +413,7 @@ async fn waiting_for_a_place_costs_a_call_none_of_its_own_time() {
     let spec = spec_with(server.endpoint(), short(Duration::from_secs(1)));
     mcp.connect(&key, &spec).await.unwrap();
     let one = || mcp.call(&key, &spec, request("echo", &arguments), options());
-    let (first, second) = soon(async { tokio::join!(one(), one()) }).await;
+    let (first, second) = Box::pin(soon(async { tokio::join!(one(), one()) })).await;
     assert_eq!(
         [first.unwrap().text, second.unwrap().text],
         ["served", "served"]

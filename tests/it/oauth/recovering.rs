@@ -33,7 +33,7 @@ async fn run(world: &World, sql: &'static str) {
     sqlx::query(sql).execute(&mut db).await.unwrap();
 }
 
-async fn registrations(guarded: &Guarded) -> usize {
+fn registrations(guarded: &Guarded) -> usize {
     guarded.seen(|seen| seen.registrations)
 }
 
@@ -47,23 +47,23 @@ async fn a_client_that_was_forgotten_is_registered_again_when_its_user_begins_ag
         400,
         "the page knows no such client"
     );
-    assert_eq!(registrations(&guarded).await, 1);
+    assert_eq!(registrations(&guarded), 1);
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
-    assert_eq!(registrations(&guarded).await, 2);
+    assert_eq!(registrations(&guarded), 2);
     // Not more often than once in ten minutes.
     guarded.forget_clients();
     for _ in 0..3 {
         let dead = link(&ann, &chat).await;
         assert_eq!(fetch(&dead).await.status(), 400);
     }
-    assert_eq!(registrations(&guarded).await, 2);
+    assert_eq!(registrations(&guarded), 2);
     run(
         &world,
         "update oauth_clients set registered_again_at = now() - interval '11 minutes'",
     )
     .await;
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
-    assert_eq!(registrations(&guarded).await, 3);
+    assert_eq!(registrations(&guarded), 3);
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_registration_whose_last_sign_in_never_came_back_is_made_again_for_the
     let bob = world.user("bob", &[]).await;
     let at = bob.open("desk").await;
     assert!(connect(&world, &bob, &at).await.starts_with("✅"));
-    assert_eq!(registrations(&guarded).await, 2);
+    assert_eq!(registrations(&guarded), 2);
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn the_sign_ins_of_an_old_client_keep_it() {
     let at = bob.open("desk").await;
     link(&bob, &at).await;
     assert!(connect(&world, &bob, &at).await.starts_with("✅"));
-    assert_eq!(registrations(&guarded).await, 2);
+    assert_eq!(registrations(&guarded), 2);
     guarded.end_access_tokens();
     assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
     assert_eq!(call(&world, &bob, &at, "read").await["text"], "done");
@@ -101,7 +101,7 @@ async fn a_client_that_is_unknown_at_a_refresh_is_another_one_at_the_next_sign_i
     assert_eq!(call(&world, &ann, &chat, "read").await["status"], "failed");
     assert_eq!(connection(&ann).await["state"], "needs_attention");
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
-    assert_eq!(registrations(&guarded).await, 2);
+    assert_eq!(registrations(&guarded), 2);
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn a_client_whose_secret_ends_is_registered_again_in_time() {
     guarded.turn(|knobs| knobs.secret_ends_at = 0);
     for _ in 0..2 {
         assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
-        assert_eq!(registrations(&guarded).await, 2);
+        assert_eq!(registrations(&guarded), 2);
     }
 }
 
@@ -209,7 +209,7 @@ async fn pkce_is_assumed_only_where_the_pack_says_so_and_is_asked_before_anythin
     let (guarded, _world, ann, chat) = guarded_by(Wrong::SilentPkce).await;
     let said = texts(&say(&ann, &chat, "/connect notes").await);
     assert!(said.contains("pkce: assumed"), "{said}");
-    assert_eq!(registrations(&guarded).await, 0);
+    assert_eq!(registrations(&guarded), 0);
     let of_pack = "auth: { type: oauth, clientId: by-hand, clientSecret: client-secret-canary, pkce: assumed }";
     let (_guarded, world, ann, chat) = served(Wrong::SilentPkce, of_pack, |url| url).await;
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
@@ -263,5 +263,5 @@ async fn an_admin_forgets_a_client_and_whoever_is_signed_in_stays_so() {
     guarded.end_access_tokens();
     assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
-    assert_eq!(registrations(&guarded).await, 2);
+    assert_eq!(registrations(&guarded), 2);
 }
