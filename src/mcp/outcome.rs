@@ -229,7 +229,10 @@ impl<'a, C> Outcome<'a, C> {
 fn words(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
     let mut lines = Vec::with_capacity(blocks.len() + 1);
     let texts: Vec<_> = blocks.iter().flatten().filter_map(Block::text).collect();
-    let structured = structured.filter(|structured| !is_said(structured.get(), &texts));
+    let structured = structured.map(RawValue::get);
+    // What is nested too deep is not kept, which the text says.
+    let structured = structured.filter(|structured| !is_deeper_than(structured, MAX_DEPTH));
+    let structured = structured.filter(|structured| !is_said(structured, &texts));
     for block in blocks {
         let Some(block) = block else {
             lines.push("[content that cannot be read]".to_owned());
@@ -238,7 +241,7 @@ fn words(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
         lines.push(block.words());
     }
     if let Some(structured) = structured {
-        lines.push(structured.get().to_owned());
+        lines.push(structured.to_owned());
     }
     if lines.len() == 1 {
         lines.remove(0)

@@ -209,7 +209,7 @@ async fn the_author_is_told_which_tools_are_guarded_for_what_they_look_like() {
             format!("warning: {tool:?} can be taken for \"send_money\" of `toolAccess.approval`");
         assert!(told.contains(&sentence), "{tool}: {told}");
     }
-    assert!(!told.contains("\"SendMoney2\" can be taken"), "{told}");
+    assert!(!told.contains("warning: \"SendMoney2\""), "{told}");
     let told = run(&["check", packs.path().to_str().unwrap()]).await;
     assert!(
         told.contains("\"SendMoney2\" can be taken for \"send_money\" in `approval`, and its calls need no approval"),
