@@ -238,10 +238,11 @@ async fn a_registered_client_is_listed_and_forgotten_by_its_issuer() {
     let issuer = "https://login.example.org";
     sqlx::query(
         "insert into oauth_clients (tenant_id, id, issuer, redirect_uri, sealed)
-         select id, id, $1, 'https://chat.example.org/oauth/callback', '' from tenants where name = 'acme'",
+         values ($2, $2, $1, 'https://chat.example.org/oauth/callback', '')",
     )
     .bind(issuer)
-    .execute(&mut fixture.database.as_owner().await)
+    .bind(fixture.tenant.id.0)
+    .execute(&mut fixture.database.as_tenant(fixture.tenant.id).await)
     .await
     .unwrap();
     let listed = typed(&fixture, data, &["tenant", "client", "list", "acme"]);

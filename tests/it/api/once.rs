@@ -193,12 +193,13 @@ fn cases() -> Vec<Case> {
 }
 
 /// Posts that make nothing, or whose protocol says what makes two of them one.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     "/a2a",
     "/a2a/{agent}",
     "/connect/{token}",
     "/mcp/{agent}",
     "/runs/{id}/cancel",
+    "/v1/admin/users/{user}/block",
     "/v1/admin/users/{user}/sign-out",
     "/v1/admin/webhooks/{id}/test",
     "/v1/agents/{agent}/connections/{server}/sign-in",

@@ -343,7 +343,10 @@ async fn what_belongs_to_another_tenant_is_not_there() {
     for route in routes(&api::openapi(), &id) {
         // `ann` of the other tenant, with an id of this one.
         let is_own = route.path.contains("{id}") && !route.path.starts_with("/v1/admin");
-        if !is_own || has_own_form(&route.path) || route.path.ends_with("mcp-servers/{id}") {
+        // Both are the admins' alone.
+        let is_of_admins = ["mcp-servers/{id}", "oauth-clients/{id}"];
+        let is_of_admins = is_of_admins.iter().any(|end| route.path.ends_with(end));
+        if !is_own || has_own_form(&route.path) || is_of_admins {
             continue;
         }
         let mut request = people.stranger.request(route.method.clone(), &route.filled);
