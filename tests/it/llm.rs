@@ -274,6 +274,7 @@ async fn a_conversation_is_shown_with_each_result_right_after_its_call() {
             ("assistant", ""),
             ("tool", "one"),
             ("tool", "two"),
+            ("assistant", "(no answer was given)"),
             ("user", "hurry"),
             ("assistant", "one and two"),
             ("user", "thanks"),

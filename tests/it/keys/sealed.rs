@@ -36,9 +36,8 @@ use crate::{
 
 /// The columns that hold something sealed, each with the column that says with which version of the tenant's key.
 /// What is added to the schema belongs into `store::sealed`, and then here.
-const COLUMNS: [(&str, &str); 11] = [
+const COLUMNS: [(&str, &str); 10] = [
     ("approvals", "tenant_key_version"),
-    ("credentials", "candidate_key_version"),
     ("credentials", "tenant_key_version"),
     ("elicitations", "entered_key_version"),
     ("elicitations", "tenant_key_version"),
@@ -365,6 +364,7 @@ async fn no_column_with_something_sealed_is_forgotten() {
         "oauth_sign_ins.browser_hash",
         "oauth_sign_ins.state_hash",
         "request_keys.digest",
+        "shown_requests.args_sha256",
         "stream_tickets.hash",
         "tenant_keys.wrapped",
     ];

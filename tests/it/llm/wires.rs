@@ -157,7 +157,8 @@ async fn anthropic_speaks_its_own_wire() {
     assert!(body["max_tokens"].as_u64().unwrap() > 1000);
     assert_eq!(
         body["tools"][0],
-        json!({ "name": "bank__get_balances", "description": "a tool", "input_schema": { "type": "object", "properties": {} } })
+        json!({ "name": "bank__get_balances", "description": "a tool", "input_schema": { "type": "object", "properties": {} },
+            "cache_control": { "type": "ephemeral" } })
     );
     let messages = &body["messages"];
     assert_eq!(messages[1]["content"][0]["type"], "tool_use");
