@@ -129,9 +129,9 @@ async fn a_server_that_is_not_there_is_said_not_to_be_available() {
     assert_eq!(server.requests("tools/call").len(), 0);
 }
 
-/// What is connected is not said to be unavailable because its tools are not known.
+/// A server that is down is not said to be on its way.
 #[tokio::test]
-async fn a_model_is_told_of_servers_whose_tools_are_not_known_yet() {
+async fn a_model_is_told_of_servers_that_cannot_be_used_now() {
     let server = search().await;
     let world = project(&server).await;
     let ann = world.user("ann", &[]).await;
@@ -140,7 +140,7 @@ async fn a_model_is_told_of_servers_whose_tools_are_not_known_yet() {
     ann.ask("aos", "What can you do?").await;
     let told = text_of(&world.model.last_request()["messages"][0]);
     assert!(
-        told.contains("not known yet: gone.") && told.contains("search: web_search"),
+        told.contains("cannot be used now: gone (") && told.contains("search: web_search"),
         "{told}"
     );
     ann.ask("office", "What can you do?").await;
