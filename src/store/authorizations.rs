@@ -128,17 +128,17 @@ pub async fn release(tx: &mut Tx, of: &CredentialRef, claim: &RefreshClaim) -> R
 
 /// Counts a refusal that may mean the end of the authorization: how many there were in this time, with this one.
 pub async fn count_doubtful(tx: &mut Tx, of: &CredentialRef, within: Duration) -> Result<i32> {
+    let now = tx.now().await?;
     let count = sqlx::query_scalar!(
         "update credentials
-         set doubtful_refusals =
-               case when doubtful_since > now() - make_interval(secs => $4) then doubtful_refusals + 1 else 1 end,
-             doubtful_since =
-               case when doubtful_since > now() - make_interval(secs => $4) then doubtful_since else now() end
+         set doubtful_refusals = case when doubtful_since > $4 then doubtful_refusals + 1 else 1 end,
+             doubtful_since = case when doubtful_since > $4 then doubtful_since else $5 end
          where tenant_id = $1 and id = $2 and generation = $3 returning doubtful_refusals",
         tx.tenant()?.0,
         of.id.0,
         of.generation.cast_signed(),
-        within.as_secs_f64(),
+        now - within,
+        now,
     )
     .fetch_optional(tx.conn())
     .await?;

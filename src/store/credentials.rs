@@ -126,18 +126,21 @@ pub async fn in_force(
 ) -> Result<Vec<(TenantId, CredentialId, u64)>> {
     let (tenants, ids): (Vec<_>, Vec<_>) = ids.iter().map(|(tenant, id)| (tenant.0, id.0)).unzip();
     let rows = sqlx::query!(
-        r#"select c.tenant_id as "tenant_id: TenantId", c.id as "id: CredentialId", g.generation as "generation!"
+        r#"select c.tenant_id as "tenant_id: TenantId", c.id as "id: CredentialId", c.generation, c.candidate_generation
            from unnest($1::uuid[], $2::uuid[]) wanted (tenant_id, id)
            join credentials c on c.tenant_id = wanted.tenant_id and c.id = wanted.id
-           cross join unnest(array[c.generation, c.candidate_generation]) g (generation)
-           where c.state = 'active' and g.generation is not null"#,
+           where c.state = 'active'"#,
         &tenants,
         &ids,
     );
     let rows = rows.fetch_all(tx.conn()).await?;
     Ok(rows
         .into_iter()
-        .map(|row| (row.tenant_id, row.id, row.generation.cast_unsigned()))
+        .flat_map(|row| {
+            let generations = [Some(row.generation), row.candidate_generation];
+            let of = move |generation: i64| (row.tenant_id, row.id, generation.cast_unsigned());
+            generations.into_iter().flatten().map(of)
+        })
         .collect())
 }
 

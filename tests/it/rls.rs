@@ -204,7 +204,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("conversations", "tenant_id id last_event"),
     (
         "credentials",
-        "tenant_id id agent server user_id generation state tenant_key_version updated_at told_generation",
+        "tenant_id id agent server user_id generation state tenant_key_version updated_at verified_at told_generation candidate_generation candidate_key_version last_generation candidate_refused",
     ),
     ("elicitations", "tenant_id id expires_at"),
     ("flows", "tenant_id id link_hash expires_at"),

@@ -136,7 +136,9 @@ fn a3_what_is_wrong_is_said_in_the_words_of_the_original() {
     let twice = "id: a\ntransport: stdio\ncommand: x\nid: b\n";
     assert_eq!(
         said(twice),
-        ["duplicate key \"id\"; the first one is on line 1"]
+        [
+            "duplicate key \"id\"; the first one is on line 1: this file holds two servers; write core/mcp/a.yaml and core/mcp/b.yaml"
+        ]
     );
     let twice = format!("{REGISTRY}  - {{ id: files, transport: stdio, command: x }}\n");
     assert_eq!(

@@ -16,6 +16,7 @@ use crate::support::{
     servers::until,
     world::{Setup, World},
 };
+use crate::turn::eventually;
 
 const PACK: &str = r#"
 metadata: { id: ID, displayName: Notes, description: Notes, defaultLanguage: en }
@@ -389,8 +390,8 @@ async fn a_value_of_a_variable_is_hidden_whatever_header_carries_it() {
                 .with("SHORT", "EU");
         })
         .await;
-    world.tools_ready().await;
     let ann = world.user("ann", &[]).await;
+    eventually(async || connection(&ann, "notes").await["state"] == "ready").await;
     let answer = ann.ask("notes", "/call notes repeat").await;
     let secret = "operators own value";
     let form = "operators+own+value";

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{enter, tools};
 use crate::{
-    mcp_http::scripted::{Scripted, Seen},
+    mcp_http::scripted::{Scripted, Seen, reply},
     support::{
         notes::{pack, ring},
         world::World,
@@ -30,7 +30,10 @@ async fn server(hints: Value) -> Scripted {
                 return None;
             }
             let token = seen.headers["authorization"].to_str().unwrap();
-            let name = token.strip_prefix("Bearer token-of-").unwrap();
+            // The false credential that a server is judged with is nobody's.
+            let Some(name) = token.strip_prefix("Bearer token-of-") else {
+                return Some(reply(http::StatusCode::UNAUTHORIZED, &[], ""));
+            };
             list["tools"] = json!([{ "name": name, "inputSchema": { "type": "object" } }]);
             Some(seen.result(list))
         }
@@ -47,7 +50,8 @@ async fn world(server: &Scripted, catalog: &str) -> World {
     .await
 }
 
-/// The tools that two users see who come one after the other, and how often the server was asked for them.
+/// The tools that two users see who come one after the other, and how often the server was asked for them: once for
+/// each user's test, and once with a false credential.
 async fn seen_by_two(catalog: &str, hints: Value) -> ([Vec<String>; 2], usize) {
     let server = server(hints).await;
     let world = world(&server, catalog).await;
@@ -66,7 +70,7 @@ fn names(to_ann: &str, to_bob: &str) -> [Vec<String>; 2] {
 async fn a_list_that_the_server_calls_private_is_not_shared_although_the_pack_shares() {
     for scope in ["private", "a word of tomorrow"] {
         let seen = seen_by_two("shared", json!({ "cacheScope": scope })).await;
-        assert_eq!(seen, (names("ann", "bob"), 2), "{scope}");
+        assert_eq!(seen, (names("ann", "bob"), 3), "{scope}");
     }
 }
 
@@ -74,7 +78,7 @@ async fn a_list_that_the_server_calls_private_is_not_shared_although_the_pack_sh
 async fn a_list_that_the_server_calls_public_or_says_nothing_of_is_shared_as_the_pack_says() {
     for hints in [json!({ "cacheScope": "public" }), json!({})] {
         let seen = seen_by_two("shared", hints.clone()).await;
-        assert_eq!(seen, (names("ann", "ann"), 1), "{hints}");
+        assert_eq!(seen, (names("ann", "ann"), 3), "{hints}");
     }
 }
 
@@ -82,7 +86,7 @@ async fn a_list_that_the_server_calls_public_or_says_nothing_of_is_shared_as_the
 async fn a_pack_that_keeps_lists_apart_does_so_whatever_the_server_says() {
     for hints in [json!({ "cacheScope": "public" }), json!({})] {
         let seen = seen_by_two("per-user", hints.clone()).await;
-        assert_eq!(seen, (names("ann", "bob"), 2), "{hints}");
+        assert_eq!(seen, (names("ann", "bob"), 3), "{hints}");
     }
 }
 

@@ -18,7 +18,7 @@ async fn only(client: &Client, path: &str) -> Value {
 async fn only_who_runs_an_agent_is_told_of_tools_that_are_not_their_own() {
     let server = Scripted::modern(|seen: Seen| async move {
         let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
-        let tools = json!([tool("get_exchange_rate"), tool("send_money"), tool("hidden"), { "name": "broken", "description": 5, "inputSchema": {} }]);
+        let tools = json!([tool("get_exchange_rate"), tool("send_money"), tool("hidden"), { "name": "broken", "inputSchema": 5 }]);
         (seen.method() == "tools/list").then(|| seen.result(json!({ "tools": tools })))
     })
     .await;

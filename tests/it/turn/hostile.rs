@@ -71,9 +71,9 @@ async fn a_nul_in_what_the_model_says_is_kept() {
 }
 
 #[tokio::test]
-async fn a_nul_in_a_result_is_kept_for_programs_and_marked_for_the_model() {
+async fn a_nul_in_a_result_is_kept_for_programs_and_left_out_for_the_model() {
     let (result, told) = survives(r#"{"content":[{"type":"text","text":"a\u0000b"}]}"#).await;
-    assert_eq!(told, ["a\u{fffd}b"]);
+    assert_eq!(told, ["ab"]);
     assert_eq!(result["raw"]["content"][0]["text"], "a\0b");
 }
 
@@ -233,7 +233,7 @@ async fn an_empty_result_and_a_refusal_of_the_server_are_told() {
 #[tokio::test]
 async fn a_schema_that_postgres_cannot_read_is_stored_all_the_same() {
     let server = Scripted::modern(async |seen: Seen| {
-        let list = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"a":{"const":"\u0000"}}},"annotations":{"n":1e999999}}]}"#;
+        let list = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"a":{"const":"\u0000","default":1e999999}}}}]}"#;
         (seen.method() == "tools/list").then(|| seen.raw_result(list))
     })
     .await;

@@ -61,7 +61,7 @@ async fn a_user_is_greeted_in_their_language_and_the_model_prompted_in_it() {
 }
 
 #[tokio::test]
-async fn a_name_is_put_into_the_greeting_once_and_as_it_is() {
+async fn a_name_is_put_into_the_greeting_once_and_cleaned() {
     let world = World::start().await;
     let name = "$& {userName} \\1";
     let ann = world
@@ -71,7 +71,9 @@ async fn a_name_is_put_into_the_greeting_once_and_as_it_is() {
         })
         .await;
     let id = ann.open("bank").await;
-    assert_eq!(plain(&ann.messages(&id).await[0]), format!("Hello {name}!"));
+    // A name has no braces and no backslashes.
+    let greeting = plain(&ann.messages(&id).await[0]).to_owned();
+    assert_eq!(greeting, "Hello $& userName 1!");
 }
 
 #[tokio::test]
