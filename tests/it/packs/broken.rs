@@ -59,7 +59,7 @@ fn a_report_can_be_read_by_programs() {
           },
           "path": "mcp.servers[0].toolAccess.default",
           "message": "unknown value \"publik\"",
-          "hint": "did you mean \"public\"? write one of none, all, public, admin",
+          "hint": "did you mean \"public\"? write one of none, all, public, users, admin",
           "excerpt": {
             "text": "        default: publik",
             "mark": 18
