@@ -72,8 +72,8 @@ async fn a_name_is_put_into_the_greeting_once_and_cleaned() {
         .await;
     let id = ann.open("bank").await;
     // A name has no braces and no backslashes.
-    let greeting = plain(&ann.messages(&id).await[0]).to_owned();
-    assert_eq!(greeting, "Hello $& userName 1!");
+    let messages = ann.messages(&id).await;
+    assert_eq!(plain(&messages[0]), "Hello $& userName 1!");
 }
 
 #[tokio::test]
