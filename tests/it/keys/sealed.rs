@@ -317,7 +317,7 @@ async fn no_column_with_something_sealed_is_forgotten() {
     let mut expected = COLUMNS
         .map(|(table, column)| (table.to_owned(), column.to_owned()))
         .to_vec();
-    // A token that cannot be opened is got anew; a credential that waits for its first call is entered anew.
+    // A token that cannot be opened is got anew. No credential waits for its first call in the fixture.
     for (table, column) in [
         ("access_tokens", "tenant_key_version"),
         ("credentials", "candidate_key_version"),
