@@ -47,7 +47,8 @@ async fn a_command_decides_only_what_its_conversation_has_shown() {
 
 #[tokio::test]
 async fn a_command_that_was_sent_before_the_answer_that_shows_the_request_decides_nothing() {
-    let world = world().await;
+    // One run at a time, so that neither command is answered before both were sent.
+    let world = world_with(|setup| setup.config.runs_at_once = 1).await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     let line = format!("/approve {}", request["code"].as_str().unwrap());
