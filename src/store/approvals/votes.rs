@@ -35,7 +35,7 @@ pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
          values ($1, $2, $3, $4, $5, $6, $7, $8)
          on conflict (tenant_id, approval_id, approver) do update
          set choice = excluded.choice, reason = excluded.reason, session = excluded.session,
-             key_id = excluded.key_id, at = clock_timestamp()",
+             key_id = excluded.key_id, at = statement_timestamp()",
         tenant.0,
         Uuid::now_v7(),
         vote.approval.0,
