@@ -52,7 +52,8 @@
 //! - **One gate, one send.** Every call of a tool, whoever asks for it, and every read of a prompt or a resource ends in
 //!   one private `send` of [`app::tools::gate`]. The permit for a call is made by [`domain::policy::decide`] or by a
 //!   claimed approval, and by nothing else. The permit for a prompt or a resource is made from the user's toolset,
-//!   which the same function selected.
+//!   which the same function selected. One call passes it by: the test of a credential calls the tool that the pack
+//!   names for that, which may not need approval ([`app::servers::credentials`]).
 //! - **No rule means no.** What cannot be understood is refused at load, or denied.
 //! - **Nothing in memory waits for a person**, but for one bounded case: a server of an older protocol revision asks
 //!   its user while its call is open, for five minutes at most. That question is a row like any other
