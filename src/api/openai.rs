@@ -18,11 +18,7 @@ pub(super) use self::{
 
 use std::sync::Arc;
 
-use axum::{
-    Extension,
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{Extension, extract::State, response::Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use self::{
@@ -115,7 +111,8 @@ pub(super) async fn chat(
     let mut response = if request.stream() {
         answer::stream(turn, head, request.include_usage())
     } else {
-        axum::Json(answer::complete(turn, head).await?).into_response()
+        let delivery = turn.delivery();
+        delivery.send(answer::complete(turn, head)).await?
     };
     add_headers(&mut response, conversation, run, &request.ignored());
     Ok(response)

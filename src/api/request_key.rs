@@ -15,10 +15,11 @@ use super::{
 use crate::{
     app::{
         App,
-        runs::repeats::{self, EarlierRequest, RefusedRun},
+        runs::repeats::{self, EarlierRequest, EqualRequest, RefusedRun},
     },
     domain::{
         error::ErrorCode,
+        ids::RunId,
         principal::Principal,
         request_key::{KeySource, KeyedRun, RequestKey},
     },
@@ -112,6 +113,8 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
             digest,
             origin: KeySource::Named,
             sees_stop: false,
+            replaced: None,
+            server: None,
         });
     }
     let attempt = headers.get(ATTEMPT).and_then(|count| count.to_str().ok());
@@ -121,6 +124,8 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
         digest,
         origin: attempt.map_or(KeySource::Body, KeySource::Attempt),
         sees_stop: false,
+        replaced: None,
+        server: None,
     })
 }
 
@@ -138,16 +143,17 @@ pub(super) async fn find_earlier(
     }
 }
 
-/// Refuses a request that is equal to one whose turn has failed not long ago after it had called tools: the answer is the
-/// status of that turn and its ids again, and nothing that was said in it.
-pub(super) async fn refuse_failed(
+/// Refuses a request that is equal to one whose turn has failed not long ago after it had called tools, or whose client
+/// is gone: the answer is the status of that turn and its ids again, and nothing that was said in it. Otherwise the run
+/// that this request replaces.
+pub(super) async fn refuse_repeated(
     app: &App,
     principal: &Principal,
     key: &RequestKey,
-) -> Result<(), Problem> {
-    match repeats::refused(app, principal, key).await? {
-        Some(refused) => Err(repeated(&refused)),
-        None => Ok(()),
+) -> Result<Option<RunId>, Problem> {
+    match repeats::equal(app, principal, key).await? {
+        EqualRequest::Refused(refused) => Err(repeated(&refused)),
+        EqualRequest::Replaced(run) => Ok(run),
     }
 }
 

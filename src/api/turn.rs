@@ -14,8 +14,12 @@ use std::{collections::VecDeque, sync::Arc};
 
 use http::StatusCode;
 use time::OffsetDateTime;
+use tokio_util::task::AbortOnDropHandle;
 
-use self::{answer_text::AnswerText, leaving::Leaving};
+use self::{
+    answer_text::AnswerText,
+    leaving::{Delivery, Leaving},
+};
 pub(super) use self::{
     answer_text::{AnswerStyle, Piece},
     leaving::OnDisconnect,
@@ -30,12 +34,13 @@ use crate::{
             conversations::ConversationStream,
             transcript::{self, ClientQuestion, PostedQuestion},
         },
+        runs::repeats,
     },
     domain::{
         error::{Error, ErrorCode, Result},
         ids::ConversationId,
         principal::Principal,
-        request_key::KeySource,
+        request_key::{KeySource, RequestServer},
         run::{Run, RunStatus, Usage},
     },
 };
@@ -69,6 +74,8 @@ pub(super) struct Turn {
     /// How often the request was sent again, if an earlier one began the run.
     repeats: Option<i32>,
     on_disconnect: OnDisconnect,
+    /// Says that the client still waits.
+    served: Option<AbortOnDropHandle<()>>,
     _open: limits::Stream,
 }
 
@@ -101,26 +108,36 @@ impl Turn {
     pub async fn begin(
         app: &Arc<App>,
         principal: &Principal,
-        question: ClientQuestion,
+        mut question: ClientQuestion,
         options: AnswerOptions,
     ) -> Result<Self, Problem> {
-        let key = &question.key;
+        if question.key.replaces() {
+            question.key.server = Some(RequestServer {
+                replica: app.replica,
+                lease: app.config.run_lease,
+            });
+        }
         let mut earlier = None;
         // Other keys are looked up in the transaction that would use them.
-        if key.replaces() && key.may_be_repeated() {
-            request_key::refuse_failed(app, principal, key).await?;
-            earlier = request_key::find_earlier(app, principal, Some(key)).await?;
+        if question.key.replaces() && question.key.may_be_repeated() {
+            question.key.replaced =
+                request_key::refuse_repeated(app, principal, &question.key).await?;
+            earlier = request_key::find_earlier(app, principal, Some(&question.key)).await?;
         }
         let mut asked = None;
         if earlier.is_none() {
-            asked = match transcript::resume(app, principal, &question).await {
+            let mut begun = transcript::resume(app, principal, &question).await;
+            if question.key.replaces() && matches!(begun, Err(Error::Repeated)) {
+                question.key.replaced =
+                    request_key::refuse_repeated(app, principal, &question.key).await?;
+                begun = transcript::resume(app, principal, &question).await;
+            }
+            asked = match begun {
                 Ok(asked) => Some(asked),
                 // A request that was answered is answered again, whatever has changed since.
                 Err(error) => {
-                    if key.replaces() && matches!(error, Error::Repeated) {
-                        request_key::refuse_failed(app, principal, key).await?;
-                    }
-                    earlier = request_key::find_earlier(app, principal, Some(key)).await?;
+                    let key = Some(&question.key);
+                    earlier = request_key::find_earlier(app, principal, key).await?;
                     if earlier.is_none() {
                         return Err(error.into());
                     }
@@ -138,6 +155,10 @@ impl Turn {
         };
         let mut turn = Self::listen_to(app, principal, posted, options);
         turn.key = Some(question.key.origin);
+        turn.served = question.key.server.map(|server| {
+            let run = (turn.conversation, turn.run.id);
+            repeats::keep_served(app, principal, run, server)
+        });
         turn.question = Some(question);
         turn.repeats = earlier.map(|begun| begun.repeats);
         Ok(turn)
@@ -184,6 +205,7 @@ impl Turn {
             is_failure_told: false,
             repeats: None,
             on_disconnect: options.on_disconnect,
+            served: None,
             _open: options.open,
         }
     }
@@ -203,10 +225,16 @@ impl Turn {
         }
     }
 
+    /// What records that the client left before it had the whole answer.
+    pub fn delivery(&self) -> Delivery {
+        Delivery::of(self.leaving())
+    }
+
     fn leaving(&self) -> Leaving {
         Leaving {
             app: self.app.clone(),
             principal: self.principal.clone(),
+            conversation: self.conversation,
             run: self.run.id,
             on_disconnect: self.on_disconnect,
             repeats: self.repeats.unwrap_or_default(),
@@ -237,7 +265,7 @@ impl Turn {
         let news = self.listen().await;
         if !matches!(news, Ok(AnswerPart::Piece(_))) {
             // The run has ended, or this process cannot stop it.
-            self.on_disconnect = OnDisconnect::KeepRunning;
+            self.on_disconnect = OnDisconnect::Ignore;
         }
         match news {
             Err(problem) if problem.run.is_none() => Err(self.leave(problem).await),
@@ -286,6 +314,6 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.leaving().stop();
+        self.leaving().leave();
     }
 }

@@ -1,11 +1,13 @@
 //! What identifies a request, so that a request that is sent again does not start the same work twice.
 
-use super::ids::{ConversationId, MessageId, RunId};
+use std::time::Duration;
+
+use super::ids::{ConversationId, MessageId, ReplicaId, RunId};
 
 /// How long a request is remembered.
 pub const REMEMBERED_HOURS: i32 = 24;
-/// For so many seconds after a turn has failed that had called tools, an equal request is not begun again. Clients that
-/// repeat what failed do so within this time.
+/// For so many seconds after a turn has failed that had called tools, or has ended without its client, an equal request is
+/// not begun again. Clients that repeat what failed do so within this time.
 pub const REFUSED_SECONDS: i32 = 90;
 
 /// The key that a client gave a request, or the digest that its attempts have in common.
@@ -17,6 +19,18 @@ pub struct RequestKey {
     pub origin: KeySource,
     /// The client sees where its turn was stopped, since it reads the answer as it comes, or later.
     pub sees_stop: bool,
+    /// The run of an earlier equal request, beside which this one may begin another.
+    pub replaced: Option<RunId>,
+    /// Who holds the client's connection.
+    pub server: Option<RequestServer>,
+}
+
+/// The replica that holds the connection of a request's client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestServer {
+    pub replica: ReplicaId,
+    /// For how long it says so at a time.
+    pub lease: Duration,
 }
 
 /// Where the key of a request comes from.

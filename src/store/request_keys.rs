@@ -1,12 +1,14 @@
 //! Rows of requests that clients may send again, each written together with the work that it began.
 
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{Tx, client_chats::ChatAnswer};
 use crate::domain::{
     error::Result,
-    ids::{ConversationId, MessageId, RunId, UserId},
-    request_key::{KeyedRun, REFUSED_SECONDS, REMEMBERED_HOURS, RequestKey},
+    ids::{ConversationId, MessageId, ReplicaId, RunId, UserId},
+    request_key::{KeyedRun, REFUSED_SECONDS, REMEMBERED_HOURS, RequestKey, RequestServer},
+    run::RunStatus,
 };
 
 /// What an earlier request with this key began, and the digest of that request. Counts the repetition.
@@ -39,30 +41,50 @@ pub async fn repeat(
     }))
 }
 
-/// What an equal request began, when that has failed not long ago and must not be begun again. A client that
-/// sees where its turn was stopped may ask again.
-pub async fn failed_lately(
+/// The run of an equal request.
+pub struct EqualRun {
+    pub conversation: ConversationId,
+    pub run: RunId,
+    pub status: RunStatus,
+    /// Not long ago it failed after it had called tools, or its client was left without its answer: see [`mark_failed`]
+    /// and [`mark_left`], or the replica with the client's connection says no more that it has it.
+    pub is_left: bool,
+    /// Until when another replica says that it has the client's connection.
+    pub served_elsewhere_until: Option<OffsetDateTime>,
+}
+
+/// What an equal request began. A client that sees where its turn was stopped may ask again.
+pub async fn equal_run(
     tx: &mut Tx,
     user: &UserId,
     key: &RequestKey,
-) -> Result<Option<KeyedRun>> {
+    replica: ReplicaId,
+) -> Result<Option<EqualRun>> {
     let row = sqlx::query!(
-        "select conversation_id, run_id, message_id, repeats from request_keys
-         where tenant_id = $1 and user_id = $2 and key = $3
-           and failed_at > now() - make_interval(secs => $4) and not (stopped and $5)",
+        r#"select k.conversation_id, r.id, r.status as "status: RunStatus",
+                  coalesce(k.failed_at is not null and not (k.stopped and $5)
+                           or k.served_by <> $6 and k.served_until < statement_timestamp(), false)
+                  and (r.finished_at is null
+                       or greatest(r.finished_at, k.failed_at, k.served_until) > now() - make_interval(secs => $4))
+                    as "is_left!",
+                  case when k.served_by <> $6 then k.served_until end as served_elsewhere_until
+           from request_keys k join runs r on r.tenant_id = $1 and r.id = k.run_id
+           where k.tenant_id = $1 and k.user_id = $2 and k.key = $3"#,
         tx.tenant()?.0,
         user.as_str(),
         key.key,
         f64::from(REFUSED_SECONDS),
         key.sees_stop,
+        replica.0,
     )
     .fetch_optional(tx.conn())
     .await?;
-    Ok(row.map(|row| KeyedRun {
+    Ok(row.map(|row| EqualRun {
         conversation: ConversationId(row.conversation_id),
-        run: row.run_id.map(RunId),
-        message: row.message_id.map(MessageId),
-        repeats: row.repeats,
+        run: RunId(row.id),
+        status: row.status,
+        is_left: row.is_left,
+        served_elsewhere_until: row.served_elsewhere_until,
     }))
 }
 
@@ -75,7 +97,7 @@ pub async fn mark_failed(
     is_stopped: bool,
 ) -> Result<()> {
     sqlx::query!(
-        "update request_keys set failed_at = now(), stopped = $4
+        "update request_keys set failed_at = now(), stopped = $4, served_until = null
          where tenant_id = $1 and conversation_id = $2 and run_id = $3",
         tx.tenant()?.0,
         conversation.0,
@@ -87,14 +109,64 @@ pub async fn mark_failed(
     Ok(())
 }
 
-/// Takes [`mark_failed`] back: the run was stopped, and its client has its answer.
-pub async fn mark_answered(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<()> {
+/// Records that the client of a run went away before it had the whole answer. `is_stopped`: the run is stopped for it.
+pub async fn mark_left(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+    is_stopped: bool,
+) -> Result<()> {
     sqlx::query!(
-        "update request_keys set failed_at = null, stopped = false
-         where tenant_id = $1 and conversation_id = $2 and run_id = $3 and failed_at is not null",
+        "update request_keys set failed_at = now(), stopped = $4
+         where tenant_id = $1 and conversation_id = $2 and run_id = $3 and failed_at is null",
         tx.tenant()?.0,
         conversation.0,
         run.0,
+        is_stopped,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Records that the client of a run has its answer, or will be told that it failed. `is_back`: what [`mark_failed`] and
+/// [`mark_left`] said is void.
+pub async fn mark_answered(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+    is_back: bool,
+) -> Result<()> {
+    sqlx::query!(
+        "update request_keys
+         set served_until = null, failed_at = case when not $4 then failed_at end, stopped = stopped and not $4
+         where tenant_id = $1 and conversation_id = $2 and run_id = $3
+           and (served_until is not null or $4 and failed_at is not null)",
+        tx.tenant()?.0,
+        conversation.0,
+        run.0,
+        is_back,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Records that the client of a run still has its connection.
+pub async fn mark_served(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+    server: RequestServer,
+) -> Result<()> {
+    sqlx::query!(
+        "update request_keys set served_until = statement_timestamp() + make_interval(secs => $5)
+         where tenant_id = $1 and conversation_id = $2 and run_id = $3 and served_by = $4 and served_until is not null",
+        tx.tenant()?.0,
+        conversation.0,
+        run.0,
+        server.replica.0,
+        server.lease.as_secs_f64(),
     )
     .execute(tx.conn())
     .await?;
@@ -120,7 +192,7 @@ pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
 }
 
 /// Records what a request began and, in the same statement, its answer in a chat. `false` when a request with the same
-/// key came first, or when an equal one has failed not long ago.
+/// key came first, or an equal one that this one does not replace ([`equal_run`]).
 pub async fn insert(
     tx: &mut Tx,
     user: &UserId,
@@ -134,18 +206,20 @@ pub async fn insert(
         ($before:literal $(, $value:expr)*) => {
             sqlx::query!(
                 $before
-                    + " insert into request_keys (tenant_id, id, user_id, key, digest, conversation_id, run_id, message_id)
-                        values ($1, $2, $3, $4, $5, $6, $7, $8)
+                    + " insert into request_keys (tenant_id, id, user_id, key, digest, conversation_id, run_id, message_id,
+                                                  served_by, served_until)
+                        values ($1, $2, $3, $4, $5, $6, $7, $8, $12, now() + make_interval(secs => $13))
                         on conflict (tenant_id, user_id, key) do update
                         set id = excluded.id, digest = excluded.digest, conversation_id = excluded.conversation_id,
                             run_id = excluded.run_id, message_id = excluded.message_id, repeats = 0,
-                            created_at = excluded.created_at, failed_at = null, stopped = false
-                        where $9 and (request_keys.failed_at is null or (request_keys.stopped and $11)
-                                      or excluded.created_at - request_keys.failed_at > make_interval(secs => $12))
+                            created_at = excluded.created_at, failed_at = null, stopped = false,
+                            served_by = excluded.served_by, served_until = excluded.served_until
+                        where $9 and request_keys.run_id is not distinct from $11
                            or excluded.created_at - request_keys.created_at > make_interval(hours => $10)",
                 tenant, id, user, key.key, &key.digest, begun.conversation.0, begun.run.map(|run| run.0),
-                begun.message.map(|message| message.0), key.replaces(), REMEMBERED_HOURS, key.sees_stop,
-                f64::from(REFUSED_SECONDS) $(, $value)*
+                begun.message.map(|message| message.0), key.replaces(), REMEMBERED_HOURS,
+                key.replaced.map(|run| run.0), key.server.map(|server| server.replica.0),
+                key.server.map(|server| server.lease.as_secs_f64()) $(, $value)*
             )
         };
     }
@@ -155,7 +229,7 @@ pub async fn insert(
             insert_key!(
                 "with answer as (
                    insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
-                   values ($1, $2, $3, $13, $14, $15, $16)
+                   values ($1, $2, $3, $14, $15, $16, $17)
                    on conflict (tenant_id, user_id, chat) do update
                    set conversation_id = excluded.conversation_id, run_id = excluded.run_id,
                        first_event = excluded.first_event, repeats = 0, updated_at = now()

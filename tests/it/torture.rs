@@ -172,7 +172,7 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
         complaints.join("\n")
     );
     assert!(
-        evidence.requests.len() >= people.progress().0,
+        evidence.requests.len() + evidence.direct.len() >= people.progress().0,
         "there were too few requests\n{report}"
     );
     report

@@ -161,6 +161,8 @@ impl RunInput {
             digest: Sha256::digest(ids).into(),
             origin: KeySource::Named,
             sees_stop: true,
+            replaced: None,
+            server: None,
         }
     }
 

@@ -63,7 +63,7 @@ pub(in crate::api) async fn create(
     let mut options = options(&caller.0, &settings, open);
     options.is_streamed = request.stream();
     if settings.background {
-        options.on_disconnect = OnDisconnect::KeepRunning;
+        options.on_disconnect = OnDisconnect::Ignore;
     }
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await;
     let mut turn = turn.map_err(|problem| {
@@ -95,7 +95,10 @@ pub(in crate::api) async fn create(
         axum::Json(begun).into_response()
     } else {
         turn.expect_retry();
-        axum::Json(complete(encoder, turn.into_parts()).await?).into_response()
+        let delivery = turn.delivery();
+        delivery
+            .send(Box::pin(complete(encoder, turn.into_parts())))
+            .await?
     };
     add_headers(&mut response, conversation, run, &request.ignored());
     Ok(response)
@@ -171,7 +174,7 @@ async fn reopen(
     let reopened = responses::reopen(&state.app, caller.principal(), named(id)?).await;
     let (posted, agent, settings) = reopened.map_err(|error| no_response(error, id))?;
     let mut options = options(&caller.0, &settings, open);
-    options.on_disconnect = OnDisconnect::KeepRunning;
+    options.on_disconnect = OnDisconnect::Ignore;
     options.is_streamed = is_streamed;
     let encoder = Encoder::new(AnswerInfo {
         run: posted.run.clone(),

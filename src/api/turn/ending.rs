@@ -63,11 +63,6 @@ impl Turn {
             || (status == RunStatus::Cancelled && cut.is_some())
             || self.is_failure_told;
         if is_answered {
-            if status == RunStatus::Cancelled {
-                // The run was stopped because its client has all the text that it wants.
-                let (conversation, run) = (self.conversation, self.run.id);
-                repeats::mark_answered(&self.app, &self.principal, conversation, run).await?;
-            }
             let run = self.remember().await?;
             return Ok(AnswerPart::AnswerEnd(AnswerEnd {
                 usage: run.usage,
@@ -194,6 +189,7 @@ impl Turn {
                 event: self.answer_text.last_reported(last),
                 last,
                 is_late: self.repeats.is_some(),
+                is_back: self.ended == Some(RunStatus::Cancelled) || self.repeats.is_some(),
             },
         );
         match answered.await {

@@ -1,15 +1,35 @@
 //! What happens to a run whose client leaves.
 
-use std::sync::Arc;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    response::{IntoResponse, Response},
+};
+use http_body::{Frame, SizeHint};
 
 use crate::{
-    app::{App, accounts::Caller, runs::repeats},
-    domain::{ids::RunId, principal::Principal},
+    api::problem::Problem,
+    app::{
+        App,
+        accounts::Caller,
+        runs::repeats::{self, AfterLeaving},
+    },
+    domain::{
+        ids::{ConversationId, RunId},
+        principal::Principal,
+    },
 };
 
 /// What happens to the run when the client disconnects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::api) enum OnDisconnect {
+    /// Nothing: the run has ended, or its client needs no connection to find the answer.
+    Ignore,
     KeepRunning,
     Stop,
     /// Unless the client comes back.
@@ -31,6 +51,7 @@ impl OnDisconnect {
 pub(super) struct Leaving {
     pub app: Arc<App>,
     pub principal: Principal,
+    pub conversation: ConversationId,
     pub run: RunId,
     pub on_disconnect: OnDisconnect,
     /// How often the client came back before.
@@ -38,12 +59,86 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    pub fn stop(&self) {
-        let later = match self.on_disconnect {
-            OnDisconnect::KeepRunning => return,
-            OnDisconnect::Stop => None,
-            OnDisconnect::StopLater => Some(self.repeats),
+    pub fn leave(&self) {
+        let after = match self.on_disconnect {
+            OnDisconnect::Ignore => return,
+            OnDisconnect::KeepRunning => AfterLeaving::GoOn,
+            OnDisconnect::Stop => AfterLeaving::Stop,
+            OnDisconnect::StopLater => AfterLeaving::StopUnlessRepeated(self.repeats),
         };
-        repeats::stop_unless_repeated(&self.app, &self.principal, self.run, later);
+        let left = (self.conversation, self.run);
+        repeats::leave(&self.app, &self.principal, left, after);
+    }
+}
+
+/// An answer on its way as a whole. A client that leaves before it has it may send its request again, so what is
+/// dropped before that is recorded.
+pub(in crate::api) struct Delivery(Option<Leaving>);
+
+impl Delivery {
+    /// Of a turn whose own end stops the run, if it is to be stopped.
+    pub(super) fn of(leaving: Leaving) -> Self {
+        Self(Some(Leaving {
+            on_disconnect: OnDisconnect::KeepRunning,
+            ..leaving
+        }))
+    }
+
+    /// Waits for the answer. A problem tells the client what to do, so it needs no record.
+    pub async fn send<T: serde::Serialize>(
+        mut self,
+        answer: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<Response, Problem> {
+        let answer = match answer.await {
+            Ok(answer) => axum::Json(answer).into_response(),
+            Err(problem) => {
+                self.0 = None;
+                return Err(problem);
+            }
+        };
+        Ok(answer.map(|body| {
+            Body::new(DeliveredBody {
+                body,
+                delivery: self,
+            })
+        }))
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(leaving) = self.0.take() {
+            leaving.leave();
+        }
+    }
+}
+
+/// A body that ends the delivery when it was read to its end.
+struct DeliveredBody {
+    body: Body,
+    delivery: Delivery,
+}
+
+impl HttpBody for DeliveredBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if self.body.is_end_stream() {
+            self.delivery.0 = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -30,7 +30,7 @@ impl Turn {
         mut self,
     ) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
         let leaving = self.leaving();
-        self.on_disconnect = OnDisconnect::KeepRunning;
+        self.on_disconnect = OnDisconnect::Ignore;
         ResumableParts {
             next: Some(Box::pin(Box::new(self).next_and_rest())),
             leaving,
@@ -72,7 +72,7 @@ impl Drop for ResumableParts {
         let Some(mut next) = self.next.take() else {
             return;
         };
-        self.leaving.stop();
+        self.leaving.leave();
         self.leaving.app.tasks.spawn(async move {
             while let (_, Some(turn)) = next.await {
                 next = Box::pin(turn.next_and_rest());

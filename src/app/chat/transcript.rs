@@ -235,6 +235,8 @@ pub struct DeliveredEvents {
     pub last: i64,
     /// The answer is an old one, and the conversation may have gone on since.
     pub is_late: bool,
+    /// The client has its answer although it had left, or the run was stopped.
+    pub is_back: bool,
 }
 
 /// Remembers what the client shows now, its answer included, so that its next request finds the conversation. The run
@@ -250,12 +252,14 @@ pub async fn record_answer(
     // conversation that takes the transcript over, as after an edit.
     let mut tx = app.db.tenant_unflushed(principal.tenant).await?;
     let key = question.place.key_of_answer(question, run);
+    let is_back = told.is_back;
     let told = ToldAnswer {
         conversation,
         key: &key,
         event: told.event,
         only_if_last: told.is_late.then_some(told.last),
     };
+    store::request_keys::mark_answered(&mut tx, conversation, run, is_back).await?;
     let run = store::runs::record_told(&mut tx, &principal.user, run, &told).await?;
     tx.commit().await?;
     Ok(run)

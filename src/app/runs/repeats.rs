@@ -4,16 +4,20 @@
 use std::{sync::Arc, time::Duration};
 
 use time::OffsetDateTime;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::OpenRequests;
 use crate::{
     app::App,
     domain::{
+        clock,
         error::{Error, Result},
         ids::{ConversationId, RunId},
         message::called_tools,
         principal::Principal,
-        request_key::{KeySource, KeyedRun, REFUSED_SECONDS, REMEMBERED_HOURS, RequestKey},
+        request_key::{
+            KeySource, KeyedRun, REFUSED_SECONDS, REMEMBERED_HOURS, RequestKey, RequestServer,
+        },
         run::{Run, RunStatus},
     },
     store::{self, Tx, client_chats::ChatAnswer},
@@ -21,6 +25,9 @@ use crate::{
 
 /// The time within which an SDK repeats a request.
 const ATTEMPTS: Duration = Duration::from_secs(600);
+
+/// Between two looks at a request whose client another replica has.
+const LEASE_POLL: Duration = Duration::from_millis(250);
 
 /// What an earlier request with the same key began.
 pub enum EarlierRequest {
@@ -84,25 +91,67 @@ pub struct RefusedRun {
     pub has_failed: bool,
 }
 
-/// The run of an equal request that has failed after a call not long ago, or whose client was left without its answer.
-pub async fn refused(
-    app: &App,
+/// What an equal request means for this one.
+pub enum EqualRequest {
+    /// Its turn failed after a call not long ago, or its client was left without the answer.
+    Refused(RefusedRun),
+    /// It has its answer, or its client still waits: this one begins a run of its own.
+    Replaced(Option<RunId>),
+}
+
+/// Judges the equal request before this one. A replica that is killed cannot say that its clients are left: while
+/// another replica has the client's connection, this waits until that one says so once more, or says it no more.
+pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result<EqualRequest> {
+    let mut served_until = None;
+    loop {
+        let mut tx = app.db.tenant(principal.tenant).await?;
+        let found =
+            store::request_keys::equal_run(&mut tx, &principal.user, key, app.replica).await?;
+        drop(tx);
+        let Some(found) = found else {
+            return Ok(EqualRequest::Replaced(None));
+        };
+        // The request of an attempt that is counted reads the answer, if there is one.
+        let has_failed = matches!(found.status, RunStatus::Failed | RunStatus::Cancelled);
+        if found.is_left && (has_failed || !key.may_be_repeated()) {
+            return Ok(EqualRequest::Refused(RefusedRun {
+                conversation: found.conversation,
+                run: found.run,
+                has_failed,
+            }));
+        }
+        let is_waiting = !key.may_be_repeated()
+            && found
+                .served_elsewhere_until
+                .is_some_and(|until| until <= *served_until.get_or_insert(until));
+        if !is_waiting {
+            return Ok(EqualRequest::Replaced(Some(found.run)));
+        }
+        tokio::time::sleep(LEASE_POLL).await;
+    }
+}
+
+/// Says again and again that this replica has the connection of a run's client, until it is dropped.
+pub fn keep_served(
+    app: &Arc<App>,
     principal: &Principal,
-    key: &RequestKey,
-) -> Result<Option<RefusedRun>> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let found = store::request_keys::failed_lately(&mut tx, &principal.user, key).await?;
-    let Some((conversation, run)) = found.and_then(|found| Some((found.conversation, found.run?)))
-    else {
-        return Ok(None);
-    };
-    let status = store::runs::get(&mut tx, &principal.user, run)
-        .await?
-        .status;
-    Ok(Some(RefusedRun {
-        conversation,
-        run,
-        has_failed: matches!(status, RunStatus::Failed | RunStatus::Cancelled),
+    (conversation, run): (ConversationId, RunId),
+    server: RequestServer,
+) -> AbortOnDropHandle<()> {
+    let (app, tenant) = (app.clone(), principal.tenant);
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(server.lease / 3).await;
+            let served = async {
+                let mut tx = app.db.tenant(tenant).await?;
+                store::request_keys::mark_served(&mut tx, conversation, run, server).await?;
+                tx.commit().await
+            };
+            let served: Result<()> = served.await;
+            if let Err(error) = served {
+                tracing::debug!(%run, %error, "that a client still waits is not recorded");
+            }
+        }
     }))
 }
 
@@ -119,18 +168,6 @@ pub async fn leave_unanswered(
     let written = store::messages::of_run(&mut tx, conversation, run).await?;
     tx.commit().await?;
     Ok(!called_tools(&written).is_empty())
-}
-
-/// Records that a run was stopped because its client had all that it wanted, so that an equal request begins another run.
-pub async fn mark_answered(
-    app: &App,
-    principal: &Principal,
-    conversation: ConversationId,
-    run: RunId,
-) -> Result<()> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::request_keys::mark_answered(&mut tx, conversation, run).await?;
-    tx.commit().await
 }
 
 /// Remembers what a request began, in the transaction that begins it. [`Error::Repeated`] when another request with the
@@ -169,18 +206,32 @@ async fn count(app: &App, principal: &Principal, run: RunId) -> Result<i32> {
     store::request_keys::repeats(&mut tx, run).await
 }
 
-/// Stops a run whose client went away. With `repeats`, waits for the client to send its request again, and stops the
-/// run only if it was sent no more often than that.
-pub fn stop_unless_repeated(
+/// What becomes of a run whose client went away.
+#[derive(Clone, Copy)]
+pub enum AfterLeaving {
+    GoOn,
+    Stop,
+    /// Stop, unless the client sends its request again: more often than so many times.
+    StopUnlessRepeated(i32),
+}
+
+/// Records that the client of a run went away, so that an equal request does not begin a second one beside it, and stops
+/// the run as told.
+pub fn leave(
     app: &Arc<App>,
     principal: &Principal,
-    run: RunId,
-    repeats: Option<i32>,
+    (conversation, run): (ConversationId, RunId),
+    after: AfterLeaving,
 ) {
     let (app, principal) = (app.clone(), principal.clone());
     let tasks = app.tasks.clone();
     tasks.spawn(async move {
-        if let Some(known) = repeats {
+        let goes_on = matches!(after, AfterLeaving::GoOn);
+        record_left(&app, &principal, (conversation, run), !goes_on).await;
+        if goes_on {
+            return;
+        }
+        if let AfterLeaving::StopUnlessRepeated(known) = after {
             tokio::select! {
                 () = tokio::time::sleep(app.config.retry_grace) => {}
                 // The run is taken up by another replica.
@@ -197,4 +248,28 @@ pub fn stop_unless_repeated(
             Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
         }
     });
+}
+
+/// Tries until the database takes it: the client's next attempt will.
+async fn record_left(
+    app: &App,
+    principal: &Principal,
+    (conversation, run): (ConversationId, RunId),
+    is_stopped: bool,
+) {
+    let deadline = clock::instant() + Duration::from_secs(REFUSED_SECONDS.unsigned_abs().into());
+    loop {
+        let left = async {
+            let mut tx = app.db.tenant(principal.tenant).await?;
+            store::request_keys::mark_left(&mut tx, conversation, run, is_stopped).await?;
+            tx.commit().await
+        };
+        let left: Result<()> = left.await;
+        let Err(error) = left else { return };
+        if clock::instant() > deadline || app.shutdown.is_cancelled() {
+            tracing::warn!(%run, %error, "that a client went away is not recorded");
+            return;
+        }
+        tokio::time::sleep(LEASE_POLL).await;
+    }
 }

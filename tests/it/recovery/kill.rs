@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{
@@ -368,4 +369,32 @@ async fn a_replica_that_lost_its_lease_writes_nothing_more() {
         roles(&two.here, &two.id).await,
         ["system", "user", "assistant", "tool", "assistant"]
     );
+}
+
+#[tokio::test]
+async fn a_client_that_repeats_after_a_kill_calls_the_tool_once() {
+    let two = Two::start(Duration::from_secs(2)).await;
+    let rate = || calls([("bank__get_exchange_rate", pair())]);
+    two.world.model.on(move |request| {
+        Some(if results(request).is_empty() {
+            rate()
+        } else {
+            text("It is high.")
+        })
+    });
+    let asked = json!({ "model": "bank", "messages": [{ "role": "user", "content": "rate?" }] });
+    let first = {
+        let sent = two.there.request(Method::POST, "/v1/chat/completions");
+        tokio::spawn(sent.json(&asked).send())
+    };
+    eventually(async || two.bank.executions("get_exchange_rate") == 1).await;
+    two.doomed.kill();
+    assert!(first.await.unwrap().is_err(), "its connection is gone");
+    // As a client does that does not count its attempts.
+    for _ in 0..2 {
+        let again = two.here.post("/v1/chat/completions", asked.clone()).await;
+        let refused = again.expect(400)["error"].clone();
+        assert_eq!(refused["code"], "answer_pending", "{refused}");
+    }
+    assert_eq!(two.bank.executions("get_exchange_rate"), 1);
 }

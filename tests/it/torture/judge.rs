@@ -8,6 +8,7 @@ use chatelaine::domain::{
     canonical::{self, Hash},
     json::Json,
 };
+use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -21,6 +22,8 @@ pub struct Evidence {
     pub requests: BTreeMap<Uuid, Request>,
     /// What the bank executed, refusals of its own among it.
     pub ledger: Vec<Executed>,
+    /// Hashes of the arguments of calls that need no consent.
+    pub direct: HashSet<Hash>,
     /// Hashes of the arguments of calls that have a line in the audit trail.
     pub audited: HashSet<Hash>,
     /// Requests and runs that were not at an end in time.
@@ -45,6 +48,8 @@ pub struct Request {
 pub struct Executed {
     pub what: String,
     pub args_sha256: Hash,
+    /// Of the arguments as the model wrote them, which is what the trail has of a call that needs no consent.
+    pub written_sha256: Hash,
 }
 
 impl Evidence {
@@ -90,15 +95,24 @@ impl Evidence {
                 .votes
                 .push((by, choice == "approve", reason.unwrap_or_default()));
         }
+        let mut direct = HashSet::new();
         for life in lives {
-            let request = requests.get_mut(&life.approval);
+            let seen = match life {
+                Life::Waited(seen) => seen,
+                Life::Direct(args_sha256) => {
+                    direct.insert(args_sha256);
+                    continue;
+                }
+            };
+            let request = requests.get_mut(&seen.approval);
             let request = request
-                .unwrap_or_else(|| panic!("request {} was shown, and it is gone", life.approval));
-            (request.sent, request.words) = (Some(life.args_sha256), life.words);
+                .unwrap_or_else(|| panic!("request {} was shown, and it is gone", seen.approval));
+            (request.sent, request.words) = (Some(seen.args_sha256), seen.words);
         }
         let executed = ledger.iter().map(|entry| Executed {
             what: format!("{} {}", entry.tool, entry.arguments),
             args_sha256: canonical::hash(&canonical::text(&Json::from(&entry.arguments)).unwrap()),
+            written_sha256: Sha256::digest(entry.arguments.to_string()).into(),
         });
         let audited: Vec<(Vec<u8>,)> = people
             .rows("select args_sha256 from audit where action = 'tool.call' and args_sha256 is not null")
@@ -110,6 +124,7 @@ impl Evidence {
         Self {
             requests,
             ledger: executed.collect(),
+            direct,
             audited: audited.collect(),
             open,
             settled_after,
@@ -125,14 +140,23 @@ impl Evidence {
         }
         let mut times: HashMap<Hash, usize> = HashMap::new();
         for executed in &self.ledger {
-            *times.entry(executed.args_sha256).or_default() += 1;
-            if !requests_of.contains_key(&executed.args_sha256) {
+            let times = times.entry(executed.args_sha256).or_default();
+            *times += 1;
+            let needs_none = self.direct.contains(&executed.args_sha256);
+            if needs_none && *times > 1 {
+                complaints.push(format!(
+                    "executed {times} times for a client that repeats: {}",
+                    executed.what
+                ));
+            }
+            if !needs_none && !requests_of.contains_key(&executed.args_sha256) {
                 complaints.push(format!(
                     "executed with arguments that nobody asked for: {}",
                     executed.what
                 ));
             }
-            if !self.audited.contains(&executed.args_sha256) {
+            let hashes = [executed.args_sha256, executed.written_sha256];
+            if !hashes.iter().any(|hash| self.audited.contains(hash)) {
                 complaints.push(format!(
                     "executed without a line in the audit trail: {}",
                     executed.what
@@ -282,10 +306,12 @@ mod tests {
         let executed = (0..times).map(|_| Executed {
             what: "send_money".to_owned(),
             args_sha256: [1; 32],
+            written_sha256: [1; 32],
         });
         Evidence {
             requests: [(Uuid::nil(), request)].into(),
             ledger: executed.collect(),
+            direct: HashSet::new(),
             audited: [[1; 32], [2; 32]].into(),
             open: Vec::new(),
             settled_after: time::Duration::ZERO,
@@ -332,9 +358,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_client_that_repeats_made_run_twice_is_found() {
+        let mut evidence = evidence(State::Expired, 0, &[], 2);
+        evidence.requests.clear();
+        evidence.direct = [[1; 32]].into();
+        let found = complaint(&evidence);
+        assert!(
+            found.contains("executed 2 times for a client that repeats: send_money"),
+            "{found}"
+        );
+        evidence.ledger.pop();
+        assert_eq!(complaint(&evidence), "");
+    }
+
+    #[test]
     fn other_arguments_are_found() {
         let mut other = evidence(State::Succeeded, 1, &[], 1);
-        other.ledger[0].args_sha256 = [2; 32];
+        (other.ledger[0].args_sha256, other.ledger[0].written_sha256) = ([2; 32], [2; 32]);
         let found = complaint(&other);
         assert!(
             found.contains("that nobody asked for: send_money")

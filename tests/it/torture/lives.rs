@@ -1,7 +1,8 @@
 //! A request from its asking to the last word about it. What is said, by whom and when, is drawn: alone, at once
-//! with what contradicts it, again, or around the moment in which the request expires.
+//! with what contradicts it, again, or around the moment in which the request expires. Some clerks ask through a chat
+//! client, which by itself sends again what failed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chatelaine::domain::{approval::State, canonical, clock, json::Json};
 use futures_util::future::join_all;
@@ -14,8 +15,14 @@ use super::{
     people::{CHIEFS, People, Request, TIME_LIMIT, Who},
 };
 
+pub enum Life {
+    Waited(SeenRequest),
+    /// A call at the till, which needs nobody's consent, with these arguments.
+    Direct(canonical::Hash),
+}
+
 /// A request that somebody made and saw waiting.
-pub struct Life {
+pub struct SeenRequest {
     pub approval: Uuid,
     /// Of the arguments as they were sent.
     pub args_sha256: canonical::Hash,
@@ -57,6 +64,9 @@ pub async fn live(people: &People, at: usize) -> Option<Life> {
     }
     let mut random = StdRng::seed_from_u64(people.seed.wrapping_mul(1_000_003) ^ at as u64);
     let clerk = Who::clerk_of(at);
+    if random.random_bool(0.1) {
+        return Some(pay_at_till(people, clerk, &mut random).await);
+    }
     let (approval, args_sha256) = ask(people, clerk, &mut random).await;
     // Some of them expire within moments, before, during or after what is said about them.
     let expiry = random
@@ -81,11 +91,29 @@ pub async fn live(people: &People, at: usize) -> Option<Life> {
         }
     };
     let ((), words) = tokio::join!(run_out, words);
-    Some(Life {
+    Some(Life::Waited(SeenRequest {
         approval,
         args_sha256,
         words,
-    })
+    }))
+}
+
+/// A call that is made at once, asked for through a client that insists.
+async fn pay_at_till(people: &People, clerk: Who, random: &mut StdRng) -> Life {
+    let (tool, arguments) = invoice(people.number(), random);
+    let asked = completion("till", tool, &arguments);
+    people.send_as_client(clerk, random, &asked).await;
+    Life::Direct(hash_of(&arguments))
+}
+
+/// What a chat client sends.
+fn completion(server: &str, tool: &str, arguments: &Value) -> Value {
+    let text = format!("{PLEASE}{server} {tool} {arguments}");
+    json!({ "model": "bank", "messages": [{ "role": "user", "content": text }] })
+}
+
+fn hash_of(arguments: &Value) -> canonical::Hash {
+    canonical::hash(&canonical::text(&Json::from(arguments)).unwrap())
 }
 
 fn draw(clerk: Who, random: &mut StdRng) -> Word {
@@ -108,6 +136,17 @@ fn draw(clerk: Who, random: &mut StdRng) -> Word {
 async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonical::Hash) {
     let deadline = clock::instant() + TIME_LIMIT;
     loop {
+        let (tool, arguments) = wanted(people.number(), random);
+        let args_sha256 = hash_of(&arguments);
+        if random.random_bool(0.2) {
+            let asked = completion("bank", tool, &arguments);
+            people.send_as_client(clerk, random, &asked).await;
+            if let Some(id) = people.request_with(args_sha256).await {
+                return (id, args_sha256);
+            }
+            assert_in_time(clerk, deadline);
+            continue;
+        }
         let (status, opened) = people
             .insist(
                 clerk,
@@ -116,7 +155,6 @@ async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonic
             )
             .await;
         assert_eq!(status, 201, "{opened}");
-        let (tool, arguments) = wanted(people.number(), random);
         let messages = format!(
             "/v1/conversations/{}/messages",
             opened["id"].as_str().unwrap()
@@ -125,9 +163,9 @@ async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonic
         let command = if random.random_bool(0.3) {
             PLEASE
         } else {
-            "/call bank "
+            "/call "
         };
-        let text = json!({ "text": format!("{command}{tool} {arguments}") });
+        let text = json!({ "text": format!("{command}bank {tool} {arguments}") });
         let said = people
             .try_once(clerk, random, &Request::post(&messages, &text))
             .await;
@@ -136,7 +174,6 @@ async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonic
             Some((status, answer)) => panic!("{status} {answer}"),
             None => Duration::from_secs(2),
         };
-        let args_sha256 = canonical::hash(&canonical::text(&Json::from(&arguments)).unwrap());
         if let Some(note) = seen(people, clerk, random, &messages, wait).await {
             assert_eq!(
                 note["args_sha256"],
@@ -145,22 +182,23 @@ async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonic
             );
             return (note["id"].as_str().unwrap().parse().unwrap(), args_sha256);
         }
-        assert!(
-            clock::instant() < deadline,
-            "no request came of what {} said",
-            clerk.name()
-        );
+        assert_in_time(clerk, deadline);
     }
+}
+
+fn assert_in_time(clerk: Who, deadline: Instant) {
+    assert!(
+        clock::instant() < deadline,
+        "no request came of what {} said",
+        clerk.name()
+    );
 }
 
 /// A call that nobody else asks for: an invoice, which one chief approves, or a payment, which needs two of them
 /// and may be more than the account holds.
 fn wanted(number: usize, random: &mut StdRng) -> (&'static str, Value) {
-    let cents = random.random_range(0..100);
     if random.random_bool(0.7) {
-        let arguments = json!({ "customer": format!("customer {number}"), "amount": format!("{number}.{cents:02}"),
-                                "currency": "EUR" });
-        return ("create_invoice", arguments);
+        return invoice(number, random);
     }
     let most = if random.random_bool(0.8) {
         0
@@ -172,6 +210,14 @@ fn wanted(number: usize, random: &mut StdRng) -> (&'static str, Value) {
         "send_money",
         json!({ "from_account": "savings", "to": "acme", "amount": amount, "currency": "EUR" }),
     )
+}
+
+fn invoice(number: usize, random: &mut StdRng) -> (&'static str, Value) {
+    let cents = random.random_range(0..100);
+    let amount = format!("{number}.{cents:02}");
+    let arguments =
+        json!({ "customer": format!("customer {number}"), "amount": amount, "currency": "EUR" });
+    ("create_invoice", arguments)
 }
 
 /// The request as its conversation shows it; `None` when the call came to nothing, or did not become one in time.

@@ -35,11 +35,16 @@ fn answer(request: &Value) -> Reply {
     }
     let asked = last_user(request);
     let (_, call) = asked.split_once(PLEASE).expect("it was just found");
-    let (tool, arguments) = call.split_once(' ').expect("a tool and its arguments");
+    let mut words = call.splitn(3, ' ');
+    let (server, tool) = words
+        .next()
+        .zip(words.next())
+        .expect("a server and its tool");
+    let arguments = words.next().expect("the tool's arguments");
     // A request for a title has the whole conversation in one message.
     let Ok(arguments) = serde_json::from_str(arguments) else {
         return text("A payment");
     };
-    let name = format!("bank__{tool}");
+    let name = format!("{server}__{tool}");
     calls([(name.as_str(), arguments)])
 }

@@ -10,7 +10,7 @@ use std::{
 
 use chatelaine::{
     app::accounts::{self, development},
-    domain::{clock, clock::Clock},
+    domain::{canonical, clock, clock::Clock},
 };
 use http::Method;
 use rand::{RngExt, rngs::StdRng};
@@ -231,6 +231,41 @@ impl People {
                 request.path
             );
             tokio::time::sleep(Duration::from_millis(random.random_range(20..250))).await;
+        }
+    }
+
+    /// Sends a chat completion as the official clients do: at most three times the same, while nobody answers or the
+    /// answer is a 408, 409, 429 or 5xx.
+    pub async fn send_as_client(&self, who: Who, random: &mut StdRng, body: &Value) {
+        for attempt in 0..3 {
+            let request = Request::post("/v1/chat/completions", body);
+            match self.try_once(who, random, &request).await {
+                None | Some((408 | 409, _)) => {}
+                Some(_) => return,
+            }
+            let pause = 500 * (1 << attempt);
+            tokio::time::sleep(Duration::from_millis(random.random_range(pause / 2..pause))).await;
+        }
+    }
+
+    /// The request for a call with these arguments, which nobody else asks for; `None` when none comes within seconds.
+    pub async fn request_with(&self, args_sha256: canonical::Hash) -> Option<Uuid> {
+        let deadline = clock::instant() + TIMEOUT;
+        let sql = "select id from approvals where args_sha256 = $1";
+        loop {
+            let found = self.look(async || {
+                sqlx::query_scalar(sql)
+                    .bind(args_sha256.as_slice())
+                    .fetch_optional(&self.eyes)
+                    .await
+            });
+            if let Some(id) = found.await {
+                return Some(id);
+            }
+            if clock::instant() > deadline {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

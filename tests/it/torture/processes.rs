@@ -92,7 +92,7 @@ impl Database {
     }
 }
 
-/// The bank's agent: what a clerk asks for, one or two chiefs approve.
+/// The bank's agent: what a clerk asks for, one or two chiefs approve, but for invoices at the till.
 const PACK: &str = r#"
 metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
 languages: { en: {} }
@@ -110,6 +110,11 @@ mcp:
         approval:
           - { tools: [create_invoice], approvers: [chief], timeoutMinutes: 600 }
           - { tools: [send_money], approvers: [chief], minApprovals: 2, selfApproval: false, timeoutMinutes: 600 }
+    - name: till
+      transport: streamable-http
+      url: "BANK_URL"
+      timeouts: { requestSeconds: 5 }
+      toolAccess: { default: none, roles: { clerk: [create_invoice] } }
 "#;
 
 /// Writes the pack of the replicas.

@@ -46,6 +46,7 @@ pub struct Report {
     seed: u64,
     took: Duration,
     requests: usize,
+    direct: usize,
     states: BTreeMap<&'static str, usize>,
     executed: usize,
     replicas: usize,
@@ -92,6 +93,7 @@ impl Report {
             seed: amount.seed,
             took,
             requests: evidence.requests.len(),
+            direct: evidence.direct.len(),
             states,
             executed: evidence.ledger.len(),
             replicas: amount.replicas,
@@ -143,8 +145,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  executed      {} calls, by the bank's ledger",
-            self.executed
+            "  executed      {} calls, by the bank's ledger; {} calls needed no consent",
+            self.executed, self.direct
         )?;
         writeln!(
             f,

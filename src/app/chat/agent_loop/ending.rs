@@ -159,7 +159,7 @@ impl RunWorker {
         let run = &self.run;
         let written = store::messages::of_run(tx, run.conversation, run.id).await?;
         if called_tools(&written).is_empty() {
-            return Ok(());
+            return store::request_keys::mark_answered(tx, run.conversation, run.id, true).await;
         }
         let is_stopped = status == RunStatus::Cancelled;
         store::request_keys::mark_failed(tx, run.conversation, run.id, is_stopped).await
