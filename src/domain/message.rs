@@ -51,7 +51,8 @@ pub enum Role {
     Assistant,
     /// Results of the assistant's tool calls.
     Tool,
-    /// The program itself: greetings, answers to commands, notices. Not shown to the model.
+    /// The program itself: greetings, answers to commands, notices. Not shown to the model. The result of a call that
+    /// its user typed is such an answer.
     System,
 }
 
@@ -60,7 +61,8 @@ pub enum Role {
 pub enum Part {
     Text {
         text: String,
-        /// Whose words these are when neither the program nor the author of the message wrote them.
+        /// Whose words these are when neither the program nor the author of the message wrote them. Earlier releases
+        /// wrote such a text beside the result of a call that its user typed.
         #[serde(skip_serializing_if = "Option::is_none")]
         source: Option<Box<TextSource>>,
     },
@@ -182,7 +184,7 @@ impl Part {
         }
     }
 
-    /// What came of a call: the words of its server, unless the program did not make the call.
+    /// What came of a call as a text: the words of its server, unless the program did not make the call.
     pub fn result(call: &ToolCall, status: CallStatus, text: String) -> Self {
         let is_ours = match status {
             CallStatus::Denied

@@ -199,15 +199,10 @@ impl AnswerText {
 
     /// Adds the calls of a message, or those whose results it has.
     fn add_calls(&mut self, message: &Message) {
-        if self.style == AnswerStyle::Text(ShownCalls::None) {
-            return;
-        }
+        // A call that its user typed: the result is the answer.
+        let is_answer = message.role == Role::System;
         for part in &message.parts {
             match part {
-                // The text that follows is its result.
-                Part::ToolCall(call)
-                    if self.style == AnswerStyle::Text(ShownCalls::Details)
-                        && call.call_id == ToolCall::id_of_command(self.run) => {}
                 Part::ToolCall(call) => {
                     self.open.insert(call.call_id.clone(), call.clone());
                     if self.style == AnswerStyle::Typed {
@@ -215,8 +210,13 @@ impl AnswerText {
                     }
                 }
                 Part::ToolResult(result) => {
-                    if let Some(call) = self.open.remove(&result.call_id) {
-                        self.add_result(call, result);
+                    let Some(call) = self.open.remove(&result.call_id) else {
+                        continue;
+                    };
+                    self.add_result(&call, result, is_answer);
+                    if is_answer {
+                        let said = Part::result(&call, result.status, result.text.clone());
+                        self.complete_step(&said.plain());
                     }
                 }
                 _ => {}
@@ -224,12 +224,15 @@ impl AnswerText {
         }
     }
 
-    fn add_result(&mut self, call: ToolCall, result: &ToolResult) {
+    fn add_result(&mut self, call: &ToolCall, result: &ToolResult, is_answer: bool) {
         match self.style {
-            AnswerStyle::Text(ShownCalls::Details) => self.add_paragraph(&boxed(&call, result)),
-            AnswerStyle::Text(_) => self.add_paragraph(&line(&call, result)),
+            AnswerStyle::Text(ShownCalls::None) => {}
+            // The text that follows is what a box would hold.
+            AnswerStyle::Text(ShownCalls::Details) if is_answer => {}
+            AnswerStyle::Text(ShownCalls::Details) => self.add_paragraph(&boxed(call, result)),
+            AnswerStyle::Text(ShownCalls::Text) => self.add_paragraph(&line(call, result)),
             AnswerStyle::Typed => {
-                let result = Piece::Result(Box::new((call, result.clone())));
+                let result = Piece::Result(Box::new((call.clone(), result.clone())));
                 self.pieces.push(result);
             }
         }

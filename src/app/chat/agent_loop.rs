@@ -42,7 +42,7 @@ use crate::{
     domain::{
         error::{Error, ErrorCode, Result},
         event::Transient,
-        message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
+        message::{Message, Part, Role, ToolCall, ToolResult},
         pack::{Pack, Provider},
         run::{ClaimedRun, RunKind},
         texts::{self, Key},
@@ -217,23 +217,14 @@ impl RunWorker {
             }
         };
         let is_cancelled = self.cancel.is_cancelled();
-        if let Some(call) = call.as_ref().filter(|call| skill::is_one(call)) {
-            let credentials = self.credentials_to_report(pack).await?;
-            return Ok(skill::ending(
-                call,
-                results.first(),
-                is_cancelled,
-                credentials,
-            ));
-        }
-        let ending = if is_cancelled {
-            Ending::cancelled()
-        } else {
-            Ending::succeeded()
+        let ending = match &call {
+            Some(call) if skill::is_one(call) => skill::ending(results.first(), is_cancelled),
+            _ if is_cancelled => Ending::cancelled(),
+            _ => Ending::succeeded(),
         };
         let mut parts = Vec::new();
-        for result in results {
-            parts.extend(self.explain_result(call.as_ref(), result).await?);
+        for result in &results {
+            parts.extend(self.explain_request(result).await?);
         }
         parts.extend(self.credentials_to_report(pack).await?);
         Ok(if parts.is_empty() {
@@ -243,21 +234,10 @@ impl RunWorker {
         })
     }
 
-    /// The result of a typed call, for frontends that show text and know nothing of tool results. One that waits for its
-    /// user has asked them already, and a request for consent is told once, in the user's language.
-    async fn explain_result(
-        &self,
-        call: Option<&ToolCall>,
-        result: ToolResult,
-    ) -> Result<Option<Part>> {
-        if result.status == CallStatus::AwaitingInput {
-            return Ok(None);
-        }
+    /// The request for consent that a typed call waits for, in the user's language, unless this run has told it already.
+    async fn explain_request(&self, result: &ToolResult) -> Result<Option<Part>> {
         let Some(id) = result.approval else {
-            return Ok(Some(match call {
-                Some(call) => Part::result(call, result.status, result.text),
-                None => Part::text(result.text),
-            }));
+            return Ok(None);
         };
         let is_it = |part: &Part| matches!(part, Part::Approval(note) if note.id == id);
         let written = self.written().await?;

@@ -62,6 +62,8 @@ impl ConversationExport {
                 Role::User => principal.display_name(),
                 Role::Assistant => agent.to_owned(),
                 Role::Tool => String::new(),
+                // The result of the call above.
+                Role::System if is_result(message) => String::new(),
                 Role::System => match source_of(message) {
                     Some(source) => format!("{} {}", source.server, source.tool),
                     None => "Notice".to_owned(),
@@ -84,6 +86,11 @@ fn minute(at: OffsetDateTime) -> String {
         "{} UTC",
         text.get(..16).unwrap_or_default().replace('T', " ")
     )
+}
+
+fn is_result(message: &Message) -> bool {
+    let mut parts = message.parts.iter();
+    parts.all(|part| matches!(part, Part::ToolResult(_)))
 }
 
 /// The tool whose words a message has, when it has no others.

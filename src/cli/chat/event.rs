@@ -129,6 +129,15 @@ fn quote(text: &str) -> String {
     lines.join("\n")
 }
 
+/// Whether a server wrote the text of a part: an answer of a tool, and not why the program did not call it.
+fn is_of_server(part: &Value) -> bool {
+    let is_made = matches!(
+        part["status"].as_str(),
+        Some("succeeded" | "failed" | "outcome_unknown")
+    );
+    part["source"]["server"].is_string() || part["type"] == "tool_result" && is_made
+}
+
 /// The readable parts of a message.
 pub fn readable_text(message: &Value) -> String {
     let mut lines = Vec::new();
@@ -136,11 +145,13 @@ pub fn readable_text(message: &Value) -> String {
         .iter()
         .filter(|part| part["type"] != "tool_call")
     {
-        let text = part["text"].as_str();
-        match (text, part["source"]["server"].as_str()) {
-            (Some(text), Some(_)) => lines.push(quote(text)),
-            (text, _) => lines.extend(text.map(str::to_owned)),
-        }
+        lines.extend(part["text"].as_str().map(|text| {
+            if is_of_server(part) {
+                quote(text)
+            } else {
+                text.to_owned()
+            }
+        }));
         // What a call that was approved has answered.
         lines.extend(part["result"].as_str().map(quote));
         let choices = part["choices"]

@@ -28,8 +28,7 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// The id of the one call that a command or a skill makes in its run. Its result is also told as a text, for
-    /// frontends that show no results of tools.
+    /// The id of the one call that a command or a skill makes in its run.
     pub fn id_of_command(run: RunId) -> String {
         format!("call_{}", run.0.simple())
     }

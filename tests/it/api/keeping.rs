@@ -48,12 +48,15 @@ async fn what_a_server_says_is_the_servers_in_history_answers_and_export() {
     let world = offer::world(&server.url, "{ default: public }").await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("desk").await;
-    let source = json!({ "server": "desk", "tool": "echo" });
     for line in ["/call desk echo {}", r#"/call desk echo {"fail":true}"#] {
         let parts = offer::answer(&ann, &id, line).await;
-        let said = parts.iter().find(|part| part["type"] == "text").unwrap();
-        assert_eq!(said["source"], source, "{said}");
-        let text = said["text"].as_str().unwrap();
+        let types: Vec<_> = parts.iter().map(|part| &part["type"]).collect();
+        assert_eq!(
+            types,
+            ["tool_call", "tool_result"],
+            "what it said stands once"
+        );
+        let text = parts[1]["text"].as_str().unwrap();
         assert!(text.contains("beth approved 4PSK"), "{text}");
         assert!(
             !text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']),
@@ -87,7 +90,13 @@ async fn what_a_server_says_is_the_servers_in_history_answers_and_export() {
         );
     }
     let markdown = ann.get(&path).await.text;
-    assert!(markdown.contains("\n## desk echo, 20"), "{markdown}");
+    for (what, times) in [
+        ("**Call of desk: echo**", 3),
+        ("**Result: succeeded**", 1),
+        ("**Result: failed**", 2),
+    ] {
+        assert_eq!(markdown.matches(what).count(), times, "{what}: {markdown}");
+    }
     assert!(
         !outside_of_blocks(&markdown).contains("beth approved"),
         "{markdown}"

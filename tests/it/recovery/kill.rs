@@ -262,7 +262,7 @@ async fn a_kill_during_a_command_does_not_call_again_and_tells_the_user() {
     assert_eq!(ended(&here, &run).await["status"], "succeeded");
     assert_eq!(
         roles(&here, &id).await,
-        ["system", "user", "assistant", "tool", "system"]
+        ["system", "user", "assistant", "system"]
     );
     assert!(plain(here.messages(&id).await.last().unwrap()).contains("outcome unknown"));
     assert_eq!(bank.executions("send_money"), 1);

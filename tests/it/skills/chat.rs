@@ -40,7 +40,7 @@ async fn a_skill_is_one_call_and_no_model() {
     );
     assert_eq!(
         roles(&ann, &conversation).await,
-        ["user", "assistant", "tool", "system"]
+        ["user", "assistant", "system"]
     );
     assert_eq!(
         tool_results(&ann, &conversation).await[0]["status"],

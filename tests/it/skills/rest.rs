@@ -173,7 +173,7 @@ async fn it_is_written_down_in_the_conversation_that_is_named() {
         json!({ "arguments": { "from": "EUR", "to": "USD" }, "conversation_id": conversation });
     let done = run(&ann, "rate", pair).await.expect(200);
     assert_eq!(done["conversation_id"], conversation.as_str());
-    assert_eq!(ann.messages(&conversation).await.len(), 4);
+    assert_eq!(ann.messages(&conversation).await.len(), 3);
     fixture
         .world
         .user("bob", &["employee"])

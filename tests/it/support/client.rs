@@ -264,10 +264,15 @@ impl Events {
     }
 }
 
-/// What a message says, without tool traffic.
+/// What a message says, without what a model calls. The result of a call that a person typed is the program's answer.
 pub fn plain(message: &Value) -> String {
+    let is_answer = message["role"] == "system";
     let said = message["parts"].as_array().unwrap().iter();
-    let said = said.filter(|part| part["type"] == "text" || part["type"] == "notice");
+    let said = said.filter(|part| match part["type"].as_str() {
+        Some("text" | "notice") => true,
+        Some("tool_result") => is_answer,
+        _ => false,
+    });
     said.map(|part| part["text"].as_str().unwrap())
         .collect::<Vec<_>>()
         .join("\n")

@@ -11,7 +11,7 @@ export interface CallView {
   at: string;
   result: { value: ToolResult; at: string } | undefined;
   progress: string | undefined;
-  /** A person typed it: its result is told below. */
+  /** A person typed it: its result is the answer and stands below. */
   isTyped: boolean;
 }
 
@@ -28,18 +28,21 @@ const NO_STEPS = { unstable_state: null, unstable_annotations: [], unstable_data
 /** The messages that are shown, each with the parts that are shown. */
 export function convertMessages(messages: Message[], progress: Record<string, string>): ExternalThreadMessage[] {
   const results = new Map<string, CallView['result']>();
+  const calls = new Map<string, Schemas['ToolCall']>();
   const calledFor = new Set<string>();
   for (const message of messages)
     for (const part of message.parts)
-      if (part.type === 'tool_result') {
+      if (part.type === 'tool_call') calls.set(part.call_id, part);
+      else if (part.type === 'tool_result') {
         results.set(part.call_id, { value: part, at: message.created_at });
         if (part.approval) calledFor.add(part.approval);
       }
   // The call shows that its request waits; the outcome also stands where it happens.
-  const isShown = (part: Part) => part.type !== 'tool_result' && !(part.type === 'approval' && part.state === 'pending' && calledFor.has(part.id));
+  const isShown = (part: Part) => !(part.type === 'approval' && part.state === 'pending' && calledFor.has(part.id));
   const newest = findNewestAnswer(messages)?.answer;
   return messages.flatMap((message) => {
-    const parts = message.role === 'tool' ? [] : message.parts.filter(isShown);
+    // A message of the program with a result answers the call that a person typed.
+    const parts = message.role === 'tool' ? [] : message.parts.filter(isShown).map((part) => (part.type === 'tool_result' ? textOfResult(part, calls.get(part.call_id)) : part));
     if (parts.length === 0) return [];
     const content = parts.map((part): Content => {
       if (part.type === 'text' && !part.source) return { type: 'text', text: part.text };
@@ -54,6 +57,13 @@ export function convertMessages(messages: Message[], progress: Record<string, st
     // The program's own messages have parts like an answer.
     return { ...common, role: 'assistant', content, status: { type: 'complete', reason: 'unknown' }, metadata: { ...NO_STEPS, custom: { ...origin } } };
   });
+}
+
+/** What came of a call as a text: the words of its server, unless the program did not make the call. */
+function textOfResult({ status, text }: ToolResult, call: Schemas['ToolCall'] | undefined): Extract<Part, { type: 'text' }> {
+  const isMade = status === 'succeeded' || status === 'failed' || status === 'outcome_unknown';
+  const source = isMade && call?.server && call.tool ? { server: call.server, tool: call.tool } : undefined;
+  return { type: 'text', text, ...(source && { source }) };
 }
 
 /** The answers that are still coming. */

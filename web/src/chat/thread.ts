@@ -109,7 +109,7 @@ export function openQuestion(messages: Message[]): Part | undefined {
     if (message.role === 'user') return undefined;
     const part = message.parts.find((item) => item.type === 'choices' || item.type === 'prompt');
     if (part) return part;
-    if (message.role === 'system' && message.parts.every((item) => item.type === 'text')) return undefined;
+    if (message.role === 'system' && message.parts.every((item) => item.type === 'text' || item.type === 'tool_result')) return undefined;
   }
   return undefined;
 }

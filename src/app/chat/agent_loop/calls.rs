@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::RunWorker;
+use super::{RunWorker, skill};
 use crate::{
     app::{
         chat::{resources, tool_search},
@@ -27,6 +27,7 @@ use crate::{
         json::Json,
         message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
         resource,
+        skill::result_text,
     },
     llm::{Reply, Stop},
     store::{self, audit::AuditRow},
@@ -192,6 +193,10 @@ impl RunWorker {
             let started = clock::instant();
             let mut result = self.make_call(step, &begun).await?;
             result.took_ms = u64::try_from(started.elapsed().as_millis()).ok();
+            if skill::is_one(&begun.call) {
+                // What the skill says, wherever its result is read.
+                result.text = result_text(&result).text;
+            }
             next = step.next();
             if let Some(next) = &mut next
                 && self.cancel.is_cancelled()
@@ -199,15 +204,24 @@ impl RunWorker {
                 next.line = None;
             }
             let line = next.as_ref().and_then(|next| next.line.as_ref());
-            self.keep_result(&begun, &result, line, step.for_model)
-                .await?;
-            self.transient(Transient::ToolFinished {
+            let role = self.speaker(&begun.call, &result, step.for_model);
+            let finished = Transient::ToolFinished {
                 run_id: self.run.id,
-                call_id: begun.call.call_id,
-                server: begun.call.server,
-                tool: begun.call.tool,
+                call_id: begun.call.call_id.clone(),
+                server: begun.call.server.clone(),
+                tool: begun.call.tool.clone(),
                 status: result.status,
-            });
+            };
+            // An answer to the user is shown below the line that says how the call ended.
+            if role == Role::System {
+                self.transient(finished);
+                self.keep_result(&begun, &result, line, (role, step.for_model))
+                    .await?;
+            } else {
+                self.keep_result(&begun, &result, line, (role, step.for_model))
+                    .await?;
+                self.transient(finished);
+            }
             results.push(result);
         }
         Ok(results)
@@ -233,7 +247,7 @@ impl RunWorker {
         begun: &Begun,
         result: &ToolResult,
         next: Option<&AuditRow>,
-        for_model: bool,
+        (role, for_model): (Role, bool),
     ) -> Result<()> {
         let links = result
             .raw
@@ -254,12 +268,28 @@ impl RunWorker {
             store::resources::insert(&mut tx, tenant, self.run.conversation, whose, &links).await?;
         }
         let parts = [Part::ToolResult(result.clone())];
-        self.commit(tx, Role::Tool, &parts, for_model).await?;
+        self.commit(tx, role, &parts, for_model).await?;
         if !links.is_empty() {
             // The rows decide which links are kept.
             *self.transcript() = None;
         }
         Ok(())
+    }
+
+    /// Who says a result. The result of a call that its user typed is the program's answer to them, unless they are told
+    /// in another way: they are asked something, consent is asked for, or the run of a skill fails with these words.
+    fn speaker(&self, call: &ToolCall, result: &ToolResult, for_model: bool) -> Role {
+        let is_told_otherwise = match result.status {
+            CallStatus::AwaitingInput | CallStatus::AwaitingApproval => true,
+            CallStatus::Failed | CallStatus::Denied => skill::is_one(call),
+            CallStatus::OutcomeUnknown => skill::is_one(call) && !self.cancel.is_cancelled(),
+            CallStatus::Succeeded | CallStatus::Cancelled => false,
+        };
+        if for_model || is_told_otherwise {
+            Role::Tool
+        } else {
+            Role::System
+        }
     }
 
     /// What a call is for. Listeners are told when that is a tool that is known.
@@ -353,7 +383,8 @@ impl RunWorker {
                 .iter()
                 .find(|request| request.call_id == call.call_id);
             let result = interrupted(call, request, &sent);
-            self.append(Role::Tool, &[Part::ToolResult(result)], for_model)
+            let role = self.speaker(call, &result, for_model);
+            self.append(role, &[Part::ToolResult(result)], for_model)
                 .await?;
         }
         Ok(())
