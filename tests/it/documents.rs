@@ -1,11 +1,13 @@
 //! The five public documents. Every YAML and JSON snippet of them is a file below `documents/`, in the
-//! document's order and its own words, indented as YAML needs it. Each has a test that uses it unchanged.
+//! document's order and its own words, indented as YAML needs it. Each has a test that uses it unchanged. The table in
+//! `documents/promises.rs` names the test of each promise.
 
 mod agent_pack;
 mod aos;
 mod holaos;
 mod holodeck;
 mod live; // in runs
+mod promises; // which test each has
 mod published_packs; // agent packs as that program's users have written them
 mod registry;
 

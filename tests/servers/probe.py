@@ -76,7 +76,7 @@ def call(name, arguments):
     if name == "refuse":
         say({"jsonrpc": "2.0", "id": None, "error": {"code": arguments["code"], "message": "not understood"}})
         return FORGOTTEN
-    return text(json.dumps(arguments))
+    return text(json.dumps(arguments, ensure_ascii=False))
 
 
 def ask(arguments):
