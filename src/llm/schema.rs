@@ -15,7 +15,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json, value::RawValue};
 
-use crate::domain::{json::Json, pack::Provider};
+use crate::domain::{
+    json::{self, Json},
+    pack::Provider,
+};
 
 /// Keywords that say nothing to a model at the top level, or that providers refuse there.
 const NOT_AT_TOP: [&str; 7] = ["$schema", "$id", "oneOf", "anyOf", "allOf", "enum", "not"];
@@ -56,7 +59,11 @@ pub(super) struct Repaired {
 
 /// The schema for a provider.
 pub(super) fn for_provider(raw: &RawValue, provider: Provider) -> Repaired {
-    let mut schema: Map<String, Value> = serde_json::from_str(raw.get()).unwrap_or_default();
+    // Limits and values to choose from keep their digits.
+    let mut schema = match json::read_value(raw.get()) {
+        Ok(Value::Object(schema)) => schema,
+        _ => Map::new(),
+    };
     flatten(&mut schema);
     schema.retain(|key, _| !NOT_AT_TOP.contains(&key.as_str()));
     schema.insert("type".to_owned(), json!("object"));

@@ -84,30 +84,8 @@ impl<'a> Node<'a, Exact> for &'a Json {
         }
     }
 
-    /// A number that no double holds equals one that is rounded to the same: `const` and `enum` hold doubles.
     fn equals_value(&self, expected: &Value) -> bool {
-        match (self, expected) {
-            (Json::Number(number), Value::Number(expected)) if number.is_exact() => {
-                let expected = Number::parse(&expected.to_string());
-                number.decimal() == expected.and_then(|expected| expected.decimal())
-            }
-            (Json::List(items), Value::Array(expected)) => {
-                items.len() == expected.len()
-                    && items
-                        .iter()
-                        .zip(expected)
-                        .all(|(item, expected)| item.equals_value(expected))
-            }
-            (Json::Object(members), Value::Object(expected)) => {
-                let equals = |(name, value): (&str, &Json)| {
-                    expected
-                        .get(name)
-                        .is_some_and(|expected| value.equals_value(expected))
-                };
-                members.len() == expected.len() && members.iter().all(equals)
-            }
-            _ => self.rounded() == *expected,
-        }
+        spelling(self) == spelling(&Json::from(expected))
     }
 
     fn to_value(&self) -> Cow<'a, Value> {
@@ -151,8 +129,7 @@ impl<'a> Array<'a, Exact> for &'a [Json] {
 
     fn is_unique(&self) -> bool {
         let mut seen = HashSet::new();
-        self.iter()
-            .all(|item| seen.insert(canonical::text(item).unwrap_or_else(|_| item.to_string())))
+        self.iter().all(|item| seen.insert(spelling(item)))
     }
 }
 
@@ -181,6 +158,11 @@ impl JsonNumber for &Number {
     fn is_integer(&self) -> bool {
         self.decimal().is_none_or(|number| number.is_integer())
     }
+}
+
+/// The one text of a value and of all that equal it. Numbers that cannot be compared equal those of the same digits.
+fn spelling(json: &Json) -> String {
+    canonical::text(json).unwrap_or_else(|_| json.to_string())
 }
 
 /// A keyword that compares a number with a limit.
@@ -221,7 +203,12 @@ static COMPARISONS: [Comparison; 5] = [
 
 /// Options of a validator that reads numbers by their digits.
 pub(super) fn options<'i>() -> ValidationOptions<'i, Arc<dyn Retrieve>, Exact> {
-    let options = jsonschema::options_for::<Exact>();
+    let options = jsonschema::options_for::<Exact>()
+        .with_keyword("const", |_, value, _| Ok(Box::new(OneOf::new([value]))))
+        .with_keyword("enum", |_, value, _| {
+            let values = value.as_array().map(Vec::as_slice).unwrap_or_default();
+            Ok(Box::new(OneOf::new(values)))
+        });
     COMPARISONS.iter().fold(options, |options, comparison| {
         options.with_keyword(comparison.keyword, |parent, value, _| {
             let written = parent.get(&as_written(comparison.keyword));
@@ -238,29 +225,75 @@ pub(super) fn options<'i>() -> ValidationOptions<'i, Arc<dyn Retrieve>, Exact> {
     })
 }
 
-/// A schema for the validator, with the text of each limit that a double would round beside it.
+/// A schema for the validator. The text of each limit that a double would round stands beside it, and values to compare
+/// with keep their digits.
 pub(super) fn schema(json: &Json) -> Value {
-    match json {
-        Json::Object(members) => {
-            let mut schema = Map::new();
-            for (name, value) in members.iter() {
-                schema.insert(name.to_owned(), self::schema(value));
-                let is_limit = COMPARISONS.iter().any(|known| known.keyword == name);
-                if let (true, Json::Number(number)) = (is_limit, value)
-                    && !number.is_exact()
-                {
-                    schema.insert(as_written(name), number.as_str().into());
-                }
+    let Json::Object(members) = json else {
+        return json.rounded();
+    };
+    let mut schema = Map::new();
+    for (name, value) in members.iter() {
+        let read = match (name, value) {
+            ("const" | "enum", value) => value.to_value(),
+            ("default" | "examples", value) => value.rounded(),
+            (
+                "properties" | "patternProperties" | "dependentSchemas" | "dependencies" | "$defs"
+                | "definitions",
+                Json::Object(named),
+            ) => {
+                let named = named
+                    .iter()
+                    .map(|(name, part)| (name.to_owned(), self::schema(part)));
+                Value::Object(named.collect())
             }
-            Value::Object(schema)
+            (_, Json::List(items)) => items.iter().map(self::schema).collect(),
+            (_, value) => self::schema(value),
+        };
+        schema.insert(name.to_owned(), read);
+        let is_limit = COMPARISONS.iter().any(|known| known.keyword == name);
+        if let (true, Json::Number(number)) = (is_limit, value)
+            && !number.is_exact()
+        {
+            schema.insert(as_written(name), number.as_str().into());
         }
-        Json::List(items) => items.iter().map(schema).collect(),
-        json => json.rounded(),
     }
+    Value::Object(schema)
 }
 
 fn as_written(keyword: &str) -> String {
     format!("{keyword} as written")
+}
+
+/// `const` or `enum`: the spellings of the values that fit, and their texts for people.
+struct OneOf {
+    spellings: Vec<String>,
+    texts: Vec<String>,
+}
+
+impl OneOf {
+    fn new<'v>(values: impl IntoIterator<Item = &'v Value>) -> Self {
+        let values: Vec<_> = values.into_iter().map(Json::from).collect();
+        Self {
+            spellings: values.iter().map(spelling).collect(),
+            texts: values.iter().map(Json::to_string).collect(),
+        }
+    }
+}
+
+impl<'i> Keyword<'i, Exact> for OneOf {
+    fn validate(&self, value: &'i Json) -> Result<(), ValidationError<'i>> {
+        if self.is_valid(value) {
+            return Ok(());
+        }
+        Err(ValidationError::custom(match &self.texts[..] {
+            [one] => format!("{value} is not {one}"),
+            texts => format!("{value} is not one of {}", texts.join(", ")),
+        }))
+    }
+
+    fn is_valid(&self, value: &'i Json) -> bool {
+        self.spellings.contains(&spelling(value))
+    }
 }
 
 /// A keyword of a schema, with its limit.

@@ -20,7 +20,9 @@ const GIVEN: &str = r#"{"id":12345678901234567890123,"amount":1234567890.1234567
 const CANONICAL: &str = r#"{"amount":1234567890.123456789,"id":12345678901234567890123}"#;
 const SCHEMA: &str = r#"{"type":"object","properties":{
     "id":{"type":"integer","minimum":12345678901234567890123},
-    "amount":{"type":"number","maximum":1234567890.123456789,"multipleOf":0.000000001}}}"#;
+    "amount":{"type":"number","maximum":1234567890.123456789,"multipleOf":0.000000001},
+    "account":{"enum":["none",12345678901234567890123,{"id":[98765432109876543210]}]},
+    "const":{"const":0.12345678901234567891}}}"#;
 const RESULT: &str = r#"{"content":[{"type":"text","text":"done"}],
     "structuredContent":{"paid":98765432109876543210987,"rate":0.12345678901234567890}}"#;
 const SAID: &str = r#"{"paid":98765432109876543210987,"rate":0.12345678901234567890}"#;
@@ -240,6 +242,18 @@ async fn limits_of_a_schema_are_compared_by_every_digit() {
             "0.0000000001 is not a multiple of 1e-9",
         ),
         (r#"{"amount":1e400}"#, "1e400 is greater than the maximum"),
+        (
+            r#"{"account":12345678901234567890124}"#,
+            "12345678901234567890124 is not one of",
+        ),
+        (
+            r#"{"account":{"id":[98765432109876543211]}}"#,
+            "98765432109876543211",
+        ),
+        (
+            r#"{"const":0.123456789012345678911}"#,
+            "0.123456789012345678911 is not 0.12345678901234567891",
+        ),
     ] {
         it.ann
             .say_and_wait(&conversation, &format!("/call desk note {arguments}"))
@@ -248,7 +262,7 @@ async fn limits_of_a_schema_are_compared_by_every_digit() {
         assert!(history.contains(problem), "{arguments}: {history}");
     }
     assert!(given(&it.server).is_empty());
-    let fits = r#"{"id":1.2345678901234567890124e22,"amount":-1234567890.123456789}"#;
+    let fits = r#"{"id":1.2345678901234567890124e22,"amount":-1234567890.123456789,"account":{"id":[9876543210987654321e1]},"const":12345678901234567891e-20}"#;
     it.ann
         .say_and_wait(&conversation, &format!("/call desk note {fits}"))
         .await;
