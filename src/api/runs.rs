@@ -11,7 +11,7 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{
     ApiState,
@@ -34,7 +34,7 @@ use crate::{
         canonical,
         error::{Error, ErrorCode, Reason},
         ids::{ConversationId, RunId},
-        json,
+        json::Members,
         request_key::RequestKey,
         run::{Mode, Run, RunStatus},
     },
@@ -159,14 +159,12 @@ fn session(text: &str) -> Result<ConversationId, Problem> {
 }
 
 /// The error never repeats the value: a scope is secret whatever it looks like.
-fn object(field: &str, value: Option<Box<RawValue>>) -> Result<Map<String, Value>, Problem> {
+fn object(field: &str, value: Option<Box<RawValue>>) -> Result<Members, Problem> {
     let Some(value) = value else {
-        return Ok(Map::new());
+        return Ok(Members::default());
     };
-    let is_inexact = json::Json::parse(value.get()).is_ok_and(|json| !json.is_exact());
-    if is_inexact || canonical::ambiguity(value.get()).is_some() {
-        let reason = "holds a name twice, or a number that cannot be kept exactly; write such a number as text";
-        return Err(Problem::invalid(field, reason));
+    if canonical::ambiguity(value.get()).is_some() {
+        return Err(Problem::invalid(field, "holds a name twice"));
     }
     serde_json::from_str(value.get())
         .map_err(|_| Problem::unfit(ErrorCode::WrongType, field, "must be an object"))

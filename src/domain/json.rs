@@ -9,7 +9,10 @@ use std::{
     sync::LazyLock,
 };
 
-use serde::{Serialize, Serializer, de::IgnoredAny};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, IgnoredAny},
+};
 use serde_json::{Map, Value, value::RawValue};
 use uuid::Uuid;
 
@@ -148,17 +151,7 @@ impl Json {
                 text.push_str(line);
                 text.push(']');
             }
-            Self::Object(members) if !members.is_empty() => {
-                for (at, (name, value)) in members.iter().enumerate() {
-                    text.push_str(if at == 0 { "{" } else { "," });
-                    text.push_str(&inner);
-                    text.push_str(&quoted(name));
-                    text.push_str(": ");
-                    value.indent(&inner, text);
-                }
-                text.push_str(line);
-                text.push('}');
-            }
+            Self::Object(members) => members.indent(line, text),
             json => text.push_str(&json.to_string()),
         }
     }
@@ -230,14 +223,7 @@ impl fmt::Display for Json {
                 }
                 f.write_str("]")
             }
-            Self::Object(members) => {
-                f.write_str("{")?;
-                for (at, (name, value)) in members.iter().enumerate() {
-                    let comma = if at == 0 { "" } else { "," };
-                    write!(f, "{comma}{}:{value}", quoted(name))?;
-                }
-                f.write_str("}")
-            }
+            Self::Object(members) => members.fmt(f),
         }
     }
 }
@@ -291,6 +277,30 @@ impl Number {
 }
 
 impl Members {
+    /// With a line for each member and item.
+    pub fn pretty(&self) -> String {
+        let mut text = String::new();
+        self.indent("\n", &mut text);
+        text
+    }
+
+    fn indent(&self, line: &str, text: &mut String) {
+        if self.is_empty() {
+            text.push_str("{}");
+            return;
+        }
+        let inner = format!("{line}  ");
+        for (at, (name, value)) in self.iter().enumerate() {
+            text.push_str(if at == 0 { "{" } else { "," });
+            text.push_str(&inner);
+            text.push_str(&quoted(name));
+            text.push_str(": ");
+            value.indent(&inner, text);
+        }
+        text.push_str(line);
+        text.push('}');
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Json)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
@@ -324,6 +334,29 @@ impl Members {
             self.0.push((name.to_owned(), value));
         }
         is_new
+    }
+}
+
+impl fmt::Display for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (at, (name, value)) in self.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{}:{value}", quoted(name))?;
+        }
+        f.write_str("}")
+    }
+}
+
+/// From JSON text only: another source has read the numbers already.
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(source)?;
+        match Json::parse(raw.get()) {
+            Ok(Json::Object(members)) => Ok(members),
+            Ok(_) => Err(de::Error::custom("it is not an object")),
+            Err(error) => Err(de::Error::custom(error)),
+        }
     }
 }
 

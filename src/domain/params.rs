@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+
+use super::json::{Json, Members};
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,12 +32,12 @@ pub enum ParamKind {
 pub type ParamsSchema = BTreeMap<String, Param>;
 
 impl ParamKind {
-    fn admits(self, value: &Value) -> bool {
+    fn admits(self, value: &Json) -> bool {
         match self {
-            Self::String => value.is_string(),
+            Self::String => matches!(value, Json::Text(_)),
             Self::Json => true,
-            Self::Boolean => value.is_boolean(),
-            Self::Number => value.is_number(),
+            Self::Boolean => matches!(value, Json::Bool(_)),
+            Self::Number => matches!(value, Json::Number(_)),
         }
     }
 
@@ -58,10 +59,7 @@ pub struct InvalidParam {
 }
 
 /// Checks the parameters of a run. `null` counts as absent.
-pub fn check(
-    schema: Option<&ParamsSchema>,
-    params: &Map<String, Value>,
-) -> Result<(), InvalidParam> {
+pub fn check(schema: Option<&ParamsSchema>, params: &Members) -> Result<(), InvalidParam> {
     let Some(schema) = schema else { return Ok(()) };
     let unfit = |name: &str, reason: String| {
         Err(InvalidParam {
@@ -70,7 +68,7 @@ pub fn check(
         })
     };
     for (name, param) in schema {
-        match params.get(name).filter(|value| !value.is_null()) {
+        match params.get(name).filter(|value| **value != Json::Null) {
             None if param.required => {
                 return unfit(name, format!("Missing required value: params.{name}"));
             }
@@ -83,8 +81,8 @@ pub fn check(
             _ => {}
         }
     }
-    match params.keys().find(|name| !schema.contains_key(*name)) {
-        Some(name) => {
+    match params.iter().find(|(name, _)| !schema.contains_key(*name)) {
+        Some((name, _)) => {
             let shown: String = name.chars().take(64).collect();
             let known: Vec<_> = schema.keys().map(String::as_str).collect();
             let known = if known.is_empty() {
@@ -102,11 +100,11 @@ pub fn check(
 }
 
 /// The message that a run answers: the prompt, and the parameters as JSON.
-pub fn message(prompt: &str, params: &Map<String, Value>) -> String {
+pub fn message(prompt: &str, params: &Members) -> String {
     if params.is_empty() {
         return prompt.to_owned();
     }
-    let params = serde_json::to_string_pretty(params).expect("JSON can be written");
+    let params = params.pretty();
     let prompt = prompt.trim_end();
     let gap = if prompt.is_empty() { "" } else { "\n\n" };
     format!("{prompt}{gap}Parameters:\n{params}")

@@ -5,12 +5,12 @@ mod conversation;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 pub use self::conversation::{Conversation, ConversationBranch, ConversationChange};
 use super::{
     ids::{AgentId, ConversationId, RunId, TenantId},
+    json::Members,
     message::Message,
     principal::Principal,
 };
@@ -146,9 +146,9 @@ impl FromStr for Mode {
 #[derive(Clone)]
 pub struct RunValues {
     /// Never seen by a model.
-    pub scope: Map<String, Value>,
+    pub scope: Members,
     /// Seen by the model, in the message that it answers.
-    pub params: Map<String, Value>,
+    pub params: Members,
     pub run_id: RunId,
     pub session_id: ConversationId,
 }

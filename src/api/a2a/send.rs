@@ -23,7 +23,7 @@ use crate::{
     domain::{
         error::{Error, Thing},
         ids::ConversationId,
-        json::{Json, Members},
+        json::Members,
         skill,
     },
 };
@@ -150,15 +150,11 @@ impl A2aRequest<'_> {
                 agent: agent.to_owned(),
             },
         };
-        if !Json::Object(Members::from(&content.data)).is_exact() {
-            let why = "has a number that cannot be kept exactly; write it as text";
-            return Err(invalid("message.parts.data", why));
-        }
         let wanted = app::runs::starting::RunSpec {
             target,
             prompt: content.text,
-            params: content.data,
-            scope: Map::new(),
+            params: Members::from(&content.data),
+            scope: Members::default(),
             callback: None,
             parent_session: None,
             key: None,

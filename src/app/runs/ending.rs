@@ -17,6 +17,7 @@ use crate::{
     domain::{
         error::{Error, Result},
         ids::{RunId, TenantId},
+        json::Members,
         message::{Part, Role, called_tools},
         orchestrator::{Callback, cut, status_name},
         pack::Provider,
@@ -189,7 +190,7 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
         .get(&conversation.agent)
         .is_some_and(|pack| pack.llm.provider != Provider::None);
     if has_model {
-        let params = serde_json::Map::new();
+        let params = Members::default();
         let request = RunRequest {
             id: RunId::new(),
             conversation: &conversation,
@@ -232,10 +233,7 @@ async fn callback_part(tx: &mut Tx, run: RunId, due: &DueCallback) -> Result<Par
 }
 
 /// The notified turn continues the tree of the run that has ended, unless it has a tree of its own.
-fn continue_tree<'a>(
-    due: &DueCallback,
-    params: &'a serde_json::Map<String, serde_json::Value>,
-) -> TreeValues<'a> {
+fn continue_tree<'a>(due: &DueCallback, params: &'a Members) -> TreeValues<'a> {
     TreeValues {
         branch: Branch {
             root: due.branch.root,

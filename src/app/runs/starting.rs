@@ -7,7 +7,6 @@ mod placement;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use self::{
     input::{checked, message, params_of_session},
@@ -26,6 +25,7 @@ use crate::{
     domain::{
         error::{Error, Result, Thing},
         ids::{AgentId, ConversationId, RunId},
+        json::Members,
         message::{Part, Role},
         pack::Pack,
         principal::Principal,
@@ -48,9 +48,9 @@ pub enum RunTarget {
 pub struct RunSpec {
     pub target: RunTarget,
     pub prompt: String,
-    pub params: Map<String, Value>,
+    pub params: Members,
     /// Of a program; a run that another run starts has that one's.
-    pub scope: Map<String, Value>,
+    pub scope: Members,
     /// The session that is told when it has ended.
     pub callback: Option<ConversationId>,
     /// The session that a new one belongs to.
@@ -92,7 +92,7 @@ struct CheckedRun {
     pack: Arc<Pack>,
     old: Option<ConversationId>,
     text: String,
-    params: Map<String, Value>,
+    params: Members,
 }
 
 impl CheckedRun {

@@ -4,7 +4,7 @@
 use std::{str::FromStr, sync::Arc};
 
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     deleting, ending,
@@ -18,6 +18,7 @@ use crate::{
     domain::{
         error::{Error, ErrorCode, Reason, Result},
         ids::ConversationId,
+        json::Members,
         orchestrator::{DELETE_ALL, START, status_name},
         run::{Mode, RunStatus},
     },
@@ -31,7 +32,7 @@ struct StartArguments {
     #[serde(default)]
     prompt: String,
     #[serde(default)]
-    params: Map<String, Value>,
+    params: Members,
     mode: Option<String>,
 }
 
@@ -58,7 +59,7 @@ pub async fn call(
     app: &Arc<App>,
     caller: &RunCaller,
     tool: &str,
-    arguments: Map<String, Value>,
+    arguments: Members,
 ) -> Result<Value, String> {
     let done = match tool {
         "list_agent_blueprints" => match read::<NoArguments>(arguments) {
@@ -105,8 +106,8 @@ pub async fn call(
     })
 }
 
-fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T> {
-    serde_json::from_value(Value::Object(arguments))
+fn read<T: DeserializeOwned>(arguments: Members) -> Result<T> {
+    serde_json::from_str(&arguments.to_string())
         .map_err(|error| Error::invalid("arguments", error.to_string()))
 }
 
@@ -159,7 +160,7 @@ async fn started(app: &Arc<App>, caller: &RunCaller, start: StartArguments) -> R
         },
         prompt: start.prompt,
         params: start.params,
-        scope: Map::new(),
+        scope: Members::default(),
         callback: (mode == Mode::AsyncCallback).then_some(caller.session),
         parent_session: Some(caller.session),
         key: None,
@@ -178,8 +179,8 @@ async fn resume_session(
             session: parse(&resume.session_id)?,
         },
         prompt: resume.prompt,
-        params: Map::new(),
-        scope: Map::new(),
+        params: Members::default(),
+        scope: Members::default(),
         callback: (mode == Mode::AsyncCallback).then_some(caller.session),
         parent_session: None,
         key: None,

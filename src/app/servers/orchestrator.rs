@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,7 @@ use crate::{
     domain::{
         error::{Error, Result, Thing},
         ids::{ConversationId, RunId, ServerId, TenantId},
+        json::Members,
         orchestrator,
         principal::Principal,
         server::ServerSpec,
@@ -32,7 +33,7 @@ pub type Handler = fn(
     Arc<App>,
     RunCaller,
     String,
-    Map<String, Value>,
+    Members,
 ) -> BoxFuture<'static, std::result::Result<Value, String>>;
 
 pub struct Orchestrator {

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use crate::{
     app::{App, platform::keys::contexts, servers::registry},
     domain::{
         error::{Error, ErrorCode, Result},
         ids::{ConversationId, RunId, TenantId},
+        json::Members,
         orchestrator,
         pack::Pack,
         registry::resolve,
@@ -27,12 +26,12 @@ pub(in crate::app) async fn sealed(
     app: &App,
     tenant: TenantId,
     root: RunId,
-    scope: &Map<String, Value>,
+    scope: &Members,
 ) -> Result<Option<Vec<u8>>> {
     if scope.is_empty() {
         return Ok(None);
     }
-    let text = serde_json::to_string(scope).map_err(Error::internal)?;
+    let text = scope.to_string();
     if text.chars().count() > MAX_SCOPE {
         return Err(Error::unfit(
             ErrorCode::TooLong,
@@ -67,18 +66,14 @@ pub async fn of(
 }
 
 /// Scope and parameters of a run.
-pub async fn stored(
-    app: &App,
-    tenant: TenantId,
-    run: RunId,
-) -> Result<(Map<String, Value>, Map<String, Value>)> {
+pub async fn stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Members, Members)> {
     let mut tx = app.db.tenant(tenant).await?;
     let stored = store::trees::values(&mut tx, run).await?;
     drop(tx);
     let stored = stored
         .ok_or_else(|| Error::not_found(format!("run {run}, or the run that began it all,")))?;
     let scope = match &stored.scope {
-        None => Map::new(),
+        None => Members::default(),
         Some((root, sealed)) => {
             let text = app
                 .keys

@@ -1,12 +1,12 @@
 //! The values that a tree of runs was started with.
 
-use serde_json::{Map, Value};
 use sqlx::types::Json;
 
 use crate::{
     domain::{
-        error::{Error, Result},
+        error::Result,
         ids::{ConversationId, RunId},
+        json::Members,
         principal::Principal,
         run::Branch,
     },
@@ -16,7 +16,7 @@ use crate::{
 /// What a new run is given.
 pub struct TreeValues<'a> {
     pub branch: Branch,
-    pub params: &'a Map<String, Value>,
+    pub params: &'a Members,
     /// Sealed; of a root.
     pub scope: Option<&'a [u8]>,
     pub callback: Option<ConversationId>,
@@ -24,7 +24,7 @@ pub struct TreeValues<'a> {
 
 /// Gives a run its place and its values, unless it has a place already.
 pub async fn insert_values(tx: &mut Tx, run: RunId, given: &TreeValues<'_>) -> Result<()> {
-    let params = serde_json::to_string(given.params).map_err(Error::internal)?;
+    let params = given.params.to_string();
     sqlx::query!(
         "update runs
          set root_run = $2, parent_run = $3, depth = $4, params = $5::text::json, scope = $6, callback_session = $7
@@ -46,7 +46,7 @@ pub async fn insert_values(tx: &mut Tx, run: RunId, given: &TreeValues<'_>) -> R
 /// The values of a run: its own parameters, and the sealed scope of its tree with the root that the scope was
 /// sealed for.
 pub struct StoredValues {
-    pub params: Map<String, Value>,
+    pub params: Members,
     pub scope: Option<(RunId, Vec<u8>)>,
 }
 
@@ -54,7 +54,7 @@ pub struct StoredValues {
 /// receives fewer values may allow more.
 pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<StoredValues>> {
     let row = sqlx::query!(
-        r#"select r.params as "params: Json<Map<String, Value>>", root.id as "root?", root.scope as "scope?"
+        r#"select r.params as "params: Json<Members>", root.id as "root?", root.scope as "scope?"
            from runs r left join runs root on root.tenant_id = r.tenant_id and root.id = r.root_run
            where r.tenant_id = $2 and r.id = $1 and (r.root_run is null or root.id is not null)"#,
         run.0,
@@ -69,9 +69,9 @@ pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<StoredValues>> {
 }
 
 /// The parameters that a session was given last.
-pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Map<String, Value>> {
+pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Members> {
     let params = sqlx::query_scalar!(
-        r#"select params as "params!: Json<Map<String, Value>>" from runs
+        r#"select params as "params!: Json<Members>" from runs
            where tenant_id = $2 and conversation_id = $1 and params is not null and params::text <> '{}'
            order by ordinal desc limit 1"#,
         session.0,

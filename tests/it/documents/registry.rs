@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fs};
 use chatelaine::{
     domain::{
         config::Environment,
+        json::Members,
         pack::Pack,
         registry::{
             Rules,
@@ -90,8 +91,8 @@ impl Written {
         let pack = self.load();
         let given = |name: &str| request[name].as_object().cloned().unwrap_or_default();
         let run = ReferenceValues::default()
-            .params(&given("params"))
-            .scope(&given("scope"))
+            .params(&Members::from(&given("params")))
+            .scope(&Members::from(&given("scope")))
             .runtime("session-xyz", "run-abc-123")
             .runner("http://127.0.0.1:54321/mcp");
         let (mut servers, secrets) = (Map::new(), BTreeMap::new());

@@ -208,7 +208,7 @@ fn with_header(value: &str) -> Result<ResolvedServer, String> {
         Environment::default().with("SECRET", "s3cret"),
         BTreeMap::new(),
     );
-    let run = ReferenceValues::default().scope(scope.as_object().unwrap());
+    let run = ReferenceValues::default().scope(&scope.as_object().unwrap().into());
     let sources = Sources {
         env: &env,
         rules: Rules::Operator,

@@ -13,14 +13,14 @@ use chatelaine::{
     domain::{
         error::{Error, ErrorCode},
         ids::{AgentId, RunId},
-        json::Json,
+        json::{Json, Members},
         message::{CallStatus, ToolResult},
         pack::Pack,
         principal::Principal,
         registry::resolve::{ReferenceValues, ResolveError},
     },
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Watched, entry, open_localhost, pack};
@@ -65,7 +65,7 @@ fn base(world: &World) -> Arc<Pack> {
 }
 
 fn scope(values: &Value) -> ReferenceValues {
-    ReferenceValues::default().scope(values.as_object().unwrap_or(&Map::new()))
+    ReferenceValues::default().scope(&values.as_object().map(Members::from).unwrap_or_default())
 }
 
 fn principal(world: &World) -> Principal {

@@ -6,7 +6,7 @@ use super::{came_to, obedient, start};
 use crate::{
     registry::{Watched, entry, open_localhost},
     support::{
-        model::{Reply, calls, text},
+        model::{Reply, call, calls, last_user, text},
         world::World,
     },
 };
@@ -35,7 +35,13 @@ mcpServers:
 /// Looks up a rate when it is told to, and does else what it is told.
 fn asking(request: &Value) -> Option<Reply> {
     let last = request["messages"].as_array()?.last()?;
-    if last["role"] == "user" && crate::support::model::text_of(last) == "rate?" {
+    let said = crate::support::model::text_of(last);
+    if last["role"] == "user" && said == "delegate" {
+        let start =
+            format!(r#"{{"agent_name":"numbered","prompt":"rate?","params":{{"id":{NUMBER}}}}}"#);
+        return Some(text("").and_call(call("orchestrator__start_agent_session", &start)));
+    }
+    if last["role"] == "user" && said.starts_with("rate?") {
         return Some(calls([(
             "docs__get_exchange_rate",
             json!({ "from": "EUR", "to": "USD" }),
@@ -47,10 +53,20 @@ fn asking(request: &Value) -> Option<Reply> {
     obedient(request)
 }
 
+/// More digits than a double has.
+const NUMBER: &str = "12345678901234567890123";
+
 async fn world(store: &Watched) -> World {
     let world = World::with(|setup| {
         open_localhost(setup);
-        for (id, yaml) in [("scoped", SCOPED), ("leading", LEADING)] {
+        let numbered = SCOPED
+            .replace("id: scoped", "id: numbered")
+            .replace("scope.context_id", "params.id");
+        for (id, yaml) in [
+            ("scoped", SCOPED),
+            ("leading", LEADING),
+            ("numbered", &numbered),
+        ] {
             setup.packs.push((id.to_owned(), yaml.to_owned()));
         }
     })
@@ -86,6 +102,45 @@ async fn the_server_of_a_run_is_told_its_scope_and_the_model_is_not() {
     assert_eq!(ran.expect(200)["result"], "Looked up.");
     assert!(!ran.text.contains("sprint-42"), "{}", ran.text);
     assert_eq!(store.last("x-context-id").as_deref(), Some("sprint-42"));
+}
+
+#[tokio::test]
+async fn numbers_that_a_run_is_given_keep_their_digits_for_servers_models_and_runs_below_it() {
+    let store = Watched::start().await;
+    let world = world(&store).await;
+    let ann = world.user("ann", &[]).await;
+    let run = async |body: String| {
+        let request = ann.request(http::Method::POST, "/runs");
+        let request = request
+            .header("content-type", "application/json")
+            .body(body);
+        let ran = ann.send(request).await.expect(200);
+        (
+            ran["session_id"].as_str().unwrap().to_owned(),
+            store.last("x-context-id"),
+        )
+    };
+    let scope = format!(
+        r#"{{"agent_name":"scoped","prompt":"rate?","mode":"sync","scope":{{"context_id":{NUMBER}}}}}"#
+    );
+    assert_eq!(run(scope).await.1.as_deref(), Some(NUMBER));
+    let params = r#"{"id":98765432109876543210987,"rate":0.12345678901234567890}"#;
+    let (session, told) = run(format!(
+        r#"{{"agent_name":"numbered","prompt":"rate?","mode":"sync","params":{params}}}"#
+    ))
+    .await;
+    assert_eq!(told.as_deref(), Some("98765432109876543210987"));
+    let asked = last_user(&world.model.last_request());
+    let shown = "{\n  \"id\": 98765432109876543210987,\n  \"rate\": 0.12345678901234567890\n}";
+    assert!(asked.ends_with(shown), "{asked}");
+    run(r#"{"agent_name":"leading","prompt":"delegate","mode":"sync"}"#.to_owned()).await;
+    assert_eq!(store.last("x-context-id").as_deref(), Some(NUMBER));
+    // A session that goes on has the parameters that it was given, as they were kept.
+    let (_, told) = run(format!(
+        r#"{{"type":"resume_session","session_id":"{session}","prompt":"rate?","mode":"sync"}}"#
+    ))
+    .await;
+    assert_eq!(told.as_deref(), Some("98765432109876543210987"));
 }
 
 #[tokio::test]

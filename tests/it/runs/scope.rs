@@ -1,7 +1,10 @@
 //! The scope: inherited by children, seen by no model, sealed while it is there, gone when the tree is over.
 
-use chatelaine::{app::servers::run_values as values, domain::ids::RunId};
-use serde_json::{Map, Value, json};
+use chatelaine::{
+    app::servers::run_values as values,
+    domain::{ids::RunId, json::Members},
+};
+use serde_json::{Value, json};
 
 use super::{came_to, run_with, start};
 use crate::{
@@ -51,7 +54,7 @@ async fn scopes_held(world: &World) -> i64 {
         .unwrap()
 }
 
-async fn scope_of(world: &World, run: &str) -> Map<String, Value> {
+async fn scope_of(world: &World, run: &str) -> Members {
     let run: RunId = run.parse().unwrap();
     values::stored(world.app(), world.tenant.id, run)
         .await
@@ -64,6 +67,10 @@ async fn first_run(client: &Client, session: &str) -> String {
         .as_str()
         .unwrap()
         .to_owned()
+}
+
+fn members(object: &Value) -> Members {
+    object.as_object().unwrap().into()
 }
 
 /// A world whose worker waits at a gate.
@@ -97,9 +104,7 @@ async fn a_scope_is_inherited_sealed_shown_to_nobody_and_gone_with_the_last_run_
     // Only the grandchild is open, and the scope is its own as it was given.
     assert_eq!(
         scope_of(&world, &bottom).await,
-        *json!({ "context_id": CANARY, "deep": { "n": 1 } })
-            .as_object()
-            .unwrap()
+        members(&json!({ "context_id": CANARY, "deep": { "n": 1 } }))
     );
     assert_eq!(scopes_held(&world).await, 1);
     let shown = ann.get(&format!("/runs/{bottom}")).await.text
@@ -112,7 +117,7 @@ async fn a_scope_is_inherited_sealed_shown_to_nobody_and_gone_with_the_last_run_
     gate.open();
     ended(&ann, &bottom).await;
     eventually(async || scopes_held(&world).await == 0).await;
-    assert_eq!(scope_of(&world, &bottom).await, Map::new());
+    assert_eq!(scope_of(&world, &bottom).await, Members::default());
 }
 
 #[tokio::test]
@@ -159,7 +164,7 @@ async fn a_session_does_not_keep_the_scope_of_its_runs() {
     gate.reached().await;
     assert_eq!(
         scope_of(&world, second["run_id"].as_str().unwrap()).await,
-        Map::new()
+        Members::default()
     );
     gate.open();
 }

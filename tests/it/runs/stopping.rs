@@ -12,10 +12,11 @@ use chatelaine::{
     },
     domain::{
         ids::{RunId, UserId},
+        json::Members,
         principal::Principal,
     },
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{came_to, run_with, said_in, start};
 use crate::{
@@ -290,8 +291,8 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
             agent: "worker".to_owned(),
         },
         prompt: "dig".to_owned(),
-        params: Map::new(),
-        scope: Map::new(),
+        params: Members::default(),
+        scope: Members::default(),
         callback: None,
         parent_session: Some(session),
         key: None,

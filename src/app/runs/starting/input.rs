@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use super::{RunInitiator, RunSpec, RunTarget};
 use crate::{
     app::{App, servers::run_values},
     domain::{
         error::{Error, ErrorCode, Reason, Result},
         ids::ConversationId,
+        json::Members,
         orchestrator::MAX_INPUT,
         pack::{Pack, Provider},
         params,
@@ -49,9 +48,8 @@ pub(super) fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
     Ok(text)
 }
 
-fn check_size(prompt: &str, params: &Map<String, Value>) -> Result<()> {
-    let size = prompt.chars().count()
-        + serde_json::to_string(params).map_or(0, |text| text.chars().count());
+fn check_size(prompt: &str, params: &Members) -> Result<()> {
+    let size = prompt.chars().count() + params.to_string().chars().count();
     if size > MAX_INPUT {
         return Err(Error::unfit(
             ErrorCode::TooLong,
@@ -90,7 +88,7 @@ pub(super) async fn params_of_session(
     app: &App,
     principal: &Principal,
     session: ConversationId,
-) -> Result<Map<String, Value>> {
+) -> Result<Members> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::trees::params_of(&mut tx, session).await
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
-
 use crate::domain::{
     config::Environment,
+    json::{Json, Members},
     registry::{Rules, SecretName, entry::not_granted},
     secret::Secret,
     template::{Reference, Source},
@@ -18,13 +17,13 @@ pub struct ReferenceValues(BTreeMap<Reference, Secret>);
 impl ReferenceValues {
     /// Visible to the model.
     #[must_use]
-    pub fn params(self, params: &Map<String, Value>) -> Self {
+    pub fn params(self, params: &Members) -> Self {
         self.all(Source::Params, params)
     }
 
     /// Invisible to it.
     #[must_use]
-    pub fn scope(self, scope: &Map<String, Value>) -> Self {
+    pub fn scope(self, scope: &Members) -> Self {
         self.all(Source::Scope, scope)
     }
 
@@ -40,10 +39,10 @@ impl ReferenceValues {
     }
 
     /// Strings as they are, any other value as JSON. `null` sets nothing.
-    fn all(self, source: Source, values: &Map<String, Value>) -> Self {
+    fn all(self, source: Source, values: &Members) -> Self {
         values.iter().fold(self, |known, (key, value)| match value {
-            Value::Null => known,
-            Value::String(text) => known.with(source, key, text),
+            Json::Null => known,
+            Json::Text(text) => known.with(source, key, text),
             other => known.with(source, key, &other.to_string()),
         })
     }
