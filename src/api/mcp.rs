@@ -167,6 +167,7 @@ impl Client {
             };
             answers.push(match answer {
                 Ok(result) => message::result_json(id, &result),
+                Err(Failure::Cancelled) => continue,
                 Err(failure) => failure.into_rpc().json(Some(id)),
             });
         }
@@ -213,6 +214,7 @@ impl Client {
         match answered {
             Ok(response) => response,
             Err(Failure::Http(problem)) => problem.into_response(),
+            Err(Failure::Cancelled) => StatusCode::ACCEPTED.into_response(),
             Err(Failure::Rpc(error)) => {
                 let status = if era.is_modern() {
                     error.status

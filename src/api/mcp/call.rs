@@ -64,8 +64,9 @@ impl Client {
         let id = call.id.clone();
         let work = async move {
             match call.run(progress).await {
-                Ok(result) => message::result_json(&id, &result),
-                Err(failure) => failure.into_rpc().json(Some(&id)),
+                Ok(result) => Some(message::result_json(&id, &result)),
+                Err(Failure::Cancelled) => None,
+                Err(failure) => Some(failure.into_rpc().json(Some(&id))),
             }
         };
         Ok(events::answer(progress_then_answer(
@@ -154,8 +155,11 @@ impl OwnedCall {
             progress,
             cancel: self.open.cancel.clone(),
         };
-        let answer = tools.call(&state.app, principal, request).await?;
-        let result = match answer {
+        let answer = tools.call(&state.app, principal, request).await;
+        if self.open.cancel.is_cancelled() {
+            return Err(Failure::Cancelled);
+        }
+        let result = match answer? {
             ToolAnswer::Result(result) => of_result(result),
             ToolAnswer::Consent(call) if self.takes_tasks && call.is_open() => {
                 return Ok(tasks::created(&call.view));
@@ -169,9 +173,9 @@ impl OwnedCall {
     }
 }
 
-/// Reports in the server's order, and the answer after them. Dropped, the call is given up.
+/// Reports in the server's order, and the answer after them, if the client still wants one. Dropped, the call is given up.
 fn progress_then_answer(
-    work: BoxFuture<'static, String>,
+    work: BoxFuture<'static, Option<String>>,
     reports: ProgressReports,
     token: Box<RawValue>,
 ) -> impl Stream<Item = Event> {
@@ -183,7 +187,7 @@ fn progress_then_answer(
                 let event = message_event(&progress_json(&report, &token));
                 Some((event, Some((work, reports, token))))
             }
-            answer = &mut work => Some((message_event(&answer), None)),
+            answer = &mut work => answer.map(|answer| (message_event(&answer), None)),
         }
     })
 }

@@ -32,6 +32,8 @@ pub(in crate::api::mcp) enum Failure {
     Rpc(RpcError),
     /// What keeps any request from being answered.
     Http(Problem),
+    /// The client has cancelled the request, and then hears no more of it.
+    Cancelled,
 }
 
 /// An error of JSON-RPC.
@@ -154,6 +156,7 @@ impl Failure {
     pub fn into_rpc(self) -> RpcError {
         match self {
             Self::Rpc(error) => error,
+            Self::Cancelled => RpcError::new(INTERNAL_ERROR, "the request was cancelled"),
             Self::Http(problem) => {
                 if let Some(cause) = &problem.cause {
                     tracing::error!(error = format!("{cause:#}"), "request failed");
