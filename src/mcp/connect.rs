@@ -199,7 +199,7 @@ impl Target {
         headers: &HeaderMap,
         mode: ClientLifecycleMode,
     ) -> Result<Session, Failure> {
-        let interceptor = Arc::new(Interceptor::new(self.scrubber.clone()));
+        let interceptor = Arc::new(Interceptor::new(&self.spec.id, self.scrubber.clone()));
         // Before the clock starts: a token endpoint that is slow says nothing of the server.
         let bearer = self.bearer().await?;
         let client = Client::new(
@@ -341,9 +341,14 @@ impl Target {
     }
 
     fn start(&self, launch: &Launch) -> Result<Started, Failure> {
-        let interceptor = Arc::new(Interceptor::new(self.scrubber.clone()));
+        let interceptor = Arc::new(Interceptor::new(&self.spec.id, self.scrubber.clone()));
         Ok(Started(
-            Child::start(launch, interceptor.clone(), &self.watchdog)?,
+            Child::start(
+                launch,
+                interceptor.clone(),
+                &self.watchdog,
+                self.known.stderr_lines.clone(),
+            )?,
             interceptor,
         ))
     }

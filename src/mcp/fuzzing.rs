@@ -14,17 +14,11 @@ use super::{
     interceptor::{Interceptor, PendingRequest},
     outcome, sse,
 };
-use crate::domain::scrub::Scrubber;
 
 /// The events of a stream that comes in these pieces, written out; the last one says how it ended.
 pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
     let body = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
-    let events = sse::events(
-        body,
-        Arc::new(Interceptor::new(Scrubber::default())),
-        None,
-        None,
-    );
+    let events = sse::events(body, Arc::default(), None, None);
     events
         .map(|event| format!("{:?}", event.map_err(|error| error.to_string())))
         .collect()
@@ -34,10 +28,7 @@ pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
 /// Reads one line while a request with the id 1 waits: what it says to that request, and whether it is a message for
 /// somebody else.
 pub fn line(text: &str) -> (Option<Box<RawValue>>, bool) {
-    let (interceptor, pending) = (
-        Interceptor::new(Scrubber::default()),
-        Arc::new(PendingRequest::default()),
-    );
+    let (interceptor, pending) = (Interceptor::default(), Arc::new(PendingRequest::default()));
     let mut request = ClientRequest::ListToolsRequest(ListToolsRequest::default());
     request.extensions_mut().insert(pending.clone());
     interceptor.outgoing(&ClientJsonRpcMessage::request(

@@ -40,6 +40,7 @@ use super::{Progress, ProgressSender, error::Failure, live_questions::LiveQuesti
 use crate::domain::{
     encoding::replace_lone_surrogates,
     hidden::{one_line, remove_hidden},
+    ids::ServerId,
     scrub::Scrubber,
 };
 
@@ -65,6 +66,8 @@ pub(super) struct Interceptor {
     closed: OnceLock<String>,
     /// Cancelled when the server asks more than one connection may hold.
     overrun: CancellationToken,
+    /// Whose messages these are, for log lines.
+    server: String,
     /// Takes the credentials of this connection out of what the server says.
     scrubber: Scrubber,
     /// The same for the access token that was sent last.
@@ -174,11 +177,17 @@ struct ProgressParams<'a> {
 }
 
 impl Interceptor {
-    pub(super) fn new(scrubber: Scrubber) -> Self {
+    pub(super) fn new(server: &ServerId, scrubber: Scrubber) -> Self {
         Self {
+            server: server.to_string(),
             scrubber,
             ..Self::default()
         }
+    }
+
+    /// The server's name.
+    pub(super) fn server(&self) -> &str {
+        &self.server
     }
 
     /// An answer without the credentials of this connection.
@@ -281,7 +290,8 @@ impl Interceptor {
         match incoming {
             Incoming::Pass => serde_json::from_str(text)
                 .inspect_err(|_| {
-                    tracing::debug!("a server wrote something that is no message of the protocol");
+                    let server = self.server();
+                    tracing::debug!(%server, "the server wrote something that is no message of the protocol");
                 })
                 .ok(),
             Incoming::Answered(id) => Some(empty_response(id)),

@@ -1,8 +1,11 @@
 //! What is remembered of a server across its connections.
 
-use std::{collections::HashMap, sync::Mutex};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
-use super::{Era, call_slots::CallSlots, interceptor::locked, params::Param};
+use super::{Era, call_slots::CallSlots, interceptor::locked, params::Param, stdio::LineQuota};
 
 /// How messages are sent to a server with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,7 @@ pub(super) struct Known {
     /// Arguments that travel as headers, by tool; absent until the tools were listed.
     headers: Mutex<Option<HashMap<String, Vec<Param>>>>,
     pub(super) call_slots: CallSlots,
+    pub(super) stderr_lines: Arc<LineQuota>,
 }
 
 impl Known {
@@ -45,6 +49,7 @@ impl Known {
             first_handshake: Mutex::new(Era::Modern),
             headers: Mutex::default(),
             call_slots: CallSlots::new(calls),
+            stderr_lines: Arc::default(),
         }
     }
 

@@ -16,6 +16,7 @@ use futures_util::{
     Stream, StreamExt,
     stream::{BoxStream, unfold},
 };
+use memchr::memchr2;
 use rmcp::model::RequestId;
 use sse_stream::{Error as SseError, Sse};
 use tokio::time::sleep;
@@ -28,6 +29,8 @@ use crate::egress::{EgressError, ErrorKind};
 
 /// One event; a result travels in one.
 pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
+/// The room for a line that an open stream keeps.
+const KEPT_LINE: usize = 64 * 1024;
 /// The shortest pause that a server may ask for before a stream is asked for again: less would be a storm.
 const SHORTEST_RETRY: Duration = Duration::from_millis(250);
 /// A longer pause is nonsense, and is ignored.
@@ -205,8 +208,7 @@ impl<S> EventStream<S> {
                 self.at += 1;
                 continue;
             }
-            let end = rest.find('\n');
-            let end = rest[..end.unwrap_or(rest.len())].find('\r').or(end);
+            let end = memchr2(b'\n', b'\r', rest.as_bytes());
             let line = &rest[..end.unwrap_or(rest.len())];
             if self.size + self.line.len() + line.len() > MAX_EVENT {
                 return Err(StreamError::TooLarge);
@@ -231,15 +233,18 @@ impl<S> EventStream<S> {
         if !std::mem::replace(&mut self.has_begun, true) {
             line = line.strip_prefix('\u{feff}').unwrap_or(line);
         }
-        if line.is_empty() {
-            self.line.clear();
+        let event = if line.is_empty() {
             self.size = 0;
-            return self.event.take();
-        }
-        self.size += line.len() + 1;
-        read_field(line, &mut self.event);
+            self.event.take()
+        } else {
+            self.size += line.len() + 1;
+            read_field(line, &mut self.event);
+            None
+        };
         self.line.clear();
-        None
+        // A stream that once had a large event may stay open for days.
+        self.line.shrink_to(KEPT_LINE);
+        event
     }
 }
 

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::process::LAUNCH;
 use self::{process::Group, stderr::Tail, text::Lines};
-pub(super) use self::{process::Launch, watchdog::Watchdog};
+pub(super) use self::{process::Launch, stderr::LineQuota, watchdog::Watchdog};
 use super::{
     error::Failure,
     interceptor::{Interceptor, PendingRequest, body_of, locked},
@@ -67,6 +67,7 @@ impl Child {
         launch: &Launch,
         interceptor: Arc<Interceptor>,
         watchdog: &Arc<Watchdog>,
+        quota: Arc<LineQuota>,
     ) -> Result<Self, Failure> {
         let (group, streams) = launch.spawn(watchdog)?;
         let tail = Arc::new(Tail::default());
@@ -75,6 +76,7 @@ impl Child {
             launch.server.clone(),
             launch.secrets.clone(),
             tail.clone(),
+            quota,
         ));
         let (sender, messages) = mpsc::channel(AHEAD);
         let ended = CancellationToken::new();

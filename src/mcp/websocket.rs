@@ -163,12 +163,13 @@ async fn read(
         let message = match timeout(silence, stream.next()).await {
             Ok(Some(Ok(message))) => message,
             Ok(Some(Err(error))) => {
-                tracing::debug!("a WebSocket broke: {error}");
+                tracing::debug!(server = interceptor.server(), %error, "a WebSocket broke");
                 return;
             }
             Ok(None) => return,
             Err(_) => {
                 tracing::debug!(
+                    server = interceptor.server(),
                     "a WebSocket gave no sign of life for {} s",
                     silence.as_secs_f32()
                 );

@@ -22,10 +22,13 @@ use super::{
     response::media_type,
     verdict::{Refusal, broken, id_of, is_handshake},
 };
-use crate::mcp::{
-    error::Failure,
-    interceptor::{clipped, locked},
-    sse,
+use crate::{
+    domain::ids::ServerId,
+    mcp::{
+        error::Failure,
+        interceptor::{clipped, locked},
+        sse,
+    },
 };
 
 /// Messages read ahead of rmcp.
@@ -63,7 +66,8 @@ impl LegacySse {
         let mut events = sse::events(response.body, client.shared.interceptor.clone(), None, None);
         let endpoint = Arc::new(endpoint(&mut events, &client.shared.url, &url).await?);
         let (sender, messages) = mpsc::channel(AHEAD);
-        let reader = tokio::spawn(read(events, sender)).abort_handle();
+        let server = client.shared.server.clone();
+        let reader = tokio::spawn(read(events, server, sender)).abort_handle();
         Ok(Self {
             client,
             endpoint,
@@ -171,11 +175,12 @@ async fn endpoint(
 /// Reads events until the stream ends or nobody listens any more.
 async fn read(
     mut events: impl Stream<Item = Result<Sse, SseError>> + Unpin,
+    server: ServerId,
     messages: mpsc::Sender<ServerJsonRpcMessage>,
 ) {
     while let Some(event) = events.next().await {
         let Ok(event) =
-            event.inspect_err(|error| tracing::debug!("a stream of events broke: {error}"))
+            event.inspect_err(|error| tracing::debug!(%server, %error, "a stream of events broke"))
         else {
             return;
         };
@@ -184,7 +189,7 @@ async fn read(
             continue;
         };
         let Ok(message) = serde_json::from_str(data) else {
-            tracing::debug!("a server sent an event that is no message of the protocol");
+            tracing::debug!(%server, "the server sent an event that is no message of the protocol");
             continue;
         };
         if messages.send(message).await.is_err() {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 const MAX_LINE: usize = 1024;
-/// Lines of one child that are logged in one window.
+/// Lines of all children of one server that are logged in one window.
 const LINES: usize = 50;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Masking shorter values would hide ordinary words.
@@ -59,13 +59,9 @@ pub(super) async fn drain(
     server: ServerId,
     secrets: Vec<Secret>,
     tail: Arc<Tail>,
+    quota: Arc<LineQuota>,
 ) {
     let mut stderr = BufReader::new(stderr);
-    let mut quota = LineQuota {
-        opened: clock::instant(),
-        logged: 0,
-        left_out: 0,
-    };
     let mut bytes = Vec::new();
     while let Some(whole) = next_line(&mut stderr, &mut bytes).await {
         let line = presentable(&bytes, whole, &secrets);
@@ -153,23 +149,29 @@ fn without_colours(line: &str) -> String {
     clean
 }
 
-struct LineQuota {
-    opened: Instant,
+/// The lines of a server that are logged, whichever of its children writes them.
+#[derive(Default)]
+pub(in crate::mcp) struct LineQuota(Mutex<Lines>);
+
+#[derive(Default)]
+struct Lines {
+    window: Option<Instant>,
     logged: usize,
     left_out: usize,
 }
 
 impl LineQuota {
     /// Whether one more line may be logged, and how many were left out before it.
-    fn admit(&mut self) -> Option<usize> {
-        if self.opened.elapsed() >= WINDOW {
-            (self.opened, self.logged) = (clock::instant(), 0);
+    fn admit(&self) -> Option<usize> {
+        let mut lines = locked(&self.0);
+        if lines.window.is_none_or(|begun| begun.elapsed() >= WINDOW) {
+            (lines.window, lines.logged) = (Some(clock::instant()), 0);
         }
-        if self.logged == LINES {
-            self.left_out += 1;
+        if lines.logged == LINES {
+            lines.left_out += 1;
             return None;
         }
-        self.logged += 1;
-        Some(std::mem::take(&mut self.left_out))
+        lines.logged += 1;
+        Some(std::mem::take(&mut lines.left_out))
     }
 }
