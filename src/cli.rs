@@ -51,7 +51,7 @@ pub struct Cli {
 enum Command {
     /// Serve the API. Without `DATABASE_URL` a private Postgres is started.
     Serve,
-    /// Bring up the demo: a tenant with four users, a bank and notes to talk to, and what to try next.
+    /// Bring up the demo: a tenant with five users, a bank and notes to talk to, and what to try next.
     Demo(demo::Args),
     /// Talk to an agent in the terminal, through the public API.
     Chat(chat::Args),
@@ -110,11 +110,19 @@ pub async fn run(cli: Cli) -> ExitCode {
     };
     match done {
         Ok(code) => code,
+        // Whoever reads the output has read enough (`chatelaine audit | head`).
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "chatelaine: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
@@ -173,7 +181,10 @@ fn log_to_stderr(config: &Config) {
     // rmcp writes whole messages, arguments and results included, whatever the operator's filter says, and a line for
     // each message that it refuses, without the name of the server. This program has its own log lines for these.
     let silent = "rmcp=off".parse().expect("a directive written here");
-    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    let wanted: Vec<&str> = (config.log.split(','))
+        .filter(|directive| !directive.trim_start().starts_with("rmcp"))
+        .collect();
+    let filter = EnvFilter::try_new(wanted.join(",")).unwrap_or_else(|_| EnvFilter::new("info"));
     let filter = filter.add_directive(silent);
     let ansi = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()

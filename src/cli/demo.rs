@@ -1,4 +1,4 @@
-//! `chatelaine demo`: the complete service on one machine, without outside services: a tenant with four
+//! `chatelaine demo`: the complete service on one machine, without outside services: a tenant with five
 //! users, a bank, a clock, personal notes, and a page of things to try. A second start finds the same data.
 
 mod bank;

@@ -84,6 +84,7 @@ async fn come_back(
             "code" => params.code = Some(Secret::new(value)),
             "iss" => params.issuer = Some(value),
             "error" => params.error = Some(value),
+            "error_description" => params.error_description = Some(value),
             _ => {}
         }
     }

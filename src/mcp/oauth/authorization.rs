@@ -17,6 +17,7 @@ use crate::{
         secret::Secret,
     },
     egress::Egress,
+    mcp::interceptor::clipped,
 };
 
 /// A sign-in that has begun.
@@ -34,6 +35,8 @@ pub struct CallbackParams {
     pub code: Option<Secret>,
     pub issuer: Option<String>,
     pub error: Option<String>,
+    /// What the authorization server says about the error.
+    pub error_description: Option<String>,
 }
 
 /// What a sign-in is to be.
@@ -177,7 +180,10 @@ pub async fn redeem(
     }
     if let Some(code) = &params.error {
         let code = if is_code(code) { code } else { "error" };
-        let why = format!("the authorization server answered with {code}");
+        let words = params.error_description.as_deref().map(clipped);
+        let words = words.filter(|words| !words.is_empty());
+        let words = words.map_or_else(String::new, |words| format!(": {words:?}"));
+        let why = format!("the authorization server answered with {code}{words}");
         return Err(OAuthError::new(
             OAuthErrorKind::Refused(code.to_owned()),
             why,

@@ -337,3 +337,20 @@ async fn a_name_that_a_model_made_up_says_nothing_to_the_terminal() {
         "{table:?}"
     );
 }
+
+/// `chatelaine audit | head`
+#[tokio::test]
+async fn whoever_reads_only_the_first_lines_is_told_of_no_error() {
+    let (world, _admin) = world().await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = crate::support::program::chatelaine(&["audit", "--tenant", "acme"]);
+    command
+        .env("DATABASE_URL", world.db.url.expose())
+        .env("CHATELAINE_DATA", &world.config.data)
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped());
+    let done = command.spawn().unwrap().wait_with_output().await.unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success() && said.is_empty(), "{said}");
+}

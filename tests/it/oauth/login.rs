@@ -218,6 +218,43 @@ async fn without_a_browser_somebody_types_a_code_on_another_device() {
 }
 
 #[tokio::test]
+async fn what_a_provider_says_of_its_refusal_is_said_in_the_terminal() {
+    let desk = Desk::open("3600").await;
+    let mut command = desk.command(&["login"]);
+    let mut process = command.env("BROWSER", "true").spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let address = loop {
+        let line = soon(lines.next_line()).await.unwrap().unwrap();
+        if let Ok(address) = line.trim().parse::<url::Url>() {
+            break address;
+        }
+    };
+    let sent = |name: &str| {
+        address
+            .query_pairs()
+            .find(|(key, _)| key == name)
+            .unwrap()
+            .1
+            .into_owned()
+    };
+    let mut back: url::Url = sent("redirect_uri").parse().unwrap();
+    back.query_pairs_mut()
+        .append_pair("state", &sent("state"))
+        .append_pair("iss", &format!("http://127.0.0.1:{}", desk.provider.port))
+        .append_pair("error", "invalid_target")
+        .append_pair(
+            "error_description",
+            "unknown resource\u{202e}\nchatelaine: signed in",
+        );
+    fetch(back.as_str()).await;
+    let done = soon(process.wait_with_output()).await.unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(!done.status.success());
+    let words = "answered with invalid_target: \"unknown resource chatelaine: signed in\"";
+    assert!(said.contains(words), "{said:.2000}");
+}
+
+#[tokio::test]
 async fn a_service_without_a_provider_says_what_to_do() {
     let world = World::start().await;
     let home = tempfile::tempdir().unwrap();

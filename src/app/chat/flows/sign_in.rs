@@ -184,6 +184,8 @@ pub async fn come_back(
         code: callback.code,
         issuer: callback.issuer,
         error: callback.error,
+        // Words of another party have no place on a page of ours.
+        error_description: None,
     };
     match oauth::redeem(app, &taken, &params).await {
         Err(error) => returning.failed(&error).await,
