@@ -76,6 +76,16 @@ torture: ## Kill, freeze, crash, cut and garble while 10,000 calls wait for cons
 	CHATELAINE_TORTURE=$${CHATELAINE_TORTURE:-10000:100} cargo test --test it -- --exact --nocapture \
 	  torture::nothing_runs_twice_or_without_consent_whatever_fails
 
+.PHONY: soak
+soak: ## Flood one process with hostile servers, guests and models for MINUTES (10), beside honest users
+	@.ci/install rust postgres python node ps
+	@tests/servers/install.sh
+	cargo build --release --bin chatelaine
+	CHATELAINE_SOAK=$${MINUTES:-10} \
+	  CHATELAINE_TEST_PROGRAM=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/release/chatelaine \
+	  cargo test --test it -- --exact --nocapture \
+	  soak::floods_cost_nobody_else_anything_and_leave_nothing_behind
+
 .PHONY: torture-oauth
 torture-oauth: ## Kill replicas while the tokens of 200 users end every five seconds
 	@.ci/install rust postgres

@@ -42,6 +42,7 @@ mod retention; // what is deleted when it is old
 mod rls; // one tenant never sees another
 mod runs; // what programs and agents start
 mod skills; // named shortcuts to a tool
+mod soak; // floods of every kind, for minutes
 mod streams; // the streams of the AI SDK and of AG-UI
 mod torture; // processes killed, frozen and cut off while people decide
 mod turn; // a message answered

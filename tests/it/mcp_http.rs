@@ -9,3 +9,4 @@ mod results; // what a tool brought back
 mod schemas; // what a tool may ask for
 pub mod scripted; // the server that does as told, for others, too
 mod sessions; // lost and repaired
+mod stream; // events, whatever the bytes

@@ -1,7 +1,9 @@
 //! What an agent has of its servers, in the whole product: all of them at once, each for itself.
 
+mod logs; // what servers make the program write
 mod numbers; // that no double holds
 mod obstacles; // why a tool cannot be called
+mod restarts; // servers killed in the middle of chats
 mod search; // more tools than a model takes
 mod smoke; // names that fit no tool, and who may call what
 mod transports; // every format over every transport

@@ -3,7 +3,7 @@
 
 mod floods; // servers that send without end
 mod pair; // a stream of events and an address
-mod sockets; // a server at a WebSocket, for the others
+pub mod sockets; // a server at a WebSocket, for the others
 mod websocket; // messages both ways
 
 use chatelaine::{

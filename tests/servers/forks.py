@@ -28,7 +28,7 @@ import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto
 from fastmcp import FastMCP
 
-SCRIPTS = ("asks.py", "desk.py", "notes.py", "oauth.py")
+SCRIPTS = ("asks.py", "desk.py", "ledger.py", "notes.py", "oauth.py")
 
 
 def end_with(connection) -> None:

@@ -9,9 +9,11 @@ Arguments, in any order, say how it behaves:
   stubborn    starts a child, writes both ids into the ledger, and then neither speaks nor ends when asked to
   crlf        ends its lines as Windows does
   greedy      asks for samples without end when its tools were listed, and reads nothing any more
+  noisy       writes a hundred long lines in a second to standard error, again and again, and lines that are no
+              messages, when its tools were listed
   curious     has the tools `ask`, which asks the user for a name; `ask_late`, which does so when the next request is
               there, too; and `forget`, which is never answered
-Its tool `refuse`, which it does not list, is answered with an error that has no id.
+Its tool `note` writes its number into the ledger. Its tool `refuse`, which it does not list, is answered with an error that has no id.
 """
 
 import json
@@ -25,7 +27,7 @@ import time
 MODES = set(sys.argv[1:])
 LATER = []
 FORGOTTEN = {}
-TOOLS = ["environment", "limits", "die", "flood", "spawn", "sleep", "echo"]
+TOOLS = ["environment", "limits", "die", "flood", "spawn", "sleep", "echo", "note"]
 
 
 def say(message):
@@ -46,6 +48,10 @@ def text(value):
 
 
 def call(name, arguments):
+    if name == "note":
+        count(f"note {arguments['n']}")
+        time.sleep(0.05)
+        return text("noted")
     count(name)
     if name == "environment":
         return text(json.dumps(dict(os.environ)))
@@ -130,6 +136,14 @@ def ask_without_end():
             count("thousand")
 
 
+def make_noise():
+    while True:
+        for number in range(100):
+            print(f"NOISE {number} \033[31m" + "x" * 4000, file=sys.stderr, flush=True)
+        print("no message", flush=True)
+        time.sleep(1)
+
+
 def be_stubborn():
     for signal_to_ignore in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signal_to_ignore, signal.SIG_IGN)
@@ -164,6 +178,8 @@ def main():
             say({"jsonrpc": "2.0", "id": request["id"], "result": result})
             if "greedy" in MODES and request["method"] == "tools/list":
                 ask_without_end()
+            if "noisy" in MODES and request["method"] == "tools/list":
+                make_noise()
         elif "silent" not in MODES:
             say({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
 

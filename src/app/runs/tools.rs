@@ -61,32 +61,33 @@ pub async fn call(
     tool: &str,
     arguments: Members,
 ) -> Result<Value, String> {
+    let arguments = arguments.to_string();
     let done = match tool {
-        "list_agent_blueprints" => match read::<NoArguments>(arguments) {
+        "list_agent_blueprints" => match read::<NoArguments>(&arguments) {
             Ok(_) => blueprints(app, caller).await,
             Err(error) => Err(error),
         },
-        "list_agent_sessions" => match read::<NoArguments>(arguments) {
+        "list_agent_sessions" => match read::<NoArguments>(&arguments) {
             Ok(_) => sessions(app, caller).await,
             Err(error) => Err(error),
         },
-        START => match read(arguments) {
+        START => match read(&arguments) {
             Ok(start) => started(app, caller, start).await,
             Err(error) => Err(error),
         },
-        "resume_agent_session" => match read(arguments) {
+        "resume_agent_session" => match read(&arguments) {
             Ok(resume) => resume_session(app, caller, resume).await,
             Err(error) => Err(error),
         },
-        "get_agent_session_status" => match read::<SessionArguments>(arguments) {
+        "get_agent_session_status" => match read::<SessionArguments>(&arguments) {
             Ok(one) => status(app, caller, &one.session_id).await,
             Err(error) => Err(error),
         },
-        "get_agent_session_result" => match read::<SessionArguments>(arguments) {
+        "get_agent_session_result" => match read::<SessionArguments>(&arguments) {
             Ok(one) => result(app, caller, &one.session_id).await,
             Err(error) => Err(error),
         },
-        DELETE_ALL => match read::<NoArguments>(arguments) {
+        DELETE_ALL => match read::<NoArguments>(&arguments) {
             Ok(_) => delete_all(app, caller).await,
             Err(error) => Err(error),
         },
@@ -106,9 +107,8 @@ pub async fn call(
     })
 }
 
-fn read<T: DeserializeOwned>(arguments: Members) -> Result<T> {
-    serde_json::from_str(&arguments.to_string())
-        .map_err(|error| Error::invalid("arguments", error.to_string()))
+fn read<T: DeserializeOwned>(arguments: &str) -> Result<T> {
+    serde_json::from_str(arguments).map_err(|error| Error::invalid("arguments", error.to_string()))
 }
 
 async fn blueprints(app: &App, caller: &RunCaller) -> Result<Value> {

@@ -23,8 +23,8 @@ use crate::support::servers::{args, key, mcp, options, request, soon, spec, spec
 /// How a server that does not know a session refuses what comes in it.
 type Refuse = fn(&Seen) -> Reply;
 
-/// What it says to a ping; `None`: nothing, ever.
-type AnswerPing = fn(&Seen) -> Option<Reply>;
+/// What it says to a ping, having refused a call with this status; `None`: nothing, ever.
+type AnswerPing = fn(&Seen, StatusCode) -> Option<Reply>;
 
 const FORGOTTEN: &str = "Session not found or expired";
 
@@ -94,15 +94,22 @@ async fn forgetful(lost: Refuse) -> (Scripted, Arc<AtomicUsize>) {
 }
 
 /// A server of the older era whose calls and pings are answered as told.
-async fn refusing(call: Refuse, ping: AnswerPing) -> Scripted {
-    Scripted::legacy(move |seen: Seen| async move {
-        match seen.method() {
-            "tools/call" => Some(call(&seen)),
-            "ping" => match ping(&seen) {
-                Some(reply) => Some(reply),
-                None => std::future::pending().await,
-            },
-            _ => None,
+async fn refusing<C, P>(call: C, ping: P) -> Scripted
+where
+    C: Fn(&Seen) -> Reply + Clone + Send + Sync + 'static,
+    P: Fn(&Seen) -> Option<Reply> + Clone + Send + Sync + 'static,
+{
+    Scripted::legacy(move |seen: Seen| {
+        let (call, ping) = (call.clone(), ping.clone());
+        async move {
+            match seen.method() {
+                "tools/call" => Some(call(&seen)),
+                "ping" => match ping(&seen) {
+                    Some(reply) => Some(reply),
+                    None => std::future::pending().await,
+                },
+                _ => None,
+            }
         }
     })
     .await
@@ -175,58 +182,102 @@ async fn a_refusal_is_the_tools_own_when_the_session_answers_a_ping() {
     }
 }
 
+/// Every ping that does not show whether the session is lost.
+const UNCLEAR: &[(&str, AnswerPing)] = &[
+    ("silent", |_, _| None),
+    ("cut", |_, _| Some(Reply::HangUp)),
+    ("500", |_, _| {
+        Some(reply(StatusCode::INTERNAL_SERVER_ERROR, &[], FORGOTTEN))
+    }),
+    ("502", |_, _| Some(reply(StatusCode::BAD_GATEWAY, &[], ""))),
+    ("503 with an error", |seen, _| {
+        Some(seen.error(StatusCode::SERVICE_UNAVAILABLE, -32000, FORGOTTEN))
+    }),
+    ("busy", |_, _| {
+        Some(reply(StatusCode::TOO_MANY_REQUESTS, &[], ""))
+    }),
+    ("busy for a while", |_, _| {
+        Some(reply(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &[("retry-after", "7")],
+            "",
+        ))
+    }),
+    ("another status", |seen, status| {
+        let other = if status == StatusCode::NOT_FOUND {
+            StatusCode::BAD_REQUEST
+        } else {
+            StatusCode::NOT_FOUND
+        };
+        Some(seen.error(other, -32000, FORGOTTEN))
+    }),
+    ("no status of a lost session", |seen, _| {
+        Some(seen.error(StatusCode::GONE, -32000, FORGOTTEN))
+    }),
+    ("another code", |seen, status| {
+        Some(seen.error(status, -32601, FORGOTTEN))
+    }),
+    ("other words", |seen, status| {
+        Some(seen.error(status, -32000, "no such method"))
+    }),
+    ("no JSON-RPC", |_, status| {
+        Some(reply(status, &[], FORGOTTEN))
+    }),
+    ("nothing", |_, status| Some(reply(status, &[], ""))),
+    ("an error", |seen, _| {
+        Some(seen.error(StatusCode::OK, -32601, "Method not found"))
+    }),
+    ("accepted", |_, _| {
+        Some(reply(StatusCode::ACCEPTED, &[], ""))
+    }),
+    ("a page", |_, _| {
+        Some(reply(
+            StatusCode::OK,
+            &[("content-type", "text/html")],
+            "<html>",
+        ))
+    }),
+    ("moved", |_, _| {
+        Some(reply(
+            StatusCode::TEMPORARY_REDIRECT,
+            &[("location", "/mcp")],
+            "",
+        ))
+    }),
+];
+
 #[tokio::test]
 async fn a_ping_that_shows_nothing_leaves_the_outcome_unknown() {
-    let pings: &[(&str, AnswerPing)] = &[
-        ("silent", |_| None),
-        ("cut", |_| Some(Reply::HangUp)),
-        ("5xx", |_| Some(reply(StatusCode::BAD_GATEWAY, &[], ""))),
-        ("busy", |_| {
-            Some(reply(StatusCode::TOO_MANY_REQUESTS, &[], ""))
-        }),
-        ("another status", |seen| {
-            Some(seen.error(StatusCode::BAD_REQUEST, -32000, FORGOTTEN))
-        }),
-        ("another code", |seen| {
-            Some(seen.error(StatusCode::NOT_FOUND, -32601, FORGOTTEN))
-        }),
-        ("other words", |seen| {
-            Some(seen.error(StatusCode::NOT_FOUND, -32000, "no such method"))
-        }),
-        ("no JSON-RPC", |_| {
-            Some(reply(StatusCode::NOT_FOUND, &[], FORGOTTEN))
-        }),
-        ("an error", |seen| {
-            Some(seen.error(StatusCode::OK, -32601, "Method not found"))
-        }),
-        ("moved", |_| {
-            Some(reply(
-                StatusCode::TEMPORARY_REDIRECT,
-                &[("location", "/mcp")],
-                "",
-            ))
-        }),
+    let statuses = [
+        StatusCode::BAD_REQUEST,
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+        StatusCode::NOT_FOUND,
     ];
-    for (way, ping) in pings {
+    let each = |(way, ping): (&'static str, AnswerPing), status: StatusCode| async move {
         let server = refusing(
-            |seen| seen.error(StatusCode::NOT_FOUND, -32000, FORGOTTEN),
-            *ping,
+            move |seen| seen.error(status, -32000, FORGOTTEN),
+            move |seen| ping(seen, status),
         )
         .await;
         let timeouts = Timeouts {
-            connect: Duration::from_secs(2),
+            connect: Duration::from_secs(4),
             ..Timeouts::default()
         };
         let (mcp, key, spec) = (mcp(), key(), spec_with(server.endpoint(), timeouts));
         let error = call(&mcp, &key, &spec).await.unwrap_err();
         let CallError::OutcomeUnknown(reason) = &error else {
-            panic!("{way}: {error:?}")
+            panic!("{status}, {way}: {error:?}")
         };
-        assert!(reason.contains(FORGOTTEN), "{way}: {reason}");
-        assert_eq!(made(&server), [1, 1, 1], "{way}");
+        assert!(reason.contains(FORGOTTEN), "{status}, {way}: {reason}");
+        assert_eq!(made(&server), [1, 1, 1], "{status}, {way}");
         call(&mcp, &key, &spec).await.unwrap_err();
-        assert_eq!(made(&server), [2, 2, 2], "{way}");
-    }
+        assert_eq!(made(&server), [2, 2, 2], "{status}, {way}");
+    };
+    let all = statuses
+        .iter()
+        .flat_map(|status| UNCLEAR.iter().map(|way| each(*way, *status)));
+    futures_util::future::join_all(all).await;
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ async fn a_socket_that_asks_and_reads_nothing_loses_its_connection() {
     let server = Sockets::start(|message, _| {
         (message["method"] == "tools/list").then(|| {
             let tools = json!([{"name": "echo", "inputSchema": {"type": "object"}}]);
-            Say::ResultThenRequests(json!({ "tools": tools }))
+            Say::ResultThen(json!({ "tools": tools }), sampling)
         })
     })
     .await;

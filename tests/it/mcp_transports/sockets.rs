@@ -22,7 +22,7 @@ use url::Url;
 use crate::mcp_http::scripted::text;
 
 /// What a script does about a message.
-pub(super) enum Say {
+pub enum Say {
     /// Answers the request with this result.
     Result(Value),
     /// Answers it with an error.
@@ -34,15 +34,15 @@ pub(super) enum Say {
     HangUp,
     /// Reads nothing more, and keeps the connection.
     Freeze,
-    /// Answers the request with this result, reads nothing more and makes requests without end.
-    ResultThenRequests(Value),
+    /// Answers the request with this result, reads nothing more and sends these messages without end.
+    ResultThen(Value, fn(usize) -> Value),
 }
 
-pub(super) struct Sockets {
-    pub(super) url: Url,
+pub struct Sockets {
+    pub url: Url,
     seen: Arc<Mutex<Vec<Value>>>,
     shakes: Arc<Mutex<Vec<HeaderMap>>>,
-    /// Requests that a connection took from [`Say::ResultThenRequests`].
+    /// Messages that the newest connection took from [`Say::ResultThen`].
     asked: Arc<Mutex<usize>>,
     task: AbortHandle,
 }
@@ -55,7 +55,7 @@ impl Drop for Sockets {
 
 impl Sockets {
     /// Serves with a script; `None` is answered as an ordinary server of the older era would.
-    pub(super) async fn start(
+    pub async fn start(
         script: impl Fn(&Value, &HeaderMap) -> Option<Say> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -114,7 +114,7 @@ impl Sockets {
                             Say::Nothing => continue,
                             Say::HangUp => return,
                             Say::Freeze => std::future::pending().await,
-                            Say::ResultThenRequests(result) => {
+                            Say::ResultThen(result, messages) => {
                                 let answer = json!({"jsonrpc": "2.0", "id": id, "result": result});
                                 let mut next = Message::from(answer.to_string());
                                 for number in 0.. {
@@ -122,7 +122,7 @@ impl Sockets {
                                         return;
                                     }
                                     *asked.lock().unwrap() = number;
-                                    next = Message::from(sampling(number).to_string());
+                                    next = Message::from(messages(number).to_string());
                                 }
                                 return;
                             }
@@ -143,7 +143,7 @@ impl Sockets {
         }
     }
 
-    pub(super) fn endpoint(&self) -> Endpoint {
+    pub fn endpoint(&self) -> Endpoint {
         let headers = vec![(
             "Authorization".to_owned(),
             Secret::new("Bearer hunter2-hunter2"),
@@ -155,13 +155,13 @@ impl Sockets {
         }
     }
 
-    /// How many requests the client has taken from a server that makes them without end.
-    pub(super) fn asked(&self) -> usize {
+    /// How many messages the client has taken from a server that sends them without end.
+    pub fn asked(&self) -> usize {
         *self.asked.lock().unwrap()
     }
 
     /// How often this method was requested.
-    pub(super) fn count(&self, method: &str) -> usize {
+    pub fn count(&self, method: &str) -> usize {
         self.seen
             .lock()
             .unwrap()
@@ -171,13 +171,13 @@ impl Sockets {
     }
 
     /// The headers of each handshake.
-    pub(super) fn shakes(&self) -> Vec<HeaderMap> {
+    pub fn shakes(&self) -> Vec<HeaderMap> {
         self.shakes.lock().unwrap().clone()
     }
 }
 
 /// A request that no client of ours knows how to answer.
-pub(super) fn sampling(number: usize) -> Value {
+pub fn sampling(number: usize) -> Value {
     json!({"jsonrpc": "2.0", "id": format!("s{number}"), "method": "sampling/createMessage", "params": {}})
 }
 

@@ -29,7 +29,9 @@ pub struct Program {
 /// A command line of the product. Nothing of our environment but what a process cannot do without.
 pub fn chatelaine(arguments: &[&str]) -> Command {
     let env = Environment::from_process();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chatelaine"));
+    // Another build of it, such as the release.
+    let other = env.get("CHATELAINE_TEST_PROGRAM");
+    let mut command = Command::new(other.unwrap_or(env!("CARGO_BIN_EXE_chatelaine")));
     command.args(arguments).env_clear().kill_on_drop(true);
     command.envs(
         ["PATH", "HOME"]
@@ -98,6 +100,16 @@ impl Program {
     /// Everything it has said so far, to anybody.
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
+    }
+
+    /// Mebibytes of memory that it has.
+    pub fn memory(&self) -> u64 {
+        let pid = self.process.id().expect("it runs").to_string();
+        let listed = std::process::Command::new("ps")
+            .args(["-o", "rss=", "-p", &pid])
+            .output();
+        let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+        listed.trim().parse::<u64>().unwrap() / 1024
     }
 
     /// The command lines of its descendants, one a line.

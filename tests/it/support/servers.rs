@@ -224,6 +224,12 @@ pub async fn gateway() -> Server {
 /// npm `mcp-proxy` on this port, or on a free one, in front of server-everything over stdio. It asks for the key in
 /// `X-API-Key`.
 pub async fn proxy(port: Option<u16>, key: &str) -> Server {
+    let child = ["node", everything_script().to_str().unwrap(), "stdio"].map(str::to_owned);
+    proxy_of(port, key, &child).await
+}
+
+/// The same in front of another server over stdio.
+pub async fn proxy_of(port: Option<u16>, key: &str, child: &[String]) -> Server {
     let port = port.unwrap_or_else(free_port);
     let mut command = Command::new("node");
     command.arg(installed(
@@ -239,22 +245,50 @@ pub async fn proxy(port: Option<u16>, key: &str) -> Server {
         "--port",
         &port.to_string(),
     ]);
-    command
-        .args(["--", "node"])
-        .arg(everything_script())
-        .arg("stdio");
+    command.arg("--").args(child);
     let server = start(command).await;
     // It says so a moment before it listens.
+    until_it_listens(port).await;
+    server
+}
+
+async fn until_it_listens(port: u16) {
+    let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
     soon(async {
-        while tokio::net::TcpStream::connect(("127.0.0.1", port))
-            .await
-            .is_err()
-        {
+        while listens().await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
     .await;
+}
+
+/// npm `supergateway` with streamable HTTP and sessions on this port, in front of a server over stdio.
+pub async fn gateway_of(port: u16, child: &[String]) -> Server {
+    let mut command = Command::new("node");
+    command.arg(installed(
+        folder().join("node_modules/supergateway/dist/index.js"),
+    ));
+    command.args([
+        "--outputTransport",
+        "streamableHttp",
+        "--stateful",
+        "--port",
+    ]);
+    command.arg(port.to_string());
+    command.arg("--stdio").arg(child.join(" "));
+    let server = start(command).await;
+    until_it_listens(port).await;
     server
+}
+
+/// The command line of the probe, which writes what it executes into this file.
+pub fn probe_command(ledger: &Path) -> [String; 4] {
+    [
+        "env".to_owned(),
+        format!("PROBE_LEDGER={}", ledger.display()),
+        venv("python").display().to_string(),
+        folder().join("probe.py").display().to_string(),
+    ]
 }
 
 /// `tests/servers/desk.py`, a fastmcp server that knows `reader-token` and `writer-token`.

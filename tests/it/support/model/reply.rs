@@ -23,6 +23,7 @@ pub struct Reply {
     cut: Option<usize>,
     chunk: Option<usize>,
     stall: bool,
+    endless: bool,
 }
 
 #[derive(Clone)]
@@ -119,6 +120,7 @@ impl Reply {
             cut: None,
             chunk: None,
             stall: false,
+            endless: false,
         }
     }
 
@@ -195,13 +197,24 @@ impl Reply {
         self
     }
 
+    /// Begins anew whenever it was said, without end.
+    pub fn endless(mut self) -> Self {
+        self.endless = true;
+        self
+    }
+
     /// The body; an error in it cuts the connection.
     pub(super) fn stream(
         self,
         serial: usize,
         hangup: Hangup,
     ) -> impl Stream<Item = io::Result<Bytes>> + Send {
-        let pieces = self.pieces(serial).into_iter();
+        let (pieces, endless) = (self.pieces(serial).into_iter(), self.endless);
+        let pieces: Box<dyn Iterator<Item = Piece> + Send> = if endless {
+            Box::new(pieces.cycle())
+        } else {
+            Box::new(pieces)
+        };
         stream::unfold((pieces, hangup), async |(mut pieces, mut hangup)| {
             loop {
                 match pieces.next() {
@@ -334,6 +347,7 @@ impl Reply {
     }
 }
 
+#[derive(Clone)]
 enum Piece {
     Bytes(Bytes),
     Gate(Gate),
