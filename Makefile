@@ -63,6 +63,12 @@ frontends: ## Try the real Open WebUI in Chromium, in front of the demo; install
 	cargo build --bin chatelaine --example bank --example notes
 	tests/frontends/run.sh
 
+.PHONY: repeats
+repeats: ## Let clients from npm and PyPI repeat what fails by themselves; no tool may run twice for it
+	@.ci/install rust postgres python node
+	cargo build --bin chatelaine
+	tests/frontends/repeats/run.sh
+
 .PHONY: lighthouse
 lighthouse: ## Measure how fast the web client's chat opens; needs a machine that is not busy
 	@.ci/install rust postgres node chromium
