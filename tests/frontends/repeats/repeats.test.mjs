@@ -18,7 +18,7 @@ const CREDENTIALS = ['key', 'token'];
 const WAYS = CREDENTIALS.flatMap((credential) => [false, true].map((stream) => ({ credential, stream })));
 /** So many ask at once. */
 const AT_ONCE = Number(process.env.AT_ONCE ?? 24);
-/** Seconds after which a client gives up in `slow`. */
+/** Seconds after which a client gives up on a model that is `slow` after its call or `late` with it. */
 const PATIENCE = 2;
 const REFUSED = 90_000;
 
@@ -29,9 +29,9 @@ after(async () => {
   await stage?.stop();
 });
 
-const { half, hang, slow, stall, well, alike, ...answers } = ENDINGS;
+const { half, hang, slow, stall, late, well, alike, ...answers } = ENDINGS;
 const FAILURES = [
-  ...[...Object.keys(answers), 'half', 'hang', 'slow', 'lost'].map((ending) => ({ name: ending, ending })),
+  ...[...Object.keys(answers), 'half', 'hang', 'slow', 'late', 'lost'].map((ending) => ({ name: ending, ending })),
   ...['500', 'cut', 'slow', 'lost'].map((ending) => ({ name: `${ending}, consent`, ending, tool: 'lend_cash' })),
   // What the clients do when nothing was called.
   { name: 'early', ending: 'early' },
@@ -76,7 +76,7 @@ test('a repetition that is meant is done', async () => {
   assert.deepEqual(wrong, []);
 });
 
-for (const [where, sort] of Object.entries({ call: { seconds: 15, ending: 'well' }, 'step after it': { ending: 'stall' } }))
+for (const [where, sort] of Object.entries({ call: { seconds: 30, ending: 'well' }, 'step after it': { ending: 'stall' } }))
   test(`a service that is killed in the middle of a ${where} and started again does not call twice`, async () => {
     const cells = ASKERS.flatMap((asker) => WAYS.map((way) => ({ ...asker, ...way, ...sort, asker: asker.name, reference: newReference() })));
     // One user has 16 calls at a time.
@@ -98,7 +98,7 @@ for (const [where, sort] of Object.entries({ call: { seconds: 15, ending: 'well'
 
 test('two people behind one key whose chats begin alike never see a word of each other', async () => {
   const said = [['system', 'Be short.'], ['user', 'How do I begin?'], ['assistant', 'With a question.']].map(([role, content]) => ({ role, content }));
-  const pairs = ASKERS.flatMap((asker) => [false, true].map((stream) => ({ ...asker, stream, credential: 'key' })));
+  const pairs = ASKERS.flatMap((asker) => WAYS.map((way) => ({ ...asker, ...way, asker: asker.name })));
   const wrong = [];
   await inParallel(pairs, async (asker) => {
     const people = [{ words: [], told: [] }, { words: [], told: [] }];
@@ -112,21 +112,24 @@ test('two people behind one key whose chats begin alike never see a word of each
       await say(ann, ending);
       await say(bob, 'well');
     }
-    // Both ask the same, are told the same, and go on; what was called for each of them is not in what they show.
-    const reference = newReference();
-    for (const person of people) {
-      const { told } = await ask({ ...asker, ending: 'alike', said, reference });
-      person.told.push(told);
-      person.words.push(stage.bank.ledger.receipts(reference).at(-1));
+    // They ask the same, are told the same, and go on; what was called for each of them is not in what they show.
+    for (const askers of [people, [ann]]) {
+      const reference = newReference();
+      for (const person of askers) {
+        const { told } = await ask({ ...asker, ending: 'alike', said, reference });
+        person.told.push(told);
+        person.words.push(stage.bank.ledger.receipts(reference).at(-1));
+      }
+      const shown = [...said, { role: 'user', content: question({ reference, ending: 'alike' }) }, { role: 'assistant', content: 'It is done.' }];
+      await Promise.all([say(bob, 'well', shown), askers.length > 1 && say(ann, 'well', shown)]);
+      await say(ann, 'well', shown);
     }
-    const shown = [...said, { role: 'user', content: question({ reference, ending: 'alike' }) }, { role: 'assistant', content: 'It is done.' }];
-    await say(ann, 'well', shown);
-    await Promise.all([say(ann, 'well', shown), say(bob, 'well', shown)]);
     const knows = (text, { words }) => words.some((word) => text.includes(word));
     const mixed = stage.model.requests.filter((sent) => people.every((person) => knows(sent, person)));
-    if (ann.told.some((text) => knows(text, bob)) || bob.told.some((text) => knows(text, ann)) || mixed.length)
-      wrong.push([asker.name, asker.stream, mixed[0], ann, bob]);
-    if (!bob.told.every((text) => text?.startsWith('text: '))) wrong.push([asker.name, asker.stream, bob.told]);
+    const isTold = ann.told.some((text) => knows(text, bob)) || bob.told.some((text) => knows(text, ann));
+    // The token is one person's, whose chat goes on where its transcript fits: so this test sees what it looks for.
+    if (isTold || mixed.length > 0 !== (asker.credential === 'token')) wrong.push([asker, mixed[0], ann, bob]);
+    if (!bob.told.every((text) => text?.startsWith('text: '))) wrong.push([asker, bob.told]);
   });
   assert.deepEqual(wrong, []);
 });
@@ -142,7 +145,7 @@ async function ask({ client, group, credential, stream, ending, tool, seconds, h
   if (wire) stage.model.called.once(reference, () => wire.cut());
   const began = Date.now();
   const told = await Promise.race([
-    CLIENTS[client]({ ...place(group, credential), ...(wire && { baseURL: `${wire.origin}/v1` }), headers, ...(ending === 'slow' && { timeout: PATIENCE }) }, asked, stream)
+    CLIENTS[client]({ ...place(group, credential), ...(wire && { baseURL: `${wire.origin}/v1` }), headers, ...(['slow', 'late'].includes(ending) && { timeout: PATIENCE }) }, asked, stream)
       .then((text) => text && `text: ${text}`, (error) => `error: ${error.status ?? error.statusCode ?? ''} ${error.name} ${error.message}`.slice(0, 300)),
     sleep(240_000),
   ]);
