@@ -1,11 +1,18 @@
 """Asks on behalf of the test: a request in each line of standard input, its answer in a line of standard output."""
 
+import contextlib
+import importlib
 import json
 import sys
 import threading
 
 out, sys.stdout = sys.stdout, sys.stderr
 lock = threading.Lock()
+
+# What is in this environment; threads that import at the same time see halves of modules.
+for package in ("openai", "litellm", "llama_index.llms.openai", "llama_index.llms.openai_like"):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(package)
 
 
 def settings(at, timeout="timeout"):

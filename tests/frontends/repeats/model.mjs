@@ -44,7 +44,7 @@ export const ENDINGS = {
   // It was slow before its call.
   late: (answer, receipt) => say(answer, receipt),
   well: (answer, receipt) => say(answer, receipt),
-  alike: (answer) => say(answer, 'It is done.'),
+  alike: (answer, receipt) => say(answer, receipt.startsWith('The receipt') ? 'It is done.' : receipt),
 };
 
 /** What is asked: the model moves money under a reference, and ends in this way. */

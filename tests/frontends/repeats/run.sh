@@ -14,7 +14,7 @@ llama_packages=(llama-index-llms-openai-like==0.8.1)
 
 wanted="${npm_packages[*]} ${litellm_packages[*]} ${llama_packages[*]}"
 if [ "$(cat "$folder/installed" 2>/dev/null)" != "$wanted" ]; then
-  printf 'repeats: installing the clients; this takes a minute\n' >&2
+  printf 'repeats: installing the clients; this takes some minutes\n' >&2
   rm -rf "$folder"
   mkdir -p "$folder"
   npm install --prefix "$folder" --no-audit --no-fund --ignore-scripts --no-package-lock --loglevel=error \
