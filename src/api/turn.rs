@@ -237,6 +237,7 @@ impl Turn {
             conversation: self.conversation,
             run: self.run.id,
             on_disconnect: self.on_disconnect,
+            is_read: self.is_streamed && !self.sent.is_empty(),
             repeats: self.repeats.unwrap_or_default(),
         }
     }

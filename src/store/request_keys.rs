@@ -49,6 +49,8 @@ pub struct EqualRun {
     /// Not long ago it failed after it had called tools, or its client was left without its answer: see [`mark_failed`]
     /// and [`mark_left`], or the replica with the client's connection says no more that it has it.
     pub is_left: bool,
+    /// It was stopped, and the client of this request sees where.
+    pub is_stopped: bool,
     /// Until when another replica says that it has the client's connection.
     pub served_elsewhere_until: Option<OffsetDateTime>,
 }
@@ -67,6 +69,7 @@ pub async fn equal_run(
                   and (r.finished_at is null
                        or greatest(r.finished_at, k.failed_at, k.served_until) > now() - make_interval(secs => $4))
                     as "is_left!",
+                  k.failed_at is not null and k.stopped and $5 as "is_stopped!",
                   case when k.served_by <> $6 then k.served_until end as served_elsewhere_until
            from request_keys k join runs r on r.tenant_id = $1 and r.id = k.run_id
            where k.tenant_id = $1 and k.user_id = $2 and k.key = $3"#,
@@ -84,12 +87,13 @@ pub async fn equal_run(
         run: RunId(row.id),
         status: row.status,
         is_left: row.is_left,
+        is_stopped: row.is_stopped,
         served_elsewhere_until: row.served_elsewhere_until,
     }))
 }
 
-/// Records that a run has failed, or that its client was left without an answer, so that an equal request does not begin
-/// it again at once.
+/// Records that a run has failed or was stopped, or that its client was left without an answer, so that an equal request
+/// does not begin it again at once. `is_stopped` says nothing of a client that had left before ([`mark_left`]).
 pub async fn mark_failed(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -97,7 +101,8 @@ pub async fn mark_failed(
     is_stopped: bool,
 ) -> Result<()> {
     sqlx::query!(
-        "update request_keys set failed_at = now(), stopped = $4, served_until = null
+        "update request_keys
+         set failed_at = now(), stopped = $4 and (failed_at is null or stopped), served_until = null
          where tenant_id = $1 and conversation_id = $2 and run_id = $3",
         tx.tenant()?.0,
         conversation.0,

@@ -155,7 +155,9 @@ async fn soak(time: Duration) -> Report {
     honest_users.shutdown().await;
     let log = program.stop().await.len();
     let mut calls = std::mem::take(&mut *calls.lock().unwrap());
-    calls.values_mut().for_each(|times| times.sort_unstable());
+    for times in calls.values_mut() {
+        times.sort_unstable();
+    }
     Report {
         time,
         memory: [before, peak, after],

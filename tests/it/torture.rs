@@ -1,5 +1,5 @@
-//! Several processes of the product on one Postgres, people who ask, approve, reject, cancel and let expire at
-//! random, and faults in their midst: processes are killed, or stand still past their lease; the database crashes, or
+//! Several processes of the product on one Postgres, people who ask (some through a chat client, which by itself sends
+//! again what failed), approve, reject, cancel and let expire at random, and faults in their midst: processes are killed, or stand still past their lease; the database crashes, or
 //! its connections are cut or stall; calls of the bank and answers of the model are delayed, cut, garbled or refused.
 //! The bank's own ledger is the truth. Whatever happens, nothing is executed twice, nor without consent, nor with
 //! other arguments; nothing that was acknowledged is lost; each call that was executed has its line in the audit

@@ -17,7 +17,7 @@ use crate::{
     app::{
         App,
         accounts::Caller,
-        runs::repeats::{self, AfterLeaving},
+        runs::repeats::{self, AfterLeaving, LeftRun},
     },
     domain::{
         ids::{ConversationId, RunId},
@@ -54,6 +54,7 @@ pub(super) struct Leaving {
     pub conversation: ConversationId,
     pub run: RunId,
     pub on_disconnect: OnDisconnect,
+    pub is_read: bool,
     /// How often the client came back before.
     pub repeats: i32,
 }
@@ -66,7 +67,11 @@ impl Leaving {
             OnDisconnect::Stop => AfterLeaving::Stop,
             OnDisconnect::StopLater => AfterLeaving::StopUnlessRepeated(self.repeats),
         };
-        let left = (self.conversation, self.run);
+        let left = LeftRun {
+            conversation: self.conversation,
+            run: self.run,
+            is_read: self.is_read,
+        };
         repeats::leave(&self.app, &self.principal, left, after);
     }
 }

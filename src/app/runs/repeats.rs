@@ -99,33 +99,52 @@ pub enum EqualRequest {
     Replaced(Option<RunId>),
 }
 
-/// Judges the equal request before this one. A replica that is killed cannot say that its clients are left: while
-/// another replica has the client's connection, this waits until that one says so once more, or says it no more.
+/// Judges the equal request before this one. While its run goes on and has called tools, this one begins nothing, since
+/// a proxy between may hold the connection of a client that has long given up. A run that has called nothing and lost its
+/// client is stopped. A replica that is killed cannot say that its clients are left: while another replica has the
+/// client's connection, this waits until that one says so once more, or says it no more.
 pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result<EqualRequest> {
     let mut served_until = None;
     loop {
         let mut tx = app.db.tenant(principal.tenant).await?;
         let found =
             store::request_keys::equal_run(&mut tx, &principal.user, key, app.replica).await?;
-        drop(tx);
         let Some(found) = found else {
             return Ok(EqualRequest::Replaced(None));
         };
-        // The request of an attempt that is counted reads the answer, if there is one.
-        let has_failed = matches!(found.status, RunStatus::Failed | RunStatus::Cancelled);
-        if found.is_left && (has_failed || !key.may_be_repeated()) {
-            return Ok(EqualRequest::Refused(RefusedRun {
-                conversation: found.conversation,
-                run: found.run,
-                has_failed,
-            }));
+        let (conversation, run, is_over) = (found.conversation, found.run, found.status.is_final());
+        let has_failed = is_over && found.status != RunStatus::Succeeded;
+        let refused = EqualRequest::Refused(RefusedRun {
+            conversation,
+            run,
+            has_failed,
+        });
+        let replaced = EqualRequest::Replaced(Some(run));
+        if key.may_be_repeated() {
+            // An attempt that is counted reads the answer, if there is one.
+            let is_refused = found.is_left && has_failed;
+            return Ok(if is_refused { refused } else { replaced });
         }
-        let is_waiting = !key.may_be_repeated()
-            && found
-                .served_elsewhere_until
-                .is_some_and(|until| until <= *served_until.get_or_insert(until));
-        if !is_waiting {
-            return Ok(EqualRequest::Replaced(Some(found.run)));
+        let written = store::messages::of_run(&mut tx, conversation, run).await?;
+        let has_called = !called_tools(&written).is_empty();
+        drop(tx);
+        match (found.is_left, is_over) {
+            (true, true) => return Ok(refused),
+            (_, false) if has_called && !found.is_stopped => return Ok(refused),
+            (true, false) => {
+                match super::cancel(app, principal, run, OpenRequests::TakeBack).await {
+                    Ok(_) | Err(Error::Conflict(..)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            (false, _) => {
+                let is_awaited = found
+                    .served_elsewhere_until
+                    .is_some_and(|until| until <= *served_until.get_or_insert(until));
+                if !is_awaited {
+                    return Ok(replaced);
+                }
+            }
         }
         tokio::time::sleep(LEASE_POLL).await;
     }
@@ -215,19 +234,24 @@ pub enum AfterLeaving {
     StopUnlessRepeated(i32),
 }
 
+/// A run whose client went away.
+#[derive(Clone, Copy)]
+pub struct LeftRun {
+    pub conversation: ConversationId,
+    pub run: RunId,
+    /// The client has read some of the text as it came. None repeats a request by itself from there on.
+    pub is_read: bool,
+}
+
 /// Records that the client of a run went away, so that an equal request does not begin a second one beside it, and stops
 /// the run as told.
-pub fn leave(
-    app: &Arc<App>,
-    principal: &Principal,
-    (conversation, run): (ConversationId, RunId),
-    after: AfterLeaving,
-) {
+pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterLeaving) {
+    let run = left.run;
     let (app, principal) = (app.clone(), principal.clone());
     let tasks = app.tasks.clone();
     tasks.spawn(async move {
         let goes_on = matches!(after, AfterLeaving::GoOn);
-        record_left(&app, &principal, (conversation, run), !goes_on).await;
+        record_left(&app, &principal, left, left.is_read && !goes_on).await;
         if goes_on {
             return;
         }
@@ -251,12 +275,10 @@ pub fn leave(
 }
 
 /// Tries until the database takes it: the client's next attempt will.
-async fn record_left(
-    app: &App,
-    principal: &Principal,
-    (conversation, run): (ConversationId, RunId),
-    is_stopped: bool,
-) {
+async fn record_left(app: &App, principal: &Principal, left: LeftRun, is_stopped: bool) {
+    let LeftRun {
+        conversation, run, ..
+    } = left;
     let deadline = clock::instant() + Duration::from_secs(REFUSED_SECONDS.unsigned_abs().into());
     loop {
         let left = async {
