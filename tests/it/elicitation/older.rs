@@ -289,5 +289,6 @@ async fn a_fastmcp_server_asks_for_a_value() {
     assert!(texts(&parts(&ann, &chat, "prompt").await).contains("For how many?"));
     ann.say(&chat, "4").await;
     heard.until_run_ends(&run).await;
-    eventually(async || texts(&parts(&ann, &chat, "text").await).contains("accept 4")).await;
+    let answer = async || texts(&parts(&ann, &chat, "tool_result").await);
+    eventually(async || answer().await.contains("accept 4")).await;
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::connection;
 use crate::support::{
-    client::Client,
+    client::{Client, plain},
     notebook::Notebook,
     servers::venv,
     world::{Setup, World},
@@ -146,11 +146,13 @@ async fn a_token_taken_out_of_the_file_is_refused() {
     let erin = world.user("erin", &[]).await;
     enter(&erin, "erin-token").await;
     notebook.know("{}");
-    let refused = erin.ask("bank", "/call notes list_notes").await;
-    assert!(
-        refused.contains("does not accept the credential"),
-        "{refused}"
-    );
+    let chat = erin.open("bank").await;
+    erin.say_and_wait(&chat, "/call notes list_notes").await;
+    let said: Vec<_> = erin.messages(&chat).await.iter().map(plain).collect();
+    let refused = said
+        .iter()
+        .any(|text| text.contains("does not accept the credential"));
+    assert!(refused, "{said:#?}");
     let seen = erin
         .get("/v1/agents/bank/connections/notes")
         .await
