@@ -272,12 +272,8 @@ async fn read_nothing(user: Client, floods: Arc<Floods>) {
     loop {
         let request = user.request(Method::POST, "/mcp/hostile");
         let request = request.header("accept", "application/json, text/event-stream");
-        if request
-            .json(&body)
-            .send()
-            .await
-            .is_ok_and(|answer| answer.status() == 200)
-        {
+        let unread = request.json(&body).send().await;
+        if unread.as_ref().is_ok_and(|answer| answer.status() == 200) {
             floods.count(UNREAD);
         }
         sleep(Duration::from_secs(4)).await;
@@ -295,7 +291,7 @@ async fn ask_without_end(user: Client, floods: Arc<Floods>) {
             let path = format!("/v1/conversations/{conversation}/messages");
             let answer = user.post(&path, say).await;
             floods.count(if answer.status == 202 {
-                "endless answer"
+                ENDLESS
             } else {
                 "refused question"
             });
@@ -333,7 +329,7 @@ async fn upload(url: String, tenant: String, floods: Arc<Floods>) {
                 .header("content-type", "text/plain");
             let answer = guest.send(request.body(file.clone())).await;
             floods.count(if answer.status == 201 {
-                "uploaded"
+                UPLOADED
             } else {
                 "refused upload"
             });
