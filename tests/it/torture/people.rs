@@ -30,6 +30,8 @@ const CLERKS: usize = 8;
 pub const CHIEFS: usize = 3;
 /// What a client waits for one answer.
 const TIMEOUT: Duration = Duration::from_secs(4);
+/// What a chat client waits for one.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How long somebody insists. Far longer than any fault lasts.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
@@ -189,10 +191,20 @@ impl People {
         random: &mut StdRng,
         request: &Request<'_>,
     ) -> Option<(u16, Value)> {
+        self.try_for(who, random, request, TIMEOUT).await
+    }
+
+    async fn try_for(
+        &self,
+        who: Who,
+        random: &mut StdRng,
+        request: &Request<'_>,
+        timeout: Duration,
+    ) -> Option<(u16, Value)> {
         let there = self.client(who).at(&self.addresses.any(random));
         let mut sent = there
             .request(request.method.clone(), &request.path)
-            .timeout(TIMEOUT);
+            .timeout(timeout);
         if let Some(body) = request.body {
             sent = sent.json(body);
         }
@@ -235,11 +247,12 @@ impl People {
     }
 
     /// Sends a chat completion as the official clients do: at most three times the same, while nobody answers or the
-    /// answer is a 408, 409, 429 or 5xx.
+    /// answer is a 408, 409, 429 or 5xx. It waits longer than any fault lasts: what a client gives up in the moment in
+    /// which it is answered, nobody can tell from an answer that it has.
     pub async fn send_as_client(&self, who: Who, random: &mut StdRng, body: &Value) {
         for attempt in 0..3 {
             let request = Request::post("/v1/chat/completions", body);
-            match self.try_once(who, random, &request).await {
+            match self.try_for(who, random, &request, PATIENCE).await {
                 None | Some((408 | 409, _)) => {}
                 Some(_) => return,
             }
