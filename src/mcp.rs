@@ -179,6 +179,8 @@ pub struct Discovery {
     pub prompts: Vec<Arc<ServerPrompt>>,
     /// What was left out and why, in the server's order.
     pub dropped: Vec<String>,
+    /// Checks of arguments that are not made here but left to the server.
+    pub unchecked: Vec<String>,
     pub era: Era,
     /// The revision in use, such as `2026-07-28`.
     pub protocol: String,
@@ -430,6 +432,7 @@ fn discovery(mut listed: Listed, prompts: prompts::Listed, session: &Session) ->
         tools: listed.tools,
         prompts: prompts.prompts,
         dropped: listed.dropped,
+        unchecked: listed.unchecked,
         era: session.era,
         protocol: session.protocol.clone(),
         cache: [listed.cache, prompts.cache]

@@ -2,14 +2,20 @@
 //!
 //! Invariant: neither compiling a schema nor checking arguments against it takes more time or stack than the limits
 //! here allow, whatever the server wrote. Nothing is fetched from the network.
+//!
+//! A tool is not lost over a detail: keywords of older drafts are read as what they mean today, and a pattern that the
+//! engine here cannot run is left to the server.
 
 mod cost;
 mod exact;
 mod graph;
+mod older;
+mod patterns;
 
 use jsonschema::{Draft, PatternOptions, ValidationError, error::ValidationErrorKind};
-use serde_json::{Value, value::RawValue};
+use serde_json::{Map, Value, value::RawValue};
 
+pub use self::older::modernize;
 use self::{exact::Exact, graph::Graph};
 use super::json::Json;
 
@@ -39,6 +45,7 @@ pub struct ToolSchema {
     schema: Value,
     validator: jsonschema::Validator<Exact>,
     is_small: bool,
+    unchecked: Vec<String>,
 }
 
 impl ToolSchema {
@@ -48,25 +55,39 @@ impl ToolSchema {
         if size > MAX_BYTES {
             return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
         }
-        let schema = exact::schema(&Json::parse(raw.get()).map_err(|error| shorten(&error))?);
+        let mut schema = exact::schema(&Json::parse(raw.get()).map_err(|error| shorten(&error))?);
+        modernize(&mut schema);
         if !takes_objects(&schema) {
             return Err("it is not a schema of an object".to_owned());
         }
         let graph = Graph::new(&schema)?;
         let (patterns, is_small) = (graph.check_limits()?, graph.is_small());
-        // This engine runs in linear time; it has neither look-around nor back-references.
-        let patterns = PatternOptions::regex()
-            .size_limit((MAX_PATTERN_BYTES / patterns.max(1)).min(MAX_ONE_PATTERN_BYTES));
-        let validator = exact::options()
-            .with_draft(Draft::Draft202012)
-            .with_pattern_options(patterns)
-            .build(&schema)
-            .map_err(|error| why_unusable(&error))?;
+        let (validator, unchecked) = match build(&schema, patterns) {
+            Ok(validator) => (validator, Vec::new()),
+            Err(error) => {
+                let runs = |pattern: &str| {
+                    let alone = serde_json::json!({ "pattern": pattern });
+                    build(&alone, patterns).is_ok()
+                };
+                let unchecked = patterns::leave_out(&mut schema, &runs);
+                if unchecked.is_empty() {
+                    return Err(why_unusable(&error));
+                }
+                let built = build(&schema, patterns).map_err(|error| why_unusable(&error))?;
+                (built, unchecked)
+            }
+        };
         Ok(Self {
             schema,
             validator,
             is_small,
+            unchecked,
         })
+    }
+
+    /// What of the schema is not checked here, and is left to the server.
+    pub fn unchecked(&self) -> &[String] {
+        &self.unchecked
     }
 
     /// Whether a check of these arguments takes so little time and stack that it needs no thread of its own.
@@ -101,6 +122,46 @@ impl ToolSchema {
     }
 }
 
+/// Where the references of a schema lead.
+pub struct References<'a>(Graph<'a>);
+
+impl<'a> References<'a> {
+    /// `None` for a schema that is not within the limits.
+    pub fn new(schema: &'a Value) -> Option<Self> {
+        Graph::new(schema).ok().map(Self)
+    }
+
+    /// What a reference stands for; `None` when it is not in the schema.
+    pub fn resolve(&self, reference: &str) -> Option<&'a Value> {
+        self.0.resolve(reference).ok()
+    }
+}
+
+/// The schemas that stand in a schema, to be changed.
+pub fn parts_mut(schema: &mut Map<String, Value>) -> impl Iterator<Item = &mut Value> {
+    schema
+        .iter_mut()
+        .flat_map(|(keyword, value)| graph::parts_of(keyword, value))
+}
+
+/// The schemas that are the value of one keyword, to be changed.
+pub fn parts_of<'a>(keyword: &str, value: &'a mut Value) -> Vec<&'a mut Value> {
+    graph::parts_of(keyword, value)
+}
+
+fn build(
+    schema: &Value,
+    patterns: usize,
+) -> Result<jsonschema::Validator<Exact>, ValidationError<'static>> {
+    // This engine runs in linear time; it has neither look-around nor back-references.
+    let patterns = PatternOptions::regex()
+        .size_limit((MAX_PATTERN_BYTES / patterns.max(1)).min(MAX_ONE_PATTERN_BYTES));
+    exact::options()
+        .with_draft(Draft::Draft202012)
+        .with_pattern_options(patterns)
+        .build(schema)
+}
+
 /// What is left of `bytes` after a value, which takes one and those of its strings; `None` when that is not enough.
 fn size_within(value: &Json, bytes: usize) -> Option<usize> {
     let left = bytes.checked_sub(1)?;
@@ -133,11 +194,12 @@ fn takes_objects(schema: &Value) -> bool {
 
 fn why_unusable(error: &ValidationError) -> String {
     match error.kind() {
-        ValidationErrorKind::Format { format } if format == "regex" => format!(
-            "its pattern {} is not supported: it is no regular expression, has look-around or back-references, or is \
-             too large",
-            shorten(error.instance())
-        ),
+        ValidationErrorKind::Format { format } if format == "regex" => {
+            format!(
+                "its pattern {} is no regular expression",
+                shorten(error.instance())
+            )
+        }
         _ => shorten(error),
     }
 }

@@ -39,6 +39,8 @@ const LONGEST_TTL_MS: f64 = 1e13;
 pub(super) struct Listed {
     pub(super) tools: Vec<Arc<Tool>>,
     pub(super) dropped: Vec<String>,
+    /// What of the tools' schemas is left to the server.
+    pub(super) unchecked: Vec<String>,
     /// How the server says that the list may be kept; absent when no page was read.
     pub(super) cache: Option<CacheHints>,
     /// Arguments that travel as headers too, by tool.
@@ -115,7 +117,12 @@ pub(super) async fn list(session: &Session) -> Result<Listed, Failure> {
     let mut listed = read_pages(session).await?;
     for tool in std::mem::take(&mut listed.tools) {
         match schemas::compile(tool.clone()).await {
-            Ok(_) => listed.tools.push(tool),
+            Ok(schema) => {
+                let unchecked = schema.unchecked().iter();
+                let unchecked = unchecked.map(|what| format!("tool {:?}: {what}", tool.name));
+                listed.unchecked.extend(unchecked);
+                listed.tools.push(tool);
+            }
             Err(why) => {
                 let reason = format!(
                     "tool {:?}: the input schema cannot be used: {why}",

@@ -130,7 +130,7 @@ impl<'a> Graph<'a> {
         Ok(edges)
     }
 
-    fn resolve(&self, reference: &str) -> Result<&'a Value, String> {
+    pub(super) fn resolve(&self, reference: &str) -> Result<&'a Value, String> {
         let elsewhere = || {
             format!(
                 "it refers to {reference:?}, which is not in it; nothing is fetched for a schema"
@@ -212,6 +212,24 @@ fn parts<'a>(members: &'a Map<String, Value>) -> impl Iterator<Item = Edge<'a>> 
         .chain(properties)
         .chain(items)
         .filter(is_schema)
+}
+
+/// The schemas that are the value of a keyword, to be changed.
+pub(super) fn parts_of<'a>(keyword: &str, value: &'a mut Value) -> Vec<&'a mut Value> {
+    let is_map = keyword == "properties" || MAPS.iter().any(|(name, _)| *name == keyword);
+    let is_list = keyword == "prefixItems" || LISTS.contains(&keyword);
+    let is_one = SCHEMAS.iter().any(|(name, _)| *name == keyword);
+    let mut parts: Vec<&mut Value> = if is_one {
+        vec![value]
+    } else {
+        match value {
+            Value::Object(map) if is_map => map.values_mut().collect(),
+            Value::Array(list) if is_list => list.iter_mut().collect(),
+            _ => Vec::new(),
+        }
+    };
+    parts.retain(|part| part.is_object() || part.is_boolean());
+    parts
 }
 
 /// A fragment of a URL without its escapes.

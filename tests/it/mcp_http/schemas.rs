@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
-use chatelaine::mcp::{Discovery, McpError};
+use chatelaine::{
+    domain::{json::Json, tool_schema::ToolSchema},
+    mcp::{Discovery, McpError},
+};
 use serde_json::{Value, json};
 
 use super::scripted::{Scripted, Seen};
@@ -91,7 +94,6 @@ async fn a_chain_of_thirty_thousand_references_is_left_out() {
 
 #[tokio::test]
 async fn a_schema_that_cannot_be_used_is_left_out_with_the_reason() {
-    let string = |pattern: &str| json!({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}});
     for (schema, words) in [
         (json!({"type": "nonsense"}), "nonsense"),
         (json!({"type": "array"}), "not a schema of an object"),
@@ -108,9 +110,6 @@ async fn a_schema_that_cannot_be_used_is_left_out_with_the_reason() {
             json!({"type": "object", "properties": {"a": {"$id": "b", "type": "string"}}}),
             "`$id` of its own",
         ),
-        (string(r"^(a)\1$"), "pattern"),
-        (string(r"^(?=.*[0-9]).{8,}$"), "pattern"),
-        (string(r"((((a{1000}){1000}){1000}){1000})"), "pattern"),
     ] {
         let reason = reason(schema)
             .await
@@ -126,6 +125,87 @@ async fn a_schema_that_cannot_be_used_is_left_out_with_the_reason() {
         deep = json!({"type": "object", "properties": {"a": deep}});
     }
     assert!(reason(deep).await.unwrap().contains("nested too deeply"));
+}
+
+/// JSON Schema's patterns are those of ECMA-262 (2020-12, 6.3.3). What is not checked here, the server checks.
+#[tokio::test]
+async fn a_tool_is_not_lost_over_a_pattern_that_cannot_be_run_here() {
+    let patterns = [
+        "^{[a-z]+}$",
+        "^[^]+$",
+        "^(?=.*[A-Z])(?=.*\\d).{8,}$",
+        "(?<!a)b",
+        "^(a)\\1$",
+        "^[\\ud800-\\udbff][\\udc00-\\udfff]$",
+        "((((a{1000}){1000}){1000}){1000})",
+        "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$",
+    ];
+    for pattern in patterns {
+        let tool = json!({"name": "odd", "inputSchema": {"type": "object", "properties": {
+            "a": {"type": "string", "pattern": pattern}, "n": {"type": "integer", "maximum": 9}}}});
+        let found = discover(vec![tool]).await.unwrap();
+        assert_eq!(
+            (found.tools.len(), &found.dropped),
+            (2, &Vec::<String>::new()),
+            "{pattern}"
+        );
+        let told = found.unchecked.join("\n");
+        assert!(
+            told.starts_with("tool \"odd\": the pattern "),
+            "{pattern}: {told}"
+        );
+        // The rest of the schema is checked as before.
+        let schema = ToolSchema::compile(&found.tools[0].input_schema).unwrap();
+        let check = |text: &str| schema.check(&Json::parse(text).unwrap());
+        assert_eq!(check(r#"{"a": "anything", "n": 9}"#), Ok(()), "{pattern}");
+        assert!(
+            check(r#"{"a": 7}"#).is_err() && check(r#"{"n": 10}"#).is_err(),
+            "{pattern}"
+        );
+    }
+}
+
+/// Without its pattern a schema may accept more, and never less, than its server does.
+#[tokio::test]
+async fn what_stands_on_a_pattern_that_cannot_be_run_refuses_nothing() {
+    let look = "^(?=a)a";
+    for schema in [
+        json!({"properties": {"a": {"not": {"pattern": look}}}}),
+        json!({"properties": {"a": {"oneOf": [{"pattern": look}, {"type": "string", "minLength": 1}]}}}),
+        json!({"properties": {"a": {"if": {"pattern": look}, "then": {"maxLength": 1}}}}),
+        json!({"patternProperties": {look: {"type": "string"}}, "additionalProperties": false}),
+    ] {
+        let raw = serde_json::value::to_raw_value(&schema).unwrap();
+        let compiled = ToolSchema::compile(&raw).unwrap();
+        assert!(!compiled.unchecked().is_empty(), "{schema}");
+        assert_eq!(
+            compiled.check(&Json::parse(r#"{"a": "bcd"}"#).unwrap()),
+            Ok(()),
+            "{schema}"
+        );
+    }
+}
+
+/// Keywords of older drafts mean what they meant, and `null` of a library of Go means nothing.
+#[tokio::test]
+async fn schemas_of_older_drafts_are_read() {
+    let schema = json!({"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", "required": null, "properties": {
+        "n": {"type": "number", "minimum": 0, "exclusiveMinimum": true},
+        "pair": {"type": "array", "items": [{"type": "string"}, {"type": "integer"}], "additionalItems": false},
+        "old": {"type": "string", "required": true, "description": null},
+    }});
+    assert_eq!(reason(schema.clone()).await, None);
+    let raw = serde_json::value::to_raw_value(&schema).unwrap();
+    let compiled = ToolSchema::compile(&raw).unwrap();
+    let fits = |text: &str| compiled.check(&Json::parse(text).unwrap()).is_ok();
+    assert!(fits(r#"{"n": 0.1, "pair": ["a", 1]}"#));
+    for wrong in [
+        r#"{"n": 0}"#,
+        r#"{"pair": [1]}"#,
+        r#"{"pair": ["a", 1, 2]}"#,
+    ] {
+        assert!(!fits(wrong), "{wrong}");
+    }
 }
 
 #[tokio::test]
