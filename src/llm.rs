@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::domain::{
     ids::{TenantId, UserId},
-    pack::Llm,
+    pack::{Llm, Provider},
     run::Usage,
 };
 
@@ -32,6 +32,15 @@ mod step;
 mod transport;
 
 pub use error::ModelError;
+
+/// What is unlike its server's schema in what a model is told of a tool's arguments, in words.
+pub fn schema_changes(llm: &Llm, schema: &RawValue) -> Vec<String> {
+    if llm.provider == Provider::None {
+        return Vec::new();
+    }
+    let repaired = schema::for_endpoint(schema, schema::Dialect::of(llm));
+    repaired.changes.into_iter().collect()
+}
 
 /// The input of one step of the model.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +91,11 @@ pub enum Turn {
         name: String,
         text: String,
         is_error: bool,
+    },
+    /// An image in the result before it. It is left out when the model refuses it.
+    ToolImage {
+        media_type: String,
+        data: Arc<[u8]>,
     },
 }
 
@@ -199,7 +213,8 @@ impl Models {
         Self(Arc::new(step::StepContext::new(client, limits)))
     }
 
-    /// Asks the model for its next turn. Nothing is sent until the stream is polled.
+    /// Asks the model for its next turn. Nothing is sent until the stream is polled. When no word comes from its endpoint,
+    /// those of `llm.fallback` are asked in turn.
     pub fn step(
         &self,
         llm: &Llm,

@@ -27,6 +27,7 @@ use crate::{
         server::{AccessMode, ServerSpec},
     },
     egress::Egress,
+    llm,
     mcp::{
         Discovery, Key, Mcp, McpError, Options,
         oauth::{self, ProtectedServer},
@@ -286,6 +287,19 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
     }
     for dropped in &discovery.dropped {
         let _ = write!(text, "\n  left out: {dropped}");
+    }
+    for unchecked in &discovery.unchecked {
+        let _ = write!(text, "\n  not checked here, but by the server: {unchecked}");
+    }
+    for tool in &discovery.tools {
+        let changes = llm::schema_changes(&pack.llm, &tool.input_schema);
+        if !changes.is_empty() {
+            let (tool, changes) = (&tool.name, changes.join("; "));
+            let _ = write!(
+                text,
+                "\n  the model is told otherwise: tool {tool:?}: {changes}"
+            );
+        }
     }
     text.push_str("\n  (signed in): every user, also without a role\n  yes: may call it · ask: needs an approval · –: is not told that it exists");
     text

@@ -108,6 +108,8 @@ pub struct Llm {
     pub max_tokens: Option<u64>,
     /// Model steps in one run.
     pub max_steps: u32,
+    /// Models that are asked in turn when this one says nothing. Only what concerns an endpoint counts in them.
+    pub fallback: Vec<Llm>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -167,7 +167,11 @@ pub struct Branch {
 /// Tokens a model says it read and wrote. `estimated` when it did not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
+    /// All of the input, what came from a cache included.
     pub input_tokens: i64,
+    /// What of the input the provider had kept from an earlier request. It is cheaper, and counts in limits all the same.
+    #[serde(default)]
+    pub cached_input_tokens: i64,
     pub output_tokens: i64,
     pub estimated: bool,
 }
@@ -175,6 +179,7 @@ pub struct Usage {
 impl Usage {
     pub fn add(&mut self, other: Self) {
         self.input_tokens += other.input_tokens;
+        self.cached_input_tokens += other.cached_input_tokens;
         self.output_tokens += other.output_tokens;
         self.estimated |= other.estimated;
     }

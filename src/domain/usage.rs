@@ -20,6 +20,8 @@ pub struct Line {
     /// Calls of tools, those that were refused included.
     pub tool_calls: i64,
     pub input_tokens: i64,
+    /// Those of the input that came from a provider's cache.
+    pub cached_input_tokens: i64,
     pub output_tokens: i64,
 }
 
@@ -34,6 +36,8 @@ pub struct DayLine {
     /// Calls of tools, those that were refused included.
     pub tool_calls: i64,
     pub input_tokens: i64,
+    /// Those of the input that came from a provider's cache.
+    pub cached_input_tokens: i64,
     pub output_tokens: i64,
 }
 

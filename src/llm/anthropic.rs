@@ -3,39 +3,40 @@
 use serde_json::{Value, json};
 
 use super::{
-    ModelError, StepRequest, Stop,
-    history::{self, Message, Piece},
+    ModelError, Stop,
+    history::{self, Message, Piece, Prepared, PreparedTool},
     provider::{Request, UnsupportedParams},
-    reply::{CallBuilder, ReplyBuilder, is_object},
+    reply::{CallBuilder, Counts, ReplyBuilder, is_object},
 };
-use crate::domain::pack::{Llm, Provider};
+use crate::domain::pack::Llm;
 
 const BASE: &str = "https://api.anthropic.com";
+/// Blocks before a mark in which a beginning that was kept is looked for, and one to spare.
+const LOOKED_BACK: usize = 19;
 
 pub(super) fn request(
     llm: &Llm,
     base: Option<&str>,
-    step: &StepRequest,
+    prepared: &Prepared<'_>,
     without: UnsupportedParams,
 ) -> Request {
     let limit = llm.max_tokens.unwrap_or_else(|| max_tokens(&llm.model));
-    let mut body = json!({
-        "model": llm.model, "messages": messages(step), "max_tokens": limit, "stream": true,
-    });
-    if let Some(system) = history::system(step) {
-        body["system"] = json!([cached(text(system))]);
-    }
-    let tools = history::tools(&step.tools, Provider::Anthropic).map(|(tool, schema)| {
-        json!({ "name": tool.name, "description": tool.description, "input_schema": schema })
-    });
-    let mut tools: Vec<Value> = tools.collect();
-    if let Some(last) = tools.pop() {
-        tools.push(cached(last));
-        body["tools"] = tools.into();
-    }
+    let mut body = json!({ "model": llm.model, "max_tokens": limit, "stream": true });
     if let Some(temperature) = llm.temperature.filter(|_| !without.temperature) {
         body["temperature"] = temperature.into();
     }
+    let define = |tool: &PreparedTool<'_>| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.schema });
+    let mut tools: Vec<Value> = prepared.tools.iter().map(define).collect();
+    if let Some(last) = tools.last_mut() {
+        mark_cached(last);
+        body["tools"] = tools.into();
+    }
+    if let Some(system) = prepared.system {
+        let mut system = text(system);
+        mark_cached(&mut system);
+        body["system"] = json!([system]);
+    }
+    body["messages"] = messages(prepared).into();
     let base = base.map_or(BASE, |base| base.strip_suffix("/v1").unwrap_or(base));
     Request {
         url: format!("{base}/v1/messages"),
@@ -70,10 +71,10 @@ fn text(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-/// The last block of what the provider keeps for the next request: tools, system prompt, and the conversation so far.
-fn cached(mut block: Value) -> Value {
+/// Marks the last block of what the provider keeps for the next request: tools, system prompt, and the conversation so
+/// far. A request may have four such marks.
+fn mark_cached(block: &mut Value) {
     block["cache_control"] = json!({ "type": "ephemeral" });
-    block
 }
 
 fn piece(piece: Piece<'_>) -> Value {
@@ -86,9 +87,9 @@ fn piece(piece: Piece<'_>) -> Value {
 }
 
 /// In this API, results belong to the user's turn: one message holds them and the user's next text.
-fn messages(step: &StepRequest) -> Vec<Value> {
+fn messages(prepared: &Prepared<'_>) -> Vec<Value> {
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
-    for message in history::messages(&step.history) {
+    for message in prepared.messages() {
         let (role, blocks) = match message {
             Message::User(pieces) => ("user", pieces.into_iter().map(piece).collect()),
             Message::Assistant { text: said, calls } => {
@@ -104,8 +105,11 @@ fn messages(step: &StepRequest) -> Vec<Value> {
             }
             Message::Results(results) => {
                 let results = results.into_iter().map(|result| {
+                    let said = std::iter::once(text(result.text));
+                    let content: Vec<Value> =
+                        said.chain(result.images.into_iter().map(piece)).collect();
                     let mut block = json!({
-                        "type": "tool_result", "tool_use_id": result.id, "content": [text(result.text)],
+                        "type": "tool_result", "tool_use_id": result.id, "content": content,
                     });
                     if result.is_error {
                         block["is_error"] = true.into();
@@ -120,14 +124,25 @@ fn messages(step: &StepRequest) -> Vec<Value> {
             _ => messages.push((role, blocks)),
         }
     }
-    if let Some(last) = messages
-        .last_mut()
-        .and_then(|(_, blocks)| blocks.last_mut())
-    {
-        *last = cached(last.take());
-    }
+    mark_ends(&mut messages);
     let message = |(role, content)| json!({ "role": role, "content": content });
     messages.into_iter().map(message).collect()
+}
+
+/// Marks the end of a request. A kept beginning is looked for in the twenty blocks before a mark; where a step has more,
+/// the end of the request before is marked, too.
+fn mark_ends(messages: &mut [(&str, Vec<Value>)]) {
+    let mut since = 0;
+    for (at, (role, blocks)) in messages.iter_mut().rev().enumerate() {
+        let is_end = *role == "user" && (at == 0 || since >= LOOKED_BACK);
+        if let (true, Some(last)) = (is_end, blocks.last_mut()) {
+            mark_cached(last);
+        }
+        since += blocks.len();
+        if since >= LOOKED_BACK && is_end && at > 0 {
+            break;
+        }
+    }
 }
 
 /// Takes in one event; `true` after the last one.
@@ -170,8 +185,12 @@ pub(super) fn read(event: &Value, draft: &mut ReplyBuilder) -> Result<bool, Mode
             let Some(reason) = event["delta"]["stop_reason"].as_str() else {
                 return Ok(false);
             };
-            let (input, output) = usage(&event["usage"]);
-            draft.usage = (input.filter(|count| *count > 0).or(draft.usage.0), output);
+            let last = usage(&event["usage"]);
+            draft.usage = Counts {
+                input: last.input.max(draft.usage.input),
+                output: last.output,
+                cached: last.cached.max(draft.usage.cached),
+            };
             let stop = stop(reason);
             // Only a limit or a filter can end the answer in the middle of a call.
             let is_whole = !matches!(stop, Stop::Length | Stop::ContentFilter);
@@ -190,14 +209,17 @@ pub(super) fn read(event: &Value, draft: &mut ReplyBuilder) -> Result<bool, Mode
     Ok(false)
 }
 
-/// Tokens read from a cache count as input.
-fn usage(usage: &Value) -> (Option<u64>, Option<u64>) {
+/// Tokens that are read from the cache or written to it count as input. This API does not count them itself.
+fn usage(usage: &Value) -> Counts {
     let count = |key: &str| usage[key].as_u64();
-    let cached = ["cache_read_input_tokens", "cache_creation_input_tokens"]
-        .into_iter()
-        .filter_map(count);
-    let input = count("input_tokens").map(|tokens| tokens + cached.sum::<u64>());
-    (input, count("output_tokens"))
+    let cached = count("cache_read_input_tokens");
+    let aside =
+        cached.unwrap_or_default() + count("cache_creation_input_tokens").unwrap_or_default();
+    Counts {
+        input: count("input_tokens").map(|tokens| tokens + aside),
+        output: count("output_tokens"),
+        cached,
+    }
 }
 
 fn stop(reason: &str) -> Stop {

@@ -128,6 +128,10 @@ pub(super) enum Field {
     Temperature,
     ReasoningEffort,
     StreamOptions,
+    /// A description of a tool, for its length.
+    LongDescriptions,
+    /// The schema of some tool; which one is not said.
+    Schemas,
     /// An image, or images at all.
     Images,
     /// The request is too long.

@@ -5,23 +5,23 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ModelError, StepRequest, Stop,
-    history::{self, Message, Piece},
+    ModelError, Stop,
+    history::{self, Message, Piece, Prepared, PreparedTool},
     provider::{Request, UnsupportedParams},
-    reply::{CallBuilder, ReplyBuilder},
+    reply::{CallBuilder, Counts, ReplyBuilder},
 };
-use crate::domain::pack::{Llm, Provider};
+use crate::domain::pack::Llm;
 
 const BASE: &str = "https://generativelanguage.googleapis.com";
 
 pub(super) fn request(
     llm: &Llm,
     base: Option<&str>,
-    step: &StepRequest,
+    prepared: &Prepared<'_>,
     without: UnsupportedParams,
 ) -> Request {
     let model = llm.model.strip_prefix("models/").unwrap_or(&llm.model);
-    let mut body = json!({ "contents": contents(model, step) });
+    let mut body = json!({});
     let temperature = llm
         .temperature
         .filter(|_| !without.temperature)
@@ -37,16 +37,15 @@ pub(super) fn request(
     if !config.is_empty() {
         body["generationConfig"] = config.into();
     }
-    if let Some(system) = history::system(step) {
+    if let Some(system) = prepared.system {
         body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
     }
-    let tools = history::tools(&step.tools, Provider::Gemini).map(|(tool, schema)| {
-        json!({ "name": tool.name, "description": tool.description, "parametersJsonSchema": schema })
-    });
-    let tools: Vec<Value> = tools.collect();
+    let declare = |tool: &PreparedTool<'_>| json!({ "name": tool.name, "description": tool.description, "parametersJsonSchema": tool.schema });
+    let tools: Vec<Value> = prepared.tools.iter().map(declare).collect();
     if !tools.is_empty() {
         body["tools"] = json!([{ "functionDeclarations": tools }]);
     }
+    body["contents"] = contents(model, prepared).into();
     let base = base.map_or(BASE, |base| base.strip_suffix("/v1beta").unwrap_or(base));
     Request {
         url: format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse"),
@@ -56,7 +55,7 @@ pub(super) fn request(
 }
 
 /// In this API, results are a content of their own with the role `user`.
-fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
+fn contents(model: &str, prepared: &Prepared<'_>) -> Vec<Value> {
     let is_current = is_gemini_3_or_later(model);
     let text = |text: Cow<'_, str>| json!({ "text": text });
     let piece = |piece| match piece {
@@ -83,7 +82,9 @@ fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
             ("model", said.into_iter().chain(calls).collect::<Vec<_>>())
         }
         Message::Results(results) => {
+            let mut images = Vec::new();
             let results = results.into_iter().map(|result| {
+                images.extend(result.images);
                 let key = if result.is_error { "error" } else { "result" };
                 let mut part = json!({ "name": result.name, "response": { key: result.text } });
                 if is_current {
@@ -91,10 +92,13 @@ fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
                 }
                 json!({ "functionResponse": part })
             });
-            ("user", results.collect())
+            let results: Vec<Value> = results.collect();
+            // All results first: their number must be that of the calls.
+            let images = images.into_iter().map(piece);
+            ("user", results.into_iter().chain(images).collect())
         }
     };
-    let contents = history::messages(&step.history).into_iter().map(content);
+    let contents = prepared.messages().into_iter().map(content);
     contents
         .map(|(role, parts)| json!({ "role": role, "parts": parts }))
         .collect()
@@ -117,7 +121,11 @@ pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) -> Result<bool, Mode
         let count = |key: &str| usage[key].as_u64().unwrap_or_default();
         let input = count("promptTokenCount") + count("toolUsePromptTokenCount");
         let output = count("candidatesTokenCount") + count("thoughtsTokenCount");
-        draft.usage = (Some(input), Some(output));
+        draft.usage = Counts {
+            input: Some(input),
+            output: Some(output),
+            cached: usage["cachedContentTokenCount"].as_u64(),
+        };
     }
     match chunk["promptFeedback"]["blockReason"].as_str() {
         None | Some("BLOCK_REASON_UNSPECIFIED" | "BLOCKED_REASON_UNSPECIFIED") => {}

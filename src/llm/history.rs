@@ -4,16 +4,20 @@
 //! dot, an empty text, a schema that is not an object. One such row would break a conversation for good. This
 //! module corrects all of these, so a history can be cut anywhere.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, HashSet},
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::{ModelCall, StepRequest, ToolDef, Turn, schema};
-use crate::domain::{
-    json::{Json, Members},
-    pack::Provider,
+use super::{
+    ModelCall, StepRequest, ToolDef, Turn,
+    provider::Refused,
+    schema::{self, Dialect},
 };
+use crate::domain::json::{Json, Members};
 
 /// The result of a call whose own result is not in the history.
 const NO_RESULT: &str = "there is no result of this call";
@@ -21,6 +25,12 @@ const NO_RESULT: &str = "there is no result of this call";
 const NO_TEXT: &str = "(empty)";
 /// Stands between the result of a call and the next question, where no answer was given: many templates want one there.
 const NO_ANSWER: &str = "(no answer was given)";
+/// Begins a conversation whose beginning is not shown: the first words are a user's everywhere.
+const CUT: &str = "(the beginning of the conversation is left out)";
+/// Stands between the results of calls and their images, where an endpoint takes no images in results.
+const IMAGES_FOLLOW: &str = "(the images in these results follow)";
+/// Characters of a tool's description at endpoints that refuse longer ones.
+const SHORT_DESCRIPTION: usize = 1024;
 /// Bytes that are left of a result that is shortened.
 const SHORT: usize = 1024;
 
@@ -61,14 +71,89 @@ pub(super) struct CallResult<'a> {
     pub(super) name: String,
     pub(super) text: &'a str,
     pub(super) is_error: bool,
+    /// Images that the tool returned; for endpoints that take none in results, they follow as the user's.
+    pub(super) images: Vec<Piece<'a>>,
 }
 
-/// The system prompt, if there is one.
-pub(super) fn system(request: &StepRequest) -> Option<&str> {
-    Some(request.system.as_str()).filter(|text| !text.trim().is_empty())
+/// A request with names, schemas and descriptions as its endpoint takes them.
+pub(super) struct Prepared<'a> {
+    pub(super) system: Option<&'a str>,
+    pub(super) tools: Vec<PreparedTool<'a>>,
+    history: &'a [Turn],
+    dialect: Dialect,
+    /// By tool, the new names of its properties by those that its server knows.
+    renamed: HashMap<&'a str, BTreeMap<String, String>>,
 }
 
-pub(super) fn messages(history: &[Turn]) -> Vec<Message<'_>> {
+pub(super) struct PreparedTool<'a> {
+    pub(super) name: String,
+    pub(super) description: Cow<'a, str>,
+    pub(super) schema: Value,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(step: &'a StepRequest, dialect: Dialect, refused: &Refused) -> Self {
+        let mut renamed = HashMap::new();
+        let named = step.tools.iter().filter(|tool| !tool.name.is_empty());
+        let prepare = |tool: &'a ToolDef| {
+            let repaired = schema::for_endpoint(&tool.schema, refused.dialect(tool, dialect));
+            if !repaired.renamed.is_empty() {
+                let names = repaired.renamed.into_iter().map(|(new, old)| (old, new));
+                renamed.insert(tool.name.as_str(), names.collect());
+            }
+            let description = tool.description.as_str();
+            PreparedTool {
+                name: dialect.tool_name(&tool.name),
+                description: match description.char_indices().nth(SHORT_DESCRIPTION - 1) {
+                    Some((end, _)) if refused.params.long_descriptions => {
+                        format!("{}…", &description[..end]).into()
+                    }
+                    // A description is required of Gemini's functions.
+                    None if description.is_empty() && dialect == Dialect::Gemini => {
+                        tool.name.as_str().into()
+                    }
+                    _ => description.into(),
+                },
+                schema: repaired.schema,
+            }
+        };
+        let tools = named.map(prepare).collect();
+        Self {
+            system: Some(step.system.as_str()).filter(|text| !text.trim().is_empty()),
+            tools,
+            history: &step.history,
+            dialect,
+            renamed,
+        }
+    }
+
+    /// A call as the model would make it at this endpoint.
+    fn call(&self, call: &'a ModelCall) -> Call<'a> {
+        let mut arguments = match Json::parse(&call.arguments) {
+            Ok(arguments @ Json::Object(_)) => arguments,
+            _ => Json::Object(Members::default()),
+        };
+        if let Some(names) = self.renamed.get(call.name.as_str()) {
+            arguments.rename_members(names);
+        }
+        Call {
+            id: &call.call_id,
+            name: self.name(&call.name),
+            arguments,
+        }
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.dialect.tool_name(&legal_name(name))
+    }
+
+    pub(super) fn messages(&self) -> Vec<Message<'a>> {
+        messages(self)
+    }
+}
+
+fn messages<'a>(prepared: &Prepared<'a>) -> Vec<Message<'a>> {
+    let history = prepared.history;
     let mut messages = Vec::with_capacity(history.len());
     let mut used = HashSet::new();
     for (at, turn) in history.iter().enumerate() {
@@ -79,32 +164,37 @@ pub(super) fn messages(history: &[Turn]) -> Vec<Message<'_>> {
             }
             Turn::Assistant { text, calls } => {
                 let text = if text.trim().is_empty() { "" } else { text };
+                if messages.is_empty() && !(text.is_empty() && calls.is_empty()) {
+                    add(&mut messages, Piece::Text(CUT));
+                }
                 match messages.last_mut() {
                     // Two answers in a row are one.
                     Some(Message::Assistant {
                         text: said,
                         calls: made,
-                    }) if made.is_empty() && !text.is_empty() => {
-                        let said = said.to_mut();
-                        said.push_str("\n\n");
-                        said.push_str(text);
-                        made.extend(calls.iter().map(call));
+                    }) if made.is_empty() => {
+                        if !text.is_empty() {
+                            let said = said.to_mut();
+                            said.push_str("\n\n");
+                            said.push_str(text);
+                        }
+                        made.extend(calls.iter().map(|call| prepared.call(call)));
                     }
                     _ if text.is_empty() && calls.is_empty() => {}
                     _ => messages.push(Message::Assistant {
                         text: text.into(),
-                        calls: calls.iter().map(call).collect(),
+                        calls: calls.iter().map(|call| prepared.call(call)).collect(),
                     }),
                 }
                 if !calls.is_empty() {
                     let results = calls
                         .iter()
-                        .map(|call| result(call, history, at, &mut used));
+                        .map(|call| result(prepared, call, at, &mut used));
                     messages.push(Message::Results(results.collect()));
                 }
             }
             // A result stands right after its call, or nowhere.
-            Turn::ToolResult { .. } => {}
+            Turn::ToolResult { .. } | Turn::ToolImage { .. } => {}
         }
     }
     messages
@@ -131,24 +221,14 @@ pub(super) fn text_of(pieces: &[Piece<'_>]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-fn call(call: &ModelCall) -> Call<'_> {
-    Call {
-        id: &call.call_id,
-        name: legal_name(&call.name),
-        arguments: match Json::parse(&call.arguments) {
-            Ok(arguments @ Json::Object(_)) => arguments,
-            _ => Json::Object(Members::default()),
-        },
-    }
-}
-
-/// The first result after `at` that belongs to `call` and was not used for another call.
+/// The first result after `at` that belongs to `call` and was not used for another call, with its images.
 fn result<'a>(
+    prepared: &Prepared<'a>,
     call: &'a ModelCall,
-    history: &'a [Turn],
     at: usize,
     used: &mut HashSet<usize>,
 ) -> CallResult<'a> {
+    let history = prepared.history;
     let found = history
         .iter()
         .enumerate()
@@ -164,15 +244,22 @@ fn result<'a>(
             }
             _ => None,
         });
+    let mut images = Vec::new();
     let (text, is_error) = found.map_or((NO_RESULT, true), |(index, text, is_error)| {
         used.insert(index);
+        let behind = history[index + 1..].iter();
+        images.extend(behind.map_while(|turn| match turn {
+            Turn::ToolImage { media_type, data } => Some(Piece::Image { media_type, data }),
+            _ => None,
+        }));
         (text, is_error)
     });
     CallResult {
         id: &call.call_id,
-        name: legal_name(&call.name),
+        name: prepared.name(&call.name),
         text: non_blank(text),
         is_error,
+        images,
     }
 }
 
@@ -199,18 +286,6 @@ fn legal_name(name: &str) -> String {
     } else {
         name
     }
-}
-
-/// Each tool with the schema of its arguments, as the provider takes it.
-pub(super) fn tools(
-    tools: &[ToolDef],
-    provider: Provider,
-) -> impl Iterator<Item = (&ToolDef, Value)> {
-    let named = tools.iter().filter(|tool| !tool.name.is_empty());
-    named.map(move |tool| {
-        let repaired = schema::for_provider(&tool.schema, provider);
-        (tool, repaired.schema)
-    })
 }
 
 /// Shortens the results of tools, oldest first, so that a request stays below `budget` bytes. `fixed` is what the
@@ -278,20 +353,21 @@ pub(super) fn size(turn: &Turn) -> usize {
             text.len() + calls.sum::<usize>()
         }
         // About a thousand tokens for an image, whatever its size.
-        Turn::Image { .. } => 4000,
+        Turn::Image { .. } | Turn::ToolImage { .. } => 4000,
     }
 }
 
 /// The messages in the form that OpenAI and Ollama share. `user`, `call` and `result` write the parts that differ.
 pub(super) fn chat_messages(
-    request: &StepRequest,
+    prepared: &Prepared<'_>,
     user: impl Fn(&[Piece<'_>]) -> Value,
     call: impl Fn(&Call<'_>) -> Value,
     result: impl Fn(&CallResult<'_>) -> Value,
 ) -> Vec<Value> {
-    let system = system(request).map(|text| json!({ "role": "system", "content": text }));
+    let system = prepared.system;
+    let system = system.map(|text| json!({ "role": "system", "content": text }));
     let mut chat: Vec<Value> = system.into_iter().collect();
-    for message in messages(&request.history) {
+    for message in prepared.messages() {
         match message {
             Message::User(pieces) => chat.push(user(&pieces)),
             Message::Assistant { text, calls } => {
@@ -301,18 +377,28 @@ pub(super) fn chat_messages(
                 }
                 chat.push(message);
             }
-            Message::Results(results) => chat.extend(results.iter().map(&result)),
+            Message::Results(results) => {
+                chat.extend(results.iter().map(&result));
+                let images: Vec<Piece<'_>> = results
+                    .into_iter()
+                    .flat_map(|result| result.images)
+                    .collect();
+                if !images.is_empty() {
+                    chat.push(json!({ "role": "assistant", "content": IMAGES_FOLLOW }));
+                    chat.push(user(&images));
+                }
+            }
         }
     }
     chat
 }
 
 /// The tools in the form that OpenAI and Ollama share.
-pub(super) fn function_tools(request: &StepRequest, provider: Provider) -> Vec<Value> {
-    let function = |(tool, schema): (&ToolDef, Value)| {
+pub(super) fn function_tools(prepared: &Prepared<'_>) -> Vec<Value> {
+    let function = |tool: &PreparedTool<'_>| {
         json!({ "type": "function", "function": {
-            "name": tool.name, "description": tool.description, "parameters": schema,
+            "name": tool.name, "description": tool.description, "parameters": tool.schema,
         } })
     };
-    tools(&request.tools, provider).map(function).collect()
+    prepared.tools.iter().map(function).collect()
 }

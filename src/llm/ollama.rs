@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    StepRequest, Stop,
-    history::{self, Call, CallResult, Piece},
+    Stop,
+    history::{self, Call, CallResult, Piece, Prepared},
     provider::{Request, UnsupportedParams},
-    reply::{CallBuilder, ReplyBuilder},
+    reply::{CallBuilder, Counts, ReplyBuilder},
 };
-use crate::domain::pack::{Llm, Provider};
+use crate::domain::pack::Llm;
 
 const BASE: &str = "http://localhost:11434";
 const OPENING: &str = "<think>";
@@ -17,12 +17,11 @@ const CLOSING: &str = "</think>";
 pub(super) fn request(
     llm: &Llm,
     base: Option<&str>,
-    step: &StepRequest,
+    prepared: &Prepared<'_>,
     without: UnsupportedParams,
 ) -> Request {
-    let messages = history::chat_messages(step, user, call, result);
-    let mut body = json!({ "model": llm.model, "messages": messages, "stream": true });
-    let tools = history::function_tools(step, Provider::Ollama);
+    let mut body = json!({ "model": llm.model, "stream": true });
+    let tools = history::function_tools(prepared);
     if !tools.is_empty() {
         body["tools"] = tools.into();
     }
@@ -41,6 +40,7 @@ pub(super) fn request(
     if !options.is_empty() {
         body["options"] = options.into();
     }
+    body["messages"] = history::chat_messages(prepared, user, call, result).into();
     let base = base.map_or(BASE, |base| base.strip_suffix("/v1").unwrap_or(base));
     Request {
         url: format!("{base}/api/chat"),
@@ -110,10 +110,11 @@ impl Reader {
             return false;
         }
         self.release(draft);
-        draft.usage = (
-            record["prompt_eval_count"].as_u64(),
-            record["eval_count"].as_u64(),
-        );
+        draft.usage = Counts {
+            input: record["prompt_eval_count"].as_u64(),
+            output: record["eval_count"].as_u64(),
+            cached: None,
+        };
         draft.stop = Some(match record["done_reason"].as_str() {
             // Old daemons do not give a reason.
             None | Some("stop") => Stop::End,

@@ -5,25 +5,22 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{
-    StepRequest, Stop,
-    history::{self, Call, CallResult, Piece},
+    Stop,
+    history::{self, Call, CallResult, Piece, Prepared},
     provider::{Request, UnsupportedParams},
-    reply::{CallBuilder, ReplyBuilder, is_object},
+    reply::{CallBuilder, Counts, ReplyBuilder, is_object},
 };
-use crate::domain::{
-    json,
-    pack::{Llm, Provider},
-};
+use crate::domain::{json, pack::Llm};
 
 const BASE: &str = "https://api.openai.com/v1";
 
 pub(super) fn request(
     llm: &Llm,
     base: Option<&str>,
-    step: &StepRequest,
+    prepared: &Prepared<'_>,
     without: UnsupportedParams,
 ) -> Request {
-    let mut messages = history::chat_messages(step, user, call, result);
+    let mut messages = history::chat_messages(prepared, user, call, result);
     if requires_reasoning(llm) {
         let said = messages
             .iter_mut()
@@ -44,8 +41,8 @@ pub(super) fn request(
     if is_mistral(llm) {
         messages.iter_mut().for_each(shorten_ids);
     }
-    let mut body = json!({ "model": llm.model, "messages": messages, "stream": true });
-    let tools = history::function_tools(step, Provider::Openai);
+    let mut body = json!({ "model": llm.model, "stream": true });
+    let tools = history::function_tools(prepared);
     if !tools.is_empty() {
         body["tools"] = tools.into();
     }
@@ -71,6 +68,8 @@ pub(super) fn request(
     if !without.stream_options {
         body["stream_options"] = json!({ "include_usage": true });
     }
+    // Last, because they grow: what is before them is the same from step to step.
+    body["messages"] = messages.into();
     Request {
         url: format!("{}/chat/completions", base.unwrap_or(BASE)),
         headers: &[],
@@ -188,7 +187,13 @@ pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) {
         let count = |key: &str| usage[key].as_u64();
         let input = count("prompt_tokens");
         let rest = || Some(count("total_tokens")?.saturating_sub(input.unwrap_or_default()));
-        draft.usage = (input, count("completion_tokens").or_else(rest));
+        let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64();
+        draft.usage = Counts {
+            input,
+            output: count("completion_tokens").or_else(rest),
+            // DeepSeek's name for it.
+            cached: cached.or_else(|| count("prompt_cache_hit_tokens")),
+        };
     }
     let Some(choice) = choice else { return };
     // Some endpoints send the whole message as their only chunk.

@@ -1,18 +1,60 @@
 //! The four providers: which one a pack names, how its key is sent, and who writes its requests and reads its answers.
 
+use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
 use http::{HeaderName, HeaderValue, header::AUTHORIZATION};
 use serde_json::Value;
 
-use super::{ModelError, StepRequest, anthropic, gemini, ollama, openai, reply::ReplyBuilder};
+use super::{
+    ModelError, StepRequest, ToolDef, anthropic, gemini, history::Prepared, ollama, openai,
+    reply::ReplyBuilder, schema::Dialect,
+};
 use crate::domain::pack::{Llm, Provider};
 
 /// Request fields that an endpoint does not accept, as its refusals have shown (`step`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each field is refused for itself"
+)]
 pub(super) struct UnsupportedParams {
     pub(super) temperature: bool,
     pub(super) reasoning_effort: bool,
     /// OpenAI's `stream_options`, which ask for the token counts.
     pub(super) stream_options: bool,
+    /// Descriptions of tools with more than 1024 characters.
+    pub(super) long_descriptions: bool,
+}
+
+/// What a model at an endpoint does not take, as its refusals have shown (`step`).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refused {
+    pub(super) params: UnsupportedParams,
+    /// Tools whose schemas it has refused once, hashed. They are written with every rule there is.
+    pub(super) tools: HashSet<u64>,
+    /// It has refused some schema without saying which.
+    pub(super) schemas: bool,
+}
+
+impl Refused {
+    /// The rules for the schema of a tool at an endpoint with rules of its own.
+    pub(super) fn dialect(&self, tool: &ToolDef, own: Dialect) -> Dialect {
+        if self.schemas || self.tools.contains(&fingerprint(tool)) {
+            Dialect::Strict
+        } else {
+            own
+        }
+    }
+}
+
+/// What a tool is to a provider.
+pub(super) fn fingerprint(tool: &ToolDef) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&tool.name, tool.schema.get()).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// One request in a provider's own words; the key is not in it.
@@ -41,7 +83,7 @@ pub(super) fn name(provider: Provider) -> &'static str {
 pub(super) fn request(
     llm: &Llm,
     step: &StepRequest,
-    without: UnsupportedParams,
+    refused: &Refused,
 ) -> Result<Request, ModelError> {
     let base = base(llm);
     let write = match llm.provider {
@@ -51,7 +93,8 @@ pub(super) fn request(
         Provider::Ollama => ollama::request,
         Provider::None => return Err(ModelError::NoModel),
     };
-    Ok(write(llm, base.as_deref(), step, without))
+    let prepared = Prepared::new(step, Dialect::of(llm), refused);
+    Ok(write(llm, base.as_deref(), &prepared, refused.params))
 }
 
 /// The base address, without a path of the API that people often copy along with it.

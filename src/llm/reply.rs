@@ -8,10 +8,13 @@ use std::collections::HashSet;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{ModelCall, ModelError, Reply, StepRequest, Stop, Turn, schema};
+use super::{
+    ModelCall, ModelError, Reply, StepRequest, Stop, Turn,
+    provider::Refused,
+    schema::{self, Dialect},
+};
 use crate::domain::{
     json::{self, Json},
-    pack::Provider,
     run::Usage,
 };
 
@@ -30,8 +33,17 @@ pub(super) struct ReplyBuilder {
     pub(super) calls: Vec<CallBuilder>,
     /// Why the provider ended the answer; `None` until it did.
     pub(super) stop: Option<Stop>,
-    /// Tokens in and out, as far as the provider `reported_usage` them.
-    pub(super) usage: (Option<u64>, Option<u64>),
+    pub(super) usage: Counts,
+}
+
+/// Tokens, as far as the provider says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// All of the request, those from a cache included.
+    pub(super) input: Option<u64>,
+    pub(super) output: Option<u64>,
+    /// Those of the input that came from a cache.
+    pub(super) cached: Option<u64>,
 }
 
 /// A call that may still be incomplete.
@@ -86,7 +98,8 @@ impl ReplyBuilder {
     pub(super) fn finish(
         self,
         request: &StepRequest,
-        provider: Provider,
+        dialect: Dialect,
+        refused: &Refused,
     ) -> Result<Reply, ModelError> {
         let stop = self.stop.ok_or(ModelError::Truncated)?;
         let mut calls = Vec::new();
@@ -96,10 +109,15 @@ impl ReplyBuilder {
             let named = self.calls.into_iter().filter(|call| !call.name.is_empty());
             calls.extend(named.map(|call| call.finish(&mut ids)));
             for call in &mut calls {
-                let tool = request.tools.iter().find(|tool| tool.name == call.name);
-                let renamed = tool.map(|tool| schema::for_provider(&tool.schema, provider).renamed);
-                if let Some(renamed) = renamed.filter(|renamed| !renamed.is_empty()) {
-                    call.arguments = schema::rename_back(&call.arguments, &renamed);
+                let mut tools = request.tools.iter();
+                let Some(tool) = tools.find(|tool| dialect.tool_name(&tool.name) == call.name)
+                else {
+                    continue;
+                };
+                call.name.clone_from(&tool.name);
+                let repaired = schema::for_endpoint(&tool.schema, refused.dialect(tool, dialect));
+                if !repaired.renamed.is_empty() {
+                    call.arguments = schema::rename_back(&call.arguments, &repaired.renamed);
                 }
             }
         }
@@ -159,12 +177,14 @@ fn unique_id(id: &str, taken: &mut HashSet<String>) -> String {
     id
 }
 
-/// The usage that the provider `reported_usage`. Zero input tokens mean that the provider did not count.
-fn reported_usage((input, output): (Option<u64>, Option<u64>)) -> Option<Usage> {
+/// The usage that the provider says. Zero input tokens mean that it did not count.
+fn reported_usage(counts: Counts) -> Option<Usage> {
     let count = |tokens: Option<u64>| i64::try_from(tokens?).ok();
+    let input_tokens = count(counts.input).filter(|tokens| *tokens > 0)?;
     Some(Usage {
-        input_tokens: count(input).filter(|tokens| *tokens > 0)?,
-        output_tokens: count(output)?,
+        input_tokens,
+        cached_input_tokens: count(counts.cached).unwrap_or_default().min(input_tokens),
+        output_tokens: count(counts.output)?,
         estimated: false,
     })
 }
@@ -181,6 +201,7 @@ fn estimate(request: &StepRequest, text: &str, calls: &[ModelCall]) -> Usage {
     let tokens = |bytes: usize| i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX);
     Usage {
         input_tokens: tokens(input),
+        cached_input_tokens: 0,
         output_tokens: tokens(text.len() + size(calls)),
         estimated: true,
     }

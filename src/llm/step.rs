@@ -1,13 +1,13 @@
 //! One step from request to reply: attempts, waits and the deadline around them.
 //!
 //! A request is repeated only while no text of its answer has been emitted, and only when the endpoint did
-//! not answer or asked us to wait. All work happens while the stream is polled, so dropping the stream drops
-//! the connection.
+//! not answer or asked us to wait. After that the endpoints of `llm.fallback` are asked in turn. All work happens while
+//! the stream is polled, so dropping the stream drops the connection.
 
 mod recovery;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex},
 };
 
@@ -20,8 +20,9 @@ use super::{
     Delta, Limits, ModelError, StepRequest, Stop,
     breaker::{Breakers, Permit},
     error::{AttemptError, Outage, refusal_error},
-    provider::{self, Reader, UnsupportedParams},
+    provider::{self, Reader, Refused},
     reply::ReplyBuilder,
+    schema::Dialect,
     transport::{self, Events},
 };
 use crate::domain::{clock, pack::Llm};
@@ -38,8 +39,8 @@ pub(super) struct StepContext {
 /// What a model at an endpoint does not accept, as its refusals have shown.
 #[derive(Default)]
 struct Unsupported {
-    params: UnsupportedParams,
-    /// The names and schemas of tools, hashed.
+    refused: Refused,
+    /// Tools that it has refused twice, hashed.
     tools: HashSet<u64>,
     /// The largest request, in bytes, if one was too long.
     max_request: Option<usize>,
@@ -71,17 +72,28 @@ pub(super) fn stream(
     .boxed()
 }
 
+/// The endpoint of a model, and the key of its circuit breaker.
+fn endpoint_and_circuit(llm: &Llm, request: &StepRequest) -> (String, String) {
+    let endpoint = provider::endpoint(llm);
+    let tenant = request.tenant.map(|tenant| tenant.to_string());
+    let circuit = format!("{} {endpoint}", tenant.unwrap_or_default());
+    (endpoint, circuit)
+}
+
 struct Step {
     shared: Arc<StepContext>,
     llm: Llm,
     request: StepRequest,
+    /// The models that are asked when this one says nothing, and what they are asked.
+    others: VecDeque<Llm>,
+    whole_request: Option<StepRequest>,
     endpoint: String,
     /// The key of the circuit breaker.
     circuit: String,
     deadline: Option<Instant>,
     attempts: u32,
-    /// The fields that the newest attempt left out.
-    without: UnsupportedParams,
+    /// What the newest attempt left out.
+    without: Refused,
     /// The request was too long once and has been made shorter.
     is_halved: bool,
     /// Text has been emitted, so there is no further attempt.
@@ -101,19 +113,21 @@ struct Attempt {
 }
 
 impl Step {
-    fn new(shared: Arc<StepContext>, llm: Llm, request: StepRequest) -> Self {
-        let endpoint = provider::endpoint(&llm);
-        let tenant = request.tenant.map(|tenant| tenant.to_string());
-        let circuit = format!("{} {endpoint}", tenant.unwrap_or_default());
+    fn new(shared: Arc<StepContext>, mut llm: Llm, request: StepRequest) -> Self {
+        let others = VecDeque::from(std::mem::take(&mut llm.fallback));
+        let (endpoint, circuit) = endpoint_and_circuit(&llm, &request);
         Self {
             shared,
             llm,
+            // Only with another endpoint is the request needed again as it came.
+            whole_request: (!others.is_empty()).then(|| request.clone()),
             request,
+            others,
             endpoint,
             circuit,
             deadline: None,
             attempts: 0,
-            without: UnsupportedParams::default(),
+            without: Refused::default(),
             is_halved: false,
             has_output: false,
             running: None,
@@ -166,14 +180,26 @@ impl Step {
         let reply = result.and_then(|()| {
             attempt
                 .draft
-                .finish(&self.request, self.llm.provider)
+                .finish(&self.request, Dialect::of(&self.llm), &self.without)
                 .map_err(AttemptError::from)
         });
         self.report_to_breaker(
             attempt.permit,
             reply.as_ref().err().and_then(|failure| failure.outage),
         );
-        reply.map(Delta::Done)
+        let reply = reply?;
+        for (kind, tokens) in [
+            (
+                "input",
+                reply.usage.input_tokens - reply.usage.cached_input_tokens,
+            ),
+            ("cached_input", reply.usage.cached_input_tokens),
+            ("output", reply.usage.output_tokens),
+        ] {
+            metrics::counter!("chatelaine_model_tokens_total", "kind" => kind)
+                .increment(tokens.max(0).cast_unsigned());
+        }
+        Ok(Delta::Done(reply))
     }
 
     fn start(&mut self) -> Result<Attempt, AttemptError> {
@@ -182,7 +208,7 @@ impl Step {
             .try_acquire(&self.circuit)
             .map_err(|left| ModelError::Paused { retry_after: left })?;
         self.attempts += 1;
-        self.without = self.unsupported(|found| found.params);
+        self.without = self.unsupported(|found| found.refused.clone());
         self.leave_out_unsupported();
         Ok(Attempt {
             permit,
@@ -202,7 +228,7 @@ impl Step {
         let events = match &mut attempt.events {
             Some(events) => events,
             none => {
-                let request = provider::request(&self.llm, &self.request, self.without)?;
+                let request = provider::request(&self.llm, &self.request, &self.without)?;
                 let header = provider::key(&self.llm)?;
                 let shared = &self.shared;
                 let opened =
@@ -228,6 +254,19 @@ impl Step {
                 return Err(ModelError::TooLarge.into());
             }
         }
+    }
+
+    /// Goes on with the next endpoint; `false` when there is none.
+    fn fall_back(&mut self) -> bool {
+        let (Some(llm), Some(request)) = (self.others.pop_front(), &self.whole_request) else {
+            return false;
+        };
+        self.llm = llm;
+        self.request = request.clone();
+        (self.endpoint, self.circuit) = endpoint_and_circuit(&self.llm, &self.request);
+        self.attempts = 0;
+        self.is_halved = false;
+        true
     }
 
     fn report_to_breaker(&self, permit: Permit, outage: Option<Outage>) {

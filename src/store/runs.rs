@@ -35,6 +35,7 @@ struct Row {
     error: Option<String>,
     steps: i32,
     input_tokens: i64,
+    cached_input_tokens: i64,
     output_tokens: i64,
     usage_estimated: bool,
     created_at: OffsetDateTime,
@@ -57,6 +58,7 @@ impl TryFrom<Row> for Run {
             steps: row.steps,
             usage: Usage {
                 input_tokens: row.input_tokens,
+                cached_input_tokens: row.cached_input_tokens,
                 output_tokens: row.output_tokens,
                 estimated: row.usage_estimated,
             },
@@ -82,12 +84,13 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
            ), held as (
              update runs
              set steps = steps + 1, input_tokens = input_tokens + $5, output_tokens = output_tokens + $6,
-                 usage_estimated = usage_estimated or $7
+                 usage_estimated = usage_estimated or $7, cached_input_tokens = cached_input_tokens + $9
              from conversation where tenant_id = $1 and id = $2 and fence = $3 and status = 'running'
              returning user_id, agent
            ), used as (
-             insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens)
-             select $1, $8, (now() at time zone 'utc')::date, user_id, agent, $5, $6 from held
+             insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
+                                          cached_input_tokens)
+             select $1, $8, (now() at time zone 'utc')::date, user_id, agent, $5, $6, $9 from held
            )
            select true as "held!" from held"#,
         tx.tenant()?.0,
@@ -98,6 +101,7 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
         usage.output_tokens,
         usage.estimated,
         Uuid::now_v7(),
+        usage.cached_input_tokens,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -108,8 +112,8 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
 pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     sqlx::query_as!(
         Row,
-        "select id, conversation_id, agent, kind, status, error, steps, input_tokens, output_tokens, usage_estimated,
-                created_at, finished_at
+        "select id, conversation_id, agent, kind, status, error, steps, input_tokens, cached_input_tokens,
+                output_tokens, usage_estimated, created_at, finished_at
          from runs where tenant_id = $3 and id = $1 and user_id = $2",
         id.0,
         user.as_str(),
@@ -158,8 +162,8 @@ pub async fn record_told(
            update conversations set external_key = $5, told_event = $6
            where tenant_id = $3 and id = $4 and ($7::bigint is null or last_event = $7)
          )
-         select id, conversation_id, agent, kind, status, error, steps, input_tokens, output_tokens, usage_estimated,
-                created_at, finished_at
+         select id, conversation_id, agent, kind, status, error, steps, input_tokens, cached_input_tokens,
+                output_tokens, usage_estimated, created_at, finished_at
          from runs where tenant_id = $3 and id = $1 and user_id = $2",
         id.0,
         user.as_str(),

@@ -112,14 +112,16 @@ pub async fn add_stored(tx: &mut Tx, user: &UserId, agent: &AgentId, bytes: i64)
 /// Adds tokens that no run has used.
 pub async fn add(tx: &mut Tx, user: &UserId, agent: &AgentId, tokens: Usage) -> Result<()> {
     sqlx::query!(
-        "insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens)
-         values ($1, $2, (now() at time zone 'utc')::date, $3, $4, $5, $6)",
+        "insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
+                                      cached_input_tokens)
+         values ($1, $2, (now() at time zone 'utc')::date, $3, $4, $5, $6, $7)",
         tx.tenant()?.0,
         uuid::Uuid::now_v7(),
         user.as_str(),
         agent.as_str(),
         tokens.input_tokens,
         tokens.output_tokens,
+        tokens.cached_input_tokens,
     )
     .execute(tx.conn())
     .await?;
@@ -142,11 +144,11 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
         r#"with taken as (
              delete from usage_additions where tenant_id = $1 and id in (
                select id from usage_additions where tenant_id = $1 limit $2 for update skip locked)
-             returning day, user_id, agent, runs, input_tokens, output_tokens, bytes
+             returning day, user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, bytes
            )
            select day as "day!", user_id as "user_id!", agent as "agent!", sum(runs)::bigint as "runs!",
                   sum(input_tokens)::bigint as "input!", sum(output_tokens)::bigint as "output!",
-                  sum(bytes)::bigint as "bytes!"
+                  sum(cached_input_tokens)::bigint as "cached!", sum(bytes)::bigint as "bytes!"
            from taken group by day, user_id, agent order by day, user_id, agent"#,
         tenant,
         limit,
@@ -154,13 +156,16 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
     .fetch_all(tx.conn())
     .await?;
     sqlx::query!(
-        "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens, bytes)
-         select $1, gen_random_uuid(), day, user_id, agent, runs, input, output, bytes
-         from unnest($2::date[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
-           as sums (day, user_id, agent, runs, input, output, bytes)
+        "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens, bytes,
+                            cached_input_tokens)
+         select $1, gen_random_uuid(), day, user_id, agent, runs, input, output, bytes, cached
+         from unnest($2::date[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+                     $9::bigint[])
+           as sums (day, user_id, agent, runs, input, output, bytes, cached)
          on conflict (tenant_id, day, user_id, agent) do update
          set runs = usage.runs + excluded.runs, input_tokens = usage.input_tokens + excluded.input_tokens,
              output_tokens = usage.output_tokens + excluded.output_tokens,
+             cached_input_tokens = usage.cached_input_tokens + excluded.cached_input_tokens,
              bytes = usage.bytes + excluded.bytes",
         tenant,
         &column(&sums, |sum| sum.day),
@@ -170,6 +175,7 @@ pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
         &column(&sums, |sum| sum.input),
         &column(&sums, |sum| sum.output),
         &column(&sums, |sum| sum.bytes),
+        &column(&sums, |sum| sum.cached),
     )
     .execute(tx.conn())
     .await?;
@@ -190,15 +196,15 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Line,
         r#"with used as (
-             select user_id, agent, runs, input_tokens, output_tokens, 0::bigint as tool_calls
+             select user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, 0::bigint as tool_calls
              from usage
              where tenant_id = $4 and ($1::date is null or day >= $1) and ($2::date is null or day < $2)
              union all
-             select user_id, agent, runs, input_tokens, output_tokens, 0
+             select user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, 0
              from usage_additions
              where tenant_id = $4 and ($1::date is null or day >= $1) and ($2::date is null or day < $2)
              union all
-             select actor, agent, 0, 0, 0, count(*)
+             select actor, agent, 0, 0, 0, 0, count(*)
              from audit
              where tenant_id = $4 and action = 'tool.call' and agent is not null
                and ($1::date is null or at >= $1::date::timestamp at time zone 'utc')
@@ -207,6 +213,7 @@ pub async fn list(
            )
            select user_id as "user!", agent as "agent!", sum(runs)::bigint as "runs!",
                   sum(tool_calls)::bigint as "tool_calls!", sum(input_tokens)::bigint as "input_tokens!",
+                  sum(cached_input_tokens)::bigint as "cached_input_tokens!",
                   sum(output_tokens)::bigint as "output_tokens!"
            from used group by user_id, agent
            having sum(runs + tool_calls + input_tokens + output_tokens) > 0
@@ -232,23 +239,25 @@ pub async fn by_day(
     let rows = sqlx::query_as!(
         DayLine,
         r#"with used as (
-             select day, runs, input_tokens, output_tokens, 0::bigint as tool_calls
+             select day, runs, input_tokens, output_tokens, cached_input_tokens, 0::bigint as tool_calls
              from usage where tenant_id = $3 and day >= $1 and day < $2 and ($4::text is null or user_id = $4)
              union all
-             select day, runs, input_tokens, output_tokens, 0
+             select day, runs, input_tokens, output_tokens, cached_input_tokens, 0
              from usage_additions where tenant_id = $3 and day >= $1 and day < $2 and ($4::text is null or user_id = $4)
              union all
-             select (at at time zone 'utc')::date, 0, 0, 0, count(*)
+             select (at at time zone 'utc')::date, 0, 0, 0, 0, count(*)
              from audit
              where tenant_id = $3 and action = 'tool.call' and agent is not null
                and ($4::text is null or actor = $4)
                and at >= $1::date::timestamp at time zone 'utc' and at < $2::date::timestamp at time zone 'utc'
              group by 1
              union all
-             select day::date, 0, 0, 0, 0 from generate_series($1::date, $2::date - 1, interval '1 day') day
+             select day::date, 0, 0, 0, 0, 0 from generate_series($1::date, $2::date - 1, interval '1 day') day
            )
            select day as "day!", sum(runs)::bigint as "runs!", sum(tool_calls)::bigint as "tool_calls!",
-                  sum(input_tokens)::bigint as "input_tokens!", sum(output_tokens)::bigint as "output_tokens!"
+                  sum(input_tokens)::bigint as "input_tokens!",
+                  sum(cached_input_tokens)::bigint as "cached_input_tokens!",
+                  sum(output_tokens)::bigint as "output_tokens!"
            from used group by day order by day"#,
         since,
         until,

@@ -12,6 +12,7 @@ pub struct DayOfUsage {
     pub agent: String,
     pub runs: i64,
     pub input_tokens: i64,
+    pub cached_input_tokens: i64,
     pub output_tokens: i64,
 }
 
@@ -20,13 +21,15 @@ pub async fn usage(tx: &mut Tx, user: &UserId) -> Result<Vec<DayOfUsage>> {
     let days = sqlx::query_as!(
         DayOfUsage,
         r#"with used as (
-             select day, agent, runs, input_tokens, output_tokens from usage where tenant_id = $1 and user_id = $2
+             select day, agent, runs, input_tokens, output_tokens, cached_input_tokens
+             from usage where tenant_id = $1 and user_id = $2
              union all
-             select day, agent, runs, input_tokens, output_tokens from usage_additions
+             select day, agent, runs, input_tokens, output_tokens, cached_input_tokens from usage_additions
              where tenant_id = $1 and user_id = $2
            )
            select day::text as "day!", agent as "agent!", sum(runs)::bigint as "runs!",
-                  sum(input_tokens)::bigint as "input_tokens!", sum(output_tokens)::bigint as "output_tokens!"
+                  sum(input_tokens)::bigint as "input_tokens!",
+                  sum(cached_input_tokens)::bigint as "cached_input_tokens!", sum(output_tokens)::bigint as "output_tokens!"
            from used group by day, agent order by day desc, agent"#,
         tx.tenant()?.0,
         user.as_str(),

@@ -14,9 +14,12 @@ use super::support::{
     model::{ScriptedModel, call, calls, text, text_of},
 };
 
+mod fallback; // other models, when one says nothing
 mod guards; // sizes, silences, cancelling
 mod hostile; // endpoints that break their own protocol
 mod logs; // what is never written down
+pub mod prefixes; // what providers keep of a request for the next one
+mod providers; // stubs with the rules of each provider
 mod retries; // errors, patience, the breaker
 mod script; // the scripted model itself
 mod wires; // the other three providers
@@ -132,6 +135,7 @@ async fn text_comes_in_pieces_and_ends_with_the_whole_reply() {
     assert_eq!(pieces, ["You ", "have ", "5 ", "€."]);
     let usage = Usage {
         input_tokens: 11,
+        cached_input_tokens: 0,
         output_tokens: 7,
         estimated: false,
     };

@@ -103,7 +103,7 @@ async fn a_whole_answer_has_openais_shape() {
     let message = json!({ "role": "assistant", "content": "You have 5 euros.", "refusal": null });
     let choice =
         json!({ "index": 0, "message": message, "finish_reason": "stop", "logprobs": null });
-    let usage = json!({ "prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18 });
+    let usage = json!({ "prompt_tokens": 11, "prompt_tokens_details": { "cached_tokens": 0 }, "completion_tokens": 7, "total_tokens": 18 });
     let expected = json!({
         "id": null, "object": "chat.completion", "created": null, "model": "bank", "choices": [choice], "usage": usage
     });

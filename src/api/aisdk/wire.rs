@@ -119,6 +119,7 @@ pub(in crate::api) struct UiUsage {
 #[expect(clippy::struct_field_names, reason = "the AI SDK's names")]
 struct UiTokens {
     input_tokens: i64,
+    cached_input_tokens: i64,
     output_tokens: i64,
     total_tokens: i64,
 }
@@ -128,6 +129,7 @@ impl From<Usage> for UiUsage {
         Self {
             usage: UiTokens {
                 input_tokens: usage.input_tokens,
+                cached_input_tokens: usage.cached_input_tokens,
                 output_tokens: usage.output_tokens,
                 total_tokens: usage.input_tokens + usage.output_tokens,
             },

@@ -80,14 +80,24 @@ struct Said {
 #[expect(clippy::struct_field_names, reason = "OpenAI's names")]
 pub(super) struct Tokens {
     prompt_tokens: i64,
+    prompt_tokens_details: PromptTokens,
     completion_tokens: i64,
     total_tokens: i64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct PromptTokens {
+    /// Those that came from the provider's cache.
+    cached_tokens: i64,
 }
 
 impl From<Usage> for Tokens {
     fn from(usage: Usage) -> Self {
         Self {
             prompt_tokens: usage.input_tokens,
+            prompt_tokens_details: PromptTokens {
+                cached_tokens: usage.cached_input_tokens,
+            },
             completion_tokens: usage.output_tokens,
             total_tokens: usage.input_tokens + usage.output_tokens,
         }

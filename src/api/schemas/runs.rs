@@ -120,6 +120,8 @@ schemas! {
     /// Tokens a model says it read and wrote. `estimated` when it did not say.
     struct Usage for run::Usage {
         input_tokens: i64,
+        /// Those of the input that came from the provider's cache.
+        cached_input_tokens: i64,
         output_tokens: i64,
         estimated: bool,
     }

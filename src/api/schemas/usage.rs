@@ -50,6 +50,8 @@ schemas! {
         /// Calls of tools, those that were refused included.
         tool_calls: i64,
         input_tokens: i64,
+        /// Those of the input that came from a provider's cache.
+        cached_input_tokens: i64,
         output_tokens: i64,
     }
 
@@ -64,6 +66,8 @@ schemas! {
         /// Calls of tools, those that were refused included.
         tool_calls: i64,
         input_tokens: i64,
+        /// Those of the input that came from a provider's cache.
+        cached_input_tokens: i64,
         output_tokens: i64,
     }
 

@@ -44,10 +44,14 @@ pub async fn complete(
     }
     usage::admit_tokens(app, principal).await?;
     let mut llm = pack.llm.clone();
-    llm.max_tokens = match (llm.max_tokens, max_tokens) {
+    let lower = |own: Option<u64>| match (own, max_tokens) {
         (Some(own), Some(wanted)) => Some(own.min(wanted)),
         (own, wanted) => own.or(wanted),
     };
+    llm.max_tokens = lower(llm.max_tokens);
+    for other in &mut llm.fallback {
+        other.max_tokens = lower(other.max_tokens);
+    }
     let steps = app.models.step(&llm, request(principal, transcript));
     let (app, principal, agent) = (app.clone(), principal.clone(), pack.id().clone());
     let pieces = stream::unfold(Some(steps), move |steps| {

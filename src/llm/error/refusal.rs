@@ -121,8 +121,14 @@ fn rejected_field(body: &Value) -> Option<Field> {
     if is_too_long(error, message) {
         return Some(Field::Length);
     }
+    if is_description(param, message) {
+        return Some(Field::LongDescriptions);
+    }
     if let Some(place) = refused_tool(param).or_else(|| refused_tool(message)) {
         return Some(Field::Tool(place));
+    }
+    if is_some_schema(message) {
+        return Some(Field::Schemas);
     }
     [
         ("temperature", Field::Temperature),
@@ -138,6 +144,34 @@ fn rejected_field(body: &Value) -> Option<Field> {
             .contains("image")
             .then_some(Field::Images)
     })
+}
+
+/// Whether a tool's description is refused for its length: `Invalid 'tools[5].function.description': string too long`.
+fn is_description(param: &str, message: &str) -> bool {
+    let names_it = |text: &str| text.starts_with("tools") && text.ends_with("description");
+    let quoted = message.split('\'').any(names_it);
+    (names_it(param) || quoted) && message.to_ascii_lowercase().contains("too long")
+}
+
+/// Whether a schema is refused, without a word of which: by llama.cpp, by Gemini for its nesting, by Ollama for its types.
+fn is_some_schema(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    [
+        "json schema conversion failed",
+        "unrecognized schema",
+        "failed to parse grammar",
+        "maximum allowed nesting depth",
+        "tools.function.parameters",
+        "of type api.toolproperty",
+        "toolproperty.",
+        "toolfunctionparameters",
+        "invalid schema",
+        "invalid json schema",
+        "json schema is invalid",
+        "property keys should match",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
 }
 
 /// Whether a request is longer than the model's context, in the words of the providers.
@@ -178,7 +212,7 @@ fn refused_tool(text: &str) -> Option<ToolPlace> {
             return Some(ToolPlace::Index(at));
         }
     }
-    for before in ["function ", "tool "] {
+    for before in ["functiondeclaration ", "function ", "tool "] {
         for quote in ['\'', '"', '`'] {
             if let Some(at) = lower.find(&format!("{before}{quote}"))
                 && let Some((name, _)) = text[at + before.len() + 1..].split_once(quote)

@@ -1,9 +1,6 @@
 //! What a step does after a failed attempt: wait, leave out a field, or give up.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::PoisonError,
-};
+use std::sync::PoisonError;
 
 use serde_json::Value;
 use tokio::time::sleep;
@@ -13,22 +10,16 @@ use super::{Step, Unsupported};
 use crate::{
     domain::backoff,
     llm::{
-        ModelError, ToolDef, Turn,
+        ModelError, Turn,
         error::{AttemptError, Field, ToolPlace},
         history,
-        provider::{self, UnsupportedParams},
+        provider::{self, Refused, fingerprint},
+        schema::Dialect,
     },
 };
 
 /// Tools that are remembered as refused, by endpoint and model.
 const MOST_REFUSED: usize = 1000;
-
-/// What a tool is to a provider.
-fn fingerprint(tool: &ToolDef) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (&tool.name, tool.schema.get()).hash(&mut hasher);
-    hasher.finish()
-}
 
 impl Step {
     /// Waits before the next attempt, or returns the error when there is none.
@@ -50,10 +41,13 @@ impl Step {
             self.attempts,
             rand::random(),
         ));
+        // Where another model can be asked, nobody waits until this one has time.
+        let is_asked_to_wait = error.retry_after().is_some() && !self.others.is_empty();
         let last = self.has_output
             || !is_retryable
             || self.attempts >= limits.attempts
-            || wait > limits.max_retry_after;
+            || wait > limits.max_retry_after
+            || is_asked_to_wait;
         let (provider, host) = (
             provider::name(self.llm.provider),
             self.llm.base_url.as_ref().and_then(Url::host_str),
@@ -69,7 +63,13 @@ impl Step {
             "model request failed"
         );
         if last {
-            return Err(error);
+            if self.has_output || !self.fall_back() {
+                return Err(error);
+            }
+            let model = self.llm.model.as_str();
+            tracing::warn!(model, "another model is asked");
+            metrics::counter!("chatelaine_model_fallbacks_total").increment(1);
+            return Ok(());
         }
         sleep(wait).await;
         Ok(())
@@ -78,47 +78,69 @@ impl Step {
     /// Leaves `field` out from now on; `false` when the endpoint complains although it was left out. Images are left out
     /// of this step only: another user's image may be fine.
     fn leave_out(&mut self, field: &Field) -> bool {
-        let flag = |without: &mut UnsupportedParams| match field {
-            Field::Temperature => std::mem::replace(&mut without.temperature, true),
-            Field::ReasoningEffort => std::mem::replace(&mut without.reasoning_effort, true),
-            Field::StreamOptions => std::mem::replace(&mut without.stream_options, true),
-            _ => true,
+        let flag = |refused: &mut Refused| {
+            let flag = match field {
+                Field::Temperature => &mut refused.params.temperature,
+                Field::ReasoningEffort => &mut refused.params.reasoning_effort,
+                Field::StreamOptions => &mut refused.params.stream_options,
+                Field::LongDescriptions => &mut refused.params.long_descriptions,
+                _ => &mut refused.schemas,
+            };
+            std::mem::replace(flag, true)
         };
         match field {
             Field::Images => {
                 let before = self.request.history.len();
-                let is_image = |turn: &Turn| matches!(turn, Turn::Image { .. });
+                let is_image =
+                    |turn: &Turn| matches!(turn, Turn::Image { .. } | Turn::ToolImage { .. });
                 self.request.history.retain(|turn| !is_image(turn));
                 self.request.history.len() < before
             }
             Field::Length => self.halve(),
             Field::Tool(place) => self.leave_tool_out(place),
-            Field::Temperature | Field::ReasoningEffort | Field::StreamOptions => {
-                let mut sent = self.without;
-                self.unsupported(|found| flag(&mut found.params));
+            Field::Temperature
+            | Field::ReasoningEffort
+            | Field::StreamOptions
+            | Field::LongDescriptions
+            | Field::Schemas => {
+                let mut sent = self.without.clone();
+                self.unsupported(|found| flag(&mut found.refused));
                 !flag(&mut sent)
             }
         }
     }
 
-    /// Leaves out a tool that the endpoint refuses, from now on; `false` when the request has no such tool.
+    /// Writes a tool that the endpoint refuses by every rule there is, and leaves out one that it refuses again, from now on;
+    /// `false` when the request has no such tool.
     fn leave_tool_out(&mut self, place: &ToolPlace) -> bool {
-        let tools = &mut self.request.tools;
+        let tools = &self.request.tools;
+        let dialect = Dialect::of(&self.llm);
         let at = match place {
-            ToolPlace::Name(name) => tools.iter().position(|tool| tool.name == *name),
+            ToolPlace::Name(name) => tools
+                .iter()
+                .position(|tool| dialect.tool_name(&tool.name) == *name),
             ToolPlace::Index(at) => Some(*at).filter(|at| *at < tools.len()),
         };
         let Some(at) = at else { return false };
-        let tool = tools.remove(at);
+        let mark = fingerprint(&tools[at]);
+        if !self.without.schemas && !self.without.tools.contains(&mark) {
+            let is_remembered = self.unsupported(|found| {
+                let marks = &mut found.refused.tools;
+                marks.len() < MOST_REFUSED && marks.insert(mark)
+            });
+            if is_remembered {
+                return true;
+            }
+        }
+        let tool = self.request.tools.remove(at);
         tracing::warn!(
             tool = tool.name,
             model = self.llm.model,
             "the model's provider refuses the schema of a tool; the tool is left out of its requests"
         );
-        let refused = fingerprint(&tool);
         self.unsupported(|found| {
             if found.tools.len() < MOST_REFUSED {
-                found.tools.insert(refused);
+                found.tools.insert(mark);
             }
         });
         true

@@ -17,22 +17,61 @@ use crate::{
     },
 };
 
+/// Models in `fallback`.
+const MOST_FALLBACKS: usize = 8;
+
 pub(super) fn required_llm(top: &mut Object) -> Option<Llm> {
     let field = top.required(
         "llm",
         "write `llm: { provider: none }` for an agent without a model",
     )?;
-    llm_of(&field)
+    let mut object = field.object()?;
+    let mut llm = model_of(&mut object, true);
+    if let Some(fallback) = object.optional("fallback") {
+        let others = fallback.list().unwrap_or_default();
+        if others.len() > MOST_FALLBACKS {
+            fallback.error(
+                format!("names {} models", others.len()),
+                &format!("name {MOST_FALLBACKS} at most"),
+            );
+        }
+        let (temperature, max_tokens) = (llm.temperature, llm.max_tokens);
+        let others = others.iter().filter_map(fallback_of);
+        llm.fallback = others
+            .map(|other| Llm {
+                temperature: other.temperature.or(temperature),
+                max_tokens: other.max_tokens.or(max_tokens),
+                ..other
+            })
+            .collect();
+        if llm.provider == Provider::None {
+            fallback.warn("has no effect here", "an agent without a model asks none");
+            llm.fallback.clear();
+        }
+    }
+    object.finish();
+    Some(llm)
 }
 
-/// `baseUrl`, `apiKey` and `model` may be empty, which is how a variable says that there is none.
-fn llm_of(field: &Field) -> Option<Llm> {
+/// A model that is asked when those before it say nothing.
+fn fallback_of(field: &Field) -> Option<Llm> {
     let mut object = field.object()?;
+    let llm = model_of(&mut object, false);
+    if llm.provider == Provider::None {
+        field.error("names no model", "name a provider that has models");
+    }
+    object.finish();
+    Some(llm)
+}
+
+/// What concerns the endpoint of a model and, of the agent's own one, what concerns the agent. `baseUrl`, `apiKey` and
+/// `model` may be empty, which is how a variable says that there is none.
+fn model_of(object: &mut Object, is_own: bool) -> Llm {
     let named = object.optional("provider");
     let provider = named
         .as_ref()
         .map_or(Some(Provider::default()), |field| field.one_of(&PROVIDERS));
-    let model = model(&mut object, provider);
+    let model = model(object, provider);
     let at_azure = named
         .as_ref()
         .and_then(Field::try_text)
@@ -42,7 +81,7 @@ fn llm_of(field: &Field) -> Option<Llm> {
     }
     // The variables of OpenAI are not for Azure.
     let own = provider.filter(|_| !at_azure);
-    let base_url = match base_url(&mut object, own) {
+    let base_url = match base_url(object, own) {
         BaseUrl::Written(Some(url)) if at_azure => BaseUrl::Written(Some(azure_url(url))),
         other => other,
     };
@@ -56,13 +95,14 @@ fn llm_of(field: &Field) -> Option<Llm> {
             "what people and the model say is never logged",
         );
     }
-    let llm = Llm {
+    Llm {
         provider: provider.unwrap_or_default(),
         model,
-        api_key: api_key(&mut object, own, &base_url),
+        api_key: api_key(object, own, &base_url),
         base_url: base_url.url(),
-        agent_prompt: object
-            .optional("agentPrompt")
+        agent_prompt: is_own
+            .then(|| object.optional("agentPrompt"))
+            .flatten()
             .and_then(|field| field.non_blank_text())
             .map(|text| text.value),
         temperature: object
@@ -73,13 +113,13 @@ fn llm_of(field: &Field) -> Option<Llm> {
             .optional("maxTokens")
             .and_then(|field| field.whole_or_text(&(1..=10_000_000)))
             .map(u64::from),
-        max_steps: object
-            .optional("maxSteps")
+        max_steps: is_own
+            .then(|| object.optional("maxSteps"))
+            .flatten()
             .and_then(|field| field.whole(&(1..=100)))
             .unwrap_or(MAX_STEPS),
-    };
-    object.finish();
-    Some(llm)
+        fallback: Vec::new(),
+    }
 }
 
 /// `none` is how published packs turn it off.

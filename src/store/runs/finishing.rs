@@ -109,12 +109,14 @@ macro_rules! write_end {
              set status = $5, error = $6, finished_at = now(), lease_owner = null, lease_until = null,
                  token_hashes = '{}', steps = steps + $7, input_tokens = input_tokens + $8,
                  output_tokens = output_tokens + $9, usage_estimated = usage_estimated or $10,
+                 cached_input_tokens = cached_input_tokens + $21,
                  retry_at = now() + make_interval(secs => $20)
              from conversation where tenant_id = $1 and id = $2 and fence = $3 and status = 'running'
              returning user_id, agent, root_run is not null as in_tree
            ), used as (
-             insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens)
-             select $1, $11, (now() at time zone 'utc')::date, user_id, agent, $8, $9 from ended where $7 > 0
+             insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
+                                          cached_input_tokens)
+             select $1, $11, (now() at time zone 'utc')::date, user_id, agent, $8, $9, $21 from ended where $7 > 0
            ), counted as (
              update conversations c
              set last_seq = c.last_seq + $12, last_event = c.last_event + $12 + 1, updated_at = now()
@@ -174,6 +176,7 @@ async fn write(
         run.ordinal,
         Uuid::now_v7(),
         result.retry_after.map(|after| after.as_secs_f64()),
+        used.cached_input_tokens,
     );
     Ok(row.fetch_optional(tx.conn()).await?)
 }

@@ -24,8 +24,8 @@ pub struct RunFilter {
 pub async fn list(tx: &mut Tx, user: &UserId, filter: RunFilter) -> Result<Vec<Run>> {
     let rows = sqlx::query_as!(
         Row,
-        "select id, conversation_id, agent, kind, status, error, steps, input_tokens, output_tokens, usage_estimated,
-                created_at, finished_at
+        "select id, conversation_id, agent, kind, status, error, steps, input_tokens, cached_input_tokens,
+                output_tokens, usage_estimated, created_at, finished_at
          from runs
          where tenant_id = $1 and user_id = $2 and ($3::uuid is null or conversation_id = $3)
            and ($4::text is null or status = $4) and ($5::uuid is null or id < $5)

@@ -125,6 +125,77 @@ async fn a_missing_end_mark_is_forgiven_when_the_model_said_why_it_stopped() {
     );
 }
 
+/// NVIDIA NIM and others never say why an answer ended.
+#[tokio::test]
+async fn an_answer_that_ends_with_its_mark_is_complete_without_a_reason() {
+    let model = ScriptedModel::start().await;
+    let said = chunk(json!({ "role": "assistant", "content": "all of it" }), None);
+    let call = json!({ "index": 0, "id": "call_whole_001", "type": "function", "function": { "name": "bank__get_balances", "arguments": "{}" } });
+    let called = chunk(json!({ "tool_calls": [call] }), None);
+    for mark in ["[DONE]", "[DONE] ", " [DONE]  "] {
+        model.reply(raw([format!("data: {said}\n\ndata:{mark}\n\n")]));
+        let reply = ask(&model.llm(), request()).await.unwrap();
+        assert_eq!((reply.text.as_str(), reply.stop), ("all of it", Stop::End));
+        model.reply(raw([format!("data: {called}\n\ndata: {mark}\n\n")]));
+        let reply = ask(&model.llm(), request()).await.unwrap();
+        assert_eq!(
+            (reply.calls.len(), reply.stop),
+            (1, Stop::ToolCalls),
+            "{mark:?}"
+        );
+    }
+    let half = json!({ "index": 0, "id": "call_half_0001", "function": { "name": "bank__get_balances", "arguments": "{\"a\":" } });
+    let half = chunk(json!({ "tool_calls": [half] }), None);
+    model.reply(raw([format!("data: {half}\n\ndata: [DONE]\n\n")]));
+    assert_eq!(
+        ask(&model.llm(), request()).await,
+        Err(ModelError::Truncated)
+    );
+}
+
+#[tokio::test]
+async fn a_mark_of_byte_order_line_ends_of_old_and_halves_of_an_emoji_are_read_over() {
+    let model = ScriptedModel::start().await;
+    let said = |text: &str| {
+        chunk(json!({ "content": "TEXT" }), None)
+            .to_string()
+            .replace("TEXT", text)
+    };
+    let end = chunk(json!({}), Some("stop"));
+    model.reply(raw([format!(
+        "\u{feff}data: {}\r\rdata: {}\r\rdata: {end}\r\rdata: [DONE]\r\r",
+        said("a crab \\ud83e"),
+        said("\\udd80 done"),
+    )]));
+    let reply = ask(&model.llm(), request()).await.unwrap();
+    assert!(
+        reply.text.starts_with("a crab ") && reply.text.ends_with(" done"),
+        "{}",
+        reply.text
+    );
+}
+
+/// `OpenRouter`'s chunk that ends an answer with an error; before the first word the question is asked again.
+#[tokio::test]
+async fn an_error_beside_a_choice_is_an_error() {
+    let broken = json!({
+        "error": { "code": 502, "message": "Provider disconnected unexpectedly" },
+        "choices": [{ "index": 0, "delta": { "content": "" }, "finish_reason": "error" }],
+    });
+    let model = ScriptedModel::start().await;
+    model.reply(events([broken.clone()])).reply(text("again"));
+    assert_eq!(ask(&model.llm(), request()).await.unwrap().text, "again");
+    let half = chunk(json!({ "content": "The balance is 1" }), None);
+    model.reply(events([half, broken]));
+    let (pieces, end) = collect(models().step(&model.llm(), request())).await;
+    let error = end.unwrap_err().to_string();
+    assert!(
+        error.contains("Provider disconnected unexpectedly"),
+        "{error}"
+    );
+    assert_eq!(pieces.concat(), "The balance is 1");
+}
+
 #[tokio::test]
 async fn an_answer_that_just_ends_is_truncated() {
     let model = ScriptedModel::start().await;

@@ -59,6 +59,7 @@ impl Fake {
             max_tokens: None,
             max_steps: 4,
             reasoning_effort: None,
+            fallback: Vec::new(),
         }
     }
 
@@ -145,6 +146,7 @@ async fn anthropic_speaks_its_own_wire() {
         reply.usage,
         Usage {
             input_tokens: 21,
+            cached_input_tokens: 0,
             output_tokens: 9,
             estimated: false
         }
@@ -243,6 +245,7 @@ async fn gemini_speaks_its_own_wire_and_has_no_key_in_its_url() {
         reply.usage,
         Usage {
             input_tokens: 30,
+            cached_input_tokens: 0,
             output_tokens: 5,
             estimated: false
         }
@@ -300,6 +303,7 @@ async fn ollama_speaks_its_own_wire() {
         reply.usage,
         Usage {
             input_tokens: 40,
+            cached_input_tokens: 0,
             output_tokens: 6,
             estimated: false
         }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{connections, entry, pack};
 use crate::{
-    mcp_http::scripted::Scripted,
+    mcp_http::scripted::{Scripted, Seen},
     packs::write_pack,
     support::{program::chatelaine, world::World},
 };
@@ -60,6 +60,28 @@ async fn names_that_fit_no_tool_are_named_wherever_the_pack_has_them() {
         json!([]),
         "it is the author's to mend"
     );
+}
+
+#[tokio::test]
+async fn what_is_not_checked_here_and_what_the_model_is_told_otherwise_is_said() {
+    let server = Scripted::modern(async |seen: Seen| {
+        let schema = json!({ "type": "object", "properties": {
+            "to": { "type": "string", "pattern": "^(?!x).*$" }, "$top": { "type": "integer" } } });
+        let tools = json!({ "tools": [{ "name": "mail", "inputSchema": schema }] });
+        (seen.method() == "tools/list").then(|| seen.result(tools))
+    })
+    .await;
+    let (_, yaml) = pack(&entry("desk", &server.url, ""));
+    let told = smoke(&yaml.replace(
+        "provider: openai, model: scripted",
+        "provider: anthropic, model: claude-sonnet-5",
+    ))
+    .await;
+    assert!(!told.contains("left out"), "{told}");
+    let unchecked = "not checked here, but by the server: tool \"mail\": the pattern ^(?!x).*$";
+    assert!(told.contains(unchecked), "{told}");
+    let renamed = "the model is told otherwise: tool \"mail\": \"$top\" is called \"_top\"; patterns are told in words";
+    assert!(told.contains(renamed), "{told}");
 }
 
 #[tokio::test]

@@ -111,6 +111,59 @@ fn llm_chooses_and_tunes_the_model() {
 }
 
 #[test]
+fn llm_may_name_other_models() {
+    let llm = with_llm(
+        "{ provider: anthropic, model: m, apiKey: \"${TOKEN}\", temperature: 0.3, maxTokens: 100, fallback: [{ provider: openai, model: o, apiKey: \"${TOKEN}\", maxTokens: 50 }, { provider: ollama, model: q }] }",
+    )
+    .llm;
+    let others: Vec<_> = llm
+        .fallback
+        .iter()
+        .map(|other| {
+            (
+                other.provider,
+                other.model.as_str(),
+                other.temperature,
+                other.max_tokens,
+            )
+        })
+        .collect();
+    assert_eq!(
+        others,
+        [
+            (Provider::Openai, "o", Some(0.3), Some(50)),
+            (Provider::Ollama, "q", Some(0.3), Some(100)),
+        ]
+    );
+    assert_eq!(llm.fallback[0].api_key.as_ref().unwrap().expose(), "t0ken");
+    for (fallback, words) in [
+        ("[{ provider: none }]", "names no model"),
+        (
+            "[{ provider: openai, model: m, apiKey: x, agentPrompt: More }]",
+            "agentPrompt",
+        ),
+        (
+            "[{ provider: openai, model: m, apiKey: x, fallback: [] }]",
+            "fallback",
+        ),
+        ("openai", "llm.fallback"),
+    ] {
+        let llm = format!("{{ provider: openai, model: m, apiKey: x, fallback: {fallback} }}");
+        let folder = tempfile::tempdir().unwrap();
+        write_pack(
+            folder.path(),
+            "demo",
+            &MINIMAL.replace("{ provider: none }", &llm),
+        );
+        let report = PackStore::load(folder.path(), &env(&[]), None)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(report.contains(words), "{words}: {report}");
+    }
+}
+
+#[test]
 fn every_provider_has_its_word() {
     let provider = |word: &str| {
         with_llm(&format!("{{ provider: {word}, model: m }}"))

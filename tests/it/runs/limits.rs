@@ -198,8 +198,8 @@ async fn what_was_used_is_listed_by_user_and_agent_and_outlives_conversations() 
         async move { admin.get(path).await.expect(200)["items"].clone() }
     };
     let expected = json!([
-        { "user": "ann", "agent": "lead", "runs": 1, "tool_calls": 1, "input_tokens": 22, "output_tokens": 14 },
-        { "user": "bob", "agent": "worker", "runs": 1, "tool_calls": 0, "input_tokens": 11, "output_tokens": 7 },
+        { "user": "ann", "agent": "lead", "runs": 1, "tool_calls": 1, "input_tokens": 22, "cached_input_tokens": 0, "output_tokens": 14 },
+        { "user": "bob", "agent": "worker", "runs": 1, "tool_calls": 0, "input_tokens": 11, "cached_input_tokens": 0, "output_tokens": 7 },
     ]);
     // Lines of the audit trail come a moment later.
     crate::turn::eventually(async || used("/v1/admin/usage").await == expected).await;
@@ -223,7 +223,7 @@ async fn an_admin_reads_the_usage_of_each_day_and_the_limits_in_force() {
         let admin = admin.clone();
         async move { admin.get(&path).await }
     };
-    let day = |day: time::Date, runs: i64, read: i64, written: i64| json!({ "day": day.to_string(), "runs": runs, "tool_calls": 0, "input_tokens": read, "output_tokens": written });
+    let day = |day: time::Date, runs: i64, read: i64, written: i64| json!({ "day": day.to_string(), "runs": runs, "tool_calls": 0, "input_tokens": read, "cached_input_tokens": 0, "output_tokens": written });
     assert_eq!(
         days(before, after).await.expect(200)["items"],
         json!([day(before, 0, 0, 0), day(today, 1, 11, 7)])

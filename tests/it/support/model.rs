@@ -1,8 +1,8 @@
 //! A model that says what a test tells it to: an OpenAI-compatible server on a port of its own.
 //!
 //! It is strict about what it is sent, so that every test of the product also checks the transcripts: each call
-//! has its one result right after it, names and schemas are legal, no forbidden secret is anywhere. What is wrong
-//! fails the test when the model is dropped (or at [`ScriptedModel::assert_clean`]). What it sends back may break
+//! has its one result right after it, names and schemas are legal, no endpoint that speaks this protocol would refuse it
+//! (`rules`), no forbidden secret is anywhere. What is wrong fails the test when the model is dropped (or at [`ScriptedModel::assert_clean`]). What it sends back may break
 //! the protocol in every way that real endpoints do; see [`Reply`].
 //!
 //! ```ignore
@@ -37,9 +37,12 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 mod reply;
+pub mod rules;
+mod strict;
 mod transcript;
 
 pub use reply::{Call, Gate, Index, Reply, call, calls, error, events, raw, text};
+pub use strict::StrictProvider;
 pub use transcript::{last_user, results, said, text_of, tool_names};
 
 /// How long a test waits for something that should happen at once.
@@ -111,6 +114,7 @@ impl ScriptedModel {
             max_tokens: None,
             max_steps: 16,
             reasoning_effort: None,
+            fallback: Vec::new(),
         }
     }
 
@@ -198,6 +202,7 @@ async fn complete(
     let body: Value = serde_json::from_slice(&body)
         .unwrap_or_else(|error| json!({ "not JSON": error.to_string() }));
     let mut wrong = transcript::violations(&body);
+    wrong.extend(rules::compatible_refusals(&body));
     for secret in inner.forbidden.lock().unwrap().iter() {
         let in_header = headers
             .values()

@@ -71,7 +71,7 @@ async fn a_question_is_answered_with_a_tool() {
     );
     assert_eq!(
         run["usage"],
-        json!({ "input_tokens": 22, "output_tokens": 14, "estimated": false })
+        json!({ "input_tokens": 22, "cached_input_tokens": 0, "output_tokens": 14, "estimated": false })
     );
     assert_eq!(
         roles(&ann, &id).await,

@@ -8,7 +8,7 @@ use super::{change, ended, eventually, payment, roles, tool_results, world, worl
 use crate::support::{
     bank::start_slow_bank,
     client::plain,
-    model::{Gate, Reply, calls, error, results, text, text_of},
+    model::{Gate, Reply, calls, error, events, results, text, text_of},
     world::World,
 };
 
@@ -212,6 +212,30 @@ async fn an_answer_that_breaks_off_is_kept_and_marked() {
             "system".to_owned(),
             run["error"].as_str().unwrap().to_owned()
         )
+    );
+}
+
+/// `OpenRouter`'s way of saying it: the chunk that ends the answer holds an error.
+#[tokio::test]
+async fn an_error_in_the_middle_is_told_and_what_was_said_is_kept_and_marked() {
+    let chunk = |text: &str| json!({ "choices": [{ "index": 0, "delta": { "role": "assistant", "content": text }, "finish_reason": null }] });
+    let broken = json!({
+        "error": { "code": 502, "message": "Provider disconnected unexpectedly" },
+        "choices": [{ "index": 0, "delta": { "content": "" }, "finish_reason": "error" }],
+    });
+    let (_world, run, said) = failing(events([chunk("The balance is 1"), broken])).await;
+    assert_eq!(run["status"], "failed");
+    let reason = run["error"].as_str().unwrap();
+    assert!(
+        reason.contains("Provider disconnected unexpectedly"),
+        "{reason}"
+    );
+    assert_eq!(
+        said,
+        [
+            ("assistant".to_owned(), "The balance is 1".to_owned()),
+            ("system".to_owned(), reason.to_owned()),
+        ]
     );
 }
 

@@ -100,10 +100,11 @@ pub(in crate::api) struct ResponseUsage {
     total_tokens: i64,
 }
 
-/// Not known here.
 #[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
 struct InputTokens {
+    /// Those that came from the provider's cache.
     cached_tokens: i64,
+    /// Not known here.
     cache_write_tokens: i64,
 }
 
@@ -117,7 +118,10 @@ impl From<Usage> for ResponseUsage {
     fn from(usage: Usage) -> Self {
         Self {
             input_tokens: usage.input_tokens,
-            input_tokens_details: InputTokens::default(),
+            input_tokens_details: InputTokens {
+                cached_tokens: usage.cached_input_tokens,
+                cache_write_tokens: 0,
+            },
             output_tokens: usage.output_tokens,
             output_tokens_details: OutputTokens::default(),
             total_tokens: usage.input_tokens + usage.output_tokens,
