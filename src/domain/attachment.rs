@@ -1,6 +1,11 @@
-//! Images and text files that a user sends. The type is judged by the content; what a client says of it does not count.
+//! Images and text files that a user sends, and images that tools return. The type is judged by the content; what a
+//! client or a server says of it does not count.
 
+use std::{borrow::Cow, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::ids::AttachmentId;
 
@@ -10,8 +15,59 @@ pub const MAX_SIZE: usize = 10 << 20;
 pub const MOST_OF_MESSAGE: usize = 10;
 /// What the address of an attachment begins with, for the model.
 pub const SCHEME: &str = "attachment:";
+/// Bytes of an image of a tool that a model is shown: 5 MB in base64, which is Anthropic's limit.
+const MAX_SHOWN: usize = 3_750_000;
 /// Characters of a name.
 const MAX_NAME: usize = 120;
+
+/// An image in the result of a tool.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub media_type: &'static str,
+    pub data: Arc<[u8]>,
+}
+
+/// The images that a tool's result holds, in its order: as blocks of their own, or as resources.
+pub fn images_in(result: &RawValue) -> Vec<Image> {
+    #[derive(Deserialize)]
+    struct Outcome<'a> {
+        #[serde(borrow, default)]
+        content: Vec<&'a RawValue>,
+    }
+    #[derive(Deserialize)]
+    struct Block<'a> {
+        #[serde(borrow, default)]
+        data: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        resource: Option<Resource<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Resource<'a> {
+        #[serde(borrow, default)]
+        blob: Option<Cow<'a, str>>,
+    }
+    // Most results have none, and may be long.
+    if !result.get().contains("image") {
+        return Vec::new();
+    }
+    let Ok(outcome) = serde_json::from_str::<Outcome<'_>>(result.get()) else {
+        return Vec::new();
+    };
+    let blocks = outcome.content.into_iter();
+    let blocks = blocks.filter_map(|block| serde_json::from_str::<Block<'_>>(block.get()).ok());
+    let images = blocks.filter_map(|block| {
+        let in_resource = block.resource.and_then(|resource| resource.blob);
+        let base64 = block.data.or(in_resource)?;
+        let data = STANDARD.decode(base64.as_bytes()).ok()?;
+        let media_type = media_type("", &data)?;
+        let is_shown = media_type.starts_with("image/") && data.len() <= MAX_SHOWN;
+        is_shown.then(|| Image {
+            media_type,
+            data: data.into(),
+        })
+    });
+    images.collect()
+}
 
 /// An attachment without its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ mod servers;
 mod skill;
 
 use std::sync::{
-    Arc, Mutex,
+    Arc, Mutex, OnceLock,
     atomic::{AtomicI64, Ordering},
 };
 
@@ -64,6 +64,8 @@ struct RunWorker {
     last_event: AtomicI64,
     /// What the model reads; absent until it was read from rows.
     transcript: Mutex<Option<ModelTranscript>>,
+    /// What was so of the user's servers in the first step.
+    first_state: OnceLock<Option<String>>,
 }
 
 /// Works a claimed run to its end.
@@ -78,6 +80,7 @@ pub fn work(
         cancel,
         last_event: AtomicI64::new(run.start.last_event),
         transcript: Mutex::new(only_message.map(ModelTranscript::beginning)),
+        first_state: OnceLock::new(),
         run,
     };
     Box::pin(async move {
@@ -325,14 +328,17 @@ impl RunWorker {
 
     /// One step of the model, streamed to whoever listens.
     async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<toolset::Toolbox>) -> Result<StepOutcome> {
-        let (history, tools) = self.read_transcript(pack.memory.window, toolbox).await?;
+        let (mut history, tools) = self.read_transcript(pack.memory.window, toolbox).await?;
         let most_tools = self.app.config.tools_per_request;
         let connections = &self.app.connections;
         let down = |server: &str| connections.down_cause(self.run.tenant, pack.id(), server);
+        let state = prompt::state(toolbox, down);
+        let first_state = self.first_state.get_or_init(|| state.clone());
+        prompt::tell_state(&mut history, first_state.as_deref(), state.as_deref());
         let request = StepRequest {
             tenant: Some(self.run.tenant),
             user: Some(self.run.principal.user.clone()),
-            system: prompt::system(pack, &self.run.principal, toolbox, most_tools, down),
+            system: prompt::system(pack, &self.run.principal, toolbox, most_tools),
             history,
             tools,
         };

@@ -95,12 +95,12 @@ async fn the_model_and_a_direct_call_hear_that_a_server_refuses_its_credential()
     let chat = ann.open("many").await;
     ann.say_and_wait(&chat, "What can you do?").await;
     let refused = "the server refuses the credential of this service";
-    let system = world.model.last_request()["messages"][0].to_string();
+    let asked = world.model.last_request()["messages"][1].to_string();
     assert!(
-        system.contains(&format!("cannot be used now: desk ({refused}")),
-        "{system}"
+        asked.contains(&format!("cannot be used now: desk ({refused}")),
+        "{asked}"
     );
-    assert!(!system.contains("being connected"), "{system}");
+    assert!(!asked.contains("being connected"), "{asked}");
     ann.say_and_wait(&chat, "/call desk echo").await;
     let said = plain(ann.messages(&chat).await.last().unwrap());
     assert!(

@@ -4,10 +4,14 @@ use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
 use super::{change, pair, world, world_with};
-use crate::support::{
-    client::plain,
-    model::{calls, said, text, text_of},
-    world::World,
+use crate::{
+    llm::prefixes::kept,
+    mcp_http::scripted::{Scripted, reply},
+    support::{
+        client::plain,
+        model::{ScriptedModel, calls, said, text, text_of},
+        world::World,
+    },
 };
 
 const LANGUAGES: &str = r#"
@@ -169,4 +173,93 @@ async fn a_run_longer_than_the_window_still_shows_its_question() {
     let request = world.model.last_request();
     assert_eq!(text_of(&request["messages"][1]), "the question");
     assert_eq!(roles(&request).len(), 1 + 6 * 3);
+}
+
+/// Every request so far, as it came.
+fn texts(model: &ScriptedModel) -> Vec<String> {
+    let requests = model.requests();
+    requests
+        .iter()
+        .map(|request| request.body.to_string())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_run_of_ten_steps_is_paid_for_once() {
+    let world = world().await;
+    for _ in 0..9 {
+        world
+            .model
+            .reply(calls([("bank__get_exchange_rate", pair())]));
+    }
+    world.model.reply(text("Done."));
+    let ann = world.user("ann", &["employee"]).await;
+    ann.ask("bank", "nine rates, one after the other").await;
+    let requests = texts(&world.model);
+    assert_eq!(requests.len(), 10);
+    let share = kept(&requests);
+    assert!(share >= 80, "{share}");
+}
+
+/// Which servers are away is told with the question, and in the same words in each step.
+#[tokio::test]
+async fn what_is_so_at_the_moment_is_no_part_of_the_beginning() {
+    let down = Scripted::start(|_| async { reply(http::StatusCode::FORBIDDEN, &[], "") }).await;
+    let world = world_with(|setup| {
+        let entry = format!(
+            "servers:\n    - {{ name: desk, transport: streamable-http, url: \"{}\", toolAccess: {{ default: public }} }}",
+            down.url
+        );
+        change(setup, "servers:", &entry);
+    })
+    .await;
+    for _ in 0..4 {
+        world
+            .model
+            .reply(calls([("bank__get_exchange_rate", pair())]));
+    }
+    world.model.reply(text("Done."));
+    let ann = world.user("ann", &["employee"]).await;
+    ann.ask("bank", "rates").await;
+    let note = "[Note of the service: These servers belong to you";
+    for request in world.model.requests() {
+        let messages = request.body["messages"].as_array().unwrap();
+        let noted: Vec<bool> = messages
+            .iter()
+            .map(|message| text_of(message).contains(note))
+            .collect();
+        assert!(
+            noted[1] && noted.iter().filter(|noted| **noted).count() == 1,
+            "{noted:?}"
+        );
+    }
+    let share = kept(&texts(&world.model));
+    assert!(share >= 70, "{share}");
+}
+
+#[tokio::test]
+async fn a_long_conversation_is_cut_in_large_steps() {
+    let pack = "memory: { window: 16 }\nflows:";
+    let world = world_with(|setup| change(setup, "flows:", pack)).await;
+    world.model.on(|_| Some(text("Well.")));
+    let ann = world.user("ann", &["employee"]).await;
+    let id = ann.open("bank").await;
+    for turn in 0..24 {
+        ann.say_and_wait(&id, &format!("turn {turn}")).await;
+    }
+    let firsts: Vec<String> = world
+        .model
+        .requests()
+        .iter()
+        .map(|request| text_of(&request.body["messages"][1]))
+        .collect();
+    let shown = world.model.last_request()["messages"]
+        .as_array()
+        .unwrap()
+        .len()
+        - 1;
+    assert!((9..=16).contains(&shown), "{shown}");
+    // Each turn is two messages, and four are left out at once.
+    let changes = firsts.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!((5..=9).contains(&changes), "{changes}: {firsts:?}");
 }

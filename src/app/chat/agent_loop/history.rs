@@ -3,13 +3,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::RunWorker;
+use super::{RunWorker, calls};
 use crate::{
     app::{
         chat::{attachments, resources, tool_search},
         tools::toolset::Toolbox,
     },
     domain::{
+        attachment::{self, Image},
         error::Result,
         ids::{AttachmentId, RunId},
         message::{CallStatus, Message, Part, Role, ToolResult},
@@ -27,10 +28,21 @@ pub(super) struct ModelTranscript {
     images: Images,
 }
 
-type Images = HashMap<AttachmentId, Arc<[u8]>>;
+#[derive(Default)]
+struct Images {
+    /// What users attached.
+    attached: HashMap<AttachmentId, Arc<[u8]>>,
+    /// What tools returned, by call.
+    returned: HashMap<String, Vec<Image>>,
+}
 
 /// Images that a model is shown at once: the newest ones.
 const MOST_IMAGES: usize = 8;
+/// So many old images are left out at once, and then none until as many have come: the beginning of a request stays the
+/// same as long as nothing in it is left out, and a provider keeps it.
+const IMAGES_CUT: usize = 4;
+/// The part of the window that is left out at once, for the same reason.
+const WINDOW_CUTS: usize = 4;
 
 impl ModelTranscript {
     /// Of a new conversation.
@@ -38,7 +50,7 @@ impl ModelTranscript {
         Self {
             messages: vec![message],
             links: Vec::new(),
-            images: Images::new(),
+            images: Images::default(),
         }
     }
 }
@@ -58,29 +70,39 @@ impl RunWorker {
                 ModelTranscript {
                     messages: store::messages::for_model(&mut tx, &self.run, window).await?,
                     links: store::resources::list(&mut tx, self.run.conversation, None).await?,
-                    images: Images::new(),
+                    images: Images::default(),
                 }
             }
         };
         self.load_images(&mut transcript).await?;
         let history = turns(&transcript, window, self.run.id);
-        let most = self.app.config.tools_per_request;
-        let mut tools = tool_search::offered(toolbox, &transcript.messages, most)?;
         let has_file = has_text_file(&transcript.messages);
-        tools.extend(resources::definition(toolbox, &transcript.links, has_file)?);
+        let reader = resources::definition(toolbox, &transcript.links, has_file)?;
+        let most = self.app.config.tools_per_request - usize::from(reader.is_some());
+        let mut tools = tool_search::offered(toolbox, &transcript.messages, most)?;
+        tools.extend(reader);
         *self.transcript() = Some(transcript);
         Ok((history, tools))
     }
 
     /// Reads the images that the model is to be shown and that were not read yet.
     async fn load_images(&self, transcript: &mut ModelTranscript) -> Result<()> {
+        let results = transcript.messages.iter().flat_map(calls::results_of);
+        for result in results {
+            let returned = &mut transcript.images.returned;
+            if let Some(raw) = &result.raw
+                && !returned.contains_key(&result.call_id)
+            {
+                returned.insert(result.call_id.clone(), attachment::images_in(raw));
+            }
+        }
         let files = transcript.messages.iter().flat_map(attachments::of);
         let images = files.filter(|file| file.is_image()).map(|file| file.id);
         let images: Vec<_> = images.collect();
-        let newest = &images[images.len().saturating_sub(MOST_IMAGES)..];
+        let newest = &images[hidden_images(images.len())..];
         let missing = newest
             .iter()
-            .filter(|id| !transcript.images.contains_key(id));
+            .filter(|id| !transcript.images.attached.contains_key(id));
         let missing: Vec<_> = missing.copied().collect();
         if missing.is_empty() {
             return Ok(());
@@ -88,43 +110,142 @@ impl RunWorker {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         let read = store::attachments::contents(&mut tx, self.run.conversation, &missing).await?;
         let read = read.into_iter().map(|(id, data)| (id, data.into()));
-        transcript.images.extend(read);
+        transcript.images.attached.extend(read);
         Ok(())
     }
 }
 
-/// The last `window` messages as the model reads them, beginning with what a user said; what the current
-/// run has written is always among them.
+/// The last messages as the model reads them, beginning with what a user said; what the current run has written is always
+/// among them.
 fn turns(transcript: &ModelTranscript, window: usize, run: RunId) -> Vec<Turn> {
-    let (messages, images) = (&transcript.messages, &transcript.images);
+    let messages = &transcript.messages;
     let current = messages
         .iter()
         .position(|message| message.run_id == Some(run))
         .unwrap_or(messages.len());
-    let wanted = messages.len().saturating_sub(window).min(current);
-    let start =
-        (wanted..=current).find(|at| messages.get(*at).is_some_and(|m| m.role == Role::User));
+    let start = (first_shown(messages, window).min(current)..=current)
+        .find(|at| messages.get(*at).is_some_and(|m| m.role == Role::User));
     let shown = &messages[start.unwrap_or(current)..];
     let mut results: HashMap<&str, &ToolResult> = HashMap::new();
-    for part in shown.iter().flat_map(|message| &message.parts) {
-        if let Part::ToolResult(result) = part {
-            results.insert(&result.call_id, result);
-        }
+    for result in shown.iter().flat_map(calls::results_of) {
+        results.insert(&result.call_id, result);
     }
-    shown
+    let mut writer = Writer {
+        results,
+        images: &transcript.images,
+        hidden_images: 0,
+    };
+    let mut turns: Vec<Turn> = shown
         .iter()
-        .flat_map(|message| turns_of(message, &results, images))
-        .collect()
+        .flat_map(|message| writer.turns_of(message))
+        .collect();
+    let is_image = |turn: &Turn| matches!(turn, Turn::Image { .. } | Turn::ToolImage { .. });
+    let images = turns.iter().filter(|turn| is_image(turn)).count();
+    writer.hidden_images = hidden_images(images);
+    turns.retain(|turn| !is_image(turn) || writer.shows_next_image());
+    turns
 }
 
-fn turns_of(message: &Message, results: &HashMap<&str, &ToolResult>, images: &Images) -> Vec<Turn> {
-    match message.role {
-        Role::User => said_and_shown(message, images),
-        Role::Assistant => with_results(message, results),
-        // Results stand behind their calls, whatever order they came in.
-        Role::Tool => Vec::new(),
-        // The program's words are for people, but for the outcome of a call that had to wait.
-        Role::System => message.parts.iter().filter_map(outcome_of).collect(),
+/// The first of the last `window` messages, or a later one: a quarter of the window is left out at once. Where it is cut
+/// depends on the numbers of the messages alone, so that each run cuts at the same place.
+fn first_shown(messages: &[Message], window: usize) -> usize {
+    let wanted = messages.len().saturating_sub(window);
+    let Some(first) = messages.get(wanted).filter(|_| wanted > 0) else {
+        return wanted;
+    };
+    let step = i64::try_from(window / WINDOW_CUTS)
+        .unwrap_or(i64::MAX)
+        .max(1);
+    let cut = first.seq.div_euclid(step) * step;
+    let cut = if cut < first.seq { cut + step } else { cut };
+    let later = messages[wanted..]
+        .iter()
+        .position(|message| message.seq >= cut);
+    later.map_or(messages.len(), |later| wanted + later)
+}
+
+/// How many of so many images are too old to be shown.
+fn hidden_images(count: usize) -> usize {
+    count
+        .saturating_sub(MOST_IMAGES)
+        .next_multiple_of(IMAGES_CUT)
+        .min(count)
+}
+
+/// Writes messages as the model reads them.
+struct Writer<'a> {
+    results: HashMap<&'a str, &'a ToolResult>,
+    images: &'a Images,
+    /// Images that are too old to be shown.
+    hidden_images: usize,
+}
+
+impl Writer<'_> {
+    fn turns_of(&self, message: &Message) -> Vec<Turn> {
+        match message.role {
+            Role::User => self.said_and_shown(message),
+            Role::Assistant => self.with_results(message),
+            // Results stand behind their calls, whatever order they came in.
+            Role::Tool => Vec::new(),
+            // The program's words are for people, but for the outcome of a call that had to wait.
+            Role::System => message.parts.iter().flat_map(outcome_of).collect(),
+        }
+    }
+
+    fn shows_next_image(&mut self) -> bool {
+        let is_shown = self.hidden_images == 0;
+        self.hidden_images = self.hidden_images.saturating_sub(1);
+        is_shown
+    }
+
+    /// What the user said, with the name of each attachment, and the images.
+    fn said_and_shown(&self, message: &Message) -> Vec<Turn> {
+        let texts = message.parts.iter().map(|part| match part {
+            Part::Attachment(attachment) => attachment.for_model(),
+            part => part.plain(),
+        });
+        let said = Turn::User(texts.collect::<Vec<_>>().join("\n"));
+        let shown = attachments::of(message).filter_map(|file| {
+            let data = self.images.attached.get(&file.id)?.clone();
+            let media_type = file.media_type.clone();
+            Some(Turn::Image { media_type, data })
+        });
+        std::iter::once(said).chain(shown).collect()
+    }
+
+    /// What the assistant said and called, then each result in the order of the calls, with its images.
+    fn with_results(&self, message: &Message) -> Vec<Turn> {
+        let mut calls = Vec::new();
+        let mut answers = Vec::new();
+        for part in &message.parts {
+            let Part::ToolCall(call) = part else { continue };
+            calls.push(ModelCall {
+                call_id: call.call_id.clone(),
+                name: call.name.clone(),
+                arguments: match call.arguments.get() {
+                    // Not JSON when the model sent it. Providers want an object back, and the result says what was wrong.
+                    text if text.starts_with('{') => text.to_owned(),
+                    _ => "{}".to_owned(),
+                },
+            });
+            let result = self.results.get(call.call_id.as_str());
+            answers.push(Turn::ToolResult {
+                call_id: call.call_id.clone(),
+                name: call.name.clone(),
+                text: result.map_or_else(|| "outcome unknown".to_owned(), |result| text_of(result)),
+                is_error: result.is_none_or(|result| result.status != CallStatus::Succeeded),
+            });
+            let images = self.images.returned.get(&call.call_id);
+            answers.extend(images.into_iter().flatten().map(|image| Turn::ToolImage {
+                media_type: image.media_type.to_owned(),
+                data: image.data.clone(),
+            }));
+        }
+        let said = Turn::Assistant {
+            text: message.plain(),
+            calls,
+        };
+        std::iter::once(said).chain(answers).collect()
     }
 }
 
@@ -133,27 +254,20 @@ fn has_text_file(messages: &[Message]) -> bool {
     files.any(|file| !file.is_image())
 }
 
-/// What the user said, with the name of each attachment, and the images.
-fn said_and_shown(message: &Message, images: &Images) -> Vec<Turn> {
-    let texts = message.parts.iter().map(|part| match part {
-        Part::Attachment(attachment) => attachment.for_model(),
-        part => part.plain(),
-    });
-    let said = Turn::User(texts.collect::<Vec<_>>().join("\n"));
-    let shown = attachments::of(message).filter_map(|file| {
-        let data = images.get(&file.id)?.clone();
-        let media_type = file.media_type.clone();
-        Some(Turn::Image { media_type, data })
-    });
-    std::iter::once(said).chain(shown).collect()
-}
-
-fn outcome_of(part: &Part) -> Option<Turn> {
+fn outcome_of(part: &Part) -> Vec<Turn> {
     match part {
-        Part::Approval(note) => Some(Turn::User(note.for_model())),
-        Part::AgentCallback(callback) => Some(Turn::User(callback.for_model())),
-        Part::CallOutcome(outcome) => Some(Turn::User(outcome.for_model())),
-        _ => None,
+        Part::Approval(note) => vec![Turn::User(note.for_model())],
+        Part::AgentCallback(callback) => vec![Turn::User(callback.for_model())],
+        Part::CallOutcome(outcome) => {
+            let images = outcome.raw.as_ref().map(|raw| attachment::images_in(raw));
+            let images = images.into_iter().flatten().map(|image| Turn::Image {
+                media_type: image.media_type.to_owned(),
+                data: image.data,
+            });
+            let said = Turn::User(outcome.for_model());
+            std::iter::once(said).chain(images).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -165,34 +279,4 @@ fn text_of(result: &ToolResult) -> String {
     } else {
         result.for_model()
     }
-}
-
-/// What the assistant said and called, then each result in the order of the calls.
-fn with_results(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<Turn> {
-    let mut calls = Vec::new();
-    let mut answers = Vec::new();
-    for part in &message.parts {
-        let Part::ToolCall(call) = part else { continue };
-        calls.push(ModelCall {
-            call_id: call.call_id.clone(),
-            name: call.name.clone(),
-            arguments: match call.arguments.get() {
-                // Not JSON when the model sent it. Providers want an object back, and the result says what was wrong.
-                text if text.starts_with('{') => text.to_owned(),
-                _ => "{}".to_owned(),
-            },
-        });
-        let result = results.get(call.call_id.as_str());
-        answers.push(Turn::ToolResult {
-            call_id: call.call_id.clone(),
-            name: call.name.clone(),
-            text: result.map_or_else(|| "outcome unknown".to_owned(), |result| text_of(result)),
-            is_error: result.is_none_or(|result| result.status != CallStatus::Succeeded),
-        });
-    }
-    let said = Turn::Assistant {
-        text: message.plain(),
-        calls,
-    };
-    std::iter::once(said).chain(answers).collect()
 }

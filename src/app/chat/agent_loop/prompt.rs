@@ -1,4 +1,5 @@
-//! What the model is told of its task: the pack's prompt in the user's language, and the toolbox by server.
+//! What the model is told of its task: the pack's prompt in the user's language, and the toolbox by server. A provider
+//! keeps the beginning of a request for the next one, so that what may change from step to step stands at its end.
 
 use std::fmt::Write as _;
 
@@ -10,6 +11,7 @@ use crate::{
         policy::{Decision, decide},
         principal::Principal,
     },
+    llm::Turn,
 };
 
 /// The prompt lists at most this many tools by name; the request always contains all of them.
@@ -21,7 +23,6 @@ pub(super) fn system(
     principal: &Principal,
     toolbox: &Toolbox,
     most_tools: usize,
-    down: impl Fn(&str) -> Option<DownCause>,
 ) -> String {
     let language = pack.language(principal.locale.as_deref());
     let default = pack.language(None);
@@ -38,7 +39,7 @@ pub(super) fn system(
             prompt.push_str("\n\n");
         }
     }
-    describe(&mut prompt, toolbox, down);
+    describe(&mut prompt, toolbox);
     if tool_search::is_needed(toolbox, most_tools) {
         let _ = write!(
             prompt,
@@ -49,8 +50,8 @@ pub(super) fn system(
     prompt
 }
 
-/// The toolbox in words, so that the model can answer "What tools can I use?".
-fn describe(prompt: &mut String, toolbox: &Toolbox, down: impl Fn(&str) -> Option<DownCause>) {
+/// What is so at the moment: the servers of the user whose tools are not known. It is told behind all else.
+pub(super) fn state(toolbox: &Toolbox, down: impl Fn(&str) -> Option<DownCause>) -> Option<String> {
     let mut awaited = Vec::new();
     let mut broken = Vec::new();
     for server in toolbox.awaited() {
@@ -59,23 +60,49 @@ fn describe(prompt: &mut String, toolbox: &Toolbox, down: impl Fn(&str) -> Optio
             None => awaited.push(server),
         }
     }
+    let mut state = Vec::new();
     if !broken.is_empty() {
-        let _ = write!(
-            prompt,
-            "These servers belong to you and cannot be used now: {}. If asked, say so.\n\n",
+        state.push(format!(
+            "These servers belong to you and cannot be used now: {}. If asked, say so.",
             broken.join(", ")
-        );
+        ));
     }
     if !awaited.is_empty() {
-        let _ = write!(
-            prompt,
+        state.push(format!(
             "These servers belong to you, and which tools they have is not known yet: {}. If asked, say that they are \
-             being connected.\n\n",
+             being connected.",
             awaited.join(", ")
-        );
+        ));
     }
+    (!state.is_empty()).then(|| format!("[Note of the service: {}]", state.join(" ")))
+}
+
+/// Puts into a conversation what was so when the run began, with its question, and behind all else what is so now if that
+/// is something else.
+pub(super) fn tell_state(history: &mut Vec<Turn>, first: Option<&str>, now: Option<&str>) {
+    let mut turns = history.iter_mut().rev();
+    let question = turns.find_map(|turn| match turn {
+        Turn::User(text) => Some(text),
+        _ => None,
+    });
+    if let (Some(question), Some(first)) = (question, first) {
+        *question = format!("{question}\n\n{first}");
+    }
+    let Some(now) = now.filter(|now| Some(*now) != first) else {
+        return;
+    };
+    match history.last_mut() {
+        Some(Turn::User(text) | Turn::ToolResult { text, .. }) => {
+            *text = format!("{text}\n\n{now}");
+        }
+        _ => history.push(Turn::User(now.to_owned())),
+    }
+}
+
+/// The toolbox in words, so that the model can answer "What tools can I use?".
+fn describe(prompt: &mut String, toolbox: &Toolbox) {
     if toolbox.is_empty() {
-        if awaited.is_empty() && broken.is_empty() {
+        if toolbox.awaited().next().is_none() {
             prompt.push_str("You have no tools for this user. If asked, say so.");
         }
         return;
