@@ -48,6 +48,7 @@ mod sign_in;
 mod skills;
 mod sockets;
 mod turn;
+mod unions;
 mod user_data;
 mod web;
 
@@ -222,6 +223,7 @@ fn model_apis() -> OpenApiRouter<ApiState> {
         .routes(routes!(openai::chat))
         .routes(routes!(openai::responses::create))
         .routes(routes!(openai::responses::get, openai::responses::delete))
+        .routes(routes!(openai::responses::input_items))
         .routes(routes!(openai::responses::cancel))
         .routes(routes!(aisdk::chat))
         .routes(routes!(aisdk::resume))

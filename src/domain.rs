@@ -4,6 +4,7 @@
 //! that everything above can be tested by passing values in.
 
 pub mod account;
+pub mod answer_format;
 pub mod approval;
 pub mod attachment;
 pub mod audit;

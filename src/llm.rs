@@ -13,11 +13,13 @@ use futures_util::Stream;
 use serde_json::value::RawValue;
 
 use crate::domain::{
+    answer_format::AnswerFormat,
     ids::{TenantId, UserId},
     pack::{Llm, Provider},
     run::Usage,
 };
 
+mod answer_format;
 mod anthropic;
 mod breaker;
 mod error;
@@ -55,6 +57,8 @@ pub struct StepRequest {
     pub history: Vec<Turn>,
     /// Only tools that this principal may use. The names are those of `domain::names`.
     pub tools: Vec<ToolDef>,
+    /// The form of the answer. Its provider is told of it in its own way, if it has one; a provider may leave it out.
+    pub format: Option<AnswerFormat>,
 }
 
 impl StepRequest {

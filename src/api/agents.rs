@@ -16,7 +16,11 @@ use crate::{
         servers::{agent_servers::ServerView, agents::AgentView, connections::ConnectionView},
         tools::toolset::ServerTools,
     },
-    domain::{ids::ConversationId, principal::Scope},
+    domain::{
+        error::ErrorCode,
+        ids::ConversationId,
+        principal::{Principal, Scope},
+    },
 };
 
 /// All there is of something.
@@ -175,4 +179,17 @@ pub(super) async fn menu(
     Ok(axum::Json(
         app::chat::menu::view(&app, caller.principal(), &agent, at).await?,
     ))
+}
+
+/// The agent of a user who has only one.
+pub(super) async fn only_agent(app: &App, principal: &Principal) -> Result<String, Problem> {
+    let mut agents = app::servers::agents::list(app, principal).await?;
+    match (agents.pop(), agents.is_empty()) {
+        (Some(agent), true) => Ok(agent.id),
+        _ => {
+            let reason = "is missing; give an id of GET /v1/agents (the transport of the AI SDK takes it as `body: { agent: \
+                          \"…\" }`, OpenAI's SDKs as `extra_body`)";
+            Err(Problem::unfit(ErrorCode::MissingField, "agent", reason))
+        }
+    }
 }

@@ -60,6 +60,7 @@ pub(super) async fn run(
             other => other,
         },
         is_streamed: true,
+        is_formatted: false,
         open: state.limits.open_stream(caller.principal())?,
     };
     for interrupt in input.cancelled() {

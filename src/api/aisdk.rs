@@ -16,6 +16,7 @@ use http::{HeaderValue, StatusCode};
 use self::{encoder::Encoder, request::UiChatRequest, wire::UiChunk};
 use super::{
     ApiState,
+    agents::only_agent,
     extract::{Caller, Path},
     limits::{self, RequestPermit},
     openai::add_headers,
@@ -23,7 +24,6 @@ use super::{
     request_key::Asked,
     turn::{AnswerOptions, AnswerStyle, Limiter, OnDisconnect, Turn},
 };
-use crate::app::{self, App};
 
 /// Says which version of the protocol a stream has.
 const VERSION: (&str, &str) = ("x-vercel-ai-ui-message-stream", "v1");
@@ -44,7 +44,7 @@ pub(super) async fn chat(
     let chat = chat_key(request.id())?;
     let agent = match request.agent() {
         Some(agent) => agent.to_owned(),
-        None => only_agent(&state.app, &caller).await?,
+        None => only_agent(&state.app, caller.principal()).await?,
     };
     key.sees_stop = true;
     let question = request.question(agent, chat, key)?;
@@ -70,18 +70,6 @@ pub(super) async fn resume(
     Ok(turn.map_or_else(|| StatusCode::NO_CONTENT.into_response(), stream))
 }
 
-/// The agent of a user who has only one.
-async fn only_agent(app: &App, caller: &Caller) -> Result<String, Problem> {
-    let mut agents = app::servers::agents::list(app, caller.principal()).await?;
-    match (agents.pop(), agents.is_empty()) {
-        (Some(agent), true) => Ok(agent.id),
-        _ => {
-            let reason = "is missing; give the transport `body: { agent: \"…\" }`, with an id of GET /v1/agents";
-            Err(Problem::invalid("agent", reason))
-        }
-    }
-}
-
 fn options(caller: &Caller, open: limits::Stream) -> AnswerOptions {
     AnswerOptions {
         style: AnswerStyle::Typed,
@@ -91,6 +79,7 @@ fn options(caller: &Caller, open: limits::Stream) -> AnswerOptions {
             other => other,
         },
         is_streamed: true,
+        is_formatted: false,
         open,
     }
 }

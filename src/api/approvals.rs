@@ -73,8 +73,10 @@ pub(super) struct ApprovalsQuery {
     #[param(inline)]
     state: Option<Status>,
     /// Only those for this tool.
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     tool: Option<String>,
     /// Only those of this user, by id.
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     requester: Option<String>,
     /// Only those that wait for my decision.
     #[serde(default)]
@@ -156,14 +158,17 @@ pub(super) async fn get(
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = DecisionRequest)]
 pub(super) struct NewDecision {
     decision: Choice,
     /// The id of the request as it was shown. May be left out where the path names the request by its id: a code alone
     /// names no request for good.
     id: Option<ApprovalId>,
     /// For the requester and the other approvers; at most 1000 characters.
+    #[schema(min_length = 1, max_length = 1000, pattern = r"\S")]
     reason: Option<String>,
     /// The `args_sha256` of the request as it was shown: this and nothing else is decided about.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
     args_sha256: String,
 }
 
@@ -230,10 +235,12 @@ pub(super) async fn cancel(
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = OutcomeRequest)]
 pub(super) struct NewOutcome {
     /// Whether the call was carried out after all.
     happened: bool,
     /// How one knows; at most 1000 characters.
+    #[schema(min_length = 1, max_length = 1000, pattern = r"\S")]
     note: Option<String>,
 }
 

@@ -96,6 +96,14 @@ async fn file_of_form(body: Bytes, boundary: String) -> Result<(Option<String>, 
     })
 }
 
+/// A form with one file. Fields that are no files are ignored.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes what `File` reads")]
+struct FileForm {
+    #[schema(value_type = String, format = Binary)]
+    file: Vec<u8>,
+}
+
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -110,7 +118,7 @@ pub(super) struct FileQuery {
 /// `attachments`; one that no message names is deleted after an hour.
 #[utoipa::path(post, path = "/v1/conversations/{id}/attachments", tag = "attachments",
     params(("id" = ConversationId, Path), FileQuery),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    request_body(content((Vec<u8> = "application/octet-stream"), (inline(FileForm) = "multipart/form-data"))),
     responses((status = 201, body = Attachment)))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,

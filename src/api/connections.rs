@@ -36,6 +36,7 @@ pub(super) async fn get(
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CredentialRequest)]
 pub(super) struct NewCredential {
     /// A value for each field of the server. They are tested and stored encrypted; they never come back.
     #[serde(deserialize_with = "entered")]

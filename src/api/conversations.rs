@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use self::paging::{page, split_page};
 use super::{
+    agents::only_agent,
     extract::{Caller, Json, Located, MAX_TEXT, Path, Query, created, located, readable},
     problem::Problem,
     request_key::{self, Keyed},
@@ -32,10 +33,12 @@ use crate::{
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ConversationRequest)]
 pub(super) struct NewConversation {
-    /// The agent's id.
-    agent: String,
+    /// The agent's id; may be left out when there is only one.
+    agent: Option<String>,
     /// Absent: made from the first message.
+    #[schema(min_length = 1, max_length = 200, pattern = r"\S")]
     title: Option<String>,
 }
 
@@ -54,8 +57,11 @@ pub(super) async fn create(
     let (principal, key) = (caller.principal(), key.as_ref());
     let mut earlier = request_key::find_earlier(&app, principal, key).await?;
     if earlier.is_none() {
-        let agent = &new.agent;
-        match app::chat::conversations::create(&app, principal, agent, new.title, key).await {
+        let agent = match new.agent {
+            Some(agent) => agent,
+            None => only_agent(&app, principal).await?,
+        };
+        match app::chat::conversations::create(&app, principal, &agent, new.title, key).await {
             Err(Error::Repeated) => {
                 earlier = request_key::find_earlier(&app, principal, key).await?;
             }
@@ -75,6 +81,7 @@ pub(super) async fn create(
 #[into_params(parameter_in = Query)]
 pub(super) struct ConversationsQuery {
     /// Only those with this agent.
+    #[param(pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     agent: Option<String>,
     /// `children`: also the sessions that runs have started; they have a `parent_id`.
     #[param(inline)]
@@ -86,6 +93,7 @@ pub(super) struct ConversationsQuery {
     pinned: Option<bool>,
     /// Only those with all these words, in the title or in one message; at most 200 characters. The last word may be the
     /// beginning of one, and `-word` leaves out what has the word.
+    #[param(min_length = 1, max_length = 200, pattern = r"\S")]
     search: Option<String>,
     /// The `next` of the page before.
     #[serde(alias = "before")]
@@ -156,6 +164,7 @@ pub(super) async fn get(
 #[serde(deny_unknown_fields)]
 pub(super) struct ConversationPatch {
     /// At most 200 characters, of which the first line counts. The model does not change it any more.
+    #[schema(min_length = 1, max_length = 200, pattern = r"\S")]
     title: Option<String>,
     archived: Option<bool>,
     pinned: Option<bool>,
@@ -247,8 +256,10 @@ pub(super) async fn messages(
 /// Exactly one of `text`, `menu` and `answer`; with `replaces`, `text` or nothing.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = MessageRequest)]
 pub(super) struct NewMessage {
     /// What the user says: at most 32768 characters. `/help` and the like are answered by the program.
+    #[schema(max_length = 32768)]
     text: Option<String>,
     /// The id of a menu item that the user chose.
     menu: Option<String>,

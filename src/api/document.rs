@@ -10,7 +10,11 @@ use utoipa::{
     },
 };
 
-use super::{FOR_TENANT, problem::ErrorFormat};
+use super::{
+    FOR_TENANT,
+    problem::ErrorFormat,
+    unions::{self, camel},
+};
 use crate::domain::error::ErrorCode;
 
 /// Statuses of a refusal, and what each means.
@@ -91,6 +95,10 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
         serde_json::to_value(named(openapi)).expect("a document of plain data can be written");
     document["servers"] = json!([{ "url": "/", "description": "Where this document was read" }]);
     type_events(&mut document);
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        unions::write_out(schemas);
+    }
+    type_files(&mut document);
     document["components"]["schemas"]["ProblemDocument"]["properties"]["code"]["enum"] =
         json!(ErrorCode::ALL);
     let paths = document["paths"].as_object_mut().into_iter().flatten();
@@ -104,6 +112,21 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
     }
     open_objects(&mut document);
     document
+}
+
+/// A file is a body of bytes, and no list of numbers.
+fn type_files(part: &mut Value) {
+    const FILE: &str = "application/octet-stream";
+    match part {
+        Value::Object(fields) => {
+            if let Some(file) = fields.get_mut(FILE) {
+                file["schema"] = json!({ "type": "string", "format": "binary" });
+            }
+            fields.values_mut().for_each(type_files);
+        }
+        Value::Array(items) => items.iter_mut().for_each(type_files),
+        _ => {}
+    }
 }
 
 /// Declares the key by which a request that is sent again is known.
@@ -261,14 +284,6 @@ fn event(name: &str, data: Value, is_durable: bool) -> Value {
         schema["description"] = description;
     }
     schema
-}
-
-fn camel(name: &str) -> String {
-    let words = name.split('_').map(|word| {
-        let (first, rest) = word.split_at(1.min(word.len()));
-        first.to_uppercase() + rest
-    });
-    words.collect()
 }
 
 /// Adds to every operation a name that no other one has.

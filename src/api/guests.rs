@@ -69,8 +69,10 @@ pub(super) async fn me(
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = GuestRequest)]
 pub(super) struct NewGuest {
     /// The tenant's name.
+    #[schema(min_length = 1, max_length = 63, pattern = r"\S")]
     tenant: String,
 }
 

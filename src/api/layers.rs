@@ -133,6 +133,10 @@ fn cors(config: &Config) -> Option<CorsLayer> {
             HeaderName::from_static("x-run-id"),
             HeaderName::from_static("x-should-retry"),
             HeaderName::from_static("x-ignored-parameters"),
+            HeaderName::from_static("ratelimit"),
+            HeaderName::from_static("ratelimit-policy"),
+            header::CONTENT_DISPOSITION,
+            header::WWW_AUTHENTICATE,
         ])
         .max_age(std::time::Duration::from_secs(3600));
     Some(cors)
@@ -190,7 +194,7 @@ async fn observe(request: Request, next: Next) -> Response {
     let wire = if request.extensions().get::<MatchedPath>().is_none() {
         ErrorFormat::of_unknown(request.uri().path())
     } else {
-        ErrorFormat::of(request.uri().path())
+        ErrorFormat::of_request(request.uri().path(), request.headers())
     };
     let span = tracing::info_span!("request", %id, method, route, tenant = Empty, user = Empty);
     // A browser that was led to an address of the API.

@@ -6,14 +6,17 @@
 
 mod answer;
 mod content;
+mod format;
 mod request;
 pub(super) mod responses;
+mod schema;
 mod side;
 mod wire;
 
 pub(super) use self::{
-    content::{content, images},
+    content::{content, files},
     request::check_question,
+    schema::content as text_or_parts,
 };
 
 use std::sync::Arc;
@@ -40,7 +43,7 @@ use crate::app::{
         transcript::{ClientQuestion, QuestionPlace, Transcript},
     },
 };
-use crate::domain::error::ErrorCode;
+use crate::domain::{account::ShownCalls, answer_format::AnswerFormat, error::ErrorCode};
 
 /// The agents I may talk to, as models.
 #[utoipa::path(get, path = "/v1/models", tag = "openai", responses((status = 200, body = ModelList)))]
@@ -80,27 +83,42 @@ pub(super) async fn chat(
     Asked(request, mut key): Asked<ChatRequest>,
 ) -> Result<Response, Problem> {
     request.check_tools(caller.0.is_frontend)?;
+    let format = request.format()?;
     let transcript = request.transcript()?;
     let open = state.limits.open_stream(caller.principal())?;
     if side::is_side_request(&headers, &transcript) {
-        return answer_side_request(&state, &caller, &request, &transcript, (permit, open)).await;
+        return answer_side_request(
+            &state,
+            &caller,
+            (&request, format),
+            &transcript,
+            (permit, open),
+        )
+        .await;
     }
     key.sees_stop = request.stream();
     let question = ClientQuestion {
         agent: request.model.clone(),
         chat: caller.0.conversation_key.clone(),
         transcript,
-        images: request.images(),
+        files: request.files(),
+        format,
         key,
         place: QuestionPlace::Transcript,
         is_resumable: false,
         response: None,
     };
+    let is_formatted = question.format.is_some();
     let options = AnswerOptions {
-        style: AnswerStyle::Text(caller.0.chat.tool_calls),
+        style: AnswerStyle::Text(if is_formatted {
+            ShownCalls::None
+        } else {
+            caller.0.chat.tool_calls
+        }),
         limiter: request.limiter(),
         on_disconnect: OnDisconnect::of(&caller.0),
         is_streamed: request.stream(),
+        is_formatted,
         open,
     };
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await;
@@ -141,14 +159,14 @@ pub(super) fn add_headers(
 async fn answer_side_request(
     state: &ApiState,
     caller: &Caller,
-    request: &ChatRequest,
+    (request, format): (&ChatRequest, Option<AnswerFormat>),
     transcript: &Transcript,
     (permit, open): (RequestPermit, limits::Stream),
 ) -> Result<Response, Problem> {
     let (app, model) = (&state.app, request.model.as_str());
     let principal = caller.principal();
     let max_tokens = request.max_tokens();
-    let pieces = completions::complete(app, principal, model, transcript, max_tokens).await;
+    let pieces = completions::complete(app, principal, model, transcript, max_tokens, format).await;
     let pieces = pieces.map_err(|error| no_model(error.into(), model))?;
     permit.release();
     let head = CompletionInfo::plain(model, app.clock.now());

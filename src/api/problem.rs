@@ -171,6 +171,18 @@ impl ErrorFormat {
 }
 
 impl ErrorFormat {
+    /// For a request. OpenAI's SDKs know conversations, too, and name themselves in a header.
+    pub fn of_request(path: &str, headers: &HeaderMap) -> Self {
+        let is_conversation = path
+            .strip_prefix("/v1/conversations")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if is_conversation && headers.contains_key("x-stainless-lang") {
+            Self::OpenAi
+        } else {
+            Self::of(path)
+        }
+    }
+
     /// For a path without a route. OpenAI clients ask for more routes than there are, but not for those of
     /// administration.
     pub fn of_unknown(path: &str) -> Self {
@@ -201,6 +213,11 @@ pub(super) struct ProblemDocument<'a> {
     field: Option<&'a str>,
     /// Also in `x-request-id`, and in the log.
     request_id: &'a str,
+    /// The conversation and the run that the request has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conversation_id: Option<ConversationId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<RunId>,
 }
 
 /// What OpenAI clients expect of a failed request.
@@ -215,6 +232,11 @@ struct OpenAiErrorBody<'a> {
     r#type: &'static str,
     param: Option<&'a str>,
     code: &'a str,
+    /// Not OpenAI's: the conversation and the run that the request has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conversation_id: Option<ConversationId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<RunId>,
 }
 
 /// What a clause about a field begins with.
@@ -251,6 +273,8 @@ impl Problem {
                 r#type: kind,
                 param: self.field.as_deref(),
                 code,
+                conversation_id: self.run.map(|ids| ids.conversation),
+                run_id: self.run.map(|ids| ids.run),
             },
         }
     }
@@ -306,6 +330,8 @@ impl Problem {
             error: with_error.then(|| self.sentence()),
             field: self.field.as_deref(),
             request_id,
+            conversation_id: self.run.map(|ids| ids.conversation),
+            run_id: self.run.map(|ids| ids.run),
         }
     }
 }

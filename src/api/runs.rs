@@ -45,8 +45,10 @@ const SESSION_HEADER: &str = "x-agent-session-id";
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = RunRequest)]
 pub(super) struct NewRun {
     /// `start_session`, the default, or `resume_session`.
+    #[schema(value_type = Option<RunType>)]
     r#type: Option<String>,
     /// The agent's id, to start a session.
     agent_name: Option<String>,
@@ -62,7 +64,27 @@ pub(super) struct NewRun {
     scope: Option<Box<RawValue>>,
     /// `sync`: the answer is the result. `async_poll`, the default: ask for it. `async_callback`: the session that
     /// `X-Agent-Session-Id` names is told.
+    #[schema(value_type = Option<RunMode>)]
     mode: Option<String>,
+}
+
+/// The values of `type`. Others are refused in the words of the registry document.
+#[derive(utoipa::ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "read by the derive only")]
+enum RunType {
+    StartSession,
+    ResumeSession,
+}
+
+/// The values of `mode`, likewise.
+#[derive(utoipa::ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "read by the derive only")]
+enum RunMode {
+    Sync,
+    AsyncPoll,
+    AsyncCallback,
 }
 
 /// A request for a new run, whole.
@@ -238,6 +260,7 @@ pub(super) struct RunsQuery {
     cursor: Option<RunId>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 

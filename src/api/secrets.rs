@@ -35,6 +35,7 @@ pub(super) async fn list(
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = SecretRequest)]
 pub(super) struct NewSecret {
     /// 1 to 8192 bytes. It is stored encrypted and never comes back.
     #[serde(deserialize_with = "value")]

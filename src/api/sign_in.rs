@@ -68,6 +68,7 @@ impl From<&SignInProvider> for SignInProviderView {
 #[into_params(parameter_in = Query)]
 pub(super) struct SignInQuery {
     /// The name of the caller's tenant, as in the page's address `/?tenant=…`: also the providers of this tenant alone.
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     tenant: Option<String>,
 }
 

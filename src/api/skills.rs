@@ -56,6 +56,7 @@ pub(super) async fn list(
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = SkillRunRequest)]
 pub(super) struct NewSkillRun {
     /// What the tool is called with. Together with `input` at most 100000 characters.
     #[schema(value_type = Option<Object>)]

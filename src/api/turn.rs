@@ -46,6 +46,7 @@ use crate::{
 };
 
 /// One question and the run that answers it.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(super) struct Turn {
     app: Arc<App>,
     principal: Principal,
@@ -69,6 +70,8 @@ pub(super) struct Turn {
     ended: Option<RunStatus>,
     /// The client reads the answer as it comes.
     is_streamed: bool,
+    /// The answer has a form, so that nothing but the answer is sent.
+    is_formatted: bool,
     /// The answer ends with why the run has failed.
     is_failure_told: bool,
     /// How often the request was sent again, if an earlier one began the run.
@@ -86,6 +89,8 @@ pub(super) struct AnswerOptions {
     pub on_disconnect: OnDisconnect,
     /// The client reads the answer as it comes.
     pub is_streamed: bool,
+    /// The answer has a form that the client asked for.
+    pub is_formatted: bool,
     pub open: limits::Stream,
 }
 
@@ -194,7 +199,7 @@ impl Turn {
             conversation: posted.conversation,
             listening: posted.listening,
             style: options.style,
-            answer_text: AnswerText::new(posted.run.id, options.style),
+            answer_text: AnswerText::new(posted.run.id, options.style, options.is_formatted),
             run: posted.run,
             limiter: options.limiter,
             ready: VecDeque::new(),
@@ -202,6 +207,7 @@ impl Turn {
             is_apart: false,
             ended: None,
             is_streamed: options.is_streamed,
+            is_formatted: options.is_formatted,
             is_failure_told: false,
             repeats: None,
             on_disconnect: options.on_disconnect,

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    answer_format::AnswerFormat,
     ids::{AgentId, ConversationId, RunId},
     run::Run,
 };
 
 /// What the request of a response said that is repeated with the response, or changes how it is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<RunId>,
@@ -24,6 +25,8 @@ pub struct ResponseSettings {
     pub stop: Vec<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<AnswerFormat>,
 }
 
 /// A response that was stored.

@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 
 pub use self::conversation::{Conversation, ConversationBranch, ConversationChange};
 use super::{
+    answer_format::AnswerFormat,
     ids::{AgentId, ConversationId, RunId, TenantId},
     json::Members,
     message::Message,
@@ -112,6 +113,8 @@ pub struct RunStart {
     pub has_input: bool,
     /// Its user said something that is not for the model as it stands.
     pub has_aside: bool,
+    /// The form that its answer must have, if it is not free text.
+    pub format: Option<AnswerFormat>,
     /// The only message of a new conversation: all that the model is to read.
     pub only_message: Option<Message>,
 }

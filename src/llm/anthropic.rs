@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    ModelError, Stop,
+    ModelError, Stop, answer_format,
     history::{self, Message, Piece, Prepared, PreparedTool},
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, Counts, ReplyBuilder, is_object},
@@ -37,6 +37,9 @@ pub(super) fn request(
         body["system"] = json!([system]);
     }
     body["messages"] = messages(prepared).into();
+    if let Some(config) = prepared.format.and_then(answer_format::anthropic) {
+        body["output_config"] = config;
+    }
     let base = base.map_or(BASE, |base| base.strip_suffix("/v1").unwrap_or(base));
     Request {
         url: format!("{base}/v1/messages"),

@@ -132,6 +132,8 @@ pub(super) enum Field {
     LongDescriptions,
     /// The schema of some tool; which one is not said.
     Schemas,
+    /// The form of the answer.
+    Format,
     /// An image, or images at all.
     Images,
     /// The request is too long.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ModelError, Stop,
+    ModelError, Stop, answer_format,
     history::{self, Message, Piece, Prepared, PreparedTool},
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, Counts, ReplyBuilder},
@@ -30,8 +30,13 @@ pub(super) fn request(
         ("temperature", temperature),
         ("maxOutputTokens", llm.max_tokens.map(Value::from)),
     ];
+    let format = prepared
+        .format
+        .filter(|_| prepared.tools.is_empty() || is_gemini_3_or_later(model));
+    let format = format.map(answer_format::gemini);
     let config = config
         .into_iter()
+        .chain(format.into_iter().flatten())
         .filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let config: Map<String, Value> = config.collect();
     if !config.is_empty() {

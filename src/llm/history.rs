@@ -17,7 +17,10 @@ use super::{
     provider::Refused,
     schema::{self, Dialect},
 };
-use crate::domain::json::{Json, Members};
+use crate::domain::{
+    answer_format::AnswerFormat,
+    json::{Json, Members},
+};
 
 /// The result of a call whose own result is not in the history.
 const NO_RESULT: &str = "there is no result of this call";
@@ -79,6 +82,8 @@ pub(super) struct CallResult<'a> {
 pub(super) struct Prepared<'a> {
     pub(super) system: Option<&'a str>,
     pub(super) tools: Vec<PreparedTool<'a>>,
+    /// The form of the answer.
+    pub(super) format: Option<&'a AnswerFormat>,
     history: &'a [Turn],
     dialect: Dialect,
     /// By tool, the new names of its properties by those that its server knows.
@@ -121,6 +126,7 @@ impl<'a> Prepared<'a> {
         Self {
             system: Some(step.system.as_str()).filter(|text| !text.trim().is_empty()),
             tools,
+            format: step.format.as_ref(),
             history: &step.history,
             dialect,
             renamed,

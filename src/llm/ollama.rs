@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Stop,
+    Stop, answer_format,
     history::{self, Call, CallResult, Piece, Prepared},
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, Counts, ReplyBuilder},
@@ -24,6 +24,8 @@ pub(super) fn request(
     let tools = history::function_tools(prepared);
     if !tools.is_empty() {
         body["tools"] = tools.into();
+    } else if let Some(format) = prepared.format {
+        body["format"] = answer_format::ollama(format);
     }
     let temperature = llm
         .temperature

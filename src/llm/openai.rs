@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{
-    Stop,
+    Stop, answer_format,
     history::{self, Call, CallResult, Piece, Prepared},
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, Counts, ReplyBuilder, is_object},
@@ -64,6 +64,9 @@ pub(super) fn request(
             "max_tokens"
         };
         body[key] = limit.into();
+    }
+    if let Some(format) = prepared.format {
+        body["response_format"] = answer_format::openai(format);
     }
     if !without.stream_options {
         body["stream_options"] = json!({ "include_usage": true });

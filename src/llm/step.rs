@@ -42,6 +42,8 @@ struct Unsupported {
     refused: Refused,
     /// Tools that it has refused twice, hashed.
     tools: HashSet<u64>,
+    /// The forms of answers, hashed.
+    formats: HashSet<u64>,
     /// The largest request, in bytes, if one was too long.
     max_request: Option<usize>,
 }

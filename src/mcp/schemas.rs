@@ -7,6 +7,7 @@ use std::{
     thread,
 };
 
+use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::domain::{json::Json, tool::Tool, tool_schema::ToolSchema};
@@ -18,6 +19,11 @@ static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::n
 /// Compiles the schema of a tool's arguments; the error says why it cannot be used.
 pub async fn compile(tool: Arc<Tool>) -> Result<Arc<ToolSchema>, String> {
     run(move || ToolSchema::compile(&tool.input_schema).map(Arc::new)).await?
+}
+
+/// Compiles the schema of an answer; the error says why it cannot be used.
+pub async fn compile_format(schema: Box<RawValue>) -> Result<Arc<ToolSchema>, String> {
+    run(move || ToolSchema::compile(&schema).map(Arc::new)).await?
 }
 
 /// Why arguments do not fit a schema, at most five reasons.

@@ -159,7 +159,8 @@ pub async fn record_told(
     sqlx::query_as!(
         Row,
         "with told as (
-           update conversations set external_key = $5, told_event = $6
+           update conversations
+           set external_key = case when external_key is not null then $5 end, told_event = $6
            where tenant_id = $3 and id = $4 and ($7::bigint is null or last_event = $7)
          )
          select id, conversation_id, agent, kind, status, error, steps, input_tokens, cached_input_tokens,

@@ -695,6 +695,12 @@ fn table() -> Vec<Row> {
             [401, 404, 404, 404, 404, 403, 404],
         ),
         (
+            get(),
+            "/v1/responses/{id}/input_items",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ),
+        (
             post(),
             "/v1/responses/{id}/cancel",
             || json!({}),

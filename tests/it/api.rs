@@ -162,7 +162,91 @@ fn no_two_types_share_a_schema_name() {
             );
         }
     });
-    assert!(names.contains("ApprovalView") && names.contains("NewRun"));
+    assert!(names.contains("ApprovalView") && names.contains("RunRequest"));
+}
+
+/// Every `oneOf` and `anyOf` of a document, with its place.
+fn unions(part: &Value, place: &str, found: &mut Vec<(String, Value)>) {
+    match part {
+        Value::Object(fields) => {
+            if fields.contains_key("oneOf") || fields.contains_key("anyOf") {
+                found.push((place.to_owned(), part.clone()));
+            }
+            for (name, field) in fields {
+                unions(field, &format!("{place}/{name}"), found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| unions(item, place, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_union_of_the_document_names_its_variants_and_tells_them_apart() {
+    let document = api::openapi();
+    let schemas = &document["components"]["schemas"];
+    let (mut found, mut told) = (Vec::new(), BTreeSet::new());
+    unions(&document, "", &mut found);
+    for (place, union) in found {
+        let variants = union["oneOf"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{place}"));
+        let is_optional =
+            variants.len() == 2 && variants[0]["$ref"].is_string() && variants[1]["type"] == "null";
+        // A number or a word.
+        if is_optional || place.ends_with("/Limit") {
+            continue;
+        }
+        let about = &union["discriminator"];
+        let member = about["propertyName"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{place}"));
+        let mapping = about["mapping"].as_object().unwrap();
+        assert_eq!(mapping.len(), variants.len(), "{place}");
+        for (value, reference) in mapping {
+            assert!(
+                variants.iter().any(|variant| variant["$ref"] == *reference),
+                "{place}"
+            );
+            let name = reference.as_str().unwrap().rsplit('/').next().unwrap();
+            let variant = &schemas[name];
+            assert_eq!(
+                variant["properties"][member]["enum"],
+                json!([value]),
+                "{name}"
+            );
+            assert!(
+                variant["required"]
+                    .as_array()
+                    .unwrap()
+                    .contains(&json!(member)),
+                "{name}"
+            );
+        }
+        told.insert(place.rsplit('/').next().unwrap().to_owned());
+    }
+    for name in [
+        "Part",
+        "ResponseEvent",
+        "ConversationEvent",
+        "UserEvent",
+        "UiChunk",
+        "AguiEvent",
+        "ServerTools",
+    ] {
+        assert!(told.contains(name), "{name}");
+    }
+    // As they are on the wire.
+    let text = &schemas["AguiEventTextMessageContent"]["properties"];
+    assert!(text["messageId"].is_object(), "{text}");
+    let upload =
+        &document["paths"]["/v1/conversations/{id}/attachments"]["post"]["requestBody"]["content"];
+    let file = json!({ "type": "string", "format": "binary" });
+    assert_eq!(upload["application/octet-stream"]["schema"], file);
+    assert_eq!(
+        upload["multipart/form-data"]["schema"]["properties"]["file"]["format"],
+        "binary"
+    );
 }
 
 /// What `tests/servers/install.sh` installs, as `make test` does.

@@ -50,6 +50,7 @@ fn request() -> StepRequest {
         system: "be brief".to_owned(),
         history: vec![user("how much do I have?")],
         tools: vec![balances()],
+        format: None,
     }
 }
 

@@ -2,7 +2,10 @@
 
 mod chats; // which conversation a transcript belongs to
 mod clients; // what clients send as they come
+mod conversations; // OpenAI's conversations are ours
 mod failures; // turns that fail after a call
+mod files; // text files by every door
+mod formats; // answers as JSON
 mod librechat; // the requests of LibreChat
 mod node; // the official client for Node, and the AI SDK
 mod python; // the official client

@@ -21,6 +21,7 @@ use crate::{
         tools::skills,
     },
     domain::{
+        attachment,
         error::{Error, Thing},
         ids::ConversationId,
         json::Members,
@@ -201,17 +202,27 @@ fn skill_of(metadata: Option<&HashMap<String, Value>>) -> Result<Option<String>,
 }
 
 impl MessageContent {
-    /// Reads text and data. Files are not accepted.
+    /// Reads text and data. A text file becomes text, under its name; other files are not accepted.
     fn of(message: &Message) -> Result<Self, RequestError> {
-        let (mut texts, mut data) = (Vec::new(), Map::new());
+        let (mut texts, mut data) = (Vec::<String>::new(), Map::new());
         for part in &message.parts {
             match &part.content {
-                PartContent::Text(text) => texts.push(text.as_str()),
+                PartContent::Text(text) => texts.push(text.clone()),
                 PartContent::Data(Value::Object(map)) => data.extend(map.clone()),
                 PartContent::Data(_) => {
                     return Err(invalid("message.parts.data", "must be an object"));
                 }
-                PartContent::Raw(_) | PartContent::Url(_) => {
+                PartContent::Raw(data) => {
+                    let name = part.filename.as_deref().unwrap_or_default();
+                    let media_type = attachment::media_type(name, data);
+                    let text = std::str::from_utf8(data).ok();
+                    let (Some(media_type), Some(text)) = (media_type, text) else {
+                        return Err(A2AError::content_type_not_supported().into());
+                    };
+                    let name = attachment::clean_name(name, media_type);
+                    texts.push(format!("[file: {name}]\n{text}"));
+                }
+                PartContent::Url(_) => {
                     return Err(A2AError::content_type_not_supported().into());
                 }
             }

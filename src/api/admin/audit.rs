@@ -27,15 +27,20 @@ use crate::{
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct AuditQuery {
     /// Who did it: a user's id, `operator` for the command line, `system` for the program itself.
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     actor: Option<String>,
     /// What was done, as `key.revoked`; with a dot at the end all that begin so, as `credential.`
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     action: Option<String>,
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     server: Option<String>,
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     tool: Option<String>,
     run: Option<RunId>,
     /// `succeeded`, `failed`, `denied`, `outcome_unknown` or `cancelled`.
     outcome: Option<String>,
     /// SHA-256 of a call's arguments, in hex.
+    #[param(pattern = "^[0-9a-f]{64}$")]
     args_sha256: Option<String>,
     /// Only from this time on (RFC 3339).
     #[serde(default, with = "time::serde::rfc3339::option")]

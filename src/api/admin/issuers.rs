@@ -81,6 +81,7 @@ impl From<Issuer> for IssuerView {
 /// An issuer, with exactly one place where its keys are.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = IssuerRequest)]
 pub(in crate::api) struct NewIssuer {
     /// The claim `iss` of its tokens.
     issuer: String,

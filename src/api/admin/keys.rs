@@ -112,6 +112,7 @@ pub(in crate::api) struct MadeKey {
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = KeyRequest)]
 pub(in crate::api) struct NewKey {
     /// 1 to 63 lower-case letters, digits, `-`, `_` or `.`.
     name: String,

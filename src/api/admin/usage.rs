@@ -29,8 +29,10 @@ const MAX_DAYS: i64 = 366;
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct UsageQuery {
     /// Only from this day on (UTC), as `2026-01-31`.
+    #[param(format = Date)]
     since: Option<String>,
     /// Only before this day (UTC).
+    #[param(format = Date)]
     until: Option<String>,
     /// 1 to 1000; those who used the most come first.
     #[serde(default = "default_limit")]

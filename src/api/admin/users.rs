@@ -24,9 +24,11 @@ use crate::{
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct UsersQuery {
     /// Only those whose id starts with this.
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     prefix: Option<String>,
     /// Only those after this page: its `next`.
     #[serde(alias = "after")]
+    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
     cursor: Option<String>,
     /// 1 to 100.
     #[serde(default = "default_limit")]

@@ -32,10 +32,13 @@ use crate::{
 
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = WebhookRequest)]
 pub(in crate::api) struct NewWebhook {
     /// An `https` URL with a public address.
+    #[schema(min_length = 1)]
     url: String,
     /// Names of events, as `approval.requested`; `approval.*` stands for all that begin so, `*` for all.
+    #[schema(min_items = 1, max_items = 20)]
     events: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     api::{
         extract::readable,
-        openai::{check_question, content, images},
+        openai::{check_question, content, files, text_or_parts},
         problem::Problem,
     },
     app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
@@ -28,8 +28,10 @@ const MAX_ID: usize = 200;
 #[serde(rename_all = "camelCase")]
 pub(in crate::api) struct RunInput {
     /// The id that the client gave the thread.
+    #[schema(min_length = 1, max_length = 200, pattern = r"\S")]
     thread_id: String,
     /// The id that the client gave the run.
+    #[schema(min_length = 1, max_length = 200, pattern = r"\S")]
     run_id: String,
     /// The whole thread. The last message is the user's, but for a run that only answers interrupts.
     messages: Vec<AguiMessage>,
@@ -49,11 +51,26 @@ pub(in crate::api) struct RunInput {
 
 #[derive(Deserialize, utoipa::ToSchema)]
 struct AguiMessage {
-    /// `system`, `developer`, `user` or `assistant`; messages of other roles are the program's own and are ignored.
+    /// Messages of other roles than the first four are the program's own and are ignored.
+    #[schema(value_type = AguiRole, inline)]
     role: String,
     /// Text, or a list of parts.
-    #[schema(value_type = Option<Object>)]
+    #[schema(schema_with = text_or_parts)]
     content: Option<Value>,
+}
+
+/// Who speaks in a message.
+#[derive(utoipa::ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "read by the derive only")]
+enum AguiRole {
+    System,
+    Developer,
+    User,
+    Assistant,
+    Tool,
+    Activity,
+    Reasoning,
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -139,7 +156,8 @@ impl RunInput {
             agent,
             chat: Some(self.chat()),
             transcript,
-            images: self.images(),
+            files: self.files(),
+            format: None,
             key: key.unwrap_or_else(|| self.key()),
             place: QuestionPlace::Transcript,
             is_resumable: true,
@@ -147,10 +165,10 @@ impl RunInput {
         })
     }
 
-    /// The images in the last message that a model can be shown.
-    fn images(&self) -> Vec<(String, Vec<u8>)> {
+    /// The images and text files in the last message.
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
         let last = self.messages.last().and_then(AguiMessage::parts);
-        last.map(|parts| images(&parts)).unwrap_or_default()
+        last.map(|parts| files(&parts)).unwrap_or_default()
     }
 
     /// A run is one request, however often it is sent.
@@ -229,7 +247,22 @@ fn part_of(part: &Value) -> Value {
         "image" => json!({ "type": "image_url", "image_url": { "url": url } }),
         "video" => json!({ "type": "video_url", "video_url": { "url": url } }),
         "audio" => json!({ "type": "input_audio" }),
-        "document" => json!({ "type": "file", "filename": part["metadata"]["filename"] }),
+        "document" => {
+            json!({ "type": "file", "filename": part["metadata"]["filename"], "file_data": url })
+        }
+        // The one part for all kinds of files of earlier versions of the protocol.
+        "binary" => {
+            let media = part["mimeType"].as_str().unwrap_or_default();
+            let url = match part["data"].as_str() {
+                Some(data) => format!("data:{media};base64,{data}"),
+                None => part["url"].as_str().unwrap_or_default().to_owned(),
+            };
+            if media.starts_with("image/") {
+                json!({ "type": "image_url", "image_url": { "url": url } })
+            } else {
+                json!({ "type": "file", "filename": part["filename"], "file_data": url })
+            }
+        }
         _ => part.clone(),
     }
 }

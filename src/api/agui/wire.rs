@@ -9,41 +9,38 @@ use crate::domain::{approval::Approval, run::Usage};
 
 /// An event of a run's stream.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-#[serde(
-    tag = "type",
-    rename_all = "SCREAMING_SNAKE_CASE",
-    rename_all_fields = "camelCase"
-)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
 pub(in crate::api) enum AguiEvent {
+    #[serde(rename_all = "camelCase")]
     RunStarted {
         thread_id: String,
         run_id: String,
         protocol_version: &'static str,
     },
+    #[serde(rename_all = "camelCase")]
     TextMessageStart {
         message_id: String,
         role: &'static str,
     },
-    TextMessageContent {
-        message_id: String,
-        delta: String,
-    },
-    TextMessageEnd {
-        message_id: String,
-    },
+    #[serde(rename_all = "camelCase")]
+    TextMessageContent { message_id: String, delta: String },
+    #[serde(rename_all = "camelCase")]
+    TextMessageEnd { message_id: String },
     /// A tool of the agent's servers is called. It runs on the server.
+    #[serde(rename_all = "camelCase")]
     ToolCallStart {
         tool_call_id: String,
         tool_call_name: String,
     },
+    #[serde(rename_all = "camelCase")]
     ToolCallArgs {
         tool_call_id: String,
         /// JSON.
         delta: String,
     },
-    ToolCallEnd {
-        tool_call_id: String,
-    },
+    #[serde(rename_all = "camelCase")]
+    ToolCallEnd { tool_call_id: String },
+    #[serde(rename_all = "camelCase")]
     ToolCallResult {
         message_id: String,
         tool_call_id: String,
@@ -52,11 +49,13 @@ pub(in crate::api) enum AguiEvent {
     },
     /// `run`: the ids of the conversation and the run here. The others are parts of messages as over REST: `approval`,
     /// `choices`, `prompt`, `notice`, `call_outcome`, `agent_callback`. Their text is in the text.
+    #[serde(rename_all = "camelCase")]
     Custom {
         name: String,
         #[schema(value_type = Object)]
         value: Box<RawValue>,
     },
+    #[serde(rename_all = "camelCase")]
     RunFinished {
         thread_id: String,
         run_id: String,
@@ -64,6 +63,7 @@ pub(in crate::api) enum AguiEvent {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         usage: Vec<AguiTokens>,
     },
+    #[serde(rename_all = "camelCase")]
     RunError {
         message: String,
         #[schema(value_type = String)]

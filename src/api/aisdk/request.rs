@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        openai::{check_question, content, images},
+        openai::{check_question, content, files},
         problem::Problem,
     },
     app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
@@ -16,6 +16,7 @@ use crate::{
 #[derive(Deserialize, utoipa::ToSchema)]
 pub(in crate::api) struct UiChatRequest {
     /// The id that the client gave the chat.
+    #[schema(min_length = 1, max_length = 200, pattern = r"\S")]
     id: String,
     /// The agent's id; may be left out when there is only one.
     agent: Option<String>,
@@ -27,12 +28,22 @@ pub(in crate::api) struct UiChatRequest {
 
 #[derive(Deserialize, utoipa::ToSchema)]
 struct UiMessage {
-    /// `system`, `user` or `assistant`.
+    #[schema(value_type = UiRole, inline)]
     role: String,
     /// Text and files; other parts are the program's own and are ignored.
     #[serde(default)]
     #[schema(value_type = Vec<Object>)]
     parts: Vec<Value>,
+}
+
+/// Who speaks in a message.
+#[derive(utoipa::ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "read by the derive only")]
+enum UiRole {
+    System,
+    User,
+    Assistant,
 }
 
 impl UiChatRequest {
@@ -58,7 +69,7 @@ impl UiChatRequest {
                 return Err(Problem::invalid("body", reason));
             }
         };
-        let images = messages.last().map(UiMessage::images);
+        let files = messages.last().map(UiMessage::files);
         let messages = messages.iter().enumerate();
         let transcript = messages.map(|(at, message)| message.read(&format!("{field}[{at}]")));
         let transcript = transcript.collect::<Result<Transcript, Problem>>()?;
@@ -67,7 +78,8 @@ impl UiChatRequest {
             agent,
             chat: Some(chat),
             transcript,
-            images: images.unwrap_or_default(),
+            files: files.unwrap_or_default(),
+            format: None,
             key,
             place,
             is_resumable: true,
@@ -77,9 +89,9 @@ impl UiChatRequest {
 }
 
 impl UiMessage {
-    /// The images that a model can be shown.
-    fn images(&self) -> Vec<(String, Vec<u8>)> {
-        images(&self.parts.iter().filter_map(part_of).collect())
+    /// The images and text files that come along.
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
+        files(&self.parts.iter().filter_map(part_of).collect())
     }
 
     fn read(&self, field: &str) -> Result<(Role, String), Problem> {
@@ -119,7 +131,7 @@ fn part_of(part: &Value) -> Option<Value> {
             Some(if media.starts_with("image/") {
                 json!({ "type": "image_url", "image_url": { "url": part["url"] } })
             } else {
-                json!({ "type": "file", "filename": part["filename"] })
+                json!({ "type": "file", "filename": part["filename"], "file_data": part["url"] })
             })
         }
         _ => None,

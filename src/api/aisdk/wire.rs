@@ -10,28 +10,29 @@ use crate::domain::{
 
 /// A chunk of a stream. The stream ends with `[DONE]`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
-#[serde(
-    tag = "type",
-    rename_all = "kebab-case",
-    rename_all_fields = "camelCase"
-)]
+#[serde(tag = "type", rename_all = "kebab-case")]
 pub(in crate::api) enum UiChunk {
+    #[serde(rename_all = "camelCase")]
     Start {
         message_id: String,
         message_metadata: UiMetadata,
     },
     StartStep,
+    #[serde(rename_all = "camelCase")]
     TextStart {
         id: String,
     },
+    #[serde(rename_all = "camelCase")]
     TextDelta {
         id: String,
         delta: String,
     },
+    #[serde(rename_all = "camelCase")]
     TextEnd {
         id: String,
     },
     /// A tool of the agent's servers is called. It runs on the server.
+    #[serde(rename_all = "camelCase")]
     ToolInputAvailable {
         tool_call_id: String,
         tool_name: String,
@@ -42,6 +43,7 @@ pub(in crate::api) enum UiChunk {
         #[serde(skip_serializing_if = "Option::is_none")]
         title: Option<String>,
     },
+    #[serde(rename_all = "camelCase")]
     ToolOutputAvailable {
         tool_call_id: String,
         /// As an MCP server answers: `content`, perhaps `structuredContent`.
@@ -53,6 +55,7 @@ pub(in crate::api) enum UiChunk {
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         preliminary: bool,
     },
+    #[serde(rename_all = "camelCase")]
     ToolOutputError {
         tool_call_id: String,
         error_text: String,
@@ -60,6 +63,7 @@ pub(in crate::api) enum UiChunk {
         dynamic: bool,
     },
     /// The call waits for somebody's consent. `isAutomatic`: not this user's.
+    #[serde(rename_all = "camelCase")]
     ToolApprovalRequest {
         approval_id: String,
         tool_call_id: String,
@@ -79,15 +83,18 @@ pub(in crate::api) enum UiChunk {
     #[serde(rename = "data-agent-callback")]
     DataAgentCallback(UiData),
     FinishStep,
+    #[serde(rename_all = "camelCase")]
     Finish {
         /// `stop` or `length`.
         finish_reason: &'static str,
         message_metadata: UiUsage,
     },
     /// The run was stopped.
+    #[serde(rename_all = "camelCase")]
     Abort {
         reason: String,
     },
+    #[serde(rename_all = "camelCase")]
     Error {
         error_text: String,
     },

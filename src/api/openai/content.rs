@@ -64,28 +64,45 @@ fn text(field: &str, part: &Value) -> Result<String, Problem> {
             format!("{field}.type"),
             "is missing",
         )),
-        ("image_url" | "input_image", ..)
-            if !images(&Value::Array(vec![part.clone()])).is_empty() =>
-        {
+        ("image_url" | "input_image" | "file" | "input_file", ..) if file_in(part).is_some() => {
             Ok(format!("[{}]", name(kind, part)))
         }
         (other, ..) => Ok(format!("[{}; not shown to you]", name(other, part))),
     }
 }
 
-/// The images in a content that come along as data. What is none of them stays a name in the text.
-pub(in crate::api) fn images(content: &Value) -> Vec<(String, Vec<u8>)> {
+/// The images and text files in a content that come along as data, each with its name. What is none of them stays a name
+/// in the text.
+pub(in crate::api) fn files(content: &Value) -> Vec<(String, Vec<u8>)> {
     let parts = content.as_array().into_iter().flatten();
-    let images = parts.filter_map(|part| {
-        let image = &part["image_url"];
-        let url = image.as_str().or_else(|| image["url"].as_str())?;
-        let (_, data) = url.strip_prefix("data:image/")?.split_once(";base64,")?;
-        let data = STANDARD.decode(data).ok()?;
-        let media_type = attachment::media_type("", &data)?;
-        let is_fit = media_type.starts_with("image/") && data.len() <= attachment::MAX_SIZE;
-        is_fit.then(|| (String::new(), data))
-    });
-    images.take(attachment::MOST_OF_MESSAGE).collect()
+    let files = parts.filter_map(file_in);
+    files.take(attachment::MOST_OF_MESSAGE).collect()
+}
+
+/// The image or text file that a part is, with its name.
+fn file_in(part: &Value) -> Option<(String, Vec<u8>)> {
+    let image = &part["image_url"];
+    let (name, data) = match image.as_str().or_else(|| image["url"].as_str()) {
+        Some(url) => {
+            let (_, data) = url.strip_prefix("data:image/")?.split_once(";base64,")?;
+            ("", data)
+        }
+        None => {
+            let file = part.get("file").unwrap_or(part);
+            // OpenAI takes data with and without the beginning of an address.
+            let data = file["file_data"].as_str()?;
+            let data = match data.strip_prefix("data:") {
+                Some(address) => address.split_once(";base64,")?.1,
+                None => data,
+            };
+            (file["filename"].as_str().unwrap_or_default(), data)
+        }
+    };
+    let data = STANDARD.decode(data).ok()?;
+    let media_type = attachment::media_type(name, &data)?;
+    let is_fit =
+        (image.is_null() || media_type.starts_with("image/")) && data.len() <= attachment::MAX_SIZE;
+    is_fit.then(|| (name.to_owned(), data))
 }
 
 /// What a part is that has no text.

@@ -4,8 +4,10 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::content::{content, images, role};
-use crate::domain::error::ErrorCode;
+use super::{
+    content::{content, files, role},
+    format, schema,
+};
 use crate::{
     api::{
         extract::{MAX_TEXT, readable},
@@ -13,23 +15,24 @@ use crate::{
         turn::Limiter,
     },
     app::chat::transcript::Transcript,
-    domain::message::Role,
+    domain::{answer_format::AnswerFormat, error::ErrorCode, message::Role},
 };
 
 /// `stop` texts that are looked for.
 const MOST_STOPS: usize = 16;
 
-/// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools`, `functions`, `n` and
-/// `response_format`; the header `x-ignored-parameters` of the answer names them.
+/// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools`, `functions` and
+/// `n`; the header `x-ignored-parameters` of the answer names them.
 #[derive(Deserialize, utoipa::ToSchema)]
 pub(in crate::api) struct ChatRequest {
     /// The agent's id.
     pub model: String,
+    #[schema(min_items = 1)]
     messages: Vec<ChatMessage>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     /// A text, or several, before which the answer ends.
-    #[schema(value_type = Option<Object>)]
+    #[schema(schema_with = schema::texts)]
     stop: Option<Value>,
     /// The answer ends after about as many tokens.
     #[schema(value_type = Option<u64>)]
@@ -47,11 +50,11 @@ pub(in crate::api) struct ChatRequest {
     #[schema(value_type = Option<Vec<Object>>)]
     functions: Option<Value>,
     /// May not force a call of a client's tool.
-    #[schema(value_type = Option<Object>)]
+    #[schema(schema_with = schema::word_or_object)]
     tool_choice: Option<Value>,
-    #[schema(value_type = Option<Object>)]
+    #[schema(schema_with = schema::word_or_object)]
     function_call: Option<Value>,
-    /// Ignored: an answer is text.
+    /// `text`, `json_object` or `json_schema`: the form of the answer. It is checked here, whatever the model can do.
     #[schema(value_type = Option<Object>)]
     response_format: Option<Value>,
 }
@@ -63,11 +66,25 @@ struct StreamOptions {
 
 #[derive(Deserialize, utoipa::ToSchema)]
 struct ChatMessage {
-    /// `system`, `developer`, `user`, `assistant` or `tool`.
+    #[schema(value_type = ChatRole, inline)]
     role: String,
     /// Text, or a list of parts. A part that is no text is named in the text that the agent reads.
-    #[schema(value_type = Option<Object>)]
+    #[schema(schema_with = schema::content)]
     content: Option<Value>,
+}
+
+/// Who speaks in a message.
+#[derive(utoipa::ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "read by the derive only")]
+enum ChatRole {
+    System,
+    Developer,
+    User,
+    Assistant,
+    Tool,
+    /// An older name of `tool`.
+    Function,
 }
 
 impl ChatRequest {
@@ -101,10 +118,16 @@ impl ChatRequest {
         Ok(transcript)
     }
 
-    /// The images in the last message that a model can be shown.
-    pub fn images(&self) -> Vec<(String, Vec<u8>)> {
+    /// The images and text files in the last message.
+    pub fn files(&self) -> Vec<(String, Vec<u8>)> {
         let last = self.messages.last().and_then(|last| last.content.as_ref());
-        last.map(images).unwrap_or_default()
+        last.map(files).unwrap_or_default()
+    }
+
+    /// The form of the answer; `None` for free text.
+    pub fn format(&self) -> Result<Option<AnswerFormat>, Problem> {
+        let format = self.response_format.as_ref();
+        format::read("response_format", format, Some("json_schema"))
     }
 
     /// Where the answer is to end.
@@ -133,16 +156,11 @@ impl ChatRequest {
 
     /// The parameters that change nothing here although a client may expect it.
     pub fn ignored(&self) -> Vec<&'static str> {
-        let format = self.response_format.as_ref();
         let one = |n: &Value| n.is_null() || n == 1;
         let ignored = [
             ("tools", is_any(self.tools.as_ref())),
             ("functions", is_any(self.functions.as_ref())),
             ("n", self.n.as_ref().is_some_and(|n| !one(n))),
-            (
-                "response_format",
-                format.is_some_and(|f| !is_text_format(f)),
-            ),
         ];
         let ignored = ignored.into_iter().filter(|(_, is_ignored)| *is_ignored);
         ignored.map(|(name, _)| name).collect()
@@ -178,11 +196,6 @@ pub(super) fn stops(stop: Option<&Value>) -> Vec<String> {
 /// A limit of tokens; what is none limits nothing.
 pub(super) fn tokens(limit: &Value) -> Option<u64> {
     limit.as_u64().filter(|tokens| *tokens > 0)
-}
-
-/// Whether a format asks for text.
-pub(super) fn is_text_format(format: &Value) -> bool {
-    format.is_null() || format["type"] == "text"
 }
 
 /// Refuses to call a tool of the client.

@@ -20,23 +20,30 @@ use http::HeaderMap;
 use serde::Deserialize;
 
 use self::{
-    creation::{answer_side_request, complete, no_previous, options},
+    creation::{answer_side_request, complete, named, options},
     encoder::Encoder,
     info::AnswerInfo,
     request::{NewResponse, Question},
-    wire::{Deleted, ResponseEvent, ResponseObject, response_id, run_id},
+    wire::{Deleted, ItemList, ResponseEvent, ResponseObject, message_id, response_id, run_id},
 };
 use super::{add_headers, no_model, side};
 use crate::{
     api::{
-        ApiState,
+        ApiState, conversations,
         extract::{Caller, Path, Query},
         limits::RequestPermit,
         problem::Problem,
         request_key::Asked,
         turn::{OnDisconnect, Turn},
     },
-    app::{self, App, chat::responses, runs::OpenRequests},
+    app::{
+        self, App,
+        chat::{
+            responses::{self, InputRange},
+            transcript::QuestionPlace,
+        },
+        runs::OpenRequests,
+    },
     domain::{error::Error, ids::RunId},
 };
 
@@ -65,13 +72,15 @@ pub(in crate::api) async fn create(
     if settings.background {
         options.on_disconnect = OnDisconnect::Ignore;
     }
+    let in_conversation = matches!(question.place, QuestionPlace::Conversation { .. });
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await;
     let mut turn = turn.map_err(|problem| {
         let field = match settings.previous {
+            _ if in_conversation => "conversation",
             Some(_) => "previous_response_id",
             None => "input",
         };
-        no_previous(no_model(problem, &request.model), field)
+        named(no_model(problem, &request.model), field)
     })?;
     permit.release();
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
@@ -84,7 +93,7 @@ pub(in crate::api) async fn create(
     let is_background = info.settings.background;
     let encoder = Encoder::new(info);
     let mut response = if request.stream() {
-        encoder.stream(turn.into_parts())
+        encoder.stream(turn.into_parts(), None)
     } else if is_background {
         let begun = encoder.begun();
         // What the client was told of is recorded when the answer has ended.
@@ -110,6 +119,8 @@ pub(in crate::api) struct ResponseQuery {
     /// The events of the response from its beginning, and those to come.
     #[serde(default)]
     stream: bool,
+    /// With `stream`: only the events with a higher `sequence_number`.
+    starting_after: Option<u64>,
 }
 
 /// A response as it is now.
@@ -122,15 +133,70 @@ pub(in crate::api) async fn get(
     Query(query): Query<ResponseQuery>,
     Extension(permit): Extension<RequestPermit>,
 ) -> Result<Response, Problem> {
+    if query.starting_after.is_some() && !query.stream {
+        let reason = "needs `stream=true`";
+        return Err(Problem::invalid("starting_after", reason));
+    }
     let (encoder, turn) = reopen(&state, &caller, &id, query.stream).await?;
     permit.release();
     if query.stream {
-        return Ok(encoder.stream(turn.into_parts()));
+        return Ok(encoder.stream(turn.into_parts(), query.starting_after));
     }
     if !turn.run().status.is_final() {
         return Ok(axum::Json(encoder.begun()).into_response());
     }
     Ok(axum::Json(encoder.read(turn.into_parts()).await?).into_response())
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct InputQuery {
+    /// The id of the last item of the page before.
+    after: Option<String>,
+    /// 1 to 100.
+    #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100, default = 20)]
+    limit: i64,
+    /// `desc`: the newest first, as without it.
+    #[param(inline)]
+    order: Option<InputOrder>,
+}
+
+fn default_limit() -> i64 {
+    20
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum InputOrder {
+    Asc,
+    Desc,
+}
+
+/// What a response answers: the messages of its conversation up to the question.
+#[utoipa::path(get, path = "/v1/responses/{id}/input_items", tag = "openai", params(("id" = String, Path), InputQuery),
+    responses((status = 200, body = ItemList)))]
+pub(in crate::api) async fn input_items(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(query): Query<InputQuery>,
+) -> Result<axum::Json<ItemList>, Problem> {
+    let limit = conversations::page(query.limit)?;
+    let after = query.after.as_deref().map(|after| {
+        let reason = "is not the id of an item";
+        message_id(after).ok_or_else(|| Problem::invalid("after", reason))
+    });
+    let range = InputRange {
+        after: after.transpose()?,
+        oldest_first: query.order == Some(InputOrder::Asc),
+        limit: limit + 1,
+    };
+    let found = responses::input(&app, caller.principal(), named_run(&id)?, range).await;
+    let mut found = found.map_err(|error| no_response(error, &id))?;
+    let has_more = found.len() > usize::try_from(limit).unwrap_or_default();
+    found.truncate(usize::try_from(limit).unwrap_or_default());
+    Ok(axum::Json(ItemList::new(&found, has_more)))
 }
 
 /// Forget a response: it can be neither read nor continued. Its conversation stays.
@@ -141,7 +207,7 @@ pub(in crate::api) async fn delete(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<axum::Json<Deleted>, Problem> {
-    let run = named(&id)?;
+    let run = named_run(&id)?;
     let deleted = responses::delete(&app, caller.principal(), run).await;
     deleted.map_err(|error| no_response(error, &id))?;
     Ok(axum::Json(Deleted::new(response_id(run))))
@@ -171,7 +237,7 @@ async fn reopen(
     is_streamed: bool,
 ) -> Result<(Encoder, Turn), Problem> {
     let open = state.limits.open_stream(caller.principal())?;
-    let reopened = responses::reopen(&state.app, caller.principal(), named(id)?).await;
+    let reopened = responses::reopen(&state.app, caller.principal(), named_run(id)?).await;
     let (posted, agent, settings) = reopened.map_err(|error| no_response(error, id))?;
     let mut options = options(&caller.0, &settings, open);
     options.on_disconnect = OnDisconnect::Ignore;
@@ -186,7 +252,7 @@ async fn reopen(
     Ok((encoder, turn))
 }
 
-fn named(id: &str) -> Result<RunId, Problem> {
+fn named_run(id: &str) -> Result<RunId, Problem> {
     run_id(id).ok_or_else(|| Problem::not_found(thing(id)))
 }
 

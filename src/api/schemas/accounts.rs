@@ -42,6 +42,7 @@ schemas! {
     }
 
     /// A tenant to be made.
+    #[schema(as = TenantRequest)]
     #[serde(deny_unknown_fields)]
     struct NewTenant for accounts::NewTenant {
         /// 1 to 63 lower-case letters, digits or `-`. It does not change.

@@ -90,6 +90,7 @@ schemas! {
     struct Feedback for message::Feedback {
         rating: message::Rating,
         /// At most 2000 characters.
+        #[schema(min_length = 1, max_length = 2000, pattern = r"\S")]
         comment: Option<String>,
     }
 

@@ -43,9 +43,12 @@ pub(in crate::api) enum Piece {
 }
 
 /// The answer that the client shows so far.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(super) struct AnswerText {
     run: RunId,
     style: AnswerStyle,
+    /// The answer has a form: of texts, only the last one of the run is sent. Everything else stands in the conversation.
+    is_formatted: bool,
     /// Pieces that were not taken yet.
     pieces: Vec<Piece>,
     /// Some text was sent.
@@ -65,10 +68,11 @@ pub(super) struct AnswerText {
 }
 
 impl AnswerText {
-    pub fn new(run: RunId, style: AnswerStyle) -> Self {
+    pub fn new(run: RunId, style: AnswerStyle, is_formatted: bool) -> Self {
         Self {
             run,
             style,
+            is_formatted,
             pieces: Vec::new(),
             is_begun: false,
             is_answering: false,
@@ -101,7 +105,9 @@ impl AnswerText {
             },
             ConversationEvent::Durable(event) => match &event.kind {
                 EventKind::Message(message) if message.run_id == Some(self.run) => {
-                    self.complete_step(&said(message));
+                    if !self.is_formatted || is_last_text(message) {
+                        self.complete_step(&said(message));
+                    }
                     self.add_calls(message);
                     self.add_parts(message);
                 }
@@ -124,6 +130,9 @@ impl AnswerText {
         }
         let text = self.program_text(message);
         if text.trim().is_empty() {
+            return Vec::new();
+        }
+        if self.is_formatted {
             return Vec::new();
         }
         if self.is_answering {
@@ -252,4 +261,10 @@ impl AnswerText {
         });
         self.pieces.extend(parts.cloned().map(Piece::Part));
     }
+}
+
+/// Whether a message of a run is what the model says to the user in the end.
+fn is_last_text(message: &Message) -> bool {
+    let calls = |part: &Part| matches!(part, Part::ToolCall(_));
+    message.role == Role::Assistant && !message.parts.iter().any(calls)
 }

@@ -71,7 +71,8 @@ impl Turn {
             }));
         }
         let failure = ending::failure(&self.app, &self.principal, self.run.id).await?;
-        if self.is_streamed && status == RunStatus::Failed && !failure.called.is_empty() {
+        let is_told = self.is_streamed && !self.is_formatted && status == RunStatus::Failed;
+        if is_told && !failure.called.is_empty() {
             return Ok(self.tell(failure));
         }
         Err(self.problem_of(status, failure))

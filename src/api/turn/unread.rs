@@ -21,7 +21,7 @@ pub(in crate::api) fn pieces_of(unread: UnreadEvents) -> (Vec<Piece>, Option<i64
     let until = first_open_report(&unread.events);
     let events = unread.events.into_iter();
     let events = events.take_while(|event| until.is_none_or(|until| event.seq < until));
-    let mut text = AnswerText::new(RunId(Uuid::nil()), AnswerStyle::Typed);
+    let mut text = AnswerText::new(RunId(Uuid::nil()), AnswerStyle::Typed, false);
     let (mut pieces, mut told) = (Vec::new(), None);
     for event in events {
         told = Some(event.seq);

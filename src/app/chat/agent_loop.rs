@@ -8,6 +8,7 @@
 mod answered_calls;
 mod calls;
 mod ending;
+mod format;
 mod history;
 mod opening;
 mod persistence;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     ending::{Ending, ending_of},
+    format::RejectedAnswer,
     history::ModelTranscript,
 };
 use super::{commands, titles};
@@ -44,7 +46,7 @@ use crate::{
         event::Transient,
         message::{Message, Part, Role, ToolCall, ToolResult},
         pack::{Pack, Provider},
-        run::{ClaimedRun, RunKind},
+        run::{ClaimedRun, RunKind, RunStatus},
         texts::{self, Key},
     },
     llm::{Delta, Reply, StepRequest},
@@ -276,14 +278,30 @@ impl RunWorker {
         let done = written.iter().filter(is_step).count();
         self.report_credentials(pack).await?;
         self.report_servers(pack).await?;
+        // An answer that is not in its format is asked for once more.
+        let mut rejected: Option<RejectedAnswer> = None;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
-            let reply = match self.step(pack, &toolbox).await? {
+            let reply = match self.step(pack, &toolbox, rejected.as_ref()).await? {
                 StepOutcome::Replied(reply) => reply,
                 StepOutcome::Ended(ending) => return Ok(ending),
             };
             if let Some(ending) = ending_of(&reply) {
-                return Ok(ending.with_text(reply.text, Some(reply.usage)));
+                if ending.status != RunStatus::Succeeded {
+                    return Ok(ending.with_text(reply.text, Some(reply.usage)));
+                }
+                match self.in_format(&reply.text).await {
+                    Ok(text) => return Ok(ending.with_text(text, Some(reply.usage))),
+                    Err(why) if rejected.is_none() => {
+                        self.count_step(reply.usage).await?;
+                        rejected = Some(RejectedAnswer {
+                            text: reply.text,
+                            why,
+                        });
+                        continue;
+                    }
+                    Err(why) => return Ok(format::not_held(&why, reply.usage)),
+                }
             }
             let calls = calls::resolve(&reply, &toolbox);
             let lines = self.first_lines(&toolbox, &calls);
@@ -327,8 +345,21 @@ impl RunWorker {
     }
 
     /// One step of the model, streamed to whoever listens.
-    async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<toolset::Toolbox>) -> Result<StepOutcome> {
-        let (mut history, tools) = self.read_transcript(pack.memory.window, toolbox).await?;
+    async fn step(
+        &self,
+        pack: &Arc<Pack>,
+        toolbox: &Arc<toolset::Toolbox>,
+        rejected: Option<&RejectedAnswer>,
+    ) -> Result<StepOutcome> {
+        let (mut history, mut tools) = self.read_transcript(pack.memory.window, toolbox).await?;
+        if let Some(rejected) = rejected {
+            rejected.add_to(&mut history);
+            // These providers hold a format only where there are no tools.
+            if matches!(pack.llm.provider, Provider::Gemini | Provider::Ollama) {
+                tools.clear();
+            }
+        }
+        let format = self.run.start.format.clone();
         let most_tools = self.app.config.tools_per_request;
         let connections = &self.app.connections;
         let down = |server: &str| connections.down_cause(self.run.tenant, pack.id(), server);
@@ -338,10 +369,18 @@ impl RunWorker {
         let request = StepRequest {
             tenant: Some(self.run.tenant),
             user: Some(self.run.principal.user.clone()),
-            system: prompt::system(pack, &self.run.principal, toolbox, most_tools),
+            system: self.with_format(prompt::system(
+                pack,
+                &self.run.principal,
+                toolbox,
+                most_tools,
+            )),
             history,
             tools,
+            format,
         };
+        // What is checked before it is shown is not shown as it comes.
+        let is_streamed = request.format.is_none();
         let mut stream = std::pin::pin!(self.app.models.step(&pack.llm, request));
         let mut shown = String::new();
         loop {
@@ -357,6 +396,7 @@ impl RunWorker {
                 next = stream.next() => next,
             };
             match next {
+                Some(Ok(Delta::Text(_))) if !is_streamed => {}
                 Some(Ok(Delta::Text(text))) => {
                     shown.push_str(&text);
                     self.transient(Transient::Delta {

@@ -61,6 +61,7 @@ pub async fn replace(
         text: &text,
         attachments: &attachments,
         answer: None,
+        format: None,
     };
     let said = conversations::append_user_message(app, &mut tx, principal, message).await?;
     let begun = KeyedRun {

@@ -9,6 +9,7 @@ use super::transcript::Transcript;
 use crate::{
     app::{App, accounts::usage, servers::agents},
     domain::{
+        answer_format::AnswerFormat,
         error::{Error, Result},
         ids::AgentId,
         message::Role,
@@ -30,13 +31,15 @@ pub enum CompletionChunk {
     },
 }
 
-/// Asks the model of an agent about a transcript. `max_tokens` lowers the limit of the pack.
+/// Asks the model of an agent about a transcript. `max_tokens` lowers the limit of the pack, and
+/// `format` is what the model is asked for.
 pub async fn complete(
     app: &Arc<App>,
     principal: &Principal,
     agent: &str,
     transcript: &Transcript,
     max_tokens: Option<u64>,
+    format: Option<AnswerFormat>,
 ) -> Result<impl Stream<Item = Result<CompletionChunk>> + Send + Unpin + use<>> {
     let pack = agents::pack(app, principal, agent).await?;
     if pack.llm.provider == Provider::None {
@@ -52,7 +55,9 @@ pub async fn complete(
     for other in &mut llm.fallback {
         other.max_tokens = lower(other.max_tokens);
     }
-    let steps = app.models.step(&llm, request(principal, transcript));
+    let steps = app
+        .models
+        .step(&llm, request(principal, transcript, format));
     let (app, principal, agent) = (app.clone(), principal.clone(), pack.id().clone());
     let pieces = stream::unfold(Some(steps), move |steps| {
         let (app, principal, agent) = (app.clone(), principal.clone(), agent.clone());
@@ -81,7 +86,11 @@ pub async fn complete(
     Ok(pieces.boxed())
 }
 
-fn request(principal: &Principal, transcript: &Transcript) -> StepRequest {
+fn request(
+    principal: &Principal,
+    transcript: &Transcript,
+    format: Option<AnswerFormat>,
+) -> StepRequest {
     let system = transcript
         .iter()
         .filter(|(role, _)| *role == Role::System)
@@ -100,6 +109,7 @@ fn request(principal: &Principal, transcript: &Transcript) -> StepRequest {
         system: system.collect::<Vec<_>>().join("\n\n"),
         history: history.collect(),
         tools: Vec::new(),
+        format,
     }
 }
 

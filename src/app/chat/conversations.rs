@@ -30,6 +30,7 @@ use crate::app::{
 };
 use crate::{
     domain::{
+        answer_format::AnswerFormat,
         attachment::Attachment,
         error::{Error, ErrorCode, Result, Thing},
         event::Event,
@@ -46,6 +47,8 @@ use crate::{
 
 /// What a new conversation counts as stored.
 const ROW_BYTES: u16 = 1024;
+/// What the form of an answer is called in an error.
+pub const FORMAT_FIELD: &str = "response_format";
 /// Characters of one message.
 pub const MAX_MESSAGE: usize = 32_768;
 
@@ -178,6 +181,7 @@ pub async fn post(
         text: &text,
         attachments: &attachments,
         answer: answer.as_ref(),
+        format: None,
     };
     let said = append_user_message(app, &mut tx, principal, message).await?;
     let begun = KeyedRun {
@@ -267,6 +271,8 @@ pub(in crate::app) struct UnwrittenMessage<'a> {
     pub attachments: &'a [Attachment],
     /// What the text answers, if it answers a prompt.
     pub answer: Option<&'a PromptAnswer>,
+    /// The form that what follows must have.
+    pub format: Option<&'a AnswerFormat>,
 }
 
 /// Writes a user's message and the run that answers it. Of an answer to a question only what may be shown is
@@ -282,7 +288,11 @@ pub(in crate::app) async fn append_user_message(
         text,
         attachments,
         answer,
+        format,
     } = message;
+    if format.is_some() && answer.is_some() {
+        return Err(not_formed("this answers a question of the program"));
+    }
     if let Some((answer, run)) = answer.and_then(PromptAnswer::waiting_run) {
         return append_to_waiting_run(tx, principal, conversation.id, answer, run).await;
     }
@@ -296,6 +306,9 @@ pub(in crate::app) async fn append_user_message(
         None if command => RunKind::Command,
         None => RunKind::Turn,
     };
+    if format.is_some() && kind == RunKind::Command {
+        return Err(not_formed("this is a command"));
+    }
     usage::require_space(app, tx, principal, text.len()).await?;
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
@@ -320,6 +333,7 @@ pub(in crate::app) async fn append_user_message(
         parts: &parts,
         for_model: kind == RunKind::Turn && !names_prompt && answer.is_none(),
         title: (kind == RunKind::Turn).then_some(title.as_str()),
+        format,
     };
     let opened = opening::open(app, tx, &request).await?;
     if let Some(answer) = answer {
@@ -332,6 +346,13 @@ pub(in crate::app) async fn append_user_message(
         },
         unpublished: PendingEvents::Run(Box::new(opened)),
     })
+}
+
+/// What the program itself answers has no other form than text.
+fn not_formed(why: &str) -> Error {
+    let reason =
+        format!("cannot be held, because {why}, which is answered with text; leave it out");
+    Error::unfit(ErrorCode::Unsupported, FORMAT_FIELD, reason)
 }
 
 /// Writes an answer into the run that waits for it, and what is asked next. The conversation is locked.

@@ -152,8 +152,10 @@ pub(super) async fn match_answer(
             }))
         }
         _ if over => Ok(None),
-        // Whoever signs in elsewhere may go on talking here meanwhile.
-        Step::Page | Step::Confirm if !flow.secret && !may_be_code(text) => Ok(None),
+        // Whoever enters something elsewhere may go on talking here meanwhile. While the page was not sent yet, the secret
+        // may be typed here by mistake.
+        Step::Confirm if !may_be_code(text) => Ok(None),
+        Step::Page if !(may_be_code(text) || flow.secret && may_be_secret(text)) => Ok(None),
         // A text that names no server is a message and no answer to the list.
         Step::Pick if answers::match_server(pack, text).is_none() => Ok(None),
         _ => seal_answer(app, principal, flow, text).await.map(Some),
@@ -356,6 +358,19 @@ fn hash(text: &str) -> Vec<u8> {
 fn may_be_code(text: &str) -> bool {
     let digits = text.chars().filter(char::is_ascii_digit).count();
     digits == 6 && !text.chars().any(char::is_alphabetic)
+}
+
+/// Whether a token or a password may have been typed: a word that is no word of a language, alone or after one other, or
+/// a long one anywhere. What is said in sentences is a message.
+fn may_be_secret(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let shortest = if words.len() <= 2 { 8 } else { 20 };
+    words.iter().any(|word| {
+        let word =
+            word.trim_matches(|c| matches!(c, '.' | ',' | '!' | '?' | ':' | ';' | '"' | '\''));
+        let is_plain = word.chars().all(char::is_alphabetic);
+        word.chars().count() >= shortest && !is_plain && !word.contains("://")
+    })
 }
 
 /// Whether the text is the flow's code: six digits, with any separators.

@@ -6,8 +6,9 @@ use super::transcript::{self, PostedQuestion};
 use crate::{
     app::App,
     domain::{
-        error::{Error, Result, Thing},
-        ids::{AgentId, RunId},
+        error::{Error, ErrorCode, Result, Thing},
+        ids::{AgentId, MessageId, RunId},
+        message::Message,
         principal::Principal,
         response::{ResponseSettings, StoredResponse},
     },
@@ -31,6 +32,46 @@ pub async fn reopen(
     let (place, after) = (stored.conversation, Some(stored.first_event));
     let posted = transcript::reopen_stream(app, principal, place, id, after).await?;
     Ok((posted, stored.agent, stored.settings))
+}
+
+/// Which of the messages before an answer are listed.
+#[derive(Clone, Copy)]
+pub struct InputRange {
+    /// The message that the page before ended with.
+    pub after: Option<MessageId>,
+    pub oldest_first: bool,
+    pub limit: i64,
+}
+
+/// What the agent was told before it gave an answer, its user's question included; one page.
+pub async fn input(
+    app: &App,
+    principal: &Principal,
+    id: RunId,
+    range: InputRange,
+) -> Result<Vec<Message>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let stored = store::responses::get(&mut tx, &principal.user, id).await?;
+    let conversation = stored
+        .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
+        .conversation;
+    let after = match range.after {
+        None => None,
+        Some(after) => {
+            let found = store::messages::get(&mut tx, conversation, after).await;
+            let found = found.map_err(|error| match error {
+                Error::NotFound(_) => Error::unfit(
+                    ErrorCode::UnknownReference,
+                    "after",
+                    "is not the id of an item of this list",
+                ),
+                error => error,
+            });
+            Some(found?.seq)
+        }
+    };
+    let page = (after, range.oldest_first, range.limit);
+    store::messages::before_answer(&mut tx, conversation, id, page).await
 }
 
 /// Forgets a response. Its conversation stays.

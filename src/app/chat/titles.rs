@@ -63,7 +63,8 @@ async fn title(app: &Arc<App>, run: &ClaimedRun) -> Result<Option<String>> {
     let said = transcript(&messages);
     let question = vec![(Role::System, TASK.to_owned()), (Role::User, said)];
     let agent = run.agent.as_str();
-    let mut answer = completions::complete(app, &run.principal, agent, &question, None).await?;
+    let mut answer =
+        completions::complete(app, &run.principal, agent, &question, None, None).await?;
     let mut title = String::new();
     while let Some(piece) = answer.next().await {
         if let CompletionChunk::Text(text) = piece? {

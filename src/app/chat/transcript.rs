@@ -7,6 +7,8 @@ mod place;
 
 use std::sync::Arc;
 
+use serde_json::value::to_raw_value;
+
 pub use self::place::QuestionPlace;
 use self::{
     digest::{digest, key_of, without_calls},
@@ -20,15 +22,18 @@ use super::{
 use crate::app::{App, runs::repeats, servers::agents};
 use crate::{
     domain::{
-        error::{Error, Result},
+        answer_format::AnswerFormat,
+        error::{Error, ErrorCode, Result},
         event::Event,
         ids::{ConversationId, RunId},
         message::Role,
+        pack::{Pack, Provider},
         principal::Principal,
         request_key::{KeyedRun, RequestKey},
         response::ResponseSettings,
         run::Run,
     },
+    mcp::schemas,
     store::{self, Tx, client_chats::ChatAnswer, runs::ToldAnswer},
 };
 
@@ -48,8 +53,10 @@ pub struct ClientQuestion {
     pub chat: Option<String>,
     /// Ends with what is asked.
     pub transcript: Transcript,
-    /// The images in its last message: what to call each, and its content.
-    pub images: Vec<(String, Vec<u8>)>,
+    /// The images and text files in its last message: what to call each, and its content.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// The form that the answer must have, if it is not free text.
+    pub format: Option<AnswerFormat>,
     /// By what the request is known when it is sent again.
     pub key: RequestKey,
     pub place: QuestionPlace,
@@ -82,11 +89,15 @@ pub async fn resume(
     };
     let text = conversations::checked(&text)?;
     let pack = agents::pack(app, principal, &question.agent).await?;
+    if let Some(format) = &question.format {
+        check_format(&pack, format).await?;
+    }
     let (mut tx, mut conversation, mut told) =
         locate(app, principal, &pack, question, &transcript).await?;
     let mut answer = None;
     // A prompt is an event: a conversation without events awaits nothing.
-    if conversation.last_event > 0
+    if question.files.is_empty()
+        && conversation.last_event > 0
         && store::conversations::awaits_answer(&mut tx, conversation.id).await?
     {
         // Matching an answer takes transactions of its own.
@@ -102,7 +113,7 @@ pub async fn resume(
         (tx, conversation, told) = locate(app, principal, &pack, question, &transcript).await?;
     }
     let mut attachments = Vec::new();
-    for (name, data) in &question.images {
+    for (name, data) in &question.files {
         attachments
             .push(attachments::keep(app, &mut tx, principal, &conversation, name, data).await?);
     }
@@ -111,6 +122,7 @@ pub async fn resume(
         text: &text,
         attachments: &attachments,
         answer: answer.as_ref(),
+        format: question.format.as_ref(),
     };
     let post = conversations::append_user_message(app, &mut tx, principal, message).await?;
     remember(&mut tx, principal, question, post.posted(), told).await?;
@@ -122,6 +134,28 @@ pub async fn resume(
         conversation: conversation.id,
         run: post.publish(app, principal).run,
         listening,
+    })
+}
+
+/// Refuses a form that no answer of the agent can have.
+async fn check_format(pack: &Pack, format: &AnswerFormat) -> Result<()> {
+    if pack.llm.provider == Provider::None {
+        let reason =
+            "cannot be held, because this agent has no model and answers with text; leave it out";
+        return Err(Error::unfit(
+            ErrorCode::Unsupported,
+            conversations::FORMAT_FIELD,
+            reason,
+        ));
+    }
+    let Some(schema) = format.schema() else {
+        return Ok(());
+    };
+    let raw = to_raw_value(schema).map_err(Error::internal)?;
+    let compiled = schemas::compile_format(raw).await;
+    compiled.map(drop).map_err(|why| {
+        let reason = format!("has a schema that cannot be used: {why}");
+        Error::invalid(conversations::FORMAT_FIELD, reason)
     })
 }
 

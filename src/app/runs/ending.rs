@@ -204,6 +204,7 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
             parts: &parts,
             for_model: true,
             title: None,
+            format: None,
         };
         let opened = opening::open(app, &mut tx, &request).await?;
         tx.commit().await?;

@@ -7,6 +7,7 @@ use super::scheduler::Claim;
 use crate::{
     app::App,
     domain::{
+        answer_format::AnswerFormat,
         error::{Error, ErrorCode, Result},
         event::Event,
         ids::{RunId, TenantId},
@@ -37,6 +38,8 @@ pub struct RunRequest<'a> {
     pub for_model: bool,
     /// The title of a conversation that has none.
     pub title: Option<&'a str>,
+    /// The form that the answer must have.
+    pub format: Option<&'a AnswerFormat>,
 }
 
 /// Where a run stands among others.
@@ -84,6 +87,7 @@ pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<Op
         parts: request.parts,
         for_model: request.for_model,
         title: request.title,
+        format: request.format,
     };
     let mut written = store::runs::create(tx, &new).await?;
     if let (true, Some(open)) = (request.is_asked_for(), written.open_before) {

@@ -212,6 +212,7 @@ pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Res
         parts: &[Part::text(text)],
         for_model: true,
         title: None,
+        format: None,
     };
     let opened = opening::open(app, &mut tx, &request).await?;
     let begun = request_key::KeyedRun {

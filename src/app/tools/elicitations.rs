@@ -53,7 +53,8 @@ pub struct ElicitationTarget {
 /// Where the user of a run can be asked. `None` when they are not in the conversation, or when an answer cannot be kept
 /// sealed.
 pub fn target_of(app: &App, run: &ClaimedRun, for_model: bool) -> Option<ElicitationTarget> {
-    let can_ask = app.keys.has_ring() && !run.start.is_delegated;
+    // A program that reads JSON alone cannot be asked either.
+    let can_ask = app.keys.has_ring() && !run.start.is_delegated && run.start.format.is_none();
     can_ask.then_some(ElicitationTarget {
         conversation: run.conversation,
         for_model,

@@ -124,6 +124,9 @@ fn rejected_field(body: &Value) -> Option<Field> {
     if is_description(param, message) {
         return Some(Field::LongDescriptions);
     }
+    if names_format(param) || names_format(message) {
+        return Some(Field::Format);
+    }
     if let Some(place) = refused_tool(param).or_else(|| refused_tool(message)) {
         return Some(Field::Tool(place));
     }
@@ -172,6 +175,27 @@ fn is_some_schema(message: &str) -> bool {
     ]
     .iter()
     .any(|words| message.contains(words))
+}
+
+/// Whether a text is about the form of the answer, by the name that it has in a provider's request.
+fn names_format(text: &str) -> bool {
+    [
+        "response_format",
+        "output_config",
+        "output_format",
+        "response_json_schema",
+        "responseJsonSchema",
+        "response_schema",
+        "response mime type",
+        "response_mime_type",
+        // llama.cpp, beside tools.
+        "grammar constraints",
+        // Ollama.
+        "invalid format",
+        "invalid JSON schema in format",
+    ]
+    .iter()
+    .any(|name| text.contains(name))
 }
 
 /// Whether a request is longer than the model's context, in the words of the providers.

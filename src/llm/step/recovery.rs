@@ -1,6 +1,9 @@
 //! What a step does after a failed attempt: wait, leave out a field, or give up.
 
-use std::sync::PoisonError;
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::PoisonError,
+};
 
 use serde_json::Value;
 use tokio::time::sleep;
@@ -8,7 +11,7 @@ use url::Url;
 
 use super::{Step, Unsupported};
 use crate::{
-    domain::backoff,
+    domain::{answer_format::AnswerFormat, backoff},
     llm::{
         ModelError, Turn,
         error::{AttemptError, Field, ToolPlace},
@@ -20,6 +23,17 @@ use crate::{
 
 /// Tools that are remembered as refused, by endpoint and model.
 const MOST_REFUSED: usize = 1000;
+
+/// What the form of an answer is to a provider.
+fn fingerprint_of_format(format: &AnswerFormat) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format
+        .schema()
+        .map(Value::to_string)
+        .unwrap_or_default()
+        .hash(&mut hasher);
+    hasher.finish()
+}
 
 impl Step {
     /// Waits before the next attempt, or returns the error when there is none.
@@ -98,6 +112,7 @@ impl Step {
             }
             Field::Length => self.halve(),
             Field::Tool(place) => self.leave_tool_out(place),
+            Field::Format => self.leave_format_out(),
             Field::Temperature
             | Field::ReasoningEffort
             | Field::StreamOptions
@@ -146,6 +161,20 @@ impl Step {
         true
     }
 
+    /// Leaves the form of the answer out, from now on for this form; the model was told of it in words, too.
+    fn leave_format_out(&mut self) -> bool {
+        let Some(format) = self.request.format.take() else {
+            return false;
+        };
+        let refused = fingerprint_of_format(&format);
+        self.unsupported(|found| {
+            if found.formats.len() < MOST_REFUSED {
+                found.formats.insert(refused);
+            }
+        });
+        true
+    }
+
     /// Makes a request that is too long much shorter, once.
     fn halve(&mut self) -> bool {
         let sent = self.request.size();
@@ -163,7 +192,13 @@ impl Step {
 
     /// Leaves out what the endpoint has refused before, and shortens what is too long for it.
     pub(super) fn leave_out_unsupported(&mut self) {
-        let (refused, known) = self.unsupported(|found| (found.tools.clone(), found.max_request));
+        let (refused, formats, known) = self.unsupported(|found| {
+            let formats = found.formats.clone();
+            (found.tools.clone(), formats, found.max_request)
+        });
+        self.request
+            .format
+            .take_if(|format| formats.contains(&fingerprint_of_format(format)));
         self.request
             .tools
             .retain(|tool| !refused.contains(&fingerprint(tool)));

@@ -7,6 +7,7 @@ use sqlx::types::Json;
 use super::{lost, parse_kind};
 use crate::{
     domain::{
+        answer_format::AnswerFormat,
         error::{Error, Result},
         ids::{AgentId, ConversationId, ReplicaId, RunId, TenantId},
         principal::Principal,
@@ -163,6 +164,7 @@ async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
         r#"select c.last_event, c.external_key is not null as "is_of_client!",
                   c.titled_by = 'message' and c.external_key is null as "may_be_titled!",
                   r.params is not null or r.parent_run is not null as "is_delegated!",
+                  r.answer_format as "answer_format: Json<AnswerFormat>",
                   coalesce(m.input, false) as "has_input!", coalesce(m.aside, false) as "has_aside!"
            from runs r
            join conversations c on c.tenant_id = r.tenant_id and c.id = r.conversation_id
@@ -183,6 +185,7 @@ async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
         is_delegated: row.is_delegated,
         has_input: row.has_input,
         has_aside: row.has_aside,
+        format: row.answer_format.map(|format| format.0),
         only_message: None,
     })
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     domain::{
+        answer_format::AnswerFormat,
         error::{Error, Result},
         event::{Event, EventKind},
         ids::{AgentId, ConversationId, MessageId, ReplicaId, RunId, TenantId},
@@ -33,6 +34,8 @@ pub struct NewRun<'a> {
     pub for_model: bool,
     /// The title of a conversation that has none.
     pub title: Option<&'a str>,
+    /// The form that the answer must have. A message that joins a run with a form of its own replaces it.
+    pub format: Option<&'a AnswerFormat>,
 }
 
 /// A run that was written, with the message that it answers.
@@ -99,13 +102,13 @@ macro_rules! write_run {
                        titled_by = 'message' and external_key is null as may_be_titled
            ), fresh as (
              insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status,
-                               lease_owner, lease_until, fence, attempt, started_at)
+                               lease_owner, lease_until, fence, attempt, started_at, answer_format)
              select $1, $3, $2, last_run, $4, $6, $7::text::json, $5,
                     case when mine then 'running' else 'queued' end,
                     case when mine then $8 end,
                     case when mine then m.at + make_interval(secs => $9) end,
                     mine::int, mine::int,
-                    case when mine then m.at end
+                    case when mine then m.at end, $17::text::json
              from counted, lateral (
                select $8::uuid is not null and not exists (select 1 from busy) as mine, statement_timestamp() as at
                offset 0 -- asked once, not once for each column
@@ -115,6 +118,9 @@ macro_rules! write_run {
            ), run as (
              select id, ordinal, fence, created_at from fresh
              union all select id, ordinal, 0, created_at from waiting
+           ), formed as (
+             update runs set answer_format = $17::text::json
+             where tenant_id = $1 and id in (select id from waiting) and $17::text is not null
            ), message as (
              insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model,
                                    branch)
@@ -160,6 +166,10 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
         Uuid::now_v7(),
         Uuid::now_v7(),
         new.title,
+        new.format
+            .map(serde_json::to_string)
+            .transpose()
+            .map_err(Error::internal)?,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -227,6 +237,7 @@ impl Row {
             is_delegated: false,
             has_input: new.for_model,
             has_aside: new.role == Role::User && !new.for_model,
+            format: new.format.cloned(),
             only_message: (self.seq == 1 && new.for_model).then(|| message.clone()),
         };
         self.is_claimed().then(|| ClaimedRun {

@@ -8,18 +8,18 @@ type Answer<P extends keyof paths, M extends keyof paths[P], S extends number> =
   ? A
   : never;
 
-export const run: Schemas["NewRun"] = {
+export const run: Schemas["RunRequest"] = {
   agent_name: "bank",
   prompt: "What is the rate?",
   params: { topic: "rates", depth: 2 },
   scope: { context_id: "acme", nested: { a: 1 } },
 };
 
-export const decision: Schemas["NewDecision"] = { decision: "approve", args_sha256: "00" };
+export const decision: Schemas["DecisionRequest"] = { decision: "approve", args_sha256: "00" };
 
-export const skill: Schemas["NewSkillRun"] = { arguments: { from: "EUR", to: "USD" } };
+export const skill: Schemas["SkillRunRequest"] = { arguments: { from: "EUR", to: "USD" } };
 
-export const key: Schemas["NewKey"] = {
+export const key: Schemas["KeyRequest"] = {
   name: "web",
   scopes: ["chat"],
   chat: { keep_running: true, tool_calls: "details" },
@@ -43,9 +43,9 @@ export function prefixes(list: Answer<"/v1/admin/keys", "get", 200>): string[] {
 
 export const patch: Schemas["ConversationPatch"] = { title: "Taxes", archived: false, pinned: true };
 
-export const edit: Schemas["NewMessage"] = { replaces: "01a203d7-e05f-71e1-9587-1fd9c1ef101d", text: "again" };
+export const edit: Schemas["MessageRequest"] = { replaces: "01a203d7-e05f-71e1-9587-1fd9c1ef101d", text: "again" };
 
-export const withFile: Schemas["NewMessage"] = { text: "What is it?", attachments: ["01a203d7-e05f-71e1-9587-1fd9c1ef101d"] };
+export const withFile: Schemas["MessageRequest"] = { text: "What is it?", attachments: ["01a203d7-e05f-71e1-9587-1fd9c1ef101d"] };
 
 export const opinion: Schemas["Feedback"] = { rating: "down", comment: "too short" };
 

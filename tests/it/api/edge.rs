@@ -151,7 +151,14 @@ async fn browsers_of_listed_origins_may_call() {
         "https://chat.example.org",
         "a page may read why"
     );
-    for header in ["etag", "x-conversation-id", "x-run-id", "retry-after"] {
+    for header in [
+        "etag",
+        "x-conversation-id",
+        "x-run-id",
+        "retry-after",
+        "ratelimit",
+        "ratelimit-policy",
+    ] {
         assert!(
             failed
                 .header("access-control-expose-headers")

@@ -63,7 +63,7 @@ async function approve(): Promise<string> {
   const waiting = await ask<Answer<"/v1/approvals", "get", 200>>(bob, "GET", "/v1/approvals?decidable=true");
   const request = waiting.items[0];
   if (request === undefined) throw new Error("nothing waits");
-  const decision: Schemas["NewDecision"] = { decision: "approve", args_sha256: request.args_sha256 };
+  const decision: Schemas["DecisionRequest"] = { decision: "approve", args_sha256: request.args_sha256 };
   const path = `/v1/approvals/${request.id}/decision`;
   return (await ask<Answer<"/v1/approvals/{id}/decision", "post", 200>>(bob, "POST", path, decision)).code;
 }
@@ -76,7 +76,7 @@ async function main() {
   const again = await open();
   const stream = events(conversation.id);
   const first = stream.next();
-  const message: Schemas["NewMessage"] = { text: "pay 10.00" };
+  const message: Schemas["MessageRequest"] = { text: "pay 10.00" };
   const path = `/v1/conversations/${conversation.id}/messages`;
   const posted = await ask<Answer<"/v1/conversations/{id}/messages", "post", 202>>(ann, "POST", path, message);
   const seen = new Set<string>();

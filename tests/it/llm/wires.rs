@@ -3,7 +3,11 @@
 use std::sync::Mutex;
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, http::Uri};
-use chatelaine::domain::{pack::Provider, secret::Secret};
+use chatelaine::domain::{
+    answer_format::{AnswerFormat, AnswerSchema},
+    pack::Provider,
+    secret::Secret,
+};
 
 use super::*;
 
@@ -104,7 +108,74 @@ fn conversation() -> StepRequest {
         system: "be brief".to_owned(),
         history,
         tools: vec![tool("bank__get_balances", schema)],
+        format: None,
     }
+}
+
+/// The same, with the form of the answer.
+fn formatted() -> StepRequest {
+    let schema = json!({
+        "type": "object", "required": ["euros"],
+        "properties": { "euros": { "type": "integer", "minimum": 0 }, "when": { "type": "string", "format": "x" } },
+    });
+    StepRequest {
+        format: Some(AnswerFormat::JsonSchema(AnswerSchema {
+            name: "balance".to_owned(),
+            description: None,
+            schema,
+            strict: Some(true),
+        })),
+        ..conversation()
+    }
+}
+
+#[tokio::test]
+async fn each_provider_is_told_the_form_of_an_answer_in_its_own_way() {
+    let schema = formatted().format.unwrap().schema().unwrap().clone();
+    let asked = async |provider, model: &str, request: StepRequest| {
+        let fake = Fake::sse(Vec::new()).await;
+        let _ = collect(models().step(&fake.llm(provider, model, ""), request)).await;
+        fake.asked().2
+    };
+    let without_tools = || StepRequest {
+        tools: Vec::new(),
+        ..formatted()
+    };
+    let body = asked(Provider::Openai, "a-model", formatted()).await;
+    let about = json!({ "name": "balance", "schema": schema, "strict": true });
+    assert_eq!(
+        body["response_format"],
+        json!({ "type": "json_schema", "json_schema": about })
+    );
+    // Anthropic takes no limits of values and no objects that are open.
+    let body = asked(Provider::Anthropic, "a-model", formatted()).await;
+    assert_eq!(
+        body["output_config"]["format"]["schema"],
+        json!({ "type": "object", "required": ["euros"], "additionalProperties": false,
+                "properties": { "euros": { "type": "integer" }, "when": { "type": "string" } } })
+    );
+    for (model, request, is_told) in [
+        ("gemini-3-pro", formatted(), true),
+        ("gemini-2.5-flash", formatted(), false),
+        ("gemini-2.5-flash", without_tools(), true),
+    ] {
+        let body = asked(Provider::Gemini, model, request).await;
+        let config = &body["generationConfig"];
+        assert_eq!(
+            config["responseJsonSchema"] == schema,
+            is_told,
+            "{model}: {body}"
+        );
+        assert_eq!(config["responseMimeType"] == "application/json", is_told);
+    }
+    let body = asked(Provider::Ollama, "a-model", formatted()).await;
+    assert_eq!(
+        body["format"],
+        Value::Null,
+        "it would keep the model from its tools"
+    );
+    let body = asked(Provider::Ollama, "a-model", without_tools()).await;
+    assert_eq!(body["format"], schema);
 }
 
 fn anthropic(stop: &str) -> Vec<Value> {

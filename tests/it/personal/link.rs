@@ -197,6 +197,34 @@ async fn a_secret_typed_into_such_a_client_is_refused_and_kept_nowhere() {
 }
 
 #[tokio::test]
+async fn a_page_that_waits_for_its_code_swallows_no_message() {
+    let notes = Notes::start().await;
+    let world = notes.world().await;
+    world
+        .model
+        .on(|_| Some(crate::support::model::text("As you say.")));
+    let mut ann = OpenAi::new(&world, "ann").await;
+    let path = link(&ann.say("/connect notes").await, &world);
+    for message in [
+        "What is the balance?",
+        "hello",
+        "Send 12.50 EUR to acme, please",
+        "look at https://docs.example.org/a1b2c3d4e5f6a7b8",
+        "in 2026?",
+    ] {
+        assert_eq!(ann.say(message).await, "As you say.", "{message}");
+    }
+    let refused = ann.say("token: reader-token-1").await;
+    assert!(refused.contains("replace it at its server"), "{refused}");
+    let (_, sent) = send(&world, &path, "token=reader-token-1").await;
+    assert_eq!(
+        ann.say("thanks, and where do I put the code?").await,
+        "As you say."
+    );
+    assert!(ann.say(&code(&sent)).await.starts_with("✅"));
+}
+
+#[tokio::test]
 async fn a_secret_that_a_client_shows_again_is_masked() {
     let notes = Notes::start().await;
     let world = notes.world().await;

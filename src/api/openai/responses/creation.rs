@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{
     encoder::Encoder,
     info::AnswerInfo,
-    request::{NewResponse, Question},
+    request::{FORMAT, NewResponse, Question},
     wire::ResponseObject,
 };
 use crate::{
@@ -19,7 +19,10 @@ use crate::{
         problem::Problem,
         turn::{AnswerOptions, AnswerPart, AnswerStyle, Limiter, OnDisconnect},
     },
-    app::{accounts, chat::completions},
+    app::{
+        accounts,
+        chat::{completions, conversations::FORMAT_FIELD},
+    },
     domain::{
         account::ShownCalls,
         error::{Error, ErrorCode},
@@ -35,11 +38,13 @@ pub(super) fn options(
     AnswerOptions {
         style: match caller.chat.tool_calls {
             ShownCalls::Details => AnswerStyle::Typed,
+            _ if settings.format.is_some() => AnswerStyle::Text(ShownCalls::None),
             shown => AnswerStyle::Text(shown),
         },
         limiter: Limiter::new(settings.stop.clone(), settings.max_output_tokens),
         on_disconnect: OnDisconnect::of(caller),
         is_streamed: false,
+        is_formatted: settings.format.is_some(),
         open,
     }
 }
@@ -69,20 +74,28 @@ pub(super) async fn answer_side_request(
     let (app, principal) = (&state.app, caller.principal());
     let (model, transcript) = (request.model.as_str(), &question.transcript);
     let most = settings.max_output_tokens;
-    let pieces = completions::complete(app, principal, model, transcript, most).await;
+    let format = question.format.clone();
+    let pieces = completions::complete(app, principal, model, transcript, most, format).await;
     let pieces = pieces.map_err(|error| no_model(error.into(), model))?;
     permit.release();
     let encoder = Encoder::new(AnswerInfo::plain(model, app.clock.now()));
     let parts = side::parts(pieces, open);
     if request.stream() {
-        return Ok(encoder.stream(parts));
+        return Ok(encoder.stream(parts, None));
     }
     let answer = complete(encoder, parts).await?;
     Ok(axum::Json(answer).into_response())
 }
 
-/// A response that is to be continued and is not there, in the words that OpenAI clients know.
-pub(super) fn no_previous(mut problem: Problem, field: &str) -> Problem {
+/// A problem of a new response in the words that OpenAI clients know: what is to be continued and is not there, and a form
+/// of the answer that cannot be held.
+pub(super) fn named(mut problem: Problem, field: &str) -> Problem {
+    if problem.field.as_deref() == Some(FORMAT_FIELD) {
+        problem.field = Some(FORMAT.to_owned());
+    }
+    if field == "conversation" {
+        return problem;
+    }
     if problem.status == StatusCode::NOT_FOUND && !problem.is_unknown_agent {
         problem.status = StatusCode::BAD_REQUEST;
         problem.code = ErrorCode::PreviousResponseNotFound;

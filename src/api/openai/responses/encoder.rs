@@ -31,6 +31,8 @@ pub(in crate::api) struct Encoder {
     is_open: bool,
     /// The step starts again; its text goes on in the open message.
     is_reset: bool,
+    /// The end of the open message that was not sent yet: it may be the beginning of a word.
+    held: String,
     /// Places of the calls whose results have not come.
     calls: HashMap<String, usize>,
     sequence: u64,
@@ -43,35 +45,45 @@ impl Encoder {
             items: Vec::new(),
             is_open: false,
             is_reset: false,
+            held: String::new(),
             calls: HashMap::new(),
             sequence: 0,
         }
     }
 
-    /// The events of an answer.
+    /// The events of an answer; of an answer that the client knows in part, those with a higher number than `after`.
     pub(super) fn stream(
         mut self,
         parts: impl Stream<Item = Result<AnswerPart, Problem>> + Send + 'static,
+        after: Option<u64>,
     ) -> Response {
         let begun = WholeEvent {
             sequence_number: self.next(),
             response: self.begun(),
         };
-        let first = sse(&ResponseEvent::Created(begun));
+        let first = ResponseEvent::Created(begun);
         let begun = WholeEvent {
             sequence_number: self.next(),
             response: self.begun(),
         };
-        let second = sse(&ResponseEvent::InProgress(begun));
+        let second = ResponseEvent::InProgress(begun);
+        let is_new =
+            move |event: &&ResponseEvent| after.is_none_or(|after| event.sequence_number() > after);
+        let begin: Vec<_> = [&first, &second]
+            .into_iter()
+            .filter(is_new)
+            .map(sse)
+            .collect();
         let rest = parts.flat_map(move |part| {
             let events = match part {
                 Ok(AnswerPart::Piece(piece)) => self.add(piece),
                 Ok(AnswerPart::AnswerEnd(end)) => self.last_events(Ok(end)),
                 Err(problem) => self.last_events(Err(&problem)),
             };
-            stream::iter(events.iter().map(sse).collect::<Vec<_>>())
+            let events = events.iter().filter(is_new).map(sse);
+            stream::iter(events.collect::<Vec<_>>())
         });
-        events::answer(stream::iter([first, second]).chain(rest))
+        events::answer(stream::iter(begin).chain(rest))
     }
 
     /// The response of an answer that has ended, well or not.
@@ -99,8 +111,8 @@ impl Encoder {
     /// Adds a piece; the events that tell of it.
     pub(super) fn add(&mut self, piece: Piece) -> Vec<ResponseEvent> {
         match piece {
-            Piece::Text(text) => self.add_text(text),
-            Piece::Break if std::mem::take(&mut self.is_reset) => self.add_text("\n\n".to_owned()),
+            Piece::Text(text) => self.add_text(&text),
+            Piece::Break if std::mem::take(&mut self.is_reset) => self.add_text("\n\n"),
             Piece::Break => self.close(),
             Piece::Reset => {
                 self.is_reset = self.is_open;
@@ -163,7 +175,7 @@ impl Encoder {
             ))];
         }
         let is_whole = end.as_ref().is_ok_and(|end| end.reason == "stop");
-        let mut events = if is_whole { self.close() } else { Vec::new() };
+        let mut events = if is_whole { self.close() } else { self.flush() };
         let response = self.end(end);
         let event = match response.status {
             "completed" => ResponseEvent::Completed,

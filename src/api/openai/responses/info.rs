@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::wire::{ResponseObject, response_id, text_format};
+use super::wire::{InConversation, ResponseObject, response_id, text};
 use crate::domain::{
     ids::{AgentId, ConversationId, RunId},
     response::ResponseSettings,
@@ -51,6 +51,9 @@ impl AnswerInfo {
             status: status(run.status),
             completed_at: None,
             background: settings.background,
+            conversation: (!run.conversation_id.0.is_nil()).then_some(InConversation {
+                id: run.conversation_id,
+            }),
             error: None,
             incomplete_details: None,
             instructions: settings.instructions.clone(),
@@ -64,7 +67,7 @@ impl AnswerInfo {
             service_tier: "default",
             store: self.is_stored,
             temperature: None,
-            text: text_format(),
+            text: text(settings.format.as_ref()),
             tool_choice: "auto",
             tools: [],
             top_p: None,

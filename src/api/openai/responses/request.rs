@@ -12,8 +12,10 @@ use super::wire::run_id;
 use crate::{
     api::{
         openai::{
-            content::images,
-            request::{check_question, is_any, is_text_format, refuse_forced, stops, tokens},
+            content::files,
+            format,
+            request::{check_question, is_any, refuse_forced, stops, tokens},
+            schema,
         },
         problem::Problem,
     },
@@ -22,19 +24,24 @@ use crate::{
         chat::transcript::{ClientQuestion, QuestionPlace},
     },
     domain::{
-        error::ErrorCode, ids::RunId, message::Role, request_key::RequestKey,
+        answer_format::AnswerFormat,
+        error::ErrorCode,
+        ids::{ConversationId, RunId},
+        message::Role,
+        request_key::RequestKey,
         response::ResponseSettings,
     },
 };
 
-/// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools`, `text.format`,
-/// `conversation` and `prompt`; the header `x-ignored-parameters` of the answer names them.
+/// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools` and
+/// `prompt`; the header `x-ignored-parameters` of the answer names them.
 #[derive(Deserialize, utoipa::ToSchema)]
+#[schema(as = ResponseRequest)]
 pub(in crate::api) struct NewResponse {
     /// The agent's id.
     pub model: String,
     /// What the user says, or a list of items: messages, results of tools, references to earlier items.
-    #[schema(value_type = Object)]
+    #[schema(schema_with = schema::input)]
     input: Value,
     /// Like a message of the role `system` before the input.
     instructions: Option<String>,
@@ -49,7 +56,7 @@ pub(in crate::api) struct NewResponse {
     #[schema(value_type = Option<u64>)]
     max_output_tokens: Option<Value>,
     /// Not OpenAI's: a text, or several, before which the answer ends.
-    #[schema(value_type = Option<Object>)]
+    #[schema(schema_with = schema::texts)]
     stop: Option<Value>,
     /// Do not wait: read the response later.
     background: Option<bool>,
@@ -57,19 +64,22 @@ pub(in crate::api) struct NewResponse {
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Value>,
     /// May not force a call of a client's tool.
-    #[schema(value_type = Option<Object>)]
+    #[schema(schema_with = schema::word_or_object)]
     tool_choice: Option<Value>,
-    /// Ignored: an answer is text.
+    /// Its `format` is the form of the answer: `text`, `json_object` or `json_schema`. It is checked here, whatever the model
+    /// can do.
     #[schema(value_type = Option<Object>)]
     text: Option<Value>,
-    /// Ignored: `previous_response_id` names the conversation.
-    #[schema(value_type = Option<Object>)]
+    /// Instead of `previous_response_id`: go on in this conversation. Its id, or an object with its `id`.
+    #[schema(schema_with = schema::word_or_object)]
     conversation: Option<Value>,
     /// Ignored.
     #[schema(value_type = Option<Object>)]
     prompt: Option<Value>,
 }
 
+/// The field that says the form of the answer.
+pub(super) const FORMAT: &str = "text.format";
 /// Pairs of `metadata`, characters of a name and of a text.
 const METADATA: (usize, usize, usize) = (16, 64, 512);
 
@@ -122,6 +132,35 @@ impl NewResponse {
         Ok(())
     }
 
+    /// The form of the answer; `None` for free text.
+    fn format(&self) -> Result<Option<AnswerFormat>, Problem> {
+        let format = self.text.as_ref().map(|text| &text["format"]);
+        format::read(FORMAT, format, None)
+    }
+
+    /// The conversation that the request goes on in.
+    fn conversation(&self) -> Result<Option<ConversationId>, Problem> {
+        let Some(conversation) = self.conversation.as_ref().filter(|value| !value.is_null()) else {
+            return Ok(None);
+        };
+        if self.previous_response_id.is_some() {
+            let reason = "cannot be given beside `previous_response_id`; leave one of them out";
+            return Err(Problem::unfit(
+                ErrorCode::Unsupported,
+                "conversation",
+                reason,
+            ));
+        }
+        let id = conversation
+            .as_str()
+            .or_else(|| conversation["id"].as_str());
+        let id = id.and_then(|id| id.parse().ok());
+        id.map(Some).ok_or_else(|| {
+            let reason = "is not the id of a conversation; POST /v1/conversations makes one";
+            Problem::invalid("conversation", reason)
+        })
+    }
+
     /// The input as a question: what is new, and after which answer.
     pub fn question(&self, caller: &Caller, key: RequestKey) -> Result<Question, Problem> {
         let mut input = self.items()?;
@@ -136,16 +175,23 @@ impl NewResponse {
             .filter(|text| !text.trim().is_empty());
         let given: Vec<_> = given.cloned().collect();
         input.instructions.splice(0..0, given.clone());
-        let settings = self.settings(previous, &input.instructions);
-        let place = match previous.or(input.after) {
-            Some(run) => {
+        let settings = self.settings(previous, &input.instructions)?;
+        let place = match (self.conversation()?, previous.or(input.after)) {
+            (Some(id), _) => {
+                input.transcript.retain(|(role, _)| *role != Role::System);
+                QuestionPlace::Conversation {
+                    id,
+                    instructions: settings.instructions.clone(),
+                }
+            }
+            (None, Some(run)) => {
                 input.transcript.retain(|(role, _)| *role != Role::System);
                 QuestionPlace::After {
                     run,
                     instructions: settings.instructions.clone(),
                 }
             }
-            None => {
+            (None, None) => {
                 let given = given.into_iter().map(|text| (Role::System, text));
                 input.transcript.splice(0..0, given);
                 QuestionPlace::Transcript
@@ -156,7 +202,8 @@ impl NewResponse {
             agent: self.model.clone(),
             chat: caller.conversation_key.clone(),
             transcript: input.transcript,
-            images: self.images(),
+            files: self.files(),
+            format: settings.format.clone(),
             key,
             place,
             is_resumable: false,
@@ -165,36 +212,34 @@ impl NewResponse {
         Ok(Question { question, settings })
     }
 
-    /// The images in the last item that a model can be shown.
-    fn images(&self) -> Vec<(String, Vec<u8>)> {
+    /// The images and text files in the last item.
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
         let last = self.input.as_array().and_then(|items| items.last());
-        last.map(|item| images(&item["content"]))
-            .unwrap_or_default()
+        last.map(|item| files(&item["content"])).unwrap_or_default()
     }
 
-    fn settings(&self, previous: Option<RunId>, instructions: &[String]) -> ResponseSettings {
+    fn settings(
+        &self,
+        previous: Option<RunId>,
+        instructions: &[String],
+    ) -> Result<ResponseSettings, Problem> {
         let instructions = instructions.join("\n\n").replace('\0', "");
-        ResponseSettings {
+        Ok(ResponseSettings {
             previous,
             instructions: Some(instructions).filter(|text| !text.is_empty()),
             metadata: self.metadata.clone().unwrap_or_default(),
             max_output_tokens: self.max_output_tokens.as_ref().and_then(tokens),
             stop: stops(self.stop.as_ref()),
             background: self.is_in_background(),
-        }
+            format: self.format()?,
+        })
     }
 
     /// The parameters that change nothing here although a client may expect it.
     pub fn ignored(&self) -> Vec<&'static str> {
-        let format = self.text.as_ref().map(|text| &text["format"]);
         let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         let ignored = [
             ("tools", is_any(self.tools.as_ref())),
-            (
-                "text.format",
-                format.is_some_and(|format| !is_text_format(format)),
-            ),
-            ("conversation", is_given(&self.conversation)),
             ("prompt", is_given(&self.prompt)),
         ];
         let ignored = ignored.into_iter().filter(|(_, is_ignored)| *is_ignored);

@@ -1,6 +1,7 @@
 //! The JSON of responses, their items and the events of their streams.
 
 mod events;
+mod input;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,16 @@ pub(in crate::api) use self::events::{
     ArgumentsDeltaEvent, ArgumentsEvent, CallEvent, DeltaEvent, ErrorEvent, ItemEvent, PartEvent,
     ResponseEvent, TextEvent, WholeEvent,
 };
-use crate::domain::{ids::RunId, run::Usage};
+pub(in crate::api) use self::input::ItemList;
+pub(super) use self::input::message_id;
+use crate::{
+    api::openai::format,
+    domain::{
+        answer_format::AnswerFormat,
+        ids::{ConversationId, RunId},
+        run::Usage,
+    },
+};
 
 /// The id of the response that is a run.
 pub(super) fn response_id(run: RunId) -> String {
@@ -47,6 +57,8 @@ pub(in crate::api) struct ResponseObject {
     pub status: &'static str,
     pub completed_at: Option<i64>,
     pub background: bool,
+    /// The conversation that the response is in.
+    pub conversation: Option<InConversation>,
     pub error: Option<ResponseError>,
     pub incomplete_details: Option<Incomplete>,
     pub instructions: Option<String>,
@@ -73,9 +85,15 @@ pub(in crate::api) struct ResponseObject {
     pub user: Option<String>,
 }
 
-/// The format of every answer.
-pub(super) fn text_format() -> Value {
-    json!({ "format": { "type": "text" } })
+/// The form of an answer, as the request asked for it.
+pub(super) fn text(format: Option<&AnswerFormat>) -> Value {
+    json!({ "format": format::write(format) })
+}
+
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseConversation)]
+pub(in crate::api) struct InConversation {
+    pub id: ConversationId,
 }
 
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]

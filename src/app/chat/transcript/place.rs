@@ -3,7 +3,11 @@
 
 use super::{ClientQuestion, MOST_IMPORTED, Transcript, digest, key_of, without_calls};
 use crate::{
-    app::{App, chat::conversations, servers::credentials},
+    app::{
+        App,
+        chat::{branches, conversations},
+        servers::credentials,
+    },
     domain::{
         error::{Error, ErrorCode, Result, Thing},
         ids::{ConversationId, RunId},
@@ -34,6 +38,11 @@ pub enum QuestionPlace {
     },
     /// The transcript is what is new in the chat that the client names.
     Chat,
+    /// The transcript is what is new in a conversation.
+    Conversation {
+        id: ConversationId,
+        instructions: Option<String>,
+    },
 }
 
 impl QuestionPlace {
@@ -42,7 +51,7 @@ impl QuestionPlace {
         match self {
             Self::Transcript => key_of(question.chat.as_deref(), &question.transcript),
             // The client shows more than this question has, so no transcript of it can be matched.
-            Self::After { .. } | Self::Chat => format!("run:{run}"),
+            Self::After { .. } | Self::Chat | Self::Conversation { .. } => format!("run:{run}"),
         }
     }
 }
@@ -81,6 +90,10 @@ pub(super) async fn locate(
         QuestionPlace::After { run, instructions } => {
             let new = (instructions.as_ref(), said);
             follow(&mut tx, principal, pack, *run, new).await?
+        }
+        QuestionPlace::Conversation { id, instructions } => {
+            let new = (instructions.as_ref(), said);
+            go_on(&mut tx, principal, pack, *id, new).await?
         }
         QuestionPlace::Chat => {
             let chat = question.chat.as_deref().unwrap_or_default();
@@ -161,6 +174,30 @@ async fn follow(
     let mut said = store::messages::until(tx, conversation.id, run, MOST_IMPORTED).await?;
     said.extend(new);
     begin(tx, principal, pack, said).await
+}
+
+/// A conversation of the user, whoever began it, with what is new.
+async fn go_on(
+    tx: &mut Tx,
+    principal: &Principal,
+    pack: &Pack,
+    id: ConversationId,
+    (instructions, mut new): (Option<&String>, Vec<(Role, Vec<Part>)>),
+) -> Result<(Conversation, i64)> {
+    let mut conversation = branches::lock_idle(tx, principal, id).await?;
+    if conversation.agent != *pack.id() {
+        let reason = format!(
+            "belongs to {:?}; use this as `model`",
+            conversation.agent.as_str()
+        );
+        return Err(Error::invalid("conversation", reason));
+    }
+    if let Some(text) = instructions {
+        new.insert(0, (Role::User, vec![instruction(text)]));
+    }
+    let told = store::conversations::keyed::told_event(tx, id).await?;
+    conversation.last_event += import(tx, id, new).await?;
+    Ok((conversation, told))
 }
 
 fn instruction(text: &str) -> Part {

@@ -87,6 +87,7 @@ pub(super) async fn deliver(
             parts: &parts,
             for_model,
             title: None,
+            format: None,
         };
         // A turn that waits already reads this message too: it starts to read under the lock that is held here.
         let opened = opening::open(app, tx, &request).await?;

@@ -14,11 +14,11 @@ use crate::{
     store::{self, Tx},
 };
 
-/// The address of the request: as the operator has configured it, else in the API.
+/// The address of the request: as the operator has configured it, else in the web client.
 pub(super) fn link(app: &App, id: ApprovalId) -> String {
     if app.config.approval_url.is_empty() {
         format!(
-            "{}/v1/approvals/{id}",
+            "{}/#/approvals/{id}",
             app.config.public_url.trim_end_matches('/')
         )
     } else {

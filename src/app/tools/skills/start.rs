@@ -68,6 +68,7 @@ pub async fn begin(
         text: &line,
         attachments: &[],
         answer: None,
+        format: None,
     };
     let said = conversations::append_user_message(app, &mut tx, principal, message).await?;
     let begun = request_key::KeyedRun {

@@ -47,6 +47,27 @@ pub(in crate::api) enum ResponseEvent {
 }
 
 impl ResponseEvent {
+    /// The place of the event in its stream.
+    pub fn sequence_number(&self) -> u64 {
+        match self {
+            Self::Created(event)
+            | Self::InProgress(event)
+            | Self::Completed(event)
+            | Self::Incomplete(event)
+            | Self::Failed(event) => event.sequence_number,
+            Self::ItemAdded(event) | Self::ItemDone(event) => event.sequence_number,
+            Self::PartAdded(event) | Self::PartDone(event) => event.sequence_number,
+            Self::TextDelta(event) => event.sequence_number,
+            Self::TextDone(event) => event.sequence_number,
+            Self::CallStarted(event) | Self::CallCompleted(event) | Self::CallFailed(event) => {
+                event.sequence_number
+            }
+            Self::ArgumentsDelta(event) => event.sequence_number,
+            Self::ArgumentsDone(event) => event.sequence_number,
+            Self::Error(event) => event.sequence_number,
+        }
+    }
+
     /// The SSE `event:` name.
     pub fn name(&self) -> &'static str {
         match self {
