@@ -118,6 +118,12 @@ fuzz-api: ## Try the API with what its own document describes, as nobody, as a u
 	@tests/servers/install.sh
 	.ci/fuzz-api
 
+.PHONY: clients
+clients: ## Generate clients for Python, TypeScript, Go and Java, and let each send a message and a file
+	@.ci/install rust postgres python node java
+	cargo build --bin chatelaine --example bank --example notes
+	tests/clients/run.sh
+
 .PHONY: lint
 lint: ## Format, clippy, documentation, dependencies, queries
 	@.ci/install rust postgres
