@@ -7,10 +7,10 @@ use std::sync::Arc;
 use axum::{
     Extension,
     extract::State,
-    response::{IntoResponse, Redirect, Response, sse},
+    response::{Response, sse},
 };
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -19,7 +19,6 @@ use super::{
     extract::{Caller, Json, Listener, MAX_USER, Path, Query, readable},
     limits::{self, RequestPermit},
     problem::Problem,
-    web::accepts,
 };
 use crate::{
     app::{
@@ -137,23 +136,17 @@ pub(super) async fn list(
     Ok(axum::Json(ApprovalPage { items, next }))
 }
 
-/// One of them by its id or code, with everything that a decision needs. A browser that follows the link without a
-/// credential is sent on to the web client.
+/// One of them by its id or code, with everything that a decision needs.
 #[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", params(("id" = String, Path)),
-    responses((status = 200, body = ApprovalView), (status = 303)))]
+    responses((status = 200, body = ApprovalView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
-    headers: HeaderMap,
-    caller: Result<Caller, Problem>,
+    caller: Caller,
     Path(which): Path<String>,
-) -> Result<Response, Problem> {
-    let is_link = !headers.contains_key(header::AUTHORIZATION)
-        && accepts(&headers, header::ACCEPT, "text/html");
-    if let (true, Ok(id)) = (is_link, which.parse::<ApprovalId>()) {
-        return Ok(Redirect::to(&format!("/#/approvals/{id}")).into_response());
-    }
-    let view = app::tools::approvals::get(&app, caller?.principal(), &which).await?;
-    Ok(axum::Json(view).into_response())
+) -> Result<axum::Json<ApprovalView>, Problem> {
+    Ok(axum::Json(
+        app::tools::approvals::get(&app, caller.principal(), &which).await?,
+    ))
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]

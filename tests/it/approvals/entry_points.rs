@@ -557,37 +557,3 @@ async fn the_menu_counts_what_waits_for_whom() {
         (nothing.clone(), nothing)
     );
 }
-
-#[tokio::test]
-async fn a_browser_that_follows_a_link_comes_to_the_web_client_and_a_program_to_the_request() {
-    let world = world().await;
-    let staff = Staff::of(&world).await;
-    let (_, request) = asked(&staff.ann, "10.00").await;
-    let path = format!("/v1/approvals/{}", request["id"].as_str().unwrap());
-    let browser = |client: &Client| client.clone().with_header("accept", "text/html,*/*;q=0.8");
-    let there = crate::support::client::plain_http()
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .unwrap();
-    let answer = there
-        .get(format!("{}{path}", world.url))
-        .header("accept", "text/html")
-        .send();
-    let answer = answer.await.unwrap();
-    let place = format!("/#/approvals/{}", request["id"].as_str().unwrap());
-    assert_eq!(
-        (
-            answer.status().as_u16(),
-            answer.headers()["location"].to_str().unwrap()
-        ),
-        (303, &*place)
-    );
-    world.nobody().get(&path).await.expect(401);
-    // Nothing but an id is sent on, and whoever says who they are is answered.
-    let other = browser(&world.nobody()).get("/v1/approvals/x%2f..").await;
-    assert_eq!(other.status, 401, "{}", other.text);
-    assert_eq!(
-        browser(&staff.bob).get(&path).await.expect(200)["id"],
-        request["id"]
-    );
-}
