@@ -47,6 +47,7 @@ pub(super) async fn chat(
         None => only_agent(&state.app, caller.principal()).await?,
     };
     key.sees_stop = true;
+    key.names_message = request.names_message();
     let question = request.question(agent, chat, key)?;
     let options = options(&caller, state.limits.open_stream(caller.principal())?);
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await?;

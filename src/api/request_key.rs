@@ -113,6 +113,7 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
             digest,
             origin: KeySource::Named,
             sees_stop: false,
+            names_message: false,
             replaced: None,
             server: None,
         });
@@ -124,6 +125,7 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
         digest,
         origin: attempt.map_or(KeySource::Body, KeySource::Attempt),
         sees_stop: false,
+        names_message: false,
         replaced: None,
         server: None,
     })

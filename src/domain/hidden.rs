@@ -12,6 +12,8 @@ use super::lookalike::skeleton;
 
 /// Characters of a name that are shown.
 const NAME: usize = 64;
+/// The words of a name that is no sentence.
+const WORDS: usize = 4;
 
 /// Bytes of the longest control string (a title, a link) that is removed whole.
 const CONTROL_STRING: usize = 4096;
@@ -111,7 +113,7 @@ fn shorten(text: String, most: usize) -> String {
 }
 
 /// What somebody is called, by a word that they or their frontend chose: one line of at most 64 characters, in which
-/// nothing can pass for the program's own words. A mark at the beginning of the program's lines, a code with its colon,
+/// nothing can pass for the program's own words. What reads like a sentence stands in quotation marks. A mark at the beginning of the program's lines, a code with its colon,
 /// JSON and Markdown need characters that no name needs. `None` when nothing is left.
 pub fn clean_name(text: &str) -> Option<String> {
     let line = one_line(text, text.len());
@@ -126,13 +128,25 @@ pub fn clean_name(text: &str) -> Option<String> {
         name.push(if ends_word || marks(*c) { ' ' } else { *c });
     }
     let words: Vec<_> = name.split_whitespace().collect();
-    Some(shorten(words.join(" "), NAME)).filter(|name| name.contains(char::is_alphanumeric))
+    let is_sentence = words.len() > WORDS || words.iter().any(|word| ends_clause(word));
+    let name = shorten(words.join(" "), if is_sentence { NAME - 2 } else { NAME });
+    let name = Some(name).filter(|name| name.contains(char::is_alphanumeric))?;
+    Some(if is_sentence {
+        format!("“{name}”")
+    } else {
+        name
+    })
+}
+
+/// Whether a word ends as one within a sentence; initials and `Jr.` do not.
+fn ends_clause(word: &str) -> bool {
+    word.chars().count() > 3 && word.ends_with([',', ';', '.', '!', '?', ')'])
 }
 
 /// Characters of marks, pictures, JSON and Markdown.
 fn marks(c: char) -> bool {
     matches!(c,
-        '"' | '*' | '<' | '>' | '[' | '\\' | ']' | '`' | '{' | '}' | '~'
+        '"' | '“' | '”' | '*' | '<' | '>' | '[' | '\\' | ']' | '`' | '{' | '}' | '~'
         | '\u{2190}'..='\u{2bff}' | '\u{e000}'..='\u{f8ff}' | '\u{fe19}' | '\u{ff1a}'
         | '\u{1f000}'..='\u{1faff}' | '\u{f0000}'..='\u{10ffff}')
 }

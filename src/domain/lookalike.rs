@@ -10,7 +10,7 @@ use super::hidden::fold;
 /// A skeleton is for comparison, never for display: `m` becomes `rn`, `1` becomes `l`, `0` becomes `O`. Case is kept, so
 /// whoever ignores case lowers the text first: `I` looks like `l`, and `i` does not.
 pub fn skeleton(text: &str) -> String {
-    let letters: String = unicode_security::skeleton(&fold(text)).collect();
+    let letters: String = unicode_security::skeleton(&fold(text).to_lowercase()).collect();
     let words: Vec<&str> = letters.split_whitespace().collect();
     words.join(" ")
 }

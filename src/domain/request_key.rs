@@ -19,6 +19,8 @@ pub struct RequestKey {
     pub origin: KeySource,
     /// The client sees where its turn was stopped, since it reads the answer as it comes, or later.
     pub sees_stop: bool,
+    /// The body names its message, so an equal request is the same one.
+    pub names_message: bool,
     /// The run of an earlier equal request, beside which this one may begin another.
     pub replaced: Option<RunId>,
     /// Who holds the client's connection.

@@ -20,10 +20,14 @@ use super::{
     pool::{Pool, Slot},
     session::{Examination, Session},
 };
-use crate::domain::{elicitation::Answer, ids::UserId, server::ServerSpec, tool::ToolOutcome};
+use crate::domain::{
+    clock, elicitation::Answer, ids::UserId, server::ServerSpec, tool::ToolOutcome,
+};
 
 /// JSON-RPC: the headers of a request do not fit its body (2026-07-28). The server did nothing.
 const HEADER_MISMATCH: i64 = -32020;
+/// A refusal within this time and three times that of a ping came before the call was read.
+const SOON: Duration = Duration::from_secs(2);
 
 /// One call.
 pub(super) struct Call<'a> {
@@ -72,6 +76,7 @@ impl Call<'_> {
             };
             let pending = self.pending(&session, headers.as_deref().unwrap_or_default());
             *locked(&self.in_flight) = Some(pending.clone());
+            let sent_at = clock::instant();
             let failure = match self.request_in_time(&session, &pending, time_limit).await? {
                 Ok(raw) => {
                     using.slot.prove();
@@ -86,7 +91,8 @@ impl Call<'_> {
             };
             match failure {
                 Failure::SessionInDoubt(doubt) => {
-                    self.survive_doubt(pool, &using.slot, &session, *doubt, may_renew)
+                    let refusal = (*doubt, sent_at.elapsed());
+                    self.survive_doubt(pool, &using.slot, &session, refusal, may_renew)
                         .await?;
                     may_renew = false;
                 }
@@ -119,10 +125,21 @@ impl Call<'_> {
         pool: &Pool,
         slot: &Slot,
         session: &Arc<Session>,
-        doubt: SessionDoubt,
+        (doubt, took): (SessionDoubt, Duration),
         may_renew: bool,
     ) -> Result<(), CallError> {
-        match pool.examine(slot, session, &doubt).await {
+        let asked_at = clock::instant();
+        let examination = pool.examine(slot, session, &doubt).await;
+        let longest = SOON + asked_at.elapsed() * 3;
+        match examination {
+            // Who refuses a session before reading a request refuses a call as soon as a ping. What took longer may have
+            // been executed, by a server that lost the session meanwhile or by another one behind the same address.
+            Examination::Lost if took > longest => {
+                let (words, took) = (doubt.words, took.as_secs_f32());
+                return Err(CallError::OutcomeUnknown(format!(
+                    "{words}; this came after {took:.1} s, so the call may have been read before"
+                )));
+            }
             Examination::Lost if may_renew => {}
             Examination::Lost => {
                 let failure = match doubt.of_new_session(slot.is_proven()) {

@@ -7,6 +7,7 @@ mod python; // the official client
 mod tasks; // looked at, waited for, stopped; and whose they are
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::support::client::Client;
 
@@ -30,7 +31,8 @@ async fn code(client: &Client, agent: &str, method: &str, params: Value) -> i64 
 
 /// A message of these parts for a skill.
 fn message(skill: &str, parts: impl Into<Value>) -> Value {
-    json!({ "message": { "messageId": "m1", "role": "ROLE_USER", "parts": parts.into() }, "metadata": { "skillId": skill } })
+    let id = Uuid::new_v4();
+    json!({ "message": { "messageId": id, "role": "ROLE_USER", "parts": parts.into() }, "metadata": { "skillId": skill } })
 }
 
 fn words(text: &str) -> Value {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use ::a2a::{A2AError, Message, PartContent, Role, SendMessageRequest, Task};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::{
     A2aRequest,
@@ -16,7 +17,8 @@ use crate::{
         self,
         runs::{
             ending::wait,
-            starting::{RunInitiator, RunTarget, StartedRun, begin},
+            repeats::{self, EarlierRequest, EqualRequest, RefusedRun},
+            starting::{RunInitiator, RunTarget, StartedRun, begin, load_started},
         },
         tools::skills,
     },
@@ -25,6 +27,7 @@ use crate::{
         error::{Error, Thing},
         ids::ConversationId,
         json::Members,
+        request_key::{KeySource, KeyedRun, RequestKey},
         skill,
     },
 };
@@ -67,10 +70,8 @@ impl A2aRequest<'_> {
         let _open = waits
             .then(|| self.state.limits.open_stream(self.principal))
             .transpose()?;
-        let begun = match skill {
-            Some(skill) => self.run(&skill, content, context).await?,
-            None => self.turn(content, context).await?,
-        };
+        let begun = self.begin(&message, skill.as_deref(), (content, context));
+        let begun = begun.await?;
         if waits {
             self.place.release();
             wait(&self.state.app, self.principal, &begun).await?;
@@ -78,12 +79,71 @@ impl A2aRequest<'_> {
         self.task_of(begun.run).await
     }
 
+    /// What the message asks for; what it began, if it was sent before.
+    async fn begin(
+        &self,
+        message: &Message,
+        skill: Option<&str>,
+        (content, context): (MessageContent, Option<ConversationId>),
+    ) -> Result<StartedRun, RequestError> {
+        let app = &self.state.app;
+        let sent = serde_json::to_vec(&(self.agent, skill, message)).map_err(Error::internal)?;
+        let digest: [u8; 32] = Sha256::digest(&sent).into();
+        let mut key = RequestKey {
+            key: format!("a2a:{}", hex::encode(digest)),
+            digest,
+            // A message that is sent again has the id that it had before.
+            origin: KeySource::Attempt(1),
+            sees_stop: false,
+            names_message: true,
+            replaced: None,
+            server: None,
+        };
+        match repeats::equal(app, self.principal, &key).await? {
+            EqualRequest::Replaced(run) => key.replaced = run,
+            EqualRequest::Refused(RefusedRun {
+                conversation, run, ..
+            }) => {
+                let failed = KeyedRun {
+                    conversation,
+                    run: Some(run),
+                    message: None,
+                    repeats: 0,
+                };
+                return Ok(load_started(app, self.principal, failed).await?);
+            }
+        }
+        if let Some(earlier) = self.earlier(&key).await? {
+            return Ok(earlier);
+        }
+        let begun = match skill {
+            Some(skill) => self.run(skill, content, context, key.clone()).await,
+            None => self.turn(content, context, key.clone()).await,
+        };
+        match begun {
+            Ok(begun) => Ok(begun),
+            // Another one came first.
+            Err(error) => self.earlier(&key).await?.ok_or(error),
+        }
+    }
+
+    async fn earlier(&self, key: &RequestKey) -> Result<Option<StartedRun>, RequestError> {
+        let app = &self.state.app;
+        match repeats::earlier(app, self.principal, key).await? {
+            Some(EarlierRequest::Same(earlier)) => {
+                Ok(Some(load_started(app, self.principal, earlier).await?))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// One deterministic call.
     async fn run(
-        self,
+        &self,
         named: &str,
         content: MessageContent,
         conversation: Option<ConversationId>,
+        key: RequestKey,
     ) -> Result<StartedRun, RequestError> {
         let unknown = || {
             invalid(
@@ -103,7 +163,7 @@ impl A2aRequest<'_> {
             skill,
             arguments,
             conversation,
-            key: None,
+            key: Some(&key),
         };
         skills::begin(&self.state.app, self.principal, &wanted)
             .await
@@ -118,9 +178,10 @@ impl A2aRequest<'_> {
 
     /// A turn of the agent's model. Data is what its `paramsSchema` asks for.
     async fn turn(
-        self,
+        &self,
         content: MessageContent,
         context: Option<ConversationId>,
+        key: RequestKey,
     ) -> Result<StartedRun, RequestError> {
         let app = &self.state.app;
         let Some(agent) = self.agent else {
@@ -158,7 +219,7 @@ impl A2aRequest<'_> {
             scope: Members::default(),
             callback: None,
             parent_session: None,
-            key: None,
+            key: Some(key),
         };
         Ok(begin(app, RunInitiator::Program(self.principal), wanted).await?)
     }

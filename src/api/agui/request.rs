@@ -179,6 +179,7 @@ impl RunInput {
             digest: Sha256::digest(ids).into(),
             origin: KeySource::Named,
             sees_stop: true,
+            names_message: false,
             replaced: None,
             server: None,
         }

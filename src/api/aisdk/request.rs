@@ -28,6 +28,8 @@ pub(in crate::api) struct UiChatRequest {
 
 #[derive(Deserialize, utoipa::ToSchema)]
 struct UiMessage {
+    #[schema(value_type = Option<String>)]
+    id: Option<Value>,
     #[schema(value_type = UiRole, inline)]
     role: String,
     /// Text and files; other parts are the program's own and are ignored.
@@ -49,6 +51,13 @@ enum UiRole {
 impl UiChatRequest {
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Whether the message has an id, so that no other message is sent with an equal body.
+    pub fn names_message(&self) -> bool {
+        let messages = self.messages.as_deref().unwrap_or_default();
+        let last = self.message.as_ref().or(messages.last());
+        last.is_some_and(|message| message.id.as_ref().is_some_and(Value::is_string))
     }
 
     pub fn agent(&self) -> Option<&str> {

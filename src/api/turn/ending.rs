@@ -191,6 +191,7 @@ impl Turn {
                 last,
                 is_late: self.repeats.is_some(),
                 is_back: self.ended == Some(RunStatus::Cancelled) || self.repeats.is_some(),
+                is_cut: self.limiter.reason().is_some(),
             },
         );
         match answered.await {

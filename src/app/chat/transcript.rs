@@ -271,6 +271,8 @@ pub struct DeliveredEvents {
     pub is_late: bool,
     /// The client has its answer although it had left, or the run was stopped.
     pub is_back: bool,
+    /// The client wanted no more than the beginning of the answer.
+    pub is_cut: bool,
 }
 
 /// Remembers what the client shows now, its answer included, so that its next request finds the conversation. The run
@@ -286,7 +288,7 @@ pub async fn record_answer(
     // conversation that takes the transcript over, as after an edit.
     let mut tx = app.db.tenant_unflushed(principal.tenant).await?;
     let key = question.place.key_of_answer(question, run);
-    let is_back = told.is_back;
+    let (is_back, is_cut) = (told.is_back, told.is_cut);
     let told = ToldAnswer {
         conversation,
         key: &key,
@@ -294,6 +296,9 @@ pub async fn record_answer(
         only_if_last: told.is_late.then_some(told.last),
     };
     store::request_keys::mark_answered(&mut tx, conversation, run, is_back).await?;
+    if is_cut {
+        store::approvals::forget_shown(&mut tx, run).await?;
+    }
     let run = store::runs::record_told(&mut tx, &principal.user, run, &told).await?;
     tx.commit().await?;
     Ok(run)

@@ -131,6 +131,7 @@ pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result
         match (found.is_left, is_over) {
             (true, true) => return Ok(refused),
             (_, false) if has_called && !found.is_stopped => return Ok(refused),
+            (false, false) if key.names_message => return Ok(refused),
             (true, false) => {
                 match super::cancel(app, principal, run, OpenRequests::TakeBack).await {
                     Ok(_) | Err(Error::Conflict(..)) => {}

@@ -44,8 +44,20 @@ pub async fn remember_shown(
     Ok(())
 }
 
+/// Forgets what the answer of a run shows: its client did not get all of it.
+pub async fn forget_shown(tx: &mut Tx, run: RunId) -> Result<()> {
+    sqlx::query!(
+        "delete from shown_requests where tenant_id = $1 and run_id = $2",
+        tx.tenant()?.0,
+        run.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// The hash of the arguments with which a request was last shown in a conversation, by an answer that was there before
-/// `run` was wanted.
+/// `run` was wanted. A client that waits for its answers has it: it did not leave before the end.
 pub async fn last_shown(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -57,7 +69,11 @@ pub async fn last_shown(
          join runs showing on showing.tenant_id = $1 and showing.id = s.run_id and showing.status = 'succeeded'
          join runs asking on asking.tenant_id = $1 and asking.id = $3
          where s.tenant_id = $1 and s.conversation_id = $2 and s.approval_id = $4
-           and showing.finished_at < asking.created_at",
+           and showing.finished_at < asking.created_at
+           and not exists (
+             select 1 from request_keys k
+             where k.tenant_id = $1 and k.conversation_id = $2 and k.run_id = s.run_id
+               and (k.failed_at is not null or k.served_until is not null))",
         tx.tenant()?.0,
         conversation.0,
         run.0,

@@ -33,6 +33,26 @@ async fn a_message_for_a_skill_completes_as_one_call() {
 }
 
 #[tokio::test]
+async fn a_message_that_is_sent_again_is_the_same_task() {
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
+    let sent = message("web-search", words("rust"));
+    let first = task(&ann, sent.clone()).await;
+    for _ in 0..2 {
+        assert_eq!(task(&ann, sent.clone()).await["id"], first["id"]);
+    }
+    assert_eq!(fixture.searched().len(), 1);
+    let mut other = sent.clone();
+    other["message"]["messageId"] = json!("another");
+    assert_ne!(task(&ann, other).await["id"], first["id"]);
+    // At the same moment, and by somebody else.
+    let bob = fixture.world.user("bob", &["employee"]).await;
+    let both = tokio::join!(task(&bob, sent.clone()), task(&bob, sent));
+    assert_eq!(both.0["id"], both.1["id"]);
+    assert_eq!(fixture.searched().len(), 3);
+}
+
+#[tokio::test]
 async fn a_skill_may_be_named_in_the_message_itself_and_at_the_house() {
     let fixture = SkillsFixture::new().await;
     let ann = fixture.world.user("ann", &["employee"]).await;

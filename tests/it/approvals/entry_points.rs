@@ -46,6 +46,29 @@ async fn a_command_decides_only_what_its_conversation_has_shown() {
 }
 
 #[tokio::test]
+async fn an_answer_that_its_client_cut_has_shown_nothing() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let line = format!("/approve {}", request["code"].as_str().unwrap());
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    for limit in [json!({ "max_tokens": 4 }), json!({ "stop": ["asks"] })] {
+        let mut body = json!({ "model": "bank", "messages": [user(&line)] });
+        body.as_object_mut()
+            .unwrap()
+            .extend(limit.as_object().unwrap().clone());
+        let path = "/v1/chat/completions";
+        let cut = staff.bob.post(path, body.clone()).await.expect(200);
+        let said = cut["choices"][0]["message"]["content"].as_str().unwrap();
+        assert!(!said.contains("10.00"), "{said}");
+        body["messages"] =
+            json!([user(&line), { "role": "assistant", "content": said }, user(&line)]);
+        staff.bob.post(path, body).await.expect(200);
+        assert_eq!(state(&staff.bob, &request).await, "pending");
+    }
+}
+
+#[tokio::test]
 async fn a_command_that_was_sent_before_the_answer_that_shows_the_request_decides_nothing() {
     // One run at a time, so that neither command is answered before both were sent.
     let world = world_with(|setup| setup.config.runs_at_once = 1).await;

@@ -145,6 +145,33 @@ async fn a_lost_session_is_opened_again_and_the_call_made_once_however_the_serve
 }
 
 #[tokio::test]
+async fn a_refusal_that_comes_late_is_no_proof_that_the_call_was_not_read() {
+    // Executed, while the session was lost: or by another server behind the same address, which is gone.
+    let server = Scripted::legacy(|seen: Seen| async move {
+        let is_first = seen
+            .headers
+            .get("mcp-session-id")
+            .is_some_and(|id| id == "s1");
+        match seen.method() {
+            "tools/call" if is_first => {
+                tokio::time::sleep(Duration::from_millis(2500)).await;
+                Some(reply(StatusCode::NOT_FOUND, &[], ""))
+            }
+            "ping" if is_first => Some(reply(StatusCode::NOT_FOUND, &[], "")),
+            _ => None,
+        }
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let error = call(&mcp, &key, &spec).await.unwrap_err();
+    assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
+    assert_eq!(made(&server), [1, 1, 1]);
+    // The next call begins with a new handshake.
+    call(&mcp, &key, &spec).await.unwrap();
+    assert_eq!(made(&server), [2, 1, 2]);
+}
+
+#[tokio::test]
 async fn a_lost_session_is_opened_again_for_what_only_reads() {
     for (way, lost) in WAYS {
         let (server, _) = forgetful(*lost).await;
