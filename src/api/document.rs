@@ -106,7 +106,8 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
             add_refusals(path, method, operation);
             if method == "post" && KEYED.iter().any(|end| path.ends_with(end)) {
-                add_key(operation);
+                // A caller without a credential is known by the key alone.
+                add_key(operation, if path.ends_with("/guests") { 16 } else { 1 });
             }
         }
     }
@@ -119,8 +120,10 @@ fn type_files(part: &mut Value) {
     const FILE: &str = "application/octet-stream";
     match part {
         Value::Object(fields) => {
-            if let Some(file) = fields.get_mut(FILE) {
-                file["schema"] = json!({ "type": "string", "format": "binary" });
+            // Behind a form, where both are taken: generators of clients write the first one.
+            if fields.shift_remove(FILE).is_some() {
+                let file = json!({ "schema": { "type": "string", "format": "binary" } });
+                fields.insert(FILE.to_owned(), file);
             }
             fields.values_mut().for_each(type_files);
         }
@@ -130,12 +133,12 @@ fn type_files(part: &mut Value) {
 }
 
 /// Declares the key by which a request that is sent again is known.
-fn add_key(operation: &mut Value) {
+fn add_key(operation: &mut Value, shortest: usize) {
     let description = "Sent again with the same key within a day, the request makes nothing new and is answered as the \
                        first one was";
     let key = json!({
         "name": "Idempotency-Key", "in": "header", "required": false, "description": description,
-        "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
+        "schema": { "type": "string", "minLength": shortest, "maxLength": 255 },
     });
     match operation["parameters"].as_array_mut() {
         Some(parameters) => parameters.push(key),

@@ -32,7 +32,7 @@ func main() {
 	must(os.WriteFile("notes.txt", []byte("Some notes."), 0o600), "a file")
 	file, err := os.Open("notes.txt")
 	must(err, "a file")
-	kept, _, err := client.AttachmentsAPI.AttachmentsCreate(ctx, chat.Id).Body(file).Name("notes.txt").Execute()
+	kept, _, err := client.AttachmentsAPI.AttachmentsCreate(ctx, chat.Id).File(file).Name("notes.txt").Execute()
 	must(err, "an upload")
 	if kept.Size != 11 {
 		panic(fmt.Sprint("a file of ", kept.Size, " bytes"))

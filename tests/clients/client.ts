@@ -44,7 +44,7 @@ if (!texts.includes('What is it?') || !texts.includes('notes.txt')) throw new Er
 
 hey.setConfig({ baseUrl, headers });
 const second = must(await conversationsCreate({ body: { agent: 'bank' } }));
-const again = must(await attachmentsCreate({ path: { id: second.id }, query: { name: 'notes.txt' }, body: file }));
+const again = must(await attachmentsCreate({ path: { id: second.id }, query: { name: 'notes.txt' }, body: { file } }));
 if (again.size !== 11) throw new Error(`a file of ${again.size} bytes`);
 must(await conversationsPost({ path: { id: second.id }, body: { text: 'What is it?', attachments: [again.id] } }));
 const heard = must(await conversationsMessages({ path: { id: second.id }, query: { after: 0 } }));

@@ -84,11 +84,13 @@ try_go() {
 }
 
 try_java() {
-  generator java openApiNullable=false,useJakartaEe=true,hideGenerationTimestamp=true --library native \
-    --global-property skipFormModel=false
-  # The generator's own archive has the libraries that its client needs.
+  generator java openApiNullable=false,useJakartaEe=true,hideGenerationTimestamp=true --library native
+  # The generator's own archive has most libraries that its client needs.
   local archives
-  archives=$(find "$kept/venv" -name openapi-generator.jar):/usr/share/java/jakarta-annotation-api.jar
+  archives=$(find "$kept/venv" -name openapi-generator.jar)
+  for archive in jakarta-annotation-api httpclient httpmime httpcore commons-logging; do
+    archives+=:/usr/share/java/$archive.jar
+  done
   (cd "$work/java" && mkdir -p out && find src/main/java -name '*.java' >sources \
     && javac -nowarn -d out -cp "$archives" @sources "$here/Client.java" 2>"$work/javac.log" \
     || { tail -50 "$work/javac.log" >&2; exit 1; }

@@ -38,6 +38,7 @@ pub(in crate::api) struct AuditQuery {
     tool: Option<String>,
     run: Option<RunId>,
     /// `succeeded`, `failed`, `denied`, `outcome_unknown` or `cancelled`.
+    #[param(pattern = "^(succeeded|failed|denied|outcome_unknown|cancelled)$")]
     outcome: Option<String>,
     /// SHA-256 of a call's arguments, in hex.
     #[param(pattern = "^[0-9a-f]{64}$")]

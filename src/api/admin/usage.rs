@@ -74,8 +74,10 @@ pub(in crate::api) async fn list(
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct DaysQuery {
     /// The first day (UTC), as `2026-01-31`.
+    #[param(format = Date)]
     since: String,
     /// The day after the last one (UTC); at most 366 days later.
+    #[param(format = Date)]
     until: String,
     /// Only of this user.
     #[param(value_type = Option<String>)]

@@ -21,6 +21,7 @@ pub(in crate::api) struct UiChatRequest {
     /// The agent's id; may be left out when there is only one.
     agent: Option<String>,
     /// The whole chat. The last message is the user's.
+    #[schema(min_items = 1)]
     messages: Option<Vec<UiMessage>>,
     /// Instead: only what is new in the chat.
     message: Option<UiMessage>,

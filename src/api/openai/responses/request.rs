@@ -46,6 +46,7 @@ pub(in crate::api) struct NewResponse {
     /// Like a message of the role `system` before the input.
     instructions: Option<String>,
     /// Continue after this response.
+    #[schema(pattern = "^resp_[0-9a-f]{32}$")]
     previous_response_id: Option<String>,
     stream: Option<bool>,
     /// `false`: the response can be neither read nor continued by its id.
