@@ -25,6 +25,7 @@ mod outcome;
 mod params;
 mod pool;
 mod prompts;
+mod read_pace;
 mod reading;
 mod resources;
 pub mod schemas;

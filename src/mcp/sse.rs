@@ -24,6 +24,7 @@ use tokio::time::sleep;
 use super::{
     error::Failure,
     interceptor::{Exchange, Incoming, Interceptor, PendingRequest},
+    read_pace::{MESSAGE, ReadPace},
 };
 use crate::egress::{EgressError, ErrorKind};
 
@@ -50,7 +51,7 @@ pub(super) fn events(
         _ => body.boxed(),
     };
     let events = EventStream {
-        body,
+        body: at_a_pace(body),
         decoder: UTF_8.new_decoder_without_bom_handling(),
         rest: String::new(),
         at: 0,
@@ -62,9 +63,9 @@ pub(super) fn events(
         has_ended: false,
     };
     unfold(
-        Some((events.boxed(), interceptor, asked)),
+        Some((events.boxed(), interceptor, asked, ReadPace::new())),
         |state| async move {
-            let (mut events, interceptor, asked) = state?;
+            let (mut events, interceptor, asked, mut pace) = state?;
             if let Some(reason) = interceptor.overrun_reason() {
                 if let Some((_, pending)) = asked {
                     pending.settle(Err(Failure::Lost(reason.to_owned())));
@@ -74,7 +75,8 @@ pub(super) fn events(
             match events.next().await? {
                 Ok(event) => {
                     let event = rewrite(event, &interceptor, asked.as_ref());
-                    Some((Ok(event), Some((events, interceptor, asked))))
+                    pace.count(MESSAGE).await;
+                    Some((Ok(event), Some((events, interceptor, asked, pace))))
                 }
                 Err(error) => {
                     let item = match asked {
@@ -91,6 +93,20 @@ pub(super) fn events(
             }
         },
     )
+    .boxed()
+}
+
+/// A body that is read no faster than a connection may be.
+fn at_a_pace(
+    body: BoxStream<'static, Result<Bytes, EgressError>>,
+) -> BoxStream<'static, Result<Bytes, EgressError>> {
+    unfold((body, ReadPace::new()), |(mut body, mut pace)| async move {
+        let chunk = body.next().await?;
+        if let Ok(chunk) = &chunk {
+            pace.count(chunk.len()).await;
+        }
+        Some((chunk, (body, pace)))
+    })
     .boxed()
 }
 

@@ -31,6 +31,7 @@ pub(super) use self::{process::Launch, stderr::LineQuota, watchdog::Watchdog};
 use super::{
     error::Failure,
     interceptor::{Interceptor, PendingRequest, body_of, locked},
+    read_pace::{MESSAGE, ReadPace},
 };
 use crate::domain::ids::ServerId;
 
@@ -201,7 +202,7 @@ async fn read(
     messages: mpsc::Sender<ServerJsonRpcMessage>,
     ended: CancellationToken,
 ) {
-    let _ended = ended.drop_guard();
+    let (_ended, mut pace) = (ended.drop_guard(), ReadPace::new());
     loop {
         let line = match lines.next().await {
             Ok(Some(line)) => line,
@@ -222,5 +223,6 @@ async fn read(
         {
             return;
         }
+        pace.count(line.len().max(MESSAGE)).await;
     }
 }

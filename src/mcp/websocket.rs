@@ -32,6 +32,7 @@ use super::{
     error::Failure,
     http::Client,
     interceptor::{Interceptor, PendingRequest, body_of},
+    read_pace::{MESSAGE, ReadPace},
 };
 use crate::egress::Socket;
 
@@ -159,6 +160,7 @@ async fn read(
     messages: mpsc::Sender<ServerJsonRpcMessage>,
     silence: Duration,
 ) {
+    let mut pace = ReadPace::new();
     while interceptor.overrun_reason().is_none() {
         let message = match timeout(silence, stream.next()).await {
             Ok(Some(Ok(message))) => message,
@@ -188,6 +190,7 @@ async fn read(
         {
             return;
         }
+        pace.count(text.len().max(MESSAGE)).await;
     }
 }
 

@@ -86,8 +86,9 @@ struct Report {
     /// Mebibytes before the floods, at most, and after them.
     memory: [u64; 3],
     settled: Duration,
-    /// Bytes.
+    /// Bytes, and the lines that are most of it.
     log: usize,
+    lines: Vec<(usize, usize, String)>,
     calls: BTreeMap<&'static str, Vec<Duration>>,
     floods: BTreeMap<&'static str, usize>,
 }
@@ -153,7 +154,7 @@ async fn soak(time: Duration) -> Report {
         panic!("an honest user was not served: {failed}");
     }
     honest_users.shutdown().await;
-    let log = program.stop().await.len();
+    let log = program.stop().await;
     let mut calls = std::mem::take(&mut *calls.lock().unwrap());
     for times in calls.values_mut() {
         times.sort_unstable();
@@ -162,7 +163,8 @@ async fn soak(time: Duration) -> Report {
         time,
         memory: [before, peak, after],
         settled,
-        log,
+        log: log.len(),
+        lines: most_of(&log),
         calls,
         floods: std::mem::take(&mut *floods.0.lock().unwrap()),
     }
@@ -198,6 +200,9 @@ impl fmt::Display for Report {
             "  memory   {before} MiB before, {peak} at most, {after} {settled} s after"
         )?;
         writeln!(f, "  log      {} bytes", self.log)?;
+        for (bytes, lines, kind) in &self.lines {
+            writeln!(f, "           {bytes} bytes in {lines} lines: {kind:.100}")?;
+        }
         for (kind, times) in &self.calls {
             let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_millis();
             let (middle, most, all) = (at(50), at(99), at(100));
@@ -212,6 +217,25 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// Bytes and number of the lines that fill a log, by their level, place and first word.
+fn most_of(log: &str) -> Vec<(usize, usize, String)> {
+    let mut kinds = BTreeMap::<String, (usize, usize)>::new();
+    for line in log.lines() {
+        // Not which request it was.
+        let what = line.split_once("}: ").map_or(line, |(_, what)| what);
+        let words: Vec<_> = what.split_whitespace().skip(1).take(3).collect();
+        let kind = kinds.entry(words.join(" ")).or_default();
+        *kind = (kind.0 + line.len(), kind.1 + 1);
+    }
+    let kinds = kinds
+        .into_iter()
+        .map(|(kind, (bytes, lines))| (bytes, lines, kind));
+    let mut kinds: Vec<_> = kinds.collect();
+    kinds.sort_unstable_by(|a, b| b.cmp(a));
+    kinds.truncate(5);
+    kinds
 }
 
 async fn until_served(client: &Client, agent: &str) {
