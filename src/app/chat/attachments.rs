@@ -54,11 +54,14 @@ pub(super) async fn keep(
         media_type: media_type.to_owned(),
         size: i64::try_from(data.len()).map_err(Error::internal)?,
     };
-    // One at a time, so that many that come at once do not all find the same space.
-    store::usage::lock(tx).await?;
+    // Whoever has no space left writes nothing.
     usage::require_space(app, tx, principal, data.len()).await?;
     if store::attachments::insert(tx, conversation.id, &kept, data).await? {
         let (user, agent) = (&principal.user, &conversation.agent);
+        // One at a time, so that many that come at once do not all find the same space. Others of the tenant do not
+        // wait while the content is written.
+        store::usage::lock(tx).await?;
+        usage::require_space(app, tx, principal, data.len()).await?;
         store::usage::add_stored(tx, user, agent, kept.size).await?;
         return Ok(kept);
     }
