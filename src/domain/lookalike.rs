@@ -10,14 +10,15 @@ use super::hidden::fold;
 /// A skeleton is for comparison, never for display: `m` becomes `rn`, `1` becomes `l`, `0` becomes `O`. Case is kept, so
 /// whoever ignores case lowers the text first: `I` looks like `l`, and `i` does not.
 pub fn skeleton(text: &str) -> String {
-    let letters: String = unicode_security::skeleton(&fold(text).to_lowercase()).collect();
+    let letters: String = unicode_security::skeleton(&fold(text)).collect();
     let words: Vec<&str> = letters.split_whitespace().collect();
     words.join(" ")
 }
 
-/// Whether two texts are different and look the same.
+/// Whether two texts are different and look the same, or differ only in their case.
 pub fn are_lookalikes(one: &str, other: &str) -> bool {
-    one != other && skeleton(one) == skeleton(other)
+    let lowered = |text: &str| skeleton(&text.to_lowercase());
+    one != other && (skeleton(one) == skeleton(other) || lowered(one) == lowered(other))
 }
 
 /// The text with each character that is not ASCII beside its number, so that a reader tells it from its lookalike:
