@@ -134,8 +134,10 @@ pub(super) enum Field {
     Schemas,
     /// The form of the answer.
     Format,
-    /// An image, or images at all.
+    /// An image.
     Images,
+    /// Images at all.
+    AnyImages,
     /// The request is too long.
     Length,
     /// A tool, mostly for its schema.

@@ -27,6 +27,7 @@ pub(super) struct UnsupportedParams {
     pub(super) stream_options: bool,
     /// Descriptions of tools with more than 1024 characters.
     pub(super) long_descriptions: bool,
+    pub(super) images: bool,
 }
 
 /// What a model at an endpoint does not take, as its refusals have shown (`step`).

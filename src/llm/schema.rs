@@ -14,9 +14,10 @@
 //! | `$ref` beside other keywords | Gemini, `responseJsonSchema`: "If `$ref` is set on a sub-schema, no other properties, except for than those starting as a `$`, may be set"; OpenAI in strict mode |
 //! | references that lead to themselves, or elsewhere than into `$defs` | Gemini, as above; Ollama, whose `ToolProperty` has no references |
 //! | keywords that are not in `UNDERSTOOD`, values of `enum` other than texts and numbers, `format` | Gemini, `responseJsonSchema`: the list of keywords; "only 'enum' and 'date-time' are supported for STRING type" (gemini-cli#3178) |
-//! | names in `required` that are no properties | Gemini: "required[0]: property is not defined" (AIStudioToAPI#154) |
+//! | names in `required` that are no properties | Gemini: `required[0]: property is not defined` (AIStudioToAPI#154) |
 //! | a schema that says no type, `not` | llama.cpp: "Unrecognized schema" (BrowserOS#255, llama.cpp#14227); OpenAI in strict mode: "schema must have a 'type' key" (odoo-llm#212) |
 //! | patterns, many repetitions | llama.cpp: "Pattern must start with '^' and end with '$'" (llama.cpp#26930), "number of repetitions exceeds sane defaults" |
+//! | lists of types | Gemini's older `parameters`: "Proto field is not repeating, cannot start list"; only where a schema was refused |
 //! | patterns that look ahead or behind, or refer back | OpenAI: "regex lookaround is not supported" (Dokploy/mcp#45, vercel/ai#21037) |
 //! | `exclusiveMinimum: true`, `items: […]` of older drafts | Anthropic: "It must match JSON Schema draft 2020-12" (claude-code#63673) |
 
@@ -62,6 +63,16 @@ const UNDERSTOOD: [&str; 17] = [
     "additionalProperties",
     "required",
     "propertyOrdering",
+];
+/// Keywords without which a model is told less of what a schema takes.
+const TELLING: [&str; 7] = [
+    "not",
+    "if",
+    "contains",
+    "patternProperties",
+    "propertyNames",
+    "dependentRequired",
+    "dependentSchemas",
 ];
 /// What Ollama's `ToolProperty` reads.
 const OF_OLLAMA: [&str; 7] = [
@@ -114,6 +125,8 @@ struct Rules {
     /// Only texts and numbers stand in `enum`.
     plain_enums: bool,
     without_formats: bool,
+    /// A `type` is one word.
+    single_types: bool,
     /// Levels of schemas.
     depth: usize,
 }
@@ -126,6 +139,7 @@ const OPENAI: Rules = Rules {
     typed: true,
     plain_enums: false,
     without_formats: false,
+    single_types: false,
     depth: 10,
 };
 
@@ -168,6 +182,7 @@ impl Dialect {
             },
             Self::Strict => Rules {
                 keywords: Some(&OF_OLLAMA),
+                single_types: true,
                 depth: 4,
                 ..Self::Gemini.rules()
             },
@@ -548,12 +563,16 @@ impl Repair {
             self.note("arrays say what their items are");
             schema.insert("items".to_owned(), json!({}));
         }
+        if rules.single_types {
+            single_type(schema);
+        }
         if let Some(known) = rules.keywords {
-            let before = schema.len();
-            schema.retain(|keyword, _| known.contains(&keyword.as_str()));
-            if schema.len() < before {
-                self.note("keywords that the endpoint does not read are left out");
+            for keyword in TELLING {
+                if schema.contains_key(keyword) {
+                    self.note(format!("`{keyword}` is left out"));
+                }
             }
+            schema.retain(|keyword, _| known.contains(&keyword.as_str()));
         }
         for (keyword, value) in schema.iter_mut() {
             // Whether anything else may come is said with a boolean everywhere.
@@ -726,6 +745,32 @@ impl Repair {
         };
         self.note("what may be anything says so");
         schema.insert("type".to_owned(), kind);
+    }
+}
+
+/// Says one of several types in a way that needs no list of them.
+fn single_type(schema: &mut Map<String, Value>) {
+    let Some(Value::Array(kinds)) = schema.get("type").cloned() else {
+        return;
+    };
+    let is_null = |kind: &&Value| **kind == "null";
+    if kinds.iter().any(|kind| is_null(&kind)) {
+        tell(schema, "or null");
+    }
+    let kinds: Vec<&Value> = kinds.iter().filter(|kind| !is_null(kind)).collect();
+    let several = kinds.len() > 1 && !schema.contains_key("anyOf");
+    schema.remove("type");
+    match kinds.first() {
+        Some(_) if several => {
+            schema.remove("items");
+            let one = |kind: &&Value| match kind.as_str() {
+                Some("array") => json!({ "type": "array", "items": { "type": "string" } }),
+                _ => json!({ "type": kind }),
+            };
+            schema.insert("anyOf".to_owned(), kinds.iter().map(one).collect());
+        }
+        Some(first) => drop(schema.insert("type".to_owned(), (*first).clone())),
+        None => drop(schema.insert("type".to_owned(), json!("string"))),
     }
 }
 

@@ -141,11 +141,27 @@ fn rejected_field(body: &Value) -> Option<Field> {
     .into_iter()
     .find(|(name, _)| param.starts_with(name) || (param.is_empty() && message.contains(name)))
     .map(|(_, field)| field)
-    .or_else(|| {
-        message
-            .to_ascii_lowercase()
-            .contains("image")
-            .then_some(Field::Images)
+    .or_else(|| refused_images(message))
+}
+
+/// Whether an image is refused, or all of them because the model takes none.
+fn refused_images(message: &str) -> Option<Field> {
+    let message = message.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
+    if !says(&["image"]) {
+        return None;
+    }
+    // Of one image it may be said that its format is not supported.
+    let takes_none = [
+        "support image",
+        "image input",
+        "images are not supported",
+        "`image_url`",
+    ];
+    Some(if says(&takes_none) {
+        Field::AnyImages
+    } else {
+        Field::Images
     })
 }
 

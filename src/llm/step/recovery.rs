@@ -89,8 +89,8 @@ impl Step {
         Ok(())
     }
 
-    /// Leaves `field` out from now on; `false` when the endpoint complains although it was left out. Images are left out
-    /// of this step only: another user's image may be fine.
+    /// Leaves `field` out from now on; `false` when the endpoint complains although it was left out. An image is left out of
+    /// this step only: another user's image may be fine.
     fn leave_out(&mut self, field: &Field) -> bool {
         let flag = |refused: &mut Refused| {
             let flag = match field {
@@ -98,17 +98,16 @@ impl Step {
                 Field::ReasoningEffort => &mut refused.params.reasoning_effort,
                 Field::StreamOptions => &mut refused.params.stream_options,
                 Field::LongDescriptions => &mut refused.params.long_descriptions,
+                Field::AnyImages => &mut refused.params.images,
                 _ => &mut refused.schemas,
             };
             std::mem::replace(flag, true)
         };
         match field {
-            Field::Images => {
-                let before = self.request.history.len();
-                let is_image =
-                    |turn: &Turn| matches!(turn, Turn::Image { .. } | Turn::ToolImage { .. });
-                self.request.history.retain(|turn| !is_image(turn));
-                self.request.history.len() < before
+            Field::Images => self.leave_images_out(),
+            Field::AnyImages => {
+                self.unsupported(|found| flag(&mut found.refused));
+                self.leave_images_out()
             }
             Field::Length => self.halve(),
             Field::Tool(place) => self.leave_tool_out(place),
@@ -190,6 +189,14 @@ impl Step {
         true
     }
 
+    /// `false` when the request has no images.
+    fn leave_images_out(&mut self) -> bool {
+        let before = self.request.history.len();
+        let is_image = |turn: &Turn| matches!(turn, Turn::Image { .. } | Turn::ToolImage { .. });
+        self.request.history.retain(|turn| !is_image(turn));
+        self.request.history.len() < before
+    }
+
     /// Leaves out what the endpoint has refused before, and shortens what is too long for it.
     pub(super) fn leave_out_unsupported(&mut self) {
         let (refused, formats, known) = self.unsupported(|found| {
@@ -202,6 +209,9 @@ impl Step {
         self.request
             .tools
             .retain(|tool| !refused.contains(&fingerprint(tool)));
+        if self.without.params.images {
+            self.leave_images_out();
+        }
         let most = self.shared.limits.max_request;
         let fixed = self.request.fixed_size();
         history::fit(

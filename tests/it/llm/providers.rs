@@ -637,31 +637,38 @@ async fn images_of_tools_reach_every_provider() {
 
 #[tokio::test]
 async fn images_of_tools_are_left_out_for_a_model_that_takes_none() {
-    let stub = StrictProvider::start(Kind::Openai).await;
-    stub.refuse(|body| {
-        body.to_string()
-            .contains("image_url")
-            .then(|| "unknown variant `image_url`, expected `text`".to_owned())
-    });
-    let history = vec![
-        user("draw"),
-        assistant("", [made("call_image_01", "bank__get_balances", "{}")]),
-        result("call_image_01", "[image image/png]"),
-        Turn::ToolImage {
-            media_type: "image/png".to_owned(),
-            data: Arc::from(*b"png"),
-        },
-    ];
-    ask(
-        &stub.llm(),
-        StepRequest {
-            history,
-            ..request()
-        },
-    )
-    .await
-    .unwrap();
-    assert_eq!(stub.requests().len(), 2);
+    for (message, requests) in [
+        // The model takes none: it is shown none from then on.
+        ("unknown variant `image_url`, expected `text`", [2, 3]),
+        ("this model does not support image input", [2, 3]),
+        // One image is bad: another may be fine.
+        ("Could not process image", [2, 4]),
+    ] {
+        let stub = StrictProvider::start(Kind::Openai).await;
+        stub.refuse(move |body| {
+            body.to_string()
+                .contains("image_url")
+                .then(|| message.to_owned())
+        });
+        let history = vec![
+            user("draw"),
+            assistant("", [made("call_image_01", "bank__get_balances", "{}")]),
+            result("call_image_01", "[image image/png]"),
+            Turn::ToolImage {
+                media_type: "image/png".to_owned(),
+                data: Arc::from(*b"png"),
+            },
+        ];
+        let models = models();
+        for requests in requests {
+            let asked = StepRequest {
+                history: history.clone(),
+                ..request()
+            };
+            collect(models.step(&stub.llm(), asked)).await.1.unwrap();
+            assert_eq!(stub.requests().len(), requests, "{message}");
+        }
+    }
 }
 
 /// A rule that nobody here knows: the schema is written with every rule there is, then the tool is left out; the others
@@ -711,6 +718,37 @@ async fn a_schema_that_is_refused_is_tried_with_every_rule_before_its_tool_is_le
         assert_eq!(stub.requests().len(), requests);
         assert_eq!(tools(&stub.last_request()).len(), 2);
     }
+}
+
+/// An endpoint that knows no lists of types.
+#[tokio::test]
+async fn a_list_of_types_is_written_otherwise_where_it_is_refused() {
+    let stub = StrictProvider::start(Kind::Gemini).await;
+    stub.refuse(|body| {
+        let sent = tools(body);
+        let is_list = |tool: &&crate::support::model::rules::SentTool| {
+            tool.schema.to_string().contains("\"type\":[")
+        };
+        let bad = sent.iter().find(is_list)?;
+        Some(format!(
+            "Invalid schema for function '{}': Proto field is not repeating, cannot start list.",
+            bad.name
+        ))
+    });
+    let schema = json!({ "type": "object", "properties": {
+        "a": { "type": ["string", "null"] }, "b": { "type": ["string", "number", "array"] }, "c": {} } });
+    ask(&stub.llm(), with_tools(vec![tool("odd__types", schema)]))
+        .await
+        .unwrap();
+    let sent = tools(&stub.last_request()).remove(0).schema;
+    assert_eq!(
+        sent["properties"]["a"],
+        json!({ "type": "string", "description": "or null" })
+    );
+    assert_eq!(
+        sent["properties"]["b"]["anyOf"].as_array().unwrap().len(),
+        3
+    );
 }
 
 /// Gemini and llama.cpp do not say which tool it is.
