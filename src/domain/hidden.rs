@@ -4,7 +4,8 @@
 //!
 //! What others wrote and people read passes through one of these functions: [`remove_hidden`] for a text of several
 //! lines, [`one_line`] where one line is meant, [`clean_name`] for what somebody is called, [`escape_hidden`] where
-//! nothing may be left out, [`fence`] where a text is shown as Markdown.
+//! nothing may be left out, [`escape_unclear`] where nothing may pass for anything else, [`fence`] where a text is shown
+//! as Markdown.
 
 use std::fmt::Write as _;
 
@@ -160,13 +161,56 @@ pub fn escape_hidden(text: &str) -> String {
     for c in text.chars() {
         if is_seen(c) {
             escaped.push(c);
-            continue;
-        }
-        for unit in c.encode_utf16(&mut [0; 2]) {
-            let _ = write!(escaped, "\\u{unit:04x}");
+        } else {
+            push_escape(&mut escaped, c);
         }
     }
     escaped
+}
+
+fn push_escape(to: &mut String, c: char) {
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        let _ = write!(to, "\\u{unit:04x}");
+    }
+}
+
+/// JSON without white space for a person who decides about it: the same JSON, in which nothing passes for anything
+/// else. Besides what [`escape_hidden`] escapes, these stand as `\u0430`: a blank that is not U+0020, or that a reader
+/// cannot count at the end of a line, and a letter that looks like one of ASCII in a word where that deceives.
+pub fn escape_unclear(json: &str) -> String {
+    let chars: Vec<char> = json.chars().collect();
+    let mut escaped = String::with_capacity(json.len());
+    let mut at = 0_usize;
+    for word in chars.chunk_by(|one, next| one.is_alphanumeric() && next.is_alphanumeric()) {
+        let deceives = word.iter().any(char::is_ascii_alphanumeric)
+            || word.len() > 1 && word.iter().all(|c| looks_ascii(*c));
+        for c in word.iter().copied() {
+            let before = at.checked_sub(1).and_then(|at| chars.get(at).copied());
+            let after = chars.get(at + 1).copied();
+            at += 1;
+            let is_edge = |near: Option<char>| near.is_none_or(|near| matches!(near, ' ' | '"'));
+            let is_clear = match c {
+                ' ' => !is_edge(before) && !is_edge(after),
+                '\u{2800}' => false,
+                '\u{300}'..='\u{36f}' => !before.is_some_and(|before| before.is_ascii()),
+                c => {
+                    !(c.is_control() || c.is_whitespace() || is_hidden(c) || joins(c))
+                        && !(deceives && looks_ascii(c))
+                }
+            };
+            if is_clear {
+                escaped.push(c);
+            } else {
+                push_escape(&mut escaped, c);
+            }
+        }
+    }
+    escaped
+}
+
+/// A letter or digit outside the Latin blocks that is read as one of ASCII.
+fn looks_ascii(c: char) -> bool {
+    c > '\u{24f}' && c.is_alphanumeric() && skeleton(c.encode_utf8(&mut [0; 4])).is_ascii()
 }
 
 /// The text of a server as a block of Markdown that nothing inside can end, in which no picture is loaded and no escape

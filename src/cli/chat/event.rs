@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::domain::{hidden::remove_hidden, json};
+use crate::domain::{
+    hidden::{escape_unclear, remove_hidden},
+    json,
+};
 
 /// One event of a conversation. `run` is empty when the event belongs to no run.
 pub enum ConversationEvent {
@@ -106,7 +109,7 @@ pub fn call_details(message: &Value) -> String {
                 "⚙ {} {} {}",
                 text("server"),
                 text("tool"),
-                json::to_text(&part["arguments"])
+                escape_unclear(&json::to_text(&part["arguments"]))
             )),
             Some("tool_result") => lines.push(format!("  {}: {}", text("status"), text("text"))),
             _ => {}

@@ -7,15 +7,29 @@ pub fn of(time: &str) -> String {
     in_zone(time, &TimeZone::system()).unwrap_or_else(|| time.to_owned())
 }
 
-/// The text with every time in it made local.
+/// The text with every time in it made local, but for the arguments of calls, which stand in lines of their own behind
+/// four blanks.
 pub fn in_text(text: &str) -> String {
     let zone = TimeZone::system();
-    let words = text.split_inclusive(|c: char| c.is_whitespace());
+    let lines = text.split_inclusive('\n');
+    lines
+        .map(|line| {
+            if line.starts_with("    ") {
+                line.to_owned()
+            } else {
+                in_line(line, &zone)
+            }
+        })
+        .collect()
+}
+
+fn in_line(line: &str, zone: &TimeZone) -> String {
+    let words = line.split_inclusive(|c: char| c.is_whitespace());
     words
         .map(|word| {
             let end = word.trim_end_matches(|c: char| c.is_whitespace() || ",.;:)".contains(c));
             let start = end.trim_start_matches('(');
-            match in_zone(start, &zone) {
+            match in_zone(start, zone) {
                 Some(local) => word.replacen(start, &local, 1),
                 None => word.to_owned(),
             }

@@ -131,9 +131,9 @@ async fn a_name_is_one_line_and_cannot_pass_for_a_line_of_the_program() {
     let (conversation, request) = asked(&ann, "10.00").await;
     let shown = command(&bob, "/approvals").await;
     let lines: Vec<_> = shown.lines().collect();
-    assert_eq!(lines.len(), 4, "{shown}");
+    assert_eq!(lines.len(), 5, "{shown}");
     assert_eq!(shown.matches('⏳').count(), 1, "{shown}");
-    assert!(lines[2].contains(r#""amount":"10.00""#), "{shown}");
+    assert!(lines[3].contains(r#""amount":"10.00""#), "{shown}");
     let view = bob.get(&path(&request)).await.expect(200);
     let called = view["requester"]["name"].as_str().unwrap();
     assert!(called.chars().count() <= 64, "{called}");
@@ -153,6 +153,25 @@ async fn a_name_is_one_line_and_cannot_pass_for_a_line_of_the_program() {
             "{text}"
         );
     }
+}
+
+#[tokio::test]
+async fn arguments_in_a_text_pass_for_no_others() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let mut payment = payment("10.00");
+    payment["to"] = json!("p\u{430}ul \u{a0}\",\"amount\":\"1");
+    command(&staff.ann, &format!("/call bank send_money {payment}")).await;
+    let shown = command(&staff.bob, "/approvals").await;
+    // After an empty line the indented one is code: Markdown takes no backslash away.
+    let arguments = shown.lines().nth(3).unwrap();
+    assert!(shown.contains("\n\n    {"), "{shown}");
+    let to = r#""to":"p\u0430ul \u00a0\",\"amount\":\"1""#;
+    assert!(arguments.contains(to), "{shown}");
+    assert_eq!(
+        serde_json::from_str::<Value>(arguments).unwrap()["to"],
+        payment["to"]
+    );
 }
 
 #[tokio::test]

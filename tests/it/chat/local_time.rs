@@ -16,4 +16,9 @@ fn times_are_local_and_other_words_stay() {
         "You approved\n  it. 2026-01-31"
     );
     assert!(!in_text("at (2026-11-23T08:05:00Z), then").contains('Z'));
+    let arguments = "    {\"note\":\"not before 2026-11-23T08:05:00Z please\"}";
+    assert_eq!(
+        in_text(&format!("x\n\n{arguments}\n")),
+        format!("x\n\n{arguments}\n")
+    );
 }

@@ -1,7 +1,7 @@
 /** Requests to the API. A refused one throws `Refused`, with the code that programs read and the words for people. */
 import createClient, { type Middleware } from 'openapi-fetch';
 import { takeEarly } from '../early';
-import { keepDigits } from './digits';
+import { keepDigits, writeJson } from './digits';
 import type { components, paths } from './schema';
 
 export type Schemas = components['schemas'];
@@ -36,7 +36,7 @@ const signed: Middleware = {
   },
 };
 
-export const api = createClient<paths>({ baseUrl: '', fetch: ask });
+export const api = createClient<paths>({ baseUrl: '', fetch: ask, bodySerializer: (body) => writeJson(body) ?? '' });
 api.use(signed);
 
 /** Reads the answer, or throws what the API says of it. */

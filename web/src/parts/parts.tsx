@@ -6,6 +6,7 @@ import { type ReactNode, useEffect, useId, useRef, useState } from 'react';
 import { Refused } from '../api/client';
 import { keepDigits } from '../api/digits';
 import { PlainButton } from './PlainButton';
+import { nameTexts, valueText } from './values';
 import { useTexts } from '../texts/texts';
 
 const TONES = {
@@ -86,16 +87,12 @@ export function Facts({ children }: { children: Fact[] }) {
 
 /** JSON as a list of names and values, the way a person checks it. Nothing is shortened. */
 export function Values({ value }: { value: unknown }) {
-  if (Array.isArray(value)) return <ol className="values">{value.map((item, at) => <li key={at}><Values value={item} /></li>)}</ol>;
+  if (Array.isArray(value) && value.length > 0) return <ol className="values">{value.map((item, at) => <li key={at}><Values value={item} /></li>)}</ol>;
   const entries = typeof value === 'object' && value !== null ? Object.entries(value) : [];
-  if (entries.length > 0) return <Facts>{entries.map(([name, item]) => [showUnseen(name), <Values key={name} value={item} />])}</Facts>;
-  return <Code variant="ghost" className="value">{showUnseen(typeof value === 'string' ? value : JSON.stringify(value))}</Code>;
+  const names = nameTexts(entries.map(([name]) => name));
+  if (entries.length > 0) return <Facts>{entries.map(([name, item], at) => [<bdi className="value">{names[at]}</bdi>, <Values key={name} value={item} />])}</Facts>;
+  return <Code variant="ghost" className="value">{valueText(value)}</Code>;
 }
-
-/** What nobody sees, or what turns the direction of a text; the joiners inside of an emoji aside. */
-const UNSEEN = /(?![\n\t\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0\u2800]|(?<!\p{Extended_Pictographic}|\ufe0f|\p{Emoji_Modifier})\u200d/gu;
-
-const showUnseen = (text: string) => text.replace(UNSEEN, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 
 /** A text that may be JSON: laid out when it is. */
 export function TextOrValues({ text }: { text: string }) {

@@ -16,7 +16,7 @@ use crate::{
     domain::{
         approval::{Choice, State, parse_code},
         error::{Error, Result},
-        hidden::escape_hidden,
+        hidden::escape_unclear,
         message::Part,
         principal::Principal,
         run::ClaimedRun,
@@ -159,10 +159,11 @@ async fn describe(app: &App, principal: &Principal, code: &str) -> Result<String
     Ok(approvals::get(app, principal, code).await?.text)
 }
 
-/// A request with exactly the arguments that would run.
+/// A request with exactly the arguments that would run. The empty line makes them code for a frontend that shows
+/// Markdown, which would take the backslash of a `\"` away.
 fn show(view: &ApprovalView) -> String {
     match &view.arguments {
-        Some(arguments) => format!("{}\n    {}", view.text, escape_hidden(arguments.get())),
+        Some(arguments) => format!("{}\n\n    {}", view.text, escape_unclear(arguments.get())),
         None => view.text.clone(),
     }
 }

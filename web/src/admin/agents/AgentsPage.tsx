@@ -5,6 +5,7 @@ import { get } from '../../api/queries';
 import { PageLink } from '../../parts/PageLink';
 import { Panel } from '../../parts/Panel';
 import { Empty, Notice, Pending, StateBadge } from '../../parts/parts';
+import { valueText } from '../../parts/values';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { AgentChoice } from './AgentChoice';
@@ -50,7 +51,7 @@ function ServerCard({ view }: { view: ServerView }) {
             {explained.config.map((key) => (
               <Row key={key.key}>
                 <RowHead><Code variant="ghost">{key.key}</Code>{key.required && <Text color="gray"> {say('agents.required')}</Text>}</RowHead>
-                <Cell>{key.value === undefined ? <Text color="gray">{say('agents.unset')}</Text> : <Code variant="ghost">{typeof key.value === 'string' ? key.value : JSON.stringify(key.value)}</Code>}</Cell>
+                <Cell>{key.value === undefined ? <Text color="gray">{say('agents.unset')}</Text> : <Code variant="ghost" className="value">{valueText(key.value)}</Code>}</Cell>
                 <Cell>{key.origin && <StateBadge>{key.origin}</StateBadge>}</Cell>
                 <Cell>{key.note}</Cell>
                 <Cell><Code variant="ghost">{key.header}</Code></Cell>

@@ -1,3 +1,4 @@
+import { writeJson } from '../../api/digits';
 import { ChoiceEntry, TextEntry } from '../../parts/Field';
 import { useTexts } from '../../texts/texts';
 import type { KeySchema } from './entry';
@@ -33,7 +34,8 @@ const refersToSecret = (value: unknown) => typeof value === 'object' && value !=
 
 function textOf(value: unknown): string {
   if (value === undefined || value === null) return '';
-  return typeof value === 'string' ? value : JSON.stringify(value);
+  const json = writeJson(value) ?? '';
+  return typeof value === 'string' && json.startsWith('"') ? value : json;
 }
 
 /** Text stays text; JSON and numbers are read as such when they can be. */

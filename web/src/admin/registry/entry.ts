@@ -1,5 +1,6 @@
 /** Entries of the registry as the editor reads and writes them. */
 import { api, refusal, type Schemas } from '../../api/client';
+import { writeJson } from '../../api/digits';
 
 export type Definition = Schemas['Definition'];
 export type KeySchema = Schemas['KeySchema'];
@@ -12,7 +13,7 @@ export interface Read {
 
 export const EMPTY: Definition = { id: '', name: '', url: '', description: '', config_schema: {}, default_config: {} };
 
-export const write = (definition: Definition) => JSON.stringify(definition, null, 2);
+export const write = (definition: Definition) => writeJson(definition, 2) ?? '';
 
 export async function readEntry(id: string): Promise<Read> {
   const { data, error, response } = await api.GET('/v1/mcp-servers/{id}', { params: { path: { id } } });
