@@ -45,6 +45,9 @@ use crate::{
     },
 };
 
+/// Equal requests that begin at the same moment.
+const MOST_EQUAL: usize = 16;
+
 /// One question and the run that answers it.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(super) struct Turn {
@@ -132,7 +135,11 @@ impl Turn {
         let mut asked = None;
         if earlier.is_none() {
             let mut begun = transcript::resume(app, principal, &question).await;
-            if question.key.replaces() && matches!(begun, Err(Error::Repeated)) {
+            // An equal request came first, and this one may begin beside it. There may be several at the same moment.
+            for _ in 0..MOST_EQUAL {
+                if !question.key.replaces() || !matches!(begun, Err(Error::Repeated)) {
+                    break;
+                }
                 question.key.replaced =
                     request_key::refuse_repeated(app, principal, &question.key).await?;
                 begun = transcript::resume(app, principal, &question).await;

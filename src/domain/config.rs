@@ -129,7 +129,7 @@ settings! {
     public_url: String = public_url("CHATELAINE_PUBLIC_URL", ""),
         "where browsers reach the service, for links; unset: `http://` and the listen address";
     approval_url: String = approval_url("CHATELAINE_APPROVAL_URL", ""),
-        "where your frontend shows an approval, with `{id}`, for links; unset: the API, which sends browsers on to the web client";
+        "where your frontend shows an approval, with `{id}`, for links; unset: the web client";
     database_url: Option<Secret> = secret("DATABASE_URL", ""),
         "Postgres to use; unset: a private one below the data folder";
     database_connections: u32 = number("CHATELAINE_DATABASE_CONNECTIONS", "16"),

@@ -194,8 +194,8 @@ pub fn escape_unclear(json: &str) -> String {
                 '\u{2800}' => false,
                 '\u{300}'..='\u{36f}' => !before.is_some_and(|before| before.is_ascii()),
                 c => {
-                    !(c.is_control() || c.is_whitespace() || is_hidden(c) || joins(c))
-                        && !(deceives && looks_ascii(c))
+                    let is_unseen = c.is_control() || c.is_whitespace() || is_hidden(c) || joins(c);
+                    !(is_unseen || deceives && looks_ascii(c))
                 }
             };
             if is_clear {

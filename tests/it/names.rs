@@ -138,14 +138,11 @@ fn texts_that_look_alike_have_one_skeleton() {
         assert_eq!(skeleton(one), skeleton(other), "{one:?} {other:?}");
         assert!(are_lookalikes(one, other), "{one:?} {other:?}");
     }
-    for (one, other) in [
-        ("fred", "Fred"),
-        ("ann", "anna"),
-        ("ann", "ann2"),
-        ("a-b", "a_b"),
-    ] {
+    for (one, other) in [("ann", "anna"), ("ann", "ann2"), ("a-b", "a_b")] {
         assert!(!are_lookalikes(one, other), "{one:?} {other:?}");
     }
     assert!(!are_lookalikes("fred", "fred"));
+    // A provider that ignores case takes them for one person.
+    assert!(are_lookalikes("fred", "Fred"));
     assert_eq!(spell_out("fre\u{501}"), "fre\u{501}(U+0501)");
 }

@@ -127,8 +127,7 @@ async fn waiting_in_words(fixture: &SkillsFixture, client: &Client) -> Value {
     model.reply(calls([("bank__send_money", payment("12.50"))]));
     model.reply(text("It waits for the cfo. You will be told the outcome."));
     model.on(|request| said(request, "From the program").then(|| text("So it ended.")));
-    let words =
-        json!({ "messageId": "m1", "role": "ROLE_USER", "parts": words("please send money") });
+    let words = json!({ "messageId": uuid::Uuid::new_v4(), "role": "ROLE_USER", "parts": words("please send money") });
     task(client, json!({ "message": words })).await
 }
 
@@ -194,8 +193,7 @@ async fn a_turn_that_fails_while_its_call_waits_still_requires_authorization() {
     let model = &fixture.world.model;
     model.reply(calls([("bank__send_money", payment("12.50"))]));
     model.reply(error(400, "on holiday"));
-    let words =
-        json!({ "messageId": "m1", "role": "ROLE_USER", "parts": words("please send money") });
+    let words = json!({ "messageId": uuid::Uuid::new_v4(), "role": "ROLE_USER", "parts": words("please send money") });
     let asked = task(&ann, json!({ "message": words })).await;
     assert_eq!(
         asked["status"]["state"], "TASK_STATE_AUTH_REQUIRED",
@@ -246,7 +244,9 @@ async fn who_does_not_wait_looks_again_or_stops_it() {
     let ann = fixture.world.user("ann", &["employee"]).await;
     let mut params = message("slow", words("x"));
     params["configuration"] = json!({ "returnImmediately": true });
-    let (first, second) = (task(&ann, params.clone()).await, task(&ann, params).await);
+    let first = task(&ann, params.clone()).await;
+    params["message"]["messageId"] = json!("another");
+    let second = task(&ann, params).await;
     assert_eq!(first["status"]["state"], "TASK_STATE_WORKING");
     fixture.search.until("tools/call", 2).await;
     let stopped =

@@ -138,7 +138,7 @@ async fn a_name_is_one_line_and_cannot_pass_for_a_line_of_the_program() {
     let called = view["requester"]["name"].as_str().unwrap();
     assert!(called.chars().count() <= 64, "{called}");
     assert!(
-        called.starts_with("Fred asks for bank send_money"),
+        called.starts_with("“Fred asks for bank send_money") && called.ends_with('”'),
         "{called}"
     );
     let export = ann

@@ -282,7 +282,7 @@ async fn a_client_that_waits_and_is_cut_off_does_not_call_again_and_one_that_rea
         Some(if said(request, "rate?") {
             rate()
         } else {
-            text("One moment").gate(1, &held)
+            text("One moment").gate(2, &held)
         })
     });
     let ann = world.user("ann", &["employee"]).await;

@@ -180,7 +180,8 @@ async fn an_edit_counts_from_the_next_run_and_a_call_under_way_ends_normally() {
     world.app().library.reload();
     opens.add_permits(1);
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
-    assert_eq!(results(&world.model.last_request()), [r#"{"q":1}"#]);
+    let read = results(&world.model.last_request());
+    assert!(read[0].starts_with(r#"{"q":1}"#), "{read:?}");
     ann.say_and_wait(&chat, "and again").await;
     assert_eq!(tool_names(&world.model.last_request()), [""; 0]);
     let refused = said(&ann, "hola", "/call docs lookup").await;

@@ -42,11 +42,11 @@ fn tools(body: &Value, wrong: &mut Vec<String>) {
 
 fn messages(body: &Value, wrong: &mut Vec<String>) {
     let messages = array(&body["messages"]);
-    // A question that a frontend asks beside its chat stands alone, and is offered no tools.
-    let is_alone = messages.len() == 1 && array(&body["tools"]).is_empty();
+    // An agent without a prompt has nothing to say where there are no tools.
+    let has_tools = !array(&body["tools"]).is_empty();
     if messages
         .first()
-        .is_none_or(|first| first["role"] != "system" && !is_alone)
+        .is_none_or(|first| first["role"] != "system" && has_tools)
     {
         wrong.push("the first message is not the system's".to_owned());
     }
