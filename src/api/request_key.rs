@@ -18,6 +18,7 @@ use crate::{
         runs::repeats::{self, EarlierRequest, EqualRequest, RefusedRun},
     },
     domain::{
+        clock,
         error::ErrorCode,
         ids::RunId,
         principal::Principal,
@@ -114,6 +115,7 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
             origin: KeySource::Named,
             sees_stop: false,
             names_message: false,
+            arrived: clock::instant(),
             replaced: None,
             server: None,
         });
@@ -126,6 +128,7 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
         origin: attempt.map_or(KeySource::Body, KeySource::Attempt),
         sees_stop: false,
         names_message: false,
+        arrived: clock::instant(),
         replaced: None,
         server: None,
     })

@@ -71,6 +71,14 @@ impl Principal {
             .iter()
             .filter_map(|claim| self.claim(claim))
             .find_map(|name| clean_name(&name));
+        // A program is called by its key, and nobody else is called so.
+        let named = named.map(|name| {
+            if name.starts_with(KEY_USER) {
+                format!("“{name}”")
+            } else {
+                name
+            }
+        });
         named.unwrap_or_else(|| {
             if self.authenticated {
                 self.user.display_name()

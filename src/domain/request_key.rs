@@ -1,6 +1,6 @@
 //! What identifies a request, so that a request that is sent again does not start the same work twice.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ids::{ConversationId, MessageId, ReplicaId, RunId};
 
@@ -21,6 +21,8 @@ pub struct RequestKey {
     pub sees_stop: bool,
     /// The body names its message, so an equal request is the same one.
     pub names_message: bool,
+    /// When the request was here.
+    pub arrived: Instant,
     /// The run of an earlier equal request, beside which this one may begin another.
     pub replaced: Option<RunId>,
     /// Who holds the client's connection.

@@ -49,6 +49,8 @@ pub struct EqualRun {
     /// Not long ago it failed after it had called tools, or its client was left without its answer: see [`mark_failed`]
     /// and [`mark_left`], or the replica with the client's connection says no more that it has it.
     pub is_left: bool,
+    /// It began when the other request was here already.
+    pub is_newer: bool,
     /// It was stopped, and the client of this request sees where.
     pub is_stopped: bool,
     /// Until when another replica says that it has the client's connection.
@@ -69,6 +71,7 @@ pub async fn equal_run(
                   and (r.finished_at is null
                        or greatest(r.finished_at, k.failed_at, k.served_until) > now() - make_interval(secs => $4))
                     as "is_left!",
+                  k.created_at > statement_timestamp() - make_interval(secs => $7) as "is_newer!",
                   k.failed_at is not null and k.stopped and $5 as "is_stopped!",
                   case when k.served_by <> $6 then k.served_until end as served_elsewhere_until
            from request_keys k join runs r on r.tenant_id = $1 and r.id = k.run_id
@@ -79,6 +82,7 @@ pub async fn equal_run(
         f64::from(REFUSED_SECONDS),
         key.sees_stop,
         replica.0,
+        key.arrived.elapsed().as_secs_f64(),
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -87,6 +91,7 @@ pub async fn equal_run(
         run: RunId(row.id),
         status: row.status,
         is_left: row.is_left,
+        is_newer: row.is_newer,
         is_stopped: row.is_stopped,
         served_elsewhere_until: row.served_elsewhere_until,
     }))

@@ -23,7 +23,7 @@ use crate::{
         tools::skills,
     },
     domain::{
-        attachment,
+        attachment, clock,
         error::{Error, Thing},
         ids::ConversationId,
         json::Members,
@@ -96,6 +96,7 @@ impl A2aRequest<'_> {
             origin: KeySource::Attempt(1),
             sees_stop: false,
             names_message: true,
+            arrived: clock::instant(),
             replaced: None,
             server: None,
         };

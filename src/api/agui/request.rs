@@ -12,6 +12,7 @@ use crate::{
     },
     app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
     domain::{
+        clock,
         message::Role,
         request_key::{KeySource, RequestKey},
     },
@@ -180,6 +181,7 @@ impl RunInput {
             origin: KeySource::Named,
             sees_stop: true,
             names_message: false,
+            arrived: clock::instant(),
             replaced: None,
             server: None,
         }

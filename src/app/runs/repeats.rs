@@ -28,6 +28,8 @@ const ATTEMPTS: Duration = Duration::from_secs(600);
 
 /// Between two looks at a request whose client another replica has.
 const LEASE_POLL: Duration = Duration::from_millis(250);
+/// How long a request may wait for its beginning and still be its client's latest.
+const OUTRUN: Duration = Duration::from_secs(5);
 
 /// What an earlier request with the same key began.
 pub enum EarlierRequest {
@@ -128,8 +130,11 @@ pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result
         let written = store::messages::of_run(&mut tx, conversation, run).await?;
         let has_called = !called_tools(&written).is_empty();
         drop(tx);
+        // Held up for so long that its client has sent it again meanwhile, elsewhere.
+        let is_outrun = found.is_newer && key.arrived.elapsed() > OUTRUN;
         match (found.is_left, is_over) {
             (true, true) => return Ok(refused),
+            _ if is_outrun && served_until.is_none() => return Ok(refused),
             (_, false) if has_called && !found.is_stopped => return Ok(refused),
             (false, false) if key.names_message => return Ok(refused),
             (true, false) => {

@@ -101,7 +101,7 @@ async function postOnce(id: string, said: Said) {
   const post = async () => {
     try {
       const posted = await read(api.POST('/v1/conversations/{id}/messages', {
-        params: { path: { id } }, headers: { 'Idempotency-Key': key }, body: said as Schemas['NewMessage'],
+        params: { path: { id } }, headers: { 'Idempotency-Key': key }, body: said as Schemas['MessageRequest'],
       }));
       unanswered.delete(id);
       return posted;
