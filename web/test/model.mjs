@@ -8,7 +8,9 @@ const chunk = (delta, finish = null) =>
 /** What the model does with the newest message: a text, or a call of a tool. */
 function decide({ messages }) {
   const last = messages.at(-1);
-  const said = typeof last.content === 'string' ? last.content : (last.content ?? []).map((part) => part.text ?? '').join('');
+  const whole = typeof last.content === 'string' ? last.content : (last.content ?? []).map((part) => part.text ?? '').join('');
+  // What the service adds to a question is not what the person said.
+  const said = whole.replace(/\n\n\[Note of the service:[^\]]*\]$/, '');
   if (said.includes('"follow_ups"')) return { text: '{"follow_ups": ["And the pound?"]}' };
   if (said.includes('"tags"')) return { text: '{"tags": ["Money"]}' };
   if (said.includes('"title"')) return { text: '{"title": "Rates of the day"}' };
