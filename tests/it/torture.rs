@@ -137,7 +137,7 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let link = BankLink::start(&bank.url, amount.seed).await;
     let model = model::start(amount.seed).await;
     processes::write_pack(folder, &link.url, model.base_url().as_str());
-    let people = People::invite(amount.seed, &database, folder).await;
+    let people = People::invite(amount, &database, folder).await;
     let mut fleet = Fleet::start(folder, &database, &people.addresses, amount.replicas).await;
     let faults = faults::drawn(amount);
 

@@ -37,6 +37,8 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 pub struct People {
     pub seed: u64,
+    /// Somebody waits for the torture.
+    is_told: bool,
     pub addresses: Addresses,
     clerks: Vec<Client>,
     chiefs: Vec<Client>,
@@ -72,7 +74,7 @@ impl Who {
 }
 
 impl People {
-    pub async fn invite(seed: u64, database: &Database, folder: &Path) -> Self {
+    pub async fn invite(amount: &Amount, database: &Database, folder: &Path) -> Self {
         let db = database.open().await;
         let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false)
             .await
@@ -105,7 +107,8 @@ impl People {
         }
         db.close().await;
         Self {
-            seed,
+            seed: amount.seed,
+            is_told: amount.told,
             addresses: Addresses::default(),
             clerks,
             chiefs,
@@ -208,6 +211,9 @@ impl People {
         if let Some(body) = request.body {
             sent = sent.json(body);
         }
+        if let Some(key) = &request.key {
+            sent = sent.header("idempotency-key", key);
+        }
         let answered = async {
             let answer = sent.send().await.ok()?;
             let status = answer.status().as_u16();
@@ -247,11 +253,15 @@ impl People {
     }
 
     /// Sends a chat completion as the official clients do: at most three times the same, while nobody answers or the
-    /// answer is a 408, 409, 429 or 5xx. It waits longer than any fault lasts: what a client gives up in the moment in
-    /// which it is answered, nobody can tell from an answer that it has.
+    /// answer is a 408, 409, 429 or 5xx. It waits longer than any fault lasts. Mostly it names its request, so that nothing
+    /// is done twice for it. Where somebody waits for the torture, half of the requests have no name: then a replica that
+    /// is killed in the moment in which it answers may be asked twice, and nobody can tell.
     pub async fn send_as_client(&self, who: Who, random: &mut StdRng, body: &Value) {
+        let is_named = !self.is_told || random.random_bool(0.5);
+        let key = is_named.then(|| Uuid::new_v4().to_string());
         for attempt in 0..3 {
-            let request = Request::post("/v1/chat/completions", body);
+            let mut request = Request::post("/v1/chat/completions", body);
+            request.key.clone_from(&key);
             match self.try_for(who, random, &request, PATIENCE).await {
                 None | Some((408 | 409, _)) => {}
                 Some(_) => return,
@@ -357,6 +367,8 @@ pub struct Request<'a> {
     pub method: Method,
     pub path: String,
     pub body: Option<&'a Value>,
+    /// The name of the request.
+    pub key: Option<String>,
 }
 
 impl<'a> Request<'a> {
@@ -365,6 +377,7 @@ impl<'a> Request<'a> {
             method: Method::POST,
             path: path.into(),
             body: Some(body),
+            key: None,
         }
     }
 
@@ -373,6 +386,7 @@ impl<'a> Request<'a> {
             method: Method::GET,
             path: path.into(),
             body: None,
+            key: None,
         }
     }
 }
