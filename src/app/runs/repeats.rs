@@ -148,12 +148,21 @@ pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result
                     .served_elsewhere_until
                     .is_some_and(|until| until <= *served_until.get_or_insert(until));
                 if !is_awaited {
+                    // Its key, which says whether it was, is this request's from here on.
+                    forget_undelivered(app, principal, run).await?;
                     return Ok(replaced);
                 }
             }
         }
         tokio::time::sleep(LEASE_POLL).await;
     }
+}
+
+/// Forgets what a run has shown if its client did not get the answer.
+async fn forget_undelivered(app: &App, principal: &Principal, run: RunId) -> Result<()> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::forget_undelivered(&mut tx, run).await?;
+    tx.commit().await
 }
 
 /// Says again and again that this replica has the connection of a run's client, until it is dropped.

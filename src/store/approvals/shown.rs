@@ -56,6 +56,20 @@ pub async fn forget_shown(tx: &mut Tx, run: RunId) -> Result<()> {
     Ok(())
 }
 
+/// The same if the key of its request says that the client left, or that it still waits.
+pub async fn forget_undelivered(tx: &mut Tx, run: RunId) -> Result<()> {
+    sqlx::query!(
+        "delete from shown_requests s using request_keys k
+         where s.tenant_id = $1 and s.run_id = $2 and k.tenant_id = $1 and k.conversation_id = s.conversation_id
+           and k.run_id = $2 and (k.failed_at is not null or k.served_until is not null)",
+        tx.tenant()?.0,
+        run.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// The hash of the arguments with which a request was last shown in a conversation, by an answer that was there before
 /// `run` was wanted. A client that waits for its answers has it: it did not leave before the end.
 pub async fn last_shown(

@@ -69,6 +69,44 @@ async fn an_answer_that_its_client_cut_has_shown_nothing() {
 }
 
 #[tokio::test]
+async fn an_answer_that_its_client_lost_has_shown_nothing_however_late_the_same_comes_again() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let line = format!("/approve {}", request["code"].as_str().unwrap());
+    let body = json!({ "id": "chat-of-bob", "agent": "bank",
+                       "message": { "id": "m1", "role": "user", "parts": [{ "type": "text", "text": line }] } });
+    let said = || {
+        staff
+            .bob
+            .request(Method::POST, "/v1/ui/chat")
+            .json(&body)
+            .send()
+    };
+    drop(said().await.unwrap());
+    let mut tenant = world.db.as_tenant(world.tenant.id).await;
+    eventually(async || {
+        let lost = "select count(*) from request_keys k join runs r on r.id = k.run_id
+                    where k.failed_at is not null and r.status = 'succeeded'";
+        let lost: i64 = sqlx::query_scalar(lost)
+            .fetch_one(&mut tenant)
+            .await
+            .unwrap();
+        lost == 1
+    })
+    .await;
+    for earlier in [
+        "update request_keys set failed_at = failed_at - interval '91 seconds', served_until = null",
+        "update runs set finished_at = finished_at - interval '91 seconds', created_at = created_at - interval '91 seconds'",
+    ] {
+        sqlx::query(earlier).execute(&mut tenant).await.unwrap();
+    }
+    let again = said().await.unwrap().text().await.unwrap();
+    assert!(again.contains("Nothing is decided yet"), "{again}");
+    assert_eq!(state(&staff.bob, &request).await, "pending");
+}
+
+#[tokio::test]
 async fn a_command_that_was_sent_before_the_answer_that_shows_the_request_decides_nothing() {
     // One run at a time, so that neither command is answered before both were sent.
     let world = world_with(|setup| setup.config.runs_at_once = 1).await;
