@@ -122,7 +122,7 @@ pub(super) async fn chat(
         open,
     };
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await;
-    let turn = turn.map_err(|problem| no_model(problem, &request.model))?;
+    let mut turn = turn.map_err(|problem| no_model(problem, &request.model))?;
     permit.release();
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
     let head = CompletionInfo::new(turn.run(), &request.model);

@@ -10,7 +10,13 @@ mod parts;
 mod pieces;
 mod unread;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use http::StatusCode;
 use time::OffsetDateTime;
@@ -41,7 +47,7 @@ use crate::{
         ids::ConversationId,
         principal::Principal,
         request_key::{KeySource, RequestServer},
-        run::{Run, RunStatus, Usage},
+        run::{Run, RunKind, RunStatus, Usage},
     },
 };
 
@@ -75,6 +81,11 @@ pub(super) struct Turn {
     is_streamed: bool,
     /// The answer has a form, so that nothing but the answer is sent.
     is_formatted: bool,
+    /// The answer is sent when it is complete.
+    is_delivered_whole: bool,
+    /// The run is a command or has called tools. Whoever lost its answer must not do it again without knowing, so
+    /// [`Delivery`] records that the answer was read.
+    has_effects: Arc<AtomicBool>,
     /// The answer ends with why the run has failed.
     is_failure_told: bool,
     /// How often the request was sent again, if an earlier one began the run.
@@ -207,6 +218,7 @@ impl Turn {
             listening: posted.listening,
             style: options.style,
             answer_text: AnswerText::new(posted.run.id, options.style, options.is_formatted),
+            has_effects: Arc::new((posted.run.kind == RunKind::Command).into()),
             run: posted.run,
             limiter: options.limiter,
             ready: VecDeque::new(),
@@ -215,6 +227,7 @@ impl Turn {
             ended: None,
             is_streamed: options.is_streamed,
             is_formatted: options.is_formatted,
+            is_delivered_whole: false,
             is_failure_told: false,
             repeats: None,
             on_disconnect: options.on_disconnect,
@@ -238,9 +251,11 @@ impl Turn {
         }
     }
 
-    /// What records that the client left before it had the whole answer.
-    pub fn delivery(&self) -> Delivery {
-        Delivery::of(self.leaving())
+    /// What records whether the client got the whole answer.
+    pub fn delivery(&mut self) -> Delivery {
+        self.is_delivered_whole = true;
+        let served = self.served.take();
+        Delivery::of(self.leaving(), served, self.has_effects.clone())
     }
 
     fn leaving(&self) -> Leaving {
@@ -306,6 +321,9 @@ impl Turn {
                     detail,
                 ));
             };
+            if self.calls_tools(&heard) {
+                self.has_effects.store(true, Relaxed);
+            }
             for piece in self.answer_text.news(&heard) {
                 self.add(piece, false);
             }

@@ -14,7 +14,7 @@ pub use lists::{
     ApprovalOwner, Page, badge_of_approver, changed, changed_last, list, open_of_requester,
 };
 pub use results::{await_result, collect, find_uncollected, keep_result, result};
-pub use shown::{forget_shown, forget_undelivered, last_shown, remember_shown};
+pub use shown::{LastShown, forget_shown, forget_undelivered, last_shown, remember_shown};
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;

@@ -13,7 +13,10 @@ mod rules; // which state follows which, and codes
 mod states; // the transitions, one by one
 mod terminal; // two people at their terminals
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::{
     support::{
@@ -54,6 +57,11 @@ fn teller(request: &Value) -> Option<Reply> {
         return Some(calls([("bank__send_money", payment(amount))]));
     }
     (!results(request).is_empty()).then(|| text("It waits."))
+}
+
+/// Waits as long as a person needs to see what an answer shows.
+async fn see() {
+    sleep(Duration::from_millis(1100)).await;
 }
 
 /// What the user has just said; nothing when something was called since.

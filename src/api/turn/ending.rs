@@ -1,5 +1,7 @@
 //! The end of an answer: its status, and what the next request finds.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use http::StatusCode;
 
 use super::{AnswerEnd, AnswerPart, Piece, Turn};
@@ -10,7 +12,10 @@ use crate::{
     },
     app::{
         self,
-        chat::{conversations::ConversationEvent, transcript},
+        chat::{
+            conversations::ConversationEvent,
+            transcript::{self, Arrival},
+        },
         runs::{
             OpenRequests,
             ending::{self, RunFailure},
@@ -20,7 +25,7 @@ use crate::{
     domain::{
         error::{Error, ErrorCode, Result},
         event::EventKind,
-        message::Role,
+        message::{Role, called_tools},
         request_key::KeySource,
         run::{Run, RunStatus},
     },
@@ -38,6 +43,19 @@ impl Turn {
                 Some(*status)
             }
             _ => None,
+        }
+    }
+
+    /// Whether the run has called tools with this.
+    pub(super) fn calls_tools(&self, heard: &ConversationEvent) -> bool {
+        let ConversationEvent::Durable(event) = heard else {
+            return false;
+        };
+        match &event.kind {
+            EventKind::Message(message) if message.run_id == Some(self.run.id) => {
+                !called_tools(std::slice::from_ref(message)).is_empty()
+            }
+            _ => false,
         }
     }
 
@@ -190,7 +208,13 @@ impl Turn {
                 event: self.answer_text.last_reported(last),
                 last,
                 is_late: self.repeats.is_some(),
-                is_back: self.ended == Some(RunStatus::Cancelled) || self.repeats.is_some(),
+                arrival: if self.is_delivered_whole && self.has_effects.load(Relaxed) {
+                    Arrival::Pending
+                } else if self.ended == Some(RunStatus::Cancelled) || self.repeats.is_some() {
+                    Arrival::CompleteAgain
+                } else {
+                    Arrival::Complete
+                },
                 is_cut: self.limiter.reason().is_some(),
             },
         );

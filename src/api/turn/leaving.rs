@@ -2,7 +2,10 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
 };
 
@@ -11,6 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http_body::{Frame, SizeHint};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     api::problem::Problem,
@@ -74,19 +78,37 @@ impl Leaving {
         };
         repeats::leave(&self.app, &self.principal, left, after);
     }
+
+    fn arrive(&self) {
+        repeats::arrive(&self.app, &self.principal, self.conversation, self.run);
+    }
 }
 
-/// An answer on its way as a whole. A client that leaves before it has it may send its request again, so what is
-/// dropped before that is recorded.
-pub(in crate::api) struct Delivery(Option<Leaving>);
+/// An answer on its way as a whole. A client that leaves before it has it may send its request again, so it is recorded
+/// whether the answer was read to its end or dropped before.
+pub(in crate::api) struct Delivery {
+    underway: Option<Leaving>,
+    /// Says that the client still waits.
+    _served: Option<AbortOnDropHandle<()>>,
+    /// Otherwise the end of the answer is recorded with the transcript, before it is sent.
+    has_effects: Arc<AtomicBool>,
+}
 
 impl Delivery {
     /// Of a turn whose own end stops the run, if it is to be stopped.
-    pub(super) fn of(leaving: Leaving) -> Self {
-        Self(Some(Leaving {
-            on_disconnect: OnDisconnect::KeepRunning,
-            ..leaving
-        }))
+    pub(super) fn of(
+        leaving: Leaving,
+        served: Option<AbortOnDropHandle<()>>,
+        has_effects: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            underway: Some(Leaving {
+                on_disconnect: OnDisconnect::KeepRunning,
+                ..leaving
+            }),
+            _served: served,
+            has_effects,
+        }
     }
 
     /// Waits for the answer. A problem tells the client what to do, so it needs no record.
@@ -97,7 +119,7 @@ impl Delivery {
         let answer = match answer.await {
             Ok(answer) => axum::Json(answer).into_response(),
             Err(problem) => {
-                self.0 = None;
+                self.underway = None;
                 return Err(problem);
             }
         };
@@ -108,11 +130,19 @@ impl Delivery {
             })
         }))
     }
+
+    /// The client has read all of it.
+    fn end(&mut self) {
+        let underway = self.underway.take();
+        if let Some(leaving) = underway.filter(|_| self.has_effects.load(Relaxed)) {
+            leaving.arrive();
+        }
+    }
 }
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        if let Some(leaving) = self.0.take() {
+        if let Some(leaving) = self.underway.take() {
             leaving.leave();
         }
     }
@@ -134,7 +164,7 @@ impl HttpBody for DeliveredBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if self.body.is_end_stream() {
-            self.delivery.0 = None;
+            self.delivery.end();
         }
         Poll::Ready(frame)
     }

@@ -269,10 +269,20 @@ pub struct DeliveredEvents {
     pub last: i64,
     /// The answer is an old one, and the conversation may have gone on since.
     pub is_late: bool,
-    /// The client has its answer although it had left, or the run was stopped.
-    pub is_back: bool,
+    pub arrival: Arrival,
     /// The client wanted no more than the beginning of the answer.
     pub is_cut: bool,
+}
+
+/// What a client has of its answer when the answer ends.
+#[derive(Clone, Copy)]
+pub enum Arrival {
+    /// All of it: it read the answer as it came, or needs no connection to find it.
+    Complete,
+    /// All of it, although the client had left before, or the run was stopped.
+    CompleteAgain,
+    /// Nothing yet: the answer is sent as a whole from now on, and [`repeats::arrive`] records that it was read.
+    Pending,
 }
 
 /// Remembers what the client shows now, its answer included, so that its next request finds the conversation. The run
@@ -288,14 +298,19 @@ pub async fn record_answer(
     // conversation that takes the transcript over, as after an edit.
     let mut tx = app.db.tenant_unflushed(principal.tenant).await?;
     let key = question.place.key_of_answer(question, run);
-    let (is_back, is_cut) = (told.is_back, told.is_cut);
+    let DeliveredEvents {
+        arrival, is_cut, ..
+    } = told;
     let told = ToldAnswer {
         conversation,
         key: &key,
         event: told.event,
         only_if_last: told.is_late.then_some(told.last),
     };
-    store::request_keys::mark_answered(&mut tx, conversation, run, is_back).await?;
+    if !matches!(arrival, Arrival::Pending) {
+        let is_back = matches!(arrival, Arrival::CompleteAgain);
+        store::request_keys::mark_answered(&mut tx, conversation, run, is_back).await?;
+    }
     if is_cut {
         store::approvals::forget_shown(&mut tx, run).await?;
     }

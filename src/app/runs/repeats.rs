@@ -261,12 +261,21 @@ pub struct LeftRun {
 /// Records that the client of a run went away, so that an equal request does not begin a second one beside it, and stops
 /// the run as told.
 pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterLeaving) {
-    let run = left.run;
+    let LeftRun {
+        conversation, run, ..
+    } = left;
     let (app, principal) = (app.clone(), principal.clone());
     let tasks = app.tasks.clone();
     tasks.spawn(async move {
         let goes_on = matches!(after, AfterLeaving::GoOn);
-        record_left(&app, &principal, left, left.is_read && !goes_on).await;
+        let is_stopped = left.is_read && !goes_on;
+        record(
+            &app,
+            &principal,
+            (conversation, run),
+            Client::Left { is_stopped },
+        )
+        .await;
         if goes_on {
             return;
         }
@@ -289,22 +298,47 @@ pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterL
     });
 }
 
-/// Tries until the database takes it: the client's next attempt will.
-async fn record_left(app: &App, principal: &Principal, left: LeftRun, is_stopped: bool) {
-    let LeftRun {
-        conversation, run, ..
-    } = left;
+/// Records that the client of a run has read its whole answer, so that it sends the request again only if it means it.
+pub fn arrive(app: &Arc<App>, principal: &Principal, conversation: ConversationId, run: RunId) {
+    let (app, principal) = (app.clone(), principal.clone());
+    let tasks = app.tasks.clone();
+    tasks.spawn(async move {
+        record(&app, &principal, (conversation, run), Client::HasAnswer).await;
+    });
+}
+
+/// What is known of a client that waited for an answer.
+#[derive(Clone, Copy)]
+enum Client {
+    Left { is_stopped: bool },
+    HasAnswer,
+}
+
+/// Records whether a client has its answer. Tries until the database takes it: the client's next request needs it.
+async fn record(
+    app: &App,
+    principal: &Principal,
+    (conversation, run): (ConversationId, RunId),
+    client: Client,
+) {
     let deadline = clock::instant() + Duration::from_secs(REFUSED_SECONDS.unsigned_abs().into());
     loop {
-        let left = async {
+        let written = async {
             let mut tx = app.db.tenant(principal.tenant).await?;
-            store::request_keys::mark_left(&mut tx, conversation, run, is_stopped).await?;
+            match client {
+                Client::Left { is_stopped } => {
+                    store::request_keys::mark_left(&mut tx, conversation, run, is_stopped).await?;
+                }
+                Client::HasAnswer => {
+                    store::request_keys::mark_answered(&mut tx, conversation, run, true).await?;
+                }
+            }
             tx.commit().await
         };
-        let left: Result<()> = left.await;
-        let Err(error) = left else { return };
+        let written: Result<()> = written.await;
+        let Err(error) = written else { return };
         if clock::instant() > deadline || app.shutdown.is_cancelled() {
-            tracing::warn!(%run, %error, "that a client went away is not recorded");
+            tracing::warn!(%run, %error, "whether a client has its answer is not recorded");
             return;
         }
         tokio::time::sleep(LEASE_POLL).await;

@@ -11,6 +11,9 @@ use crate::{
     store::Tx,
 };
 
+/// A person needs so long to see what an answer shows. A command that comes earlier was pressed twice.
+const SEEN_SECONDS: f64 = 1.0;
+
 /// A request as it was shown: which one, and the hash of its arguments.
 pub type ShownRequest = (ApprovalId, Hash);
 
@@ -70,32 +73,52 @@ pub async fn forget_undelivered(tx: &mut Tx, run: RunId) -> Result<()> {
     Ok(())
 }
 
-/// The hash of the arguments with which a request was last shown in a conversation, by an answer that was there before
-/// `run` was wanted. A client that waits for its answers has it: it did not leave before the end.
+/// What a conversation last showed of a request.
+pub struct LastShown {
+    /// Of the arguments.
+    pub hash: Hash,
+    /// The answer that shows it has been sent, and its client has not read it to its end.
+    pub is_underway: bool,
+}
+
+/// What a conversation last showed of a request, by an answer that was there [`SEEN_SECONDS`] before `run` was wanted. A
+/// client that left before the end of that answer was shown nothing.
 pub async fn last_shown(
     tx: &mut Tx,
     conversation: ConversationId,
     run: RunId,
     request: ApprovalId,
-) -> Result<Option<Hash>> {
-    let hash = sqlx::query_scalar!(
-        "select s.args_sha256 from shown_requests s
+) -> Result<Option<LastShown>> {
+    let row = sqlx::query!(
+        r#"select s.args_sha256,
+                  exists (
+                    select 1 from request_keys k
+                    where k.tenant_id = $1 and k.conversation_id = $2 and k.run_id = s.run_id
+                      and k.served_until is not null) as "is_underway!"
+         from shown_requests s
          join runs showing on showing.tenant_id = $1 and showing.id = s.run_id and showing.status = 'succeeded'
          join runs asking on asking.tenant_id = $1 and asking.id = $3
          where s.tenant_id = $1 and s.conversation_id = $2 and s.approval_id = $4
-           and showing.finished_at < asking.created_at
+           and showing.finished_at <= asking.created_at - make_interval(secs => $5)
            and not exists (
              select 1 from request_keys k
              where k.tenant_id = $1 and k.conversation_id = $2 and k.run_id = s.run_id
-               and (k.failed_at is not null or k.served_until is not null))",
+               and (k.failed_at is not null or k.served_until <= statement_timestamp()))"#,
         tx.tenant()?.0,
         conversation.0,
         run.0,
         request.0,
+        SEEN_SECONDS,
     )
     .fetch_optional(tx.conn())
     .await?;
     let broken = |what: String| Error::Internal(anyhow::anyhow!("shown request {request}: {what}"));
-    hash.map(|hash| canonical::hash_of_row(hash).map_err(broken))
-        .transpose()
+    row.map(|row| {
+        let hash = canonical::hash_of_row(row.args_sha256).map_err(broken)?;
+        Ok(LastShown {
+            hash,
+            is_underway: row.is_underway,
+        })
+    })
+    .transpose()
 }

@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use http::Method;
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::*;
 use crate::support::{
@@ -15,6 +18,16 @@ async fn command(client: &Client, line: &str) -> String {
 async fn said_in(client: &Client, conversation: &str, line: &str) -> String {
     client.say_and_wait(conversation, line).await;
     plain(client.messages(conversation).await.last().unwrap())
+}
+
+/// Says it in a chat of an OpenAI client that waits for the whole answer.
+async fn say(client: &Client, chat: &mut Vec<Value>, text: &str) -> String {
+    chat.push(json!({ "role": "user", "content": text }));
+    let body = json!({ "model": "bank", "messages": chat });
+    let answer = client.post("/v1/chat/completions", body).await.expect(200);
+    let message = answer["choices"][0]["message"].clone();
+    chat.push(message.clone());
+    message["content"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -39,6 +52,7 @@ async fn a_command_decides_only_what_its_conversation_has_shown() {
     let chat = staff.carl.open("bank").await;
     let shown = said_in(&there, &chat, &format!("/approvals {code}")).await;
     assert!(shown.contains(r#""amount":"10.00""#), "{shown}");
+    see().await;
     let approved = said_in(&staff.carl, &chat, &format!("/approve {code}")).await;
     assert!(approved.contains("approved by carl"), "{approved}");
     becomes(&staff.ann, &request, "succeeded").await;
@@ -124,7 +138,11 @@ async fn a_command_that_was_sent_before_the_answer_that_shows_the_request_decide
     gate.open();
     let mut events = staff.bob.listen(&chat, Some(0)).await;
     events.until_run_ends(&last).await;
+    // Nor is it seen as soon as it is there.
+    let again = said_in(&staff.bob, &chat, &line).await;
+    assert!(again.contains("Nothing is decided yet"), "{again}");
     assert_eq!(state(&staff.bob, &request).await, "pending");
+    see().await;
     assert!(
         said_in(&staff.bob, &chat, &line)
             .await
@@ -151,6 +169,41 @@ async fn a_code_that_names_another_request_by_now_is_shown_again() {
     );
     assert_eq!(state(&staff.bob, &second).await, "pending");
     assert_eq!(world.bank.executions("send_money"), 0);
+}
+
+#[tokio::test]
+async fn an_answer_counts_as_shown_when_it_is_recorded_that_its_client_has_read_it() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let approve = format!("/approve {}", request["code"].as_str().unwrap());
+    let mut chat = Vec::new();
+    let shown = say(&staff.bob, &mut chat, "/approvals").await;
+    assert!(shown.contains("10.00"), "{shown}");
+    let mut tenant = world.db.as_tenant(world.tenant.id).await;
+    let underway = "select count(*) from request_keys where served_until is not null";
+    eventually(async || {
+        let underway: i64 = sqlx::query_scalar(underway)
+            .fetch_one(&mut tenant)
+            .await
+            .unwrap();
+        underway == 0
+    })
+    .await;
+    see().await;
+    // As in the moment before the record.
+    let set = |until: &str| {
+        sqlx::query(sqlx::AssertSqlSafe(format!(
+            "update request_keys k set served_until = {until} from shown_requests s where s.run_id = k.run_id"
+        )))
+    };
+    let before = set("now() + interval '1 minute'");
+    before.execute(&mut tenant).await.unwrap();
+    let (approved, ()) = tokio::join!(say(&staff.bob, &mut chat, &approve), async {
+        sleep(Duration::from_millis(300)).await;
+        set("null").execute(&mut tenant).await.unwrap();
+    });
+    assert!(approved.contains("approved by bob"), "{approved}");
 }
 
 #[tokio::test]
@@ -238,6 +291,7 @@ async fn the_queue_is_worked_with_text_alone() {
     let chat = staff.bob.open("bank").await;
     said_in(&staff.bob, &chat, "/approvals").await;
     let line = format!("/approve {}", code.to_lowercase());
+    see().await;
     let approved = said_in(&staff.bob, &chat, &line).await;
     assert!(approved.contains("approved by bob"), "{approved}");
     becomes(&staff.ann, &request, "succeeded").await;
@@ -287,6 +341,7 @@ async fn a_rejection_and_a_cancellation_are_typed_too() {
     let chat = staff.bob.open("bank").await;
     let shown = said_in(&staff.bob, &chat, &line).await;
     assert!(shown.contains("Nothing is decided yet"), "{shown}");
+    see().await;
     assert!(
         said_in(&staff.bob, &chat, &line)
             .await
@@ -356,16 +411,6 @@ async fn the_program_speaks_of_requests_in_the_readers_language() {
 async fn an_openai_client_approves_in_text_and_sees_the_code() {
     let world = world().await;
     let staff = Staff::of(&world).await;
-    let say = async |client: &Client, chat: &mut Vec<Value>, text: &str| {
-        chat.push(json!({ "role": "user", "content": text }));
-        let body = json!({ "model": "bank", "messages": chat });
-        let answer = client.post("/v1/chat/completions", body).await.expect(200);
-        chat.push(answer["choices"][0]["message"].clone());
-        answer["choices"][0]["message"]["content"]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
     let answer = say(&staff.ann, &mut Vec::new(), "pay 12.00").await;
     let mine = staff
         .ann
@@ -389,6 +434,7 @@ async fn an_openai_client_approves_in_text_and_sees_the_code() {
     let shown = say(&staff.bob, &mut Vec::new(), &approve).await;
     assert!(shown.contains("12.00") && shown.contains("Nothing is decided yet"));
     assert_eq!(state(&staff.bob, request).await, "pending");
+    see().await;
     assert!(
         say(&staff.bob, &mut chat, &approve)
             .await

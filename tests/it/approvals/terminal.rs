@@ -49,6 +49,7 @@ async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
     bob.enters(&line);
     bob.shows("Nothing is decided yet").await;
     bob.shows("again.\n").await;
+    see().await;
     bob.enters(&line);
     bob.shows("was approved by bob").await;
     carl.shows("was approved by bob").await;
@@ -103,6 +104,7 @@ async fn at_a_terminal_a_notice_leaves_the_line_that_is_typed_as_it_is() {
     bob.enters(request["code"].as_str().unwrap());
     bob.shows("Nothing is decided yet").await;
     bob.shows("(1) › ").await;
+    see().await;
     bob.enters(&format!("/approve {}", request["code"].as_str().unwrap()));
     bob.shows("was approved by bob").await;
     bob.shows("you › ").await;

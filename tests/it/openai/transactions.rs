@@ -75,5 +75,6 @@ async fn a_run_with_one_tool_is_at_most_seven_transactions() {
         complete(user, &["rate?", "It is high.", "and now?"]).await;
     });
     let more = both.await - first;
-    assert!(more <= 7, "{more} transactions in a known conversation");
+    // One of them records that the client has read the whole answer of a turn that called something.
+    assert!(more <= 8, "{more} transactions in a known conversation");
 }

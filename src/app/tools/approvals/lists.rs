@@ -1,5 +1,7 @@
 //! Lists of requests, and one request for its reader.
 
+use std::time::Duration;
+
 use super::{
     execution, power, unknown,
     view::{self, ApprovalView},
@@ -9,6 +11,7 @@ use crate::{
     domain::{
         approval::{Approval, parse_code},
         canonical::{Hash, parse_hash},
+        clock,
         error::Result,
         ids::ApprovalId,
         principal::Principal,
@@ -19,6 +22,10 @@ use crate::{
         approvals::{ApprovalOwner, Page},
     },
 };
+
+/// That a client has read an answer is recorded so soon after.
+const RECORDED_WITHIN: Duration = Duration::from_secs(2);
+const RECORD_POLL: Duration = Duration::from_millis(50);
 
 /// A request by its id or code, for those whom it concerns: its requester, and who may decide such requests.
 pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Approval> {
@@ -113,10 +120,25 @@ pub async fn remember_shown(app: &App, run: &ClaimedRun, views: &[&ApprovalView]
     tx.commit().await
 }
 
-/// The hash of the arguments that the conversation of a run last showed of a request, before the run was wanted.
+/// The hash of the arguments that the conversation of a run last showed of a request, before the run was wanted. Waits
+/// until it is recorded that the client has read the answer, which may be a moment after the client's next question.
 pub async fn last_shown(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<Option<Hash>> {
-    let mut tx = app.db.tenant(run.tenant).await?;
-    store::approvals::last_shown(&mut tx, run.conversation, run.id, id).await
+    let deadline = clock::instant() + RECORDED_WITHIN;
+    loop {
+        let mut tx = app.db.tenant(run.tenant).await?;
+        let shown = store::approvals::last_shown(&mut tx, run.conversation, run.id, id).await?;
+        drop(tx);
+        match shown {
+            Some(shown) if shown.is_underway && clock::instant() < deadline => {
+                tokio::time::sleep(RECORD_POLL).await;
+            }
+            shown => {
+                return Ok(shown
+                    .filter(|shown| !shown.is_underway)
+                    .map(|shown| shown.hash));
+            }
+        }
+    }
 }
 
 /// How many requests wait for this principal's decision.
