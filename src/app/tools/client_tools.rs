@@ -121,7 +121,8 @@ impl ClientTools {
 
     /// The personal server of a tool that the principal could call if they had connected the server.
     fn unconnected_server(&self, name: &str) -> Option<String> {
-        let (server, tool) = self.toolbox.pair_of(name)?;
+        let listed = self.toolbox.pair_of(name);
+        let (server, tool) = listed.or_else(|| self.toolbox.unlisted_pair_of(name))?;
         let is_unconnected =
             !self.toolbox.reaches(server) && self.toolbox.obstacle(server, tool, || None).is_some();
         is_unconnected.then(|| server.to_owned())

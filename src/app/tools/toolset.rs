@@ -170,6 +170,16 @@ impl Toolbox {
         Some((self.all.spec(tool).id.as_str(), &tool.tool.name))
     }
 
+    /// Server and tool that a name says, if nothing is known of the server's tools.
+    pub fn unlisted_pair_of<'n>(&self, name: &'n str) -> Option<(&str, &'n str)> {
+        let servers = self.all.specs.iter().zip(&self.all.catalogs);
+        let mut unlisted = servers.filter(|(_, catalog)| catalog.is_none());
+        unlisted.find_map(|(spec, _)| {
+            let server = spec.id.as_str();
+            Some((server, name.strip_prefix(server)?.strip_prefix("__")?))
+        })
+    }
+
     /// Whether the principal can reach a server: a shared one, or a personal one with a credential of theirs.
     pub fn reaches(&self, server: &str) -> bool {
         let at = self

@@ -176,6 +176,18 @@ async fn a_personal_server_is_connected_by_the_link_that_the_error_names() {
             .map(|tool| tool["name"].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>()
     };
+    let call = |name: &str| {
+        let params = json!({ "name": name, "arguments": {} });
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })
+    };
+    let early = ann
+        .post("/mcp/notes", call("notes__list_notes"))
+        .await
+        .expect(200);
+    assert_eq!(
+        early["error"]["data"]["notConnected"], "notes",
+        "nobody of the tenant has connected it: {early}"
+    );
     let connect = |token: &str| json!({ "fields": { "token": token } });
     let path = "/v1/agents/notes/connections/notes";
     let put = bob
@@ -185,9 +197,7 @@ async fn a_personal_server_is_connected_by_the_link_that_the_error_names() {
     eventually(async || !listed(&bob).await.is_empty()).await;
     let name = listed(&bob).await[0].clone();
     assert!(listed(&ann).await.is_empty());
-    let params = json!({ "name": name, "arguments": {} });
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let refused = ann.post("/mcp/notes", body).await.expect(200);
+    let refused = ann.post("/mcp/notes", call(&name)).await.expect(200);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     let data = &refused["error"]["data"];
     assert_eq!(data["notConnected"], "notes", "{refused}");
