@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the published MCP servers and clients that the tests run against, beside this file: node_modules, .venv,
-# .venv-llama-index, and .uv with the installer. Done before, it ends at once; a changed package-lock.json or list of
+# .venv-llama-index, .venv-fastmcp-2, and .uv with the installer. Done before, it ends at once; a changed package-lock.json or list of
 # requirements installs again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -64,3 +64,4 @@ install_node
 install_python .venv requirements.txt
 # LlamaIndex wants an older openai than the other clients.
 install_python .venv-llama-index llama-index.txt
+install_python .venv-fastmcp-2 fastmcp-2.txt

@@ -1,4 +1,4 @@
-"""A fastmcp server for the tests whose tool leaves a line behind for each execution.
+"""A server for the tests, of fastmcp 2 or 4, whose tool leaves a line behind for each execution.
 
 Arguments: the file of the lines, the transport (`http` or `sse`), and the port, 0 for a free one. The port is printed as
 `listening on port N`.
@@ -8,6 +8,7 @@ import asyncio
 import socket
 import sys
 
+import uvicorn
 from fastmcp import FastMCP
 
 LEDGER, TRANSPORT, PORT = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -30,9 +31,8 @@ def main() -> None:
     listener.listen()
     print(f"listening on port {listener.getsockname()[1]}", flush=True)
     path = {"http": "/mcp", "sse": "/sse"}[TRANSPORT]
-    asyncio.run(
-        desk.run_http_async(show_banner=False, transport=TRANSPORT, path=path, sockets=[listener], log_level="error")
-    )
+    app = desk.http_app(path=path, transport=TRANSPORT)
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])
 
 
 main()

@@ -312,6 +312,42 @@ pub async fn fastmcp(script: &str, arguments: &[&str]) -> Server {
     Server::at(port, Process::Fork(fork))
 }
 
+/// A script of `tests/servers` that serves with fastmcp 2 over HTTP.
+pub async fn fastmcp_2(script: &str, arguments: &[&str]) -> Server {
+    let python = installed(folder().join(".venv-fastmcp-2/bin/python"));
+    let mut command = Command::new(python);
+    command.arg(folder().join(script)).args(arguments);
+    start(command).await
+}
+
+/// npm `n8n-mcp` over HTTP on this port, for the n8n at this address. It asks for the key as a bearer token.
+pub async fn n8n(port: u16, key: &str, api: &str) -> Server {
+    let mut command = Command::new("node");
+    command
+        .arg(installed(
+            folder().join("node_modules/n8n-mcp/dist/mcp/index.js"),
+        ))
+        .envs([
+            ("MCP_MODE", "http"),
+            ("HOST", "127.0.0.1"),
+            ("PORT", &port.to_string()),
+            ("AUTH_TOKEN", key),
+            ("AUTH_RATE_LIMIT_MAX", "10000"),
+            ("N8N_API_URL", api),
+            ("N8N_API_KEY", "api-key-0123456789"),
+            // Its n8n may be on this machine.
+            ("WEBHOOK_SECURITY_MODE", "moderate"),
+            ("N8N_MCP_TELEMETRY_DISABLED", "true"),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let process = command.spawn().unwrap();
+    until_it_listens(port).await;
+    Server::at(port, Process::Child(process))
+}
+
 /// npm `@modelcontextprotocol/server-everything` as a child.
 pub fn everything_stdio() -> Endpoint {
     stdio("node", [everything_script().to_str().unwrap(), "stdio"])
