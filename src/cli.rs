@@ -140,7 +140,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         Command::Chat(args) => return chat::run(args, &config, &env).await,
         Command::Login(args) => login::run(&args, &config, &env).await?,
         Command::Logout(args) => login::run_logout(&args, &config, &env).await?,
-        Command::Check(args) => return check::run(&args, &config, &env),
+        Command::Check(args) => return check::run(&args, &config, &env).await,
         Command::Explain(args) => explain::run(&args, &config, &env).await?,
         Command::Import(args) => import::run(&args, &config, &env)?,
         Command::Smoke(args) => return smoke::run(&args, &config, &env).await,

@@ -117,6 +117,19 @@ impl Db {
         let mut connection = pool::connect(&options, wait, is_away).await?;
         migrations::apply(&mut connection, &options).await?;
         connection.close().await?;
+        Self::of(options, connections)
+    }
+
+    /// Opens what may be the database of another version, and leaves its schema as it is.
+    pub async fn connect_to_read(url: &Secret) -> anyhow::Result<Self> {
+        let options: PgConnectOptions = url.expose().parse()?;
+        let options = options.application_name("chatelaine");
+        let connection = pool::connect(&options, Duration::ZERO, is_away).await?;
+        connection.close().await?;
+        Self::of(options, 2)
+    }
+
+    fn of(options: PgConnectOptions, connections: u32) -> anyhow::Result<Self> {
         let health = Arc::new(Health::default());
         Ok(Self {
             pool: Pool::new(options, connections.max(2) - 1, health.clone())?,

@@ -43,7 +43,7 @@ pub use self::{
     retention_change::RetentionChange,
     tenants::{
         LimitsChange, NewTenant, TenantChange, add_tenant, change_tenant, create_tenant,
-        find_tenant, list_tenants, page_of_tenants, remove_tenant,
+        find_tenant, has_been_claimed, list_tenants, page_of_tenants, remove_tenant,
     },
 };
 use self::{

@@ -6,9 +6,11 @@ use std::{path::PathBuf, process::ExitCode};
 use url::Url;
 
 use crate::{
+    app::accounts,
     domain::config::{Config, Environment},
     egress::Egress,
     packs::{self, PackSummary, Problem, Report, ServerSummary, Severity},
+    store::Db,
 };
 
 #[derive(clap::Args)]
@@ -24,7 +26,7 @@ pub struct Args {
 }
 
 /// Fails when a pack would not load; warnings do not count.
-pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
+pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
     let path = args.path.as_ref().unwrap_or(&config.packs);
     let check = if args.allow_unset {
         packs::check_allowing_unset
@@ -34,6 +36,8 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<Ex
     let mut report = check(path, env, config.mcp_servers.as_ref());
     let unreachable = unreachable(&report, config)?;
     report.problems.extend(unreachable);
+    let unseen = unseen_claims(&report, config).await;
+    report.problems.extend(unseen);
     if args.json {
         super::print_line(&serde_json::to_string_pretty(&report)?);
     } else {
@@ -61,7 +65,8 @@ fn unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<Problem>>
         });
         problems.extend(servers.filter_map(|server| {
             let (message, hint) = obstacle(server, &egress, config)?;
-            Some(problem(pack, server, message, hint))
+            let path = format!("server {}", server.id);
+            Some(warning(pack.id.clone(), path, message, hint))
         }));
     }
     Ok(problems)
@@ -87,12 +92,55 @@ fn obstacle(server: &ServerSummary, egress: &Egress, config: &Config) -> Option<
     Some((message, hint))
 }
 
-fn problem(pack: &PackSummary, server: &ServerSummary, message: String, hint: String) -> Problem {
+/// Packs whose `rolesAttribute` is a claim that no recent token had, as far as the database of `DATABASE_URL` tells.
+async fn unseen_claims(report: &Report, config: &Config) -> Vec<Problem> {
+    let named = report.understood.iter();
+    let named: Vec<_> = named
+        .filter_map(|pack| Some((pack, pack.roles_attribute.as_deref()?)))
+        .collect();
+    let Some(url) = config.database_url.as_ref().filter(|_| !named.is_empty()) else {
+        return Vec::new();
+    };
+    let ask = async {
+        let db = Db::connect_to_read(url).await?;
+        let mut problems = Vec::new();
+        for (pack, claim) in named {
+            if accounts::has_been_claimed(&db, claim).await? == Some(false) {
+                problems.push(unseen_claim(pack, claim));
+            }
+        }
+        anyhow::Ok(problems)
+    };
+    ask.await.unwrap_or_else(|error| {
+        let message = format!("cannot ask which claims people came with: {error:#}");
+        let hint = "unset DATABASE_URL to check the packs alone";
+        vec![warning(
+            "DATABASE_URL".to_owned(),
+            String::new(),
+            message,
+            hint.to_owned(),
+        )]
+    })
+}
+
+fn unseen_claim(pack: &PackSummary, claim: &str) -> Problem {
+    warning(
+        pack.id.clone(),
+        "flows.authentication.rolesAttribute".to_owned(),
+        format!(
+            "no token of the last people had the claim `{claim}`, so the roles of the pack are nobody's"
+        ),
+        "decode a token and name the claim that holds the roles, or let the issuer send it"
+            .to_owned(),
+    )
+}
+
+fn warning(file: String, path: String, message: String, hint: String) -> Problem {
     Problem {
         severity: Severity::Warning,
-        file: pack.id.clone(),
+        file,
         at: None,
-        path: format!("server {}", server.id),
+        path,
         message,
         hint: Some(hint),
         excerpt: None,

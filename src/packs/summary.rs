@@ -26,6 +26,9 @@ pub struct PackSummary {
     pub skills: Vec<SkillSummary>,
     /// Roles that any rule names, those of approvers included.
     pub roles: Vec<String>,
+    /// The claim that says which of them somebody holds.
+    #[serde(skip)]
+    pub roles_attribute: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -68,6 +71,7 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSumm
         servers,
         skills: skills.iter().map(skill).collect(),
         roles: roles(root, references),
+        roles_attribute: pack.and_then(|pack| pack.flows.authentication.roles_attribute.clone()),
     }
 }
 

@@ -141,6 +141,19 @@ pub async fn list_tenants(db: &Db) -> Result<Vec<Tenant>> {
     store::tenants::list(&mut tx).await
 }
 
+/// Whether the tokens of recent people of any tenant had this claim; `None` when nobody came with a token.
+pub async fn has_been_claimed(db: &Db, claim: &str) -> Result<Option<bool>> {
+    let mut had_tokens = None;
+    for tenant in list_tenants(db).await? {
+        let mut tx = db.tenant(tenant.id).await?;
+        match store::users::has_been_claimed(&mut tx, claim).await? {
+            Some(true) => return Ok(Some(true)),
+            other => had_tokens = had_tokens.or(other),
+        }
+    }
+    Ok(had_tokens)
+}
+
 /// Tenants by name, those after `after` only.
 pub async fn page_of_tenants(db: &Db, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
     let mut tx = db.system().await?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::world::World;
+use crate::support::{program::chatelaine, world::World};
 
 const MATRIX: &str = "/v1/admin/agents/bank/access";
 
@@ -71,4 +71,34 @@ async fn a_roles_attribute_that_no_token_ever_had_is_named() {
     ann.get("/v1/me").await.expect(200);
     let matrix = admin.get(MATRIX).await.expect(200);
     assert!(matrix["unseen_claim"].is_null(), "{matrix}");
+}
+
+#[tokio::test]
+async fn the_check_of_packs_names_a_roles_attribute_that_no_token_ever_had() {
+    let world = World::start().await;
+    let check = async |database: &str| {
+        let mut command = chatelaine(&["check", world.config.packs.to_str().unwrap()]);
+        command
+            .env("DATABASE_URL", database)
+            .env("CHATELAINE_EGRESS_ALLOW", "127.0.0.1")
+            .envs(["MODEL_URL", "BANK_URL"].map(|name| (name, world.env.get(name).unwrap())));
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let database = world.db.url.expose();
+    let unseen = "no token of the last people had the claim `roles`";
+    assert!(!check(database).await.contains(unseen), "nobody came");
+    world.admin().await.get("/v1/me").await.expect(200);
+    let told = check(database).await;
+    assert!(told.contains(unseen), "{told}");
+    let ann = world.user("ann", &["employee"]).await;
+    ann.get("/v1/me").await.expect(200);
+    let told = check(database).await;
+    assert!(!told.contains(unseen), "{told}");
+    let told = check("postgres://nobody@127.0.0.1:1/none").await;
+    assert!(
+        told.contains("cannot ask which claims people came with"),
+        "{told}"
+    );
 }
