@@ -59,7 +59,8 @@ enum Command {
     Login(login::Args),
     /// End that sign-in, at the provider too.
     Logout(login::LogoutArgs),
-    /// Say what is wrong with packs (file, line, path and remedy), and what was understood of them.
+    /// Say what is wrong with packs (file, line, path and remedy), and what was understood of them. No server is asked:
+    /// `smoke` says what the tools are, and what the model is told otherwise of them.
     Check(check::Args),
     /// Print a pack in the native format, with where each value comes from; or, with `--user`, which tools somebody
     /// has at an agent and why not the others.

@@ -1,5 +1,5 @@
 //! `chatelaine check [path]`: what is wrong with packs, and what was understood of them. The same code as at
-//! start-up.
+//! start-up. No server is asked: what its tools are, and what a model is told of them, `smoke` says.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -25,6 +25,14 @@ pub struct Args {
     json: bool,
 }
 
+/// What no pack says.
+const ASK_SMOKE: &str = "tools are not looked at here: `chatelaine smoke <pack>` asks the servers, and says what the model is told \
+     otherwise of a tool's arguments";
+
+fn has_servers(pack: &PackSummary) -> bool {
+    !pack.servers.is_empty()
+}
+
 /// Fails when a pack would not load; warnings do not count.
 pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
     let path = args.path.as_ref().unwrap_or(&config.packs);
@@ -45,6 +53,9 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
             super::print_line(&pack.to_string());
         }
         super::print_line(report.to_string().trim_end());
+        if report.understood.iter().any(has_servers) {
+            super::print_line(ASK_SMOKE);
+        }
     }
     Ok(if report.is_ok() {
         ExitCode::SUCCESS

@@ -213,6 +213,13 @@ fn the_program_checks_imports_and_explains() {
         good && told.contains("demo (HoloDeck)\n  a  stdio uvx: all tools; everyone\n"),
         "{told}"
     );
+    // What a model is told of tools depends on the servers, which are not asked here.
+    assert!(
+        told.contains(
+            "`chatelaine smoke <pack>` asks the servers, and says what the model is told otherwise"
+        ),
+        "{told}"
+    );
     let (good, told) = program(root.path(), &["import", "demo", "--to", "native/demo"]);
     assert!(
         good && told.contains("written: native/demo/agent-pack.yaml\nit needs .env beside it"),
