@@ -14,7 +14,7 @@ mod registry; // servers that know the scope
 mod replicas; // more than one process
 mod scope; // what no model sees
 mod starting; // POST /runs
-mod stopping; // a run and all that it has set going
+pub mod stopping; // a run and all that it has set going
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! A request in a conversation.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
 use super::{Recorded, State};
@@ -28,6 +29,9 @@ pub struct Note {
     /// What the server answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+    /// The server's own result, when it holds images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Box<RawValue>>,
     /// What an approver found out about an unknown outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Recorded>,

@@ -6,6 +6,7 @@ use super::eventually;
 use crate::{
     mcp_http::scripted::{Scripted, Seen},
     mcp_product::{entry, pack},
+    runs::stopping::approve,
     support::{
         client::plain,
         model::{
@@ -117,12 +118,13 @@ async fn a_conversation_with_odd_tools_goes_on_with_every_provider() {
     }
 }
 
-#[tokio::test]
-async fn an_approver_reads_the_names_that_the_server_knows() {
+/// The odd server, one of whose tools needs an approval.
+async fn guarded(tool: &str, kind: Kind) -> (Scripted, StrictProvider, World) {
     let server = odd_server().await;
-    let stub = StrictProvider::start(Kind::Anthropic).await;
-    let rules = "{ default: public, approval: [{ tools: [google_list], approvers: [boss] }] }";
-    let entries = entry("desk", &server.url, "").replace("{ default: public }", rules);
+    let stub = StrictProvider::start(kind).await;
+    let rules =
+        format!("{{ default: public, approval: [{{ tools: [{tool}], approvers: [boss] }}] }}");
+    let entries = entry("desk", &server.url, "").replace("{ default: public }", &rules);
     let world = World::with(|setup| {
         let (id, yaml) = pack_of(&stub, &entries);
         setup.packs.push((
@@ -132,6 +134,36 @@ async fn an_approver_reads_the_names_that_the_server_knows() {
     })
     .await;
     ready(&world).await;
+    (server, stub, world)
+}
+
+#[tokio::test]
+async fn the_image_of_an_approved_call_reaches_the_model_with_its_outcome() {
+    for kind in Kind::ALL {
+        let (_server, stub, world) = guarded("union", kind).await;
+        stub.call([("desk__union", json!({ "a": "x" }))])
+            .say("It waits.")
+            .say("A dot.");
+        let ann = world.user("ann", &[]).await;
+        let chat = ann.open("many").await;
+        ann.say_and_wait(&chat, "draw").await;
+        let boss = world.user("bo", &["boss"]).await;
+        let waiting = boss.get("/v1/approvals").await.expect(200);
+        assert_eq!(approve(&boss, &waiting["items"][0]).await, 200);
+        eventually(async || plain(ann.messages(&chat).await.last().unwrap()) == "A dot.").await;
+        let sent = stub.last_request().to_string();
+        assert!(sent.contains("iVBORw0KGgo"), "{kind:?}: {sent}");
+        // It is shown in later turns, too.
+        stub.say("Black.");
+        ann.say_and_wait(&chat, "which colour?").await;
+        let sent = stub.last_request().to_string();
+        assert!(sent.contains("iVBORw0KGgo"), "{kind:?}: {sent}");
+    }
+}
+
+#[tokio::test]
+async fn an_approver_reads_the_names_that_the_server_knows() {
+    let (_server, stub, world) = guarded("google_list", Kind::Anthropic).await;
     stub.call([("desk__google_list", json!({ "_.xgafv": "1" }))])
         .say("It waits.");
     let ann = world.user("ann", &[]).await;

@@ -3,6 +3,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde_json::value::RawValue;
+
 use super::{RunWorker, calls};
 use crate::{
     app::{
@@ -256,19 +258,21 @@ fn has_text_file(messages: &[Message]) -> bool {
 
 fn outcome_of(part: &Part) -> Vec<Turn> {
     match part {
-        Part::Approval(note) => vec![Turn::User(note.for_model())],
+        Part::Approval(note) => with_images(note.for_model(), note.raw.as_deref()),
         Part::AgentCallback(callback) => vec![Turn::User(callback.for_model())],
-        Part::CallOutcome(outcome) => {
-            let images = outcome.raw.as_ref().map(|raw| attachment::images_in(raw));
-            let images = images.into_iter().flatten().map(|image| Turn::Image {
-                media_type: image.media_type.to_owned(),
-                data: image.data,
-            });
-            let said = Turn::User(outcome.for_model());
-            std::iter::once(said).chain(images).collect()
-        }
+        Part::CallOutcome(outcome) => with_images(outcome.for_model(), outcome.raw.as_deref()),
         _ => Vec::new(),
     }
+}
+
+/// An outcome in words, then the images in the server's own result.
+fn with_images(said: String, raw: Option<&RawValue>) -> Vec<Turn> {
+    let images = raw.map(attachment::images_in).into_iter().flatten();
+    let images = images.map(|image| Turn::Image {
+        media_type: image.media_type.to_owned(),
+        data: image.data,
+    });
+    std::iter::once(Turn::User(said)).chain(images).collect()
 }
 
 /// A result for the model. Not every provider has a place that says that it is an error; where the words are the

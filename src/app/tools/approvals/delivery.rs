@@ -15,12 +15,13 @@ use crate::{
     },
     domain::{
         approval::{Approval, Note, State},
+        attachment::images_in,
         canonical::Hex,
         error::{Error, Result},
         event::Event,
         hidden::one_line,
         ids::{ConversationId, RunId, TenantId},
-        message::{Part, Role},
+        message::{Part, Role, ToolResult},
         pack::Provider,
         principal::Principal,
         run::RunKind,
@@ -54,7 +55,7 @@ pub(super) async fn deliver(
     app: &Arc<App>,
     tx: &mut Tx,
     approval: &Approval,
-    result: Option<&str>,
+    result: Option<&ToolResult>,
 ) -> Result<Option<OutcomeMessage>> {
     let Some(id) = approval.conversation else {
         return Ok(None);
@@ -111,7 +112,8 @@ pub(super) async fn deliver(
 }
 
 /// The state of a request, for its requester.
-pub(super) fn note(app: &App, approval: &Approval, result: Option<&str>) -> Note {
+pub(super) fn note(app: &App, approval: &Approval, result: Option<&ToolResult>) -> Note {
+    let raw = result.and_then(|result| result.raw.as_ref());
     Note {
         id: approval.id,
         code: approval.code.clone(),
@@ -123,7 +125,8 @@ pub(super) fn note(app: &App, approval: &Approval, result: Option<&str>) -> Note
         expires_at: approval.expires_at,
         by: approval.decided_by.clone(),
         reason: approval.reason.clone(),
-        result: result.map(str::to_owned),
+        result: result.map(|result| result.text.clone()),
+        raw: raw.filter(|raw| !images_in(raw).is_empty()).cloned(),
         recorded: approval.recorded.clone(),
         text: said(app, approval, &approval.principal),
     }

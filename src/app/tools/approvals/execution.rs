@@ -150,7 +150,7 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
         drop(tx);
         return keep_evidence(app, approval, result).await;
     };
-    let delivered = delivery::deliver(app, &mut tx, &ended, Some(&result.text)).await?;
+    let delivered = delivery::deliver(app, &mut tx, &ended, Some(result)).await?;
     if ended.run.is_none() && ended.conversation.is_none() {
         client_calls::keep_result(&mut tx, ended.id, result).await?;
     }
