@@ -60,7 +60,10 @@ use utoipa::{
     Modify, OpenApi,
     openapi::security::{Http, HttpAuthScheme, SecurityScheme},
 };
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa_axum::{
+    router::{OpenApiRouter, UtoipaMethodRouterExt as _},
+    routes,
+};
 
 pub use demo::Demo;
 pub use extract::values_of;
@@ -225,6 +228,14 @@ fn model_apis() -> OpenApiRouter<ApiState> {
         .routes(routes!(openai::responses::get, openai::responses::delete))
         .routes(routes!(openai::responses::input_items))
         .routes(routes!(openai::responses::cancel))
+        .routes(
+            routes!(openai::responses::items::list)
+                .map(|methods| methods.fallback(openai::responses::items::refuse_new)),
+        )
+        .routes(
+            routes!(openai::responses::items::get)
+                .map(|methods| methods.fallback(openai::responses::items::refuse_deletion)),
+        )
         .routes(routes!(aisdk::chat))
         .routes(routes!(aisdk::resume))
         .routes(routes!(agui::run))

@@ -154,7 +154,9 @@ impl ErrorFormat {
     pub fn of(path: &str) -> Self {
         let openai = ["/v1/chat/", "/v1/models/", "/v1/responses/"];
         let whole = ["/v1/models", "/v1/responses"];
-        let known = whole.contains(&path) || openai.iter().any(|prefix| path.starts_with(prefix));
+        let known = whole.contains(&path)
+            || openai.iter().any(|prefix| path.starts_with(prefix))
+            || is_of_items(path);
         let plain = path.strip_prefix("/v1").unwrap_or(path);
         let registry = ["/runs", "/mcp-servers"];
         let registry = registry.iter().any(|route| {
@@ -168,6 +170,13 @@ impl ErrorFormat {
             (false, false) => Self::Problem,
         }
     }
+}
+
+/// The items of a conversation: OpenAI's alone.
+fn is_of_items(path: &str) -> bool {
+    let rest = path.strip_prefix("/v1/conversations/");
+    let rest = rest.and_then(|rest| rest.split_once('/'));
+    rest.is_some_and(|(_, rest)| rest == "items" || rest.starts_with("items/"))
 }
 
 impl ErrorFormat {

@@ -144,11 +144,12 @@ pub async fn until(
         .collect()
 }
 
-/// What was said in a conversation up to the question that a run answers: after the message with a number, or from one end.
-pub async fn before_answer(
+/// What was said in a conversation, of which the model knows: up to the question that a run answers, or without one all of
+/// the active branch. After the message with a number, or from one end.
+pub async fn said(
     tx: &mut Tx,
     conversation: ConversationId,
-    run: RunId,
+    run: Option<RunId>,
     (after, oldest_first, limit): (Option<i64>, bool, i64),
 ) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
@@ -158,18 +159,20 @@ pub async fn before_answer(
              where tenant_id = $1 and conversation_id = $2 and run_id = $3 and role = 'user'
              order by seq desc limit 1
            ), path as materialized (
-             select branch, upto from branch_path($1, $2, (select branch from asked))
+             select branch, upto from branch_path($1, $2, case when $3::uuid is null then (
+               select branch from conversations where tenant_id = $1 and id = $2
+             ) else (select branch from asked) end)
            )
            select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
            from messages m
            where tenant_id = $1 and conversation_id = $2 and role in ('user', 'assistant')
-             and (for_model or run_id = $3) and seq <= (select seq from asked)
+             and (for_model or run_id = $3) and ($3 is null or seq <= (select seq from asked))
              and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)
              and ($4::bigint is null or case when $5 then seq > $4 else seq < $4 end)
            order by case when $5 then seq else -seq end limit $6"#,
         tx.tenant()?.0,
         conversation.0,
-        run.0,
+        run.map(|run| run.0),
         after,
         oldest_first,
         limit,

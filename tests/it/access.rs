@@ -701,6 +701,18 @@ fn table() -> Vec<Row> {
             [401, 404, 404, 404, 404, 403, 404],
         ),
         (
+            get(),
+            "/v1/conversations/{id}/items",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/items/{item}",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ), // it is none
+        (
             post(),
             "/v1/responses/{id}/cancel",
             || json!({}),
@@ -901,7 +913,7 @@ async fn ask(caller: &Client, method: &Method, path: &str, body: Value) -> Answe
 fn says_why(path: &str, answer: &Answer) {
     let body = answer.json();
     let openai = ["/v1/models", "/v1/chat", "/v1/responses"];
-    if openai.iter().any(|route| path.starts_with(route)) {
+    if openai.iter().any(|route| path.starts_with(route)) || path.contains("/items") {
         assert_eq!(answer.header("content-type"), "application/json");
         assert!(
             body["error"]["message"].is_string() && body["error"]["code"].is_string(),

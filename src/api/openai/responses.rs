@@ -6,6 +6,7 @@
 mod creation;
 mod encoder;
 mod info;
+pub(in crate::api) mod items;
 mod request;
 mod wire;
 
@@ -166,6 +167,23 @@ fn default_limit() -> i64 {
     20
 }
 
+impl InputQuery {
+    /// How many items a page has, and which are read: one more, which says whether there are more.
+    fn range(&self) -> Result<(i64, InputRange), Problem> {
+        let limit = conversations::page(self.limit)?;
+        let after = self.after.as_deref().map(|after| {
+            let reason = "is not the id of an item";
+            message_id(after).ok_or_else(|| Problem::invalid("after", reason))
+        });
+        let range = InputRange {
+            after: after.transpose()?,
+            oldest_first: self.order == Some(InputOrder::Asc),
+            limit: limit + 1,
+        };
+        Ok((limit, range))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum InputOrder {
@@ -182,21 +200,10 @@ pub(in crate::api) async fn input_items(
     Path(id): Path<String>,
     Query(query): Query<InputQuery>,
 ) -> Result<axum::Json<ItemList>, Problem> {
-    let limit = conversations::page(query.limit)?;
-    let after = query.after.as_deref().map(|after| {
-        let reason = "is not the id of an item";
-        message_id(after).ok_or_else(|| Problem::invalid("after", reason))
-    });
-    let range = InputRange {
-        after: after.transpose()?,
-        oldest_first: query.order == Some(InputOrder::Asc),
-        limit: limit + 1,
-    };
+    let (limit, range) = query.range()?;
     let found = responses::input(&app, caller.principal(), named_run(&id)?, range).await;
-    let mut found = found.map_err(|error| no_response(error, &id))?;
-    let has_more = found.len() > usize::try_from(limit).unwrap_or_default();
-    found.truncate(usize::try_from(limit).unwrap_or_default());
-    Ok(axum::Json(ItemList::new(&found, has_more)))
+    let found = found.map_err(|error| no_response(error, &id))?;
+    Ok(axum::Json(ItemList::of_page(found, limit)))
 }
 
 /// Forget a response: it can be neither read nor continued. Its conversation stays.

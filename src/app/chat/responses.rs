@@ -7,12 +7,12 @@ use crate::{
     app::App,
     domain::{
         error::{Error, ErrorCode, Result, Thing},
-        ids::{AgentId, MessageId, RunId},
-        message::Message,
+        ids::{AgentId, ConversationId, MessageId, RunId},
+        message::{Message, Role},
         principal::Principal,
         response::{ResponseSettings, StoredResponse},
     },
-    store,
+    store::{self, Tx},
 };
 
 /// A response of the principal.
@@ -55,10 +55,31 @@ pub async fn input(
     let conversation = stored
         .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
         .conversation;
+    page(&mut tx, conversation, Some(id), range).await
+}
+
+/// What was said in the active branch of a conversation; one page.
+pub async fn items(
+    app: &App,
+    principal: &Principal,
+    id: ConversationId,
+    range: InputRange,
+) -> Result<Vec<Message>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::get(&mut tx, &principal.user, id, false).await?;
+    page(&mut tx, id, None, range).await
+}
+
+async fn page(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: Option<RunId>,
+    range: InputRange,
+) -> Result<Vec<Message>> {
     let after = match range.after {
         None => None,
         Some(after) => {
-            let found = store::messages::get(&mut tx, conversation, after).await;
+            let found = store::messages::get(tx, conversation, after).await;
             let found = found.map_err(|error| match error {
                 Error::NotFound(_) => Error::unfit(
                     ErrorCode::UnknownReference,
@@ -71,7 +92,23 @@ pub async fn input(
         }
     };
     let page = (after, range.oldest_first, range.limit);
-    store::messages::before_answer(&mut tx, conversation, id, page).await
+    store::messages::said(tx, conversation, run, page).await
+}
+
+/// One message of a conversation, if somebody or the agent said it.
+pub async fn item(
+    app: &App,
+    principal: &Principal,
+    conversation: ConversationId,
+    id: MessageId,
+) -> Result<Option<Message>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::get(&mut tx, &principal.user, conversation, false).await?;
+    match store::messages::get(&mut tx, conversation, id).await {
+        Ok(message) if matches!(message.role, Role::User | Role::Assistant) => Ok(Some(message)),
+        Ok(_) | Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Forgets a response. Its conversation stays.

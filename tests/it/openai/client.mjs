@@ -44,6 +44,15 @@ seen.continued = { previous: continued.previous_response_id === final.id, text: 
 seen.read = (await client.responses.retrieve(continued.id)).output_text;
 await client.responses.delete(continued.id);
 seen.deleted = (await refusal(() => client.responses.retrieve(continued.id))).slice(0, 2);
+const made = await client.conversations.create({ agent: 'bank' });
+await client.responses.create({ model: 'bank', input: 'And here?', conversation: made.id });
+const items = [];
+for await (const item of client.conversations.items.list(made.id, { limit: 1, order: 'asc' })) items.push(item);
+seen.items = items.map((item) => [item.role, item.content[0].text]);
+seen.item = (await client.conversations.items.retrieve(items[1].id, { conversation_id: made.id })).content[0].text;
+seen['new item'] = await refusal(() => client.conversations.items.create(made.id, { items: [] }));
+seen['deleted item'] = await refusal(() =>
+  client.conversations.items.delete(items[0].id, { conversation_id: made.id }));
 seen['no such model'] = await refusal(() => client.responses.create({ model: 'gpt-4o', input: 'hi' }));
 seen['wrong key'] = await refusal(() => new OpenAI({ apiKey: 'wrong' }).responses.create({ model: 'bank', input: 'hi' }));
 seen['no such response'] = await refusal(() =>

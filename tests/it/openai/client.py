@@ -59,6 +59,23 @@ def responses(client):
     return [first.output_text, first.usage.total_tokens, "".join(deltas), final.output_text, final.status]
 
 
+def conversations(client):
+    """A conversation of ours, page by page, and one item of it."""
+    made = client.conversations.create(extra_body={"agent": "bank"})
+    client.responses.create(model="bank", input="How much?", conversation=made.id)
+    items = client.conversations.items
+    listed = list(items.list(made.id, limit=1, order="asc", include=["message.output_text.logprobs"]))
+    one = items.retrieve(listed[1].id, conversation_id=made.id)
+    new = [{"type": "message", "role": "user", "content": "More?"}]
+    return {
+        "items": [[item.role, item.content[0].type, item.content[0].text] for item in listed],
+        "one": one.content[0].text,
+        "new": refusal(lambda: items.create(made.id, items=new)),
+        "deleted": refusal(lambda: items.delete(listed[0].id, conversation_id=made.id)),
+        "gone": refusal(lambda: items.retrieve("msg_1", conversation_id=made.id)),
+    }
+
+
 client = openai.OpenAI(base_url=BASE_URL)
 create = client.chat.completions.create
 tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -69,6 +86,7 @@ print(json.dumps({
     "streamed": streamed(client),
     "async": asyncio.run(asynchronous()),
     "responses": responses(client),
+    "conversations": conversations(client),
     "no such model": refusal(lambda: create(model="gpt-4o", messages=QUESTION)),
     "wrong key": refusal(lambda: openai.OpenAI(base_url=BASE_URL, api_key="wrong").models.list()),
     "forced tools": refusal(

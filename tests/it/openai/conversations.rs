@@ -98,8 +98,6 @@ async fn the_sdk_of_openai_reads_why_a_conversation_is_not_made() {
         .await
         .expect(201);
     assert!(made["id"].is_string());
-    let items = format!("/v1/conversations/{}/items", made["id"].as_str().unwrap());
-    assert!(ann.get(&items).await.expect(404)["error"]["message"].is_string());
 }
 
 async fn events(client: &Client, method: Method, path: &str, body: Option<Value>) -> Vec<Value> {
@@ -207,5 +205,60 @@ async fn the_input_of_a_response_is_listed_in_pages() {
     ] {
         let refused = ann.get(&format!("{path}?{query}")).await.expect(400);
         assert_eq!(refused["error"]["param"], param);
+    }
+}
+
+#[tokio::test]
+async fn the_items_of_a_conversation_are_those_of_its_active_branch() {
+    let world = World::start().await;
+    world
+        .model
+        .on(|request| Some(text(format!("re {}", last_user(request)))));
+    let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
+    let id = ann.open("bank").await;
+    ann.say_and_wait(&id, "one").await;
+    ann.say_and_wait(&id, "two").await;
+    let path = format!("/v1/conversations/{id}/items");
+    let listed = ann.get(&format!("{path}?order=asc")).await.expect(200);
+    let texts = |page: &Value| {
+        let items = page["data"].as_array().unwrap().iter();
+        items
+            .map(|item| item["content"][0]["text"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(texts(&listed), ["one", "re one", "two", "re two"]);
+    let second = &listed["data"][2]["id"];
+    let one = format!("{path}/{}", second.as_str().unwrap());
+    assert_eq!(ann.get(&one).await.expect(200), listed["data"][2]);
+    bob.get(&path).await.expect(404);
+    bob.get(&one).await.expect(404);
+    let other = ann.open("bank").await;
+    let elsewhere = one.replace(&id, &other);
+    assert!(ann.get(&elsewhere).await.expect(404)["error"]["message"].is_string());
+
+    // An edit makes a branch, and its items are another list.
+    let messages = ann.messages(&id).await;
+    let first = messages
+        .iter()
+        .find(|message| plain(message) == "one")
+        .unwrap();
+    let edit = json!({ "text": "uno", "replaces": first["id"] });
+    let run = ann
+        .post(&format!("/v1/conversations/{id}/messages"), edit)
+        .await
+        .expect(202);
+    let mut events = ann.listen(&id, Some(0)).await;
+    events
+        .until_run_ends(run["run"]["id"].as_str().unwrap())
+        .await;
+    let listed = ann.get(&format!("{path}?order=asc")).await.expect(200);
+    assert_eq!(texts(&listed), ["uno", "re uno"]);
+
+    for (method, path) in [(Method::POST, &path), (Method::DELETE, &one)] {
+        let answer = ann.request(method, path).send().await.unwrap();
+        assert_eq!(answer.status(), 405);
+        assert_eq!(answer.headers()["allow"], "GET,HEAD");
+        let refused: Value = answer.json().await.unwrap();
+        assert_eq!(refused["error"]["code"], "method_not_allowed", "{refused}");
     }
 }

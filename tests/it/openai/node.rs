@@ -18,6 +18,7 @@ async fn the_official_client_for_node_works_unchanged() {
         .reply(text("Three.").usage(5, 3))
         .reply(text("Four, in pieces."))
         .reply(text("Five."))
+        .reply(text("Six."))
         .reply(error(400, "on holiday"))
         .reply(error(400, "on holiday"));
     let ann = world.user("ann", &[]).await;
@@ -31,6 +32,10 @@ async fn the_official_client_for_node_works_unchanged() {
         "continued": { "previous": true, "text": "Five." },
         "read": "Five.",
         "deleted": ["NotFoundError", 404],
+        "items": [["user", "And here?"], ["assistant", "Six."]],
+        "item": "Six.",
+        "new item": ["APIError", 405, "method_not_allowed"],
+        "deleted item": ["APIError", 405, "method_not_allowed"],
         "no such model": ["NotFoundError", 404, "model_not_found"],
         "wrong key": ["AuthenticationError", 401, "invalid_api_key"],
         "no such response": ["BadRequestError", 400, "previous_response_not_found"],
@@ -38,7 +43,7 @@ async fn the_official_client_for_node_works_unchanged() {
         "failed stream": "failed",
     });
     assert_eq!(seen, expected);
-    assert_eq!(world.model.requests().len(), 7, "no run was tried again");
+    assert_eq!(world.model.requests().len(), 8, "no run was tried again");
 }
 
 #[tokio::test]

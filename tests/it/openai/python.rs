@@ -53,7 +53,8 @@ async fn the_official_python_client_works_unchanged() {
     world
         .model
         .reply(text("Again 5 euros.").usage(11, 7))
-        .reply(text("No more."));
+        .reply(text("No more."))
+        .reply(text("Still 5 euros."));
     world
         .model
         .reply(error(400, "on holiday"))
@@ -68,6 +69,13 @@ async fn the_official_python_client_works_unchanged() {
         "streamed": { "content": "A euro is 1.08 dollars.", "finish": "stop", "tokens": [8], "pieces": true },
         "async": "Asynchronously.",
         "responses": ["Again 5 euros.", 18, "No more.", "No more.", "completed"],
+        "conversations": {
+            "items": [["user", "input_text", "How much?"], ["assistant", "output_text", "Still 5 euros."]],
+            "one": "Still 5 euros.",
+            "new": ["APIStatusError", 405, "method_not_allowed", null],
+            "deleted": ["APIStatusError", 405, "method_not_allowed", null],
+            "gone": ["NotFoundError", 404, "not_found", null],
+        },
         "no such model": ["NotFoundError", 404, "model_not_found", "model"],
         "wrong key": ["AuthenticationError", 401, "invalid_api_key", null],
         "forced tools": ["BadRequestError", 400, "unsupported", "tool_choice"],
@@ -82,7 +90,7 @@ async fn the_official_python_client_works_unchanged() {
     assert_eq!(seen, expected);
     assert_eq!(
         world.model.requests().len(),
-        9,
+        10,
         "the client did not try a failed run again"
     );
 }

@@ -13,8 +13,8 @@ pub(in crate::api) use self::events::{
     ArgumentsDeltaEvent, ArgumentsEvent, CallEvent, DeltaEvent, ErrorEvent, ItemEvent, PartEvent,
     ResponseEvent, TextEvent, WholeEvent,
 };
-pub(in crate::api) use self::input::ItemList;
 pub(super) use self::input::message_id;
+pub(in crate::api) use self::input::{InputItem, ItemList};
 use crate::{
     api::openai::format,
     domain::{

@@ -30,7 +30,11 @@ pub(in crate::api) struct ItemList {
 }
 
 impl ItemList {
-    pub fn new(messages: &[Message], has_more: bool) -> Self {
+    /// A page of so many items. A message more was read when there are more.
+    pub fn of_page(mut messages: Vec<Message>, limit: i64) -> Self {
+        let limit = usize::try_from(limit).unwrap_or_default();
+        let has_more = messages.len() > limit;
+        messages.truncate(limit);
         let id = |message: Option<&Message>| message.map(|message| id_of(message.id));
         Self {
             object: "list",
@@ -78,7 +82,7 @@ enum InputContent {
 }
 
 impl InputItem {
-    fn of(message: &Message) -> Self {
+    pub fn of(message: &Message) -> Self {
         let is_answer = message.role == Role::Assistant;
         let content = message.parts.iter().filter_map(|part| match part {
             Part::Text { text, .. } if is_answer => Some(InputContent::OutputText {
