@@ -117,7 +117,9 @@ fn mcp_options(config: &Config, tokens: TokenSource) -> Options {
 /// The agents' own tools start runs, which are above the servers.
 fn new_orchestrator() -> orchestrator::Orchestrator {
     orchestrator::Orchestrator::new(|app, caller, tool, arguments| {
-        Box::pin(async move { runs::tools::call(&app, &caller, &tool, arguments).await })
+        Box::pin(
+            async move { runs::orchestrator_tools::call(&app, &caller, &tool, arguments).await },
+        )
     })
 }
 

@@ -18,12 +18,12 @@ use super::{
     elicitations::ElicitationAnswer,
     prompt_answers::{AnswerCandidate, PromptAnswer, match_pending_prompt},
 };
-pub use crate::app::runs::deleting::delete;
+pub use crate::app::runs::delete_conversation as delete;
 use crate::app::{
     App,
     accounts::usage,
     runs::{
-        opening::{self, OpenedRun, RunPlacement, RunRequest},
+        creation::{self, OpenedRun, RunPlacement, RunRequest},
         repeats,
     },
     servers::agents,
@@ -335,7 +335,7 @@ pub(in crate::app) async fn append_user_message(
         title: (kind == RunKind::Turn).then_some(title.as_str()),
         format,
     };
-    let opened = opening::open(app, tx, &request).await?;
+    let opened = creation::open(app, tx, &request).await?;
     if let Some(answer) = answer {
         answer.attach_to_run(tx, opened.run.id).await?;
     }

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    opening::{self, RunPlacement, RunRequest},
+    creation::{self, RunPlacement, RunRequest},
     words,
 };
 use crate::{
@@ -206,7 +206,7 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
             title: None,
             format: None,
         };
-        let opened = opening::open(app, &mut tx, &request).await?;
+        let opened = creation::open(app, &mut tx, &request).await?;
         tx.commit().await?;
         opened.publish(app);
         return Ok(());

@@ -1,39 +1,34 @@
 //! Runs that a program or an agent (by the orchestrator) starts. A session that a run starts in another
 //! session belongs to that run; its scope is that of the tree.
 
-mod input;
-mod placement;
-
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use self::{
-    input::{checked, message, params_of_session},
-    placement::{branch, conversation, own, session_of},
-};
 use super::{
-    opening::{self, RunPlacement, RunRequest},
+    creation::{self, RunPlacement, RunRequest},
     repeats,
 };
 use crate::{
     app::{
         App,
         accounts::usage,
-        servers::{agents, credentials, orchestrator::RunCaller},
+        servers::{agents, credentials, orchestrator::RunCaller, run_values},
     },
     domain::{
-        error::{Error, Result, Thing},
+        error::{Error, ErrorCode, Reason, Result, Thing},
         ids::{AgentId, ConversationId, RunId},
         json::Members,
         message::{Part, Role},
-        pack::Pack,
+        orchestrator::MAX_INPUT,
+        pack::{Pack, Provider},
+        params,
         principal::Principal,
         request_key::{self, RequestKey},
-        run::{RunKind, RunValues},
+        run::{Branch, Conversation, RunKind, RunValues},
         server::{AccessMode, ServerSpec},
     },
-    store::{self, trees::TreeValues},
+    store::{self, Tx, trees::TreeValues},
 };
 
 /// What is to be run.
@@ -214,7 +209,7 @@ pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Res
         title: None,
         format: None,
     };
-    let opened = opening::open(app, &mut tx, &request).await?;
+    let opened = creation::open(app, &mut tx, &request).await?;
     let begun = request_key::KeyedRun {
         conversation: conversation.id,
         run: Some(id),
@@ -245,5 +240,188 @@ pub async fn load_started(
         run,
         session: own.id,
         agent: own.agent,
+    })
+}
+
+/// The message that a run answers.
+fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
+    let agent = pack.id();
+    if pack.llm.provider == Provider::None {
+        return Err(Error::conflict(
+            ErrorCode::AgentHasNoModel,
+            format!("agent {agent} has no model, so it can neither be started nor resumed"),
+        ));
+    }
+    let prompt = wanted.prompt.replace('\0', "");
+    let text = params::message(&prompt, &wanted.params);
+    if text.trim().is_empty() {
+        return Err(Error::invalid(
+            "prompt",
+            "is empty; say what the agent is to do",
+        ));
+    }
+    check_size(&prompt, &wanted.params)?;
+    // A session was given what it needs when it was started.
+    if matches!(wanted.target, RunTarget::Start { .. }) || !wanted.params.is_empty() {
+        params::check(pack.params.as_ref(), &wanted.params).map_err(|unfit| {
+            Error::invalid(
+                format!("params.{}", unfit.name),
+                Reason::Sentence(unfit.reason),
+            )
+        })?;
+    }
+    Ok(text)
+}
+
+fn check_size(prompt: &str, params: &Members) -> Result<()> {
+    let size = prompt.chars().count() + params.to_string().chars().count();
+    if size > MAX_INPUT {
+        return Err(Error::unfit(
+            ErrorCode::TooLong,
+            "params",
+            Reason::Sentence(format!(
+                "Parameters too large: {size} characters (max {MAX_INPUT})"
+            )),
+        ));
+    }
+    Ok(())
+}
+
+/// The pack with the servers that it has with what the run is given, and the run's scope, sealed.
+async fn checked(
+    app: &App,
+    by: RunInitiator<'_>,
+    pack: &Arc<Pack>,
+    mut values: RunValues,
+) -> Result<(Arc<Pack>, Option<Vec<u8>>)> {
+    let tenant = by.principal().tenant;
+    if let RunInitiator::Run { caller, .. } = by {
+        values.scope = run_values::stored(app, tenant, caller.run).await?.0;
+    }
+    let filled = run_values::filled_in(app, tenant, pack, &values).await?;
+    let scope = match by {
+        RunInitiator::Program(_) => {
+            run_values::sealed(app, tenant, values.run_id, &values.scope).await?
+        }
+        RunInitiator::Run { .. } => None,
+    };
+    Ok((filled, scope))
+}
+
+/// The parameters of a session, when a run names none: its servers may need them again.
+async fn params_of_session(
+    app: &App,
+    principal: &Principal,
+    session: ConversationId,
+) -> Result<Members> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::trees::params_of(&mut tx, session).await
+}
+
+/// A session that may be resumed: one of the program's own user, or one that the calling session started.
+async fn session_of(
+    app: &App,
+    by: RunInitiator<'_>,
+    session: ConversationId,
+) -> Result<Conversation> {
+    let conversation = own(app, by.principal(), session).await?;
+    if let RunInitiator::Run { caller, .. } = by {
+        let mut tx = app.db.tenant(caller.principal.tenant).await?;
+        let children =
+            store::trees::children(&mut tx, &caller.principal.user, caller.session).await?;
+        if children.iter().all(|child| child.session != session) {
+            return Err(Error::SessionNotFound(session.to_string()));
+        }
+    }
+    Ok(conversation)
+}
+
+async fn own(app: &App, principal: &Principal, session: ConversationId) -> Result<Conversation> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::get(&mut tx, &principal.user, session, false)
+        .await
+        .map_err(|error| match error {
+            Error::NotFound(_) => Error::SessionNotFound(session.to_string()),
+            error => error,
+        })
+}
+
+/// The conversation, locked. A run has values of its own, so it joins none that waits already.
+async fn conversation(
+    tx: &mut Tx,
+    principal: &Principal,
+    pack: &Pack,
+    old: Option<ConversationId>,
+    text: &str,
+) -> Result<Conversation> {
+    let Some(id) = old else {
+        let title = Conversation::title_from(text);
+        let user = &principal.user;
+        return store::conversations::insert(tx, user, pack.id(), &title, None).await;
+    };
+    let found = store::conversations::get(tx, &principal.user, id, true).await;
+    let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;
+    if store::runs::waiting(tx, id).await?.is_some() {
+        return Err(Error::conflict(
+            ErrorCode::SessionBusy,
+            format!("Session not finished: {id} (status: pending)"),
+        ));
+    }
+    Ok(conversation)
+}
+
+/// The place of a new run. One that another run starts is counted, under the lock of their tree.
+async fn branch(app: &App, tx: &mut Tx, by: RunInitiator<'_>, id: RunId) -> Result<Branch> {
+    let RunInitiator::Run { caller, .. } = by else {
+        return Ok(Branch {
+            root: id,
+            parent: None,
+            depth: 0,
+        });
+    };
+    let gone = || Error::NotFound(Thing::Run(caller.run));
+    let parent = store::trees::branch_of(tx, caller.run)
+        .await?
+        .ok_or_else(gone)?;
+    let store::trees::Count {
+        all,
+        children,
+        stopping,
+    } = store::trees::count(tx, parent.root, caller.run).await?;
+    let (deepest, widest, most) = (
+        app.config.run_depth,
+        app.config.run_children,
+        app.config.run_tree,
+    );
+    let depth = parent.depth + 1;
+    let refused = |code, why: String| Err(Error::conflict(code, format!("not started: {why}")));
+    if stopping {
+        return refused(
+            ErrorCode::RunOver,
+            "the run that wants it is being stopped".to_owned(),
+        );
+    }
+    if i64::from(depth) > i64::from(deepest) {
+        return refused(
+            ErrorCode::LimitReached,
+            format!("agents may start agents {deepest} generations deep at most; do this yourself"),
+        );
+    }
+    if children >= i64::from(widest) {
+        return refused(
+            ErrorCode::LimitReached,
+            format!("one run may start {widest} runs at most; use what those have found"),
+        );
+    }
+    if all >= i64::from(most) {
+        return refused(
+            ErrorCode::LimitReached,
+            format!("a tree of runs may have {most} runs at most; finish with what there is"),
+        );
+    }
+    Ok(Branch {
+        root: parent.root,
+        parent: Some(caller.run),
+        depth,
     })
 }

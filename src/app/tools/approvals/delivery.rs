@@ -11,7 +11,7 @@ use super::{App, name_of, time_of};
 use crate::{
     app::{
         accounts,
-        runs::opening::{self, OpenedRun, RunPlacement, RunRequest},
+        runs::creation::{self, OpenedRun, RunPlacement, RunRequest},
     },
     domain::{
         approval::{Approval, Note, State},
@@ -91,7 +91,7 @@ pub(super) async fn deliver(
             format: None,
         };
         // A turn that waits already reads this message too: it starts to read under the lock that is held here.
-        let opened = opening::open(app, tx, &request).await?;
+        let opened = creation::open(app, tx, &request).await?;
         return Ok(Some(OutcomeMessage::Run(Box::new(opened))));
     }
     let (mut run, mut run_ordinal) = (None, 0);

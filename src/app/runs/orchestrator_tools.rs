@@ -7,7 +7,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    deleting, ending,
+    delete_conversation, ending,
     starting::{RunInitiator, RunSpec, RunTarget, StartedRun, begin},
 };
 use crate::{
@@ -243,7 +243,7 @@ async fn result(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
 async fn delete_all(app: &App, caller: &RunCaller) -> Result<Value> {
     let sessions = children(app, caller).await?;
     for child in &sessions {
-        match deleting::delete(app, &caller.principal, child.session).await {
+        match delete_conversation(app, &caller.principal, child.session).await {
             Ok(()) | Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
