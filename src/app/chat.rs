@@ -1,6 +1,7 @@
 //! What happens in a conversation: its messages, the agent loop, commands, prompts to the user, menus.
 
 pub mod agent_loop;
+mod approval_commands;
 pub mod attachments;
 pub mod branches;
 pub mod commands;

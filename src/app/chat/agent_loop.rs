@@ -5,52 +5,52 @@
 //! finds calls without a result; they may have been sent, so they are marked `OutcomeUnknown` and never
 //! repeated.
 
-mod answered_calls;
 mod calls;
 mod ending;
-mod format;
-mod history;
-mod opening;
-mod persistence;
-mod prompt;
-mod servers;
-mod skill;
+mod input;
+mod model_input;
 
 use std::sync::{
-    Arc, Mutex, OnceLock,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicI64, Ordering},
 };
 
 use futures_util::{StreamExt, future::BoxFuture};
+use serde_json::value::to_raw_value;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     ending::{Ending, ending_of},
-    format::RejectedAnswer,
-    history::ModelTranscript,
+    model_input::ModelTranscript,
 };
 use super::{commands, titles};
-use crate::app::{
-    App,
-    runs::scheduler::RunEnd,
-    servers::{agents, connections, credentials, run_values},
-    tools::{
-        approvals,
-        elicitations::{ElicitationTarget, target_of},
-        toolset,
-    },
-};
 use crate::{
+    app::{
+        App,
+        runs::scheduler::RunEnd,
+        servers::{
+            agents,
+            connections::{self, State},
+            credentials, run_values,
+        },
+        tools::{
+            approvals,
+            elicitations::{ElicitationTarget, target_of},
+            toolset,
+        },
+    },
     domain::{
+        answer_format::{correction, object_in},
         error::{Error, ErrorCode, Result},
-        event::Transient,
+        event::{Event, Transient},
         message::{Message, Part, Role, ToolCall, ToolResult},
         pack::{Pack, Provider},
-        run::{ClaimedRun, RunKind, RunStatus},
+        run::{ClaimedRun, RunKind, RunStatus, Usage},
         texts::{self, Key},
     },
-    llm::{Delta, Reply, StepRequest},
-    store,
+    llm::{Delta, Reply, StepRequest, Turn},
+    mcp::schemas,
+    store::{self, Tx, audit::AuditRow, messages::NewMessage},
 };
 
 /// A run that has broken off more often than this is given up.
@@ -213,7 +213,7 @@ impl RunWorker {
                 }
                 commands::Answer::Call(call, ambiguity) => {
                     // A skill is one call from beginning to end: nobody is asked in the middle.
-                    let target = target.filter(|_| !skill::is_one(&call));
+                    let target = target.filter(|_| !calls::is_skill(&call));
                     let flaw = ambiguity.map(calls::BadArguments::Irregular);
                     let made = (call.clone(), flaw);
                     let results = self.make_typed_call(pack, made, target).await?;
@@ -223,7 +223,7 @@ impl RunWorker {
         };
         let is_cancelled = self.cancel.is_cancelled();
         let ending = match &call {
-            Some(call) if skill::is_one(call) => skill::ending(results.first(), is_cancelled),
+            Some(call) if calls::is_skill(call) => ending::of_skill(results.first(), is_cancelled),
             _ if is_cancelled => Ending::cancelled(),
             _ => Ending::succeeded(),
         };
@@ -274,7 +274,7 @@ impl RunWorker {
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
         let target = target_of(&self.app, &self.run, true);
         let is_step =
-            |message: &&Message| message.role == Role::Assistant && !opening::is_of_prompt(message);
+            |message: &&Message| message.role == Role::Assistant && !input::is_of_prompt(message);
         let done = written.iter().filter(is_step).count();
         self.report_credentials(pack).await?;
         self.report_servers(pack).await?;
@@ -300,7 +300,7 @@ impl RunWorker {
                         });
                         continue;
                     }
-                    Err(why) => return Ok(format::not_held(&why, reply.usage)),
+                    Err(why) => return Ok(not_held(&why, reply.usage)),
                 }
             }
             let calls = calls::resolve(&reply, &toolbox);
@@ -344,6 +344,44 @@ impl RunWorker {
         Ok(reports.iter().map(tell).collect())
     }
 
+    /// Tells whoever listens to the conversation.
+    async fn report_servers(&self, pack: &Arc<Pack>) -> Result<()> {
+        let run_id = self.run.id;
+        let views = credentials::views(&self.app, &self.run.principal, pack).await?;
+        let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
+        for (spec, view) in pack.servers.iter().zip(views) {
+            let server = view.server;
+            let reason = match view.state {
+                State::Ready { .. } | State::Configured | State::Saved => {
+                    let tools = toolbox.iter().filter(|(of, _)| of.id == spec.id).count();
+                    let transport = spec.endpoint.transport();
+                    self.transient(Transient::ServerStarted {
+                        run_id,
+                        server: server.clone(),
+                        transport,
+                        tools,
+                    });
+                    if view.missing.is_empty() {
+                        continue;
+                    }
+                    format!("Tools not discovered: {}", view.missing.join(", "))
+                }
+                State::Down { reason, .. } => format!("Server unreachable: {reason}"),
+                State::Connecting if view.tools == 0 => "Server still connecting".to_owned(),
+                // The other states are reported elsewhere: the user must act first, or has not begun.
+                State::Connecting | State::NotConfigured | State::NeedsAttention { .. } => continue,
+            };
+            let missing_tools = view.missing;
+            self.transient(Transient::ServerUnavailable {
+                run_id,
+                server,
+                reason,
+                missing_tools,
+            });
+        }
+        Ok(())
+    }
+
     /// One step of the model, streamed to whoever listens.
     async fn step(
         &self,
@@ -363,13 +401,13 @@ impl RunWorker {
         let most_tools = self.app.config.tools_per_request;
         let connections = &self.app.connections;
         let down = |server: &str| connections.down_cause(self.run.tenant, pack.id(), server);
-        let state = prompt::state(toolbox, down);
+        let state = model_input::state(toolbox, down);
         let first_state = self.first_state.get_or_init(|| state.clone());
-        prompt::tell_state(&mut history, first_state.as_deref(), state.as_deref());
+        model_input::tell_state(&mut history, first_state.as_deref(), state.as_deref());
         let request = StepRequest {
             tenant: Some(self.run.tenant),
             user: Some(self.run.principal.user.clone()),
-            system: self.with_format(prompt::system(
+            system: self.with_format(model_input::system(
                 pack,
                 &self.run.principal,
                 toolbox,
@@ -423,4 +461,154 @@ impl RunWorker {
 enum StepOutcome {
     Replied(Reply),
     Ended(Ending),
+}
+
+/// An answer of the model that is not in its format. It is no message: nobody but the model reads it again.
+struct RejectedAnswer {
+    pub text: String,
+    pub why: String,
+}
+
+impl RejectedAnswer {
+    /// Puts the answer and what is wrong with it at the end of what the model reads.
+    pub fn add_to(&self, history: &mut Vec<Turn>) {
+        history.push(Turn::Assistant {
+            text: self.text.clone(),
+            calls: Vec::new(),
+        });
+        history.push(Turn::User(correction(&self.why)));
+    }
+}
+
+/// The end of a run whose model did not hold the format.
+fn not_held(why: &str, usage: Usage) -> Ending {
+    let reason = format!("the model's answer is not in the format that was asked for: {why}");
+    Ending::failed(reason).with_text(String::new(), Some(usage))
+}
+
+impl RunWorker {
+    /// A system prompt with what the model must know of the format, at its end.
+    fn with_format(&self, mut system: String) -> String {
+        if let Some(format) = &self.run.start.format {
+            system.push_str("\n\n");
+            system.push_str(&format.instruction());
+        }
+        system
+    }
+
+    /// An answer as it is sent, or why it is not in the format of this run.
+    async fn in_format(&self, answer: &str) -> Result<String, String> {
+        let Some(format) = &self.run.start.format else {
+            return Ok(answer.to_owned());
+        };
+        let (json, text) = object_in(answer)?;
+        if let Some(schema) = format.schema() {
+            let raw = to_raw_value(schema).map_err(|error| error.to_string())?;
+            let schema = schemas::compile_format(raw).await?;
+            schemas::check(schema, &json).await?;
+        }
+        Ok(text)
+    }
+
+    /// Counts a step whose reply is not kept.
+    async fn count_step(&self, usage: Usage) -> Result<()> {
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        store::runs::add_step(&mut tx, &self.run, usage).await?;
+        tx.commit().await
+    }
+}
+
+impl RunWorker {
+    /// A reply that calls tools as a row, with its usage and the lines of the audit trail for the calls that begin at once,
+    /// in one transaction.
+    async fn append_reply(
+        &self,
+        reply: &Reply,
+        calls: &[calls::ResolvedCall],
+        lines: &[AuditRow],
+    ) -> Result<()> {
+        let mut parts = Vec::new();
+        if !reply.text.trim().is_empty() {
+            parts.push(Part::text(reply.text.clone()));
+        }
+        parts.extend(calls.iter().map(|(call, _)| Part::ToolCall(call.clone())));
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        store::runs::add_step(&mut tx, &self.run, reply.usage).await?;
+        store::audit::insert(&mut tx, self.run.tenant, lines).await?;
+        self.commit(tx, Role::Assistant, &parts, true).await
+    }
+
+    /// The call of a command as a row, with its line of the audit trail.
+    async fn append_call(&self, call: &ToolCall, lines: &[AuditRow]) -> Result<()> {
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        self.hold(&mut tx).await?;
+        store::audit::insert(&mut tx, self.run.tenant, lines).await?;
+        let parts = [Part::ToolCall(call.clone())];
+        self.commit(tx, Role::Assistant, &parts, false).await
+    }
+
+    /// Adds a message of this run, if the run is still ours, and tells the listeners.
+    async fn append(&self, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        self.hold(&mut tx).await?;
+        self.commit(tx, role, parts, for_model).await
+    }
+
+    /// Locks the run, if it is still ours. A wish to stop it is heard before anything follows from what is written:
+    /// the result of a child that was stopped with it is there earlier than the next heartbeat.
+    async fn hold(&self, tx: &mut Tx) -> Result<()> {
+        if store::runs::assert_held(tx, &self.run).await? {
+            self.cancel.cancel();
+        }
+        Ok(())
+    }
+
+    async fn commit(&self, mut tx: Tx, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
+        let event = self.write(&mut tx, role, parts, for_model).await?;
+        tx.commit().await?;
+        self.announce(event);
+        Ok(())
+    }
+
+    /// After the commit: tells everybody who listens.
+    fn announce(&self, event: Event) {
+        self.last_event.fetch_max(event.seq, Ordering::Relaxed);
+        self.app
+            .announce(self.run.tenant, self.run.conversation, event);
+    }
+
+    async fn write(
+        &self,
+        tx: &mut Tx,
+        role: Role,
+        parts: &[Part],
+        for_model: bool,
+    ) -> Result<Event> {
+        let run = &self.run;
+        let message = NewMessage {
+            run: Some(run.id),
+            run_ordinal: run.ordinal,
+            role,
+            parts,
+            for_model,
+        };
+        let (message, event) =
+            store::messages::append(tx, run.tenant, run.conversation, message).await?;
+        if for_model && let Some(transcript) = &mut *self.transcript() {
+            transcript.messages.push(message);
+        }
+        Ok(event)
+    }
+
+    fn transient(&self, event: Transient) {
+        let follows = self.last_event.load(Ordering::Relaxed);
+        let place = (self.run.tenant, self.run.conversation);
+        self.app.live.transient(place, follows, event);
+    }
+
+    fn transcript(&self) -> MutexGuard<'_, Option<ModelTranscript>> {
+        self.transcript
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -1,11 +1,9 @@
 //! Slash commands: handled before the model and never shown to it, so that they work with any frontend
 //! and with `provider: none`.
 
-mod approvals;
-
 use std::{fmt::Write as _, sync::Arc};
 
-use super::{flows, menu, prompts};
+use super::{approval_commands, flows, menu, prompts};
 use crate::app::{
     App,
     runs::sign_outs,
@@ -73,7 +71,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
                 .map(Answer::Parts);
         }
         "/cancel" if !rest.trim().is_empty() => {
-            return approvals::answer(app, run, name, rest).await;
+            return approval_commands::answer(app, run, name, rest).await;
         }
         "/decline" => {
             return answer_notice(app, run, "nothing_asked", Key::AskNone).await;
@@ -88,7 +86,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             Err(unusable) => return refuse_call(app, run, unusable).await,
         },
         "/approvals" | "/approve" | "/reject" => {
-            return approvals::answer(app, run, name, rest).await;
+            return approval_commands::answer(app, run, name, rest).await;
         }
         unknown => return skill(app, run, line, unknown).await,
     };

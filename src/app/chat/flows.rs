@@ -6,16 +6,15 @@
 //! gets a one-time link to a page of ours instead ([`page`]), and typing is refused. The user who opened the page
 //! proves to be the same one by naming the code of the page in the conversation.
 
-mod answers;
-mod context;
 pub mod page;
 pub mod sign_in;
+mod steps;
 
 use std::{sync::Arc, time::Duration};
 
 use sha2::{Digest, Sha256};
 
-use self::context::FlowContext;
+use self::steps::FlowContext;
 use super::prompt_answers::AnswerCandidate;
 use crate::{
     app::{
@@ -157,7 +156,7 @@ pub(super) async fn match_answer(
         Step::Confirm if !may_be_code(text) => Ok(None),
         Step::Page if !(may_be_code(text) || flow.secret && may_be_secret(text)) => Ok(None),
         // A text that names no server is a message and no answer to the list.
-        Step::Pick if answers::match_server(pack, text).is_none() => Ok(None),
+        Step::Pick if steps::match_server(pack, text).is_none() => Ok(None),
         _ => seal_answer(app, principal, flow, text).await.map(Some),
     }
 }
@@ -227,7 +226,7 @@ pub async fn begin(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Result<Vec
     if server.is_empty() {
         return Ok(vec![context.start_list().await?]);
     }
-    match answers::match_server(&context.pack, server) {
+    match steps::match_server(&context.pack, server) {
         Some(spec) => context.ask_for(spec).await,
         None => context.unknown(server).await,
     }
@@ -241,7 +240,7 @@ pub async fn link(
     pack: &Arc<Pack>,
     server: &str,
 ) -> Result<Option<String>> {
-    let spec = answers::match_server(pack, server)
+    let spec = steps::match_server(pack, server)
         .filter(|spec| !spec.user_config.is_empty() || spec.takes_sign_in());
     let Some(spec) = spec.filter(|_| principal.authenticated) else {
         return Ok(None);
@@ -297,7 +296,7 @@ async fn say(
 pub async fn disconnect(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Result<Vec<Part>> {
     let context = FlowContext::of(app, run).await?;
     let pack = &context.pack;
-    let Some(spec) = answers::match_server(pack, server) else {
+    let Some(spec) = steps::match_server(pack, server) else {
         return context.unknown(server).await;
     };
     let (agent, server) = (pack.id().as_str(), spec.id.as_str());

@@ -7,7 +7,8 @@ use std::{
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::{RunWorker, skill};
+use super::RunWorker;
+
 use crate::{
     app::{
         chat::{resources, tool_search},
@@ -26,8 +27,7 @@ use crate::{
         ids::AuditId,
         json::Json,
         message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
-        resource,
-        skill::result_text,
+        resource, skill,
     },
     llm::{Reply, Stop},
     store::{self, audit::AuditRow},
@@ -100,6 +100,11 @@ pub(super) fn results_of(message: &Message) -> impl Iterator<Item = &ToolResult>
         Part::ToolResult(result) => Some(result),
         _ => None,
     })
+}
+
+/// Whether this is the call of a skill.
+pub(super) fn is_skill(call: &ToolCall) -> bool {
+    skill::of_call(call).is_some()
 }
 
 /// A call that is begun, and its line in the audit trail if it may be sent. The line is written before the call is sent:
@@ -193,9 +198,9 @@ impl RunWorker {
             let started = clock::instant();
             let mut result = self.make_call(step, &begun).await?;
             result.took_ms = u64::try_from(started.elapsed().as_millis()).ok();
-            if skill::is_one(&begun.call) {
+            if is_skill(&begun.call) {
                 // What the skill says, wherever its result is read.
-                result.text = result_text(&result).text;
+                result.text = skill::result_text(&result).text;
             }
             next = step.next();
             if let Some(next) = &mut next
@@ -281,8 +286,8 @@ impl RunWorker {
     fn speaker(&self, call: &ToolCall, result: &ToolResult, for_model: bool) -> Role {
         let is_told_otherwise = match result.status {
             CallStatus::AwaitingInput | CallStatus::AwaitingApproval => true,
-            CallStatus::Failed | CallStatus::Denied => skill::is_one(call),
-            CallStatus::OutcomeUnknown => skill::is_one(call) && !self.cancel.is_cancelled(),
+            CallStatus::Failed | CallStatus::Denied => is_skill(call),
+            CallStatus::OutcomeUnknown => is_skill(call) && !self.cancel.is_cancelled(),
             CallStatus::Succeeded | CallStatus::Cancelled => false,
         };
         if for_model || is_told_otherwise {

@@ -1,19 +1,19 @@
 //! How a run ends, and its end as rows.
 
-use std::time::Duration;
-
 use super::RunWorker;
 use crate::{
     app::{chat::commands, runs::scheduler::RunEnd},
     domain::{
         error::Result,
         event::Event,
-        message::{Part, Role, called_tools},
+        hidden::one_line,
+        message::{CallStatus, Part, Role, ToolResult, called_tools},
         run::{ClaimedRun, RunKind, RunStatus, Usage},
     },
     llm::{ModelError, Reply, Stop},
     store::{self, Tx, messages::NewMessage, runs::RunResult},
 };
+use std::time::Duration;
 
 /// How a run ends. All of it is written at once, so that a run that is resumed never writes its final messages twice.
 pub(super) struct Ending {
@@ -180,5 +180,21 @@ pub(super) fn ending_of(reply: &Reply) -> Option<Ending> {
         }
         (_, true) => Some(Ending::succeeded()),
         (_, false) => None,
+    }
+}
+
+/// Characters of a tool's own words about its failure, as the reason of the run's.
+const MAX_REASON: usize = 1000;
+
+/// How the run ends with the result of its call.
+pub(super) fn of_skill(result: Option<&ToolResult>, is_cancelled: bool) -> Ending {
+    let Some(result) = result else {
+        return Ending::failed("its call has no result; run it again");
+    };
+    match result.status {
+        CallStatus::Succeeded | CallStatus::AwaitingApproval => Ending::succeeded(),
+        CallStatus::Cancelled => Ending::cancelled(),
+        CallStatus::OutcomeUnknown if is_cancelled => Ending::cancelled(),
+        _ => Ending::failed(one_line(&result.text, MAX_REASON)),
     }
 }

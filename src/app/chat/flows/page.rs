@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use super::{FlowValue, answers, context_of, hash};
+use super::{FlowValue, context_of, hash, steps};
 use crate::{
     app::{App, servers::agents},
     domain::{
@@ -196,7 +196,7 @@ impl Page {
                     booleans.map(|(value, key)| (value.to_owned(), texts.render(key, &[])));
                 options.to_vec()
             } else {
-                let offered = answers::options(&self.pack, locale, field).into_iter();
+                let offered = steps::options(&self.pack, locale, field).into_iter();
                 offered.map(|choice| (choice.value, choice.label)).collect()
             };
             let label = self.pack.text(&field.label, locale).unwrap_or(&field.name);
@@ -211,7 +211,7 @@ impl Page {
                 label,
                 required: field.required,
                 options,
-                fault: fault.map(|unfit| texts.render(answers::fault_text_key(unfit.fault), &[])),
+                fault: fault.map(|unfit| texts.render(steps::fault_text_key(unfit.fault), &[])),
             }
         };
         Form {

@@ -10,9 +10,8 @@ use url::Url;
 use uuid::Uuid;
 
 use super::{
-    FlowValue,
-    context::{Entered, FlowContext},
-    context_of, hash, say,
+    FlowValue, context_of, hash, say,
+    steps::{Entered, FlowContext},
 };
 use crate::{
     app::{

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Answer, notice};
+use super::commands::{Answer, notice};
 use crate::{
     app::{
         App,
