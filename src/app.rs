@@ -1,8 +1,8 @@
-//! The use cases. One straight line: route → use case → gate → server. The only way back to the user is a row and
-//! an event.
+//! The use cases. A request takes one straight line: route → use case → gate → server. An answer reaches the user in
+//! one way only: as a row and an event.
 //!
-//! [`App`] holds everything that a use case needs. There are six groups; each uses only those to its right:
-//! `chat → runs → tools → servers → accounts → platform`.
+//! [`App`] holds everything that a use case needs. The use cases form six groups. A group uses only the groups to its
+//! right: `chat → runs → tools → servers → accounts → platform`.
 
 pub mod accounts;
 pub mod chat;
@@ -47,9 +47,9 @@ use crate::{
     store::Db,
 };
 
-/// How long a start waits for servers that are not required before it counts as ready.
+/// How long the start waits for servers that are not required before the process counts as ready.
 const FIRST_DISCOVERY: Duration = Duration::from_secs(10);
-/// How long running work may take to end after the stop of the process.
+/// How long running work may take to end once the process was asked to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long the connections to the database may take to close.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -69,9 +69,9 @@ pub struct App {
     pub keys: keys::Keys,
     pub webhooks: webhooks::Webhooks,
     pub orchestrator: orchestrator::Orchestrator,
-    /// Set when the first discovery of servers is over.
+    /// Set when the first discovery of servers has ended.
     pub started: CancellationToken,
-    /// Set once a stop was asked for: requests are still answered, and no new ones should be sent here.
+    /// Set once a stop was asked for: requests are still answered, but a load balancer should send no new ones.
     pub draining: CancellationToken,
     /// Set when the process stops: no new work starts.
     pub shutdown: CancellationToken,
@@ -87,16 +87,16 @@ pub struct App {
     pub(crate) run_slots: run_slots::RunSlots,
     /// Runs that this process has claimed, on their way to [`runs::scheduler`].
     pub(crate) work: mpsc::UnboundedSender<scheduler::Claim>,
-    /// Requests that were approved or taken back here, on their way to [`runs::scheduler`].
+    /// Requests for consent that were approved or withdrawn here, on their way to [`runs::scheduler`].
     pub(crate) approved: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
     /// The function that works on a claimed run.
     pub(crate) worker: scheduler::Worker,
-    /// Runs at work in this process.
+    /// The runs that this process works on.
     pub(crate) running: scheduler::Running,
     pub(crate) tasks: TaskTracker,
 }
 
-/// The receiving ends that [`App::run_background`] works on.
+/// The receiving ends of the channels, for [`App::run_background`].
 pub struct Background {
     work: mpsc::UnboundedReceiver<scheduler::Claim>,
     hints: mpsc::UnboundedReceiver<crate::store::hints::Hint>,
@@ -114,7 +114,8 @@ fn mcp_options(config: &Config, tokens: TokenSource) -> Options {
     }
 }
 
-/// The agents' own tools start runs, which are above the servers.
+/// The orchestrator is a built-in server whose tools start runs. The group `servers` may not use `runs`, so the
+/// function that makes the calls is passed in here.
 fn new_orchestrator() -> orchestrator::Orchestrator {
     orchestrator::Orchestrator::new(|app, caller, tool, arguments| {
         Box::pin(
@@ -124,7 +125,7 @@ fn new_orchestrator() -> orchestrator::Orchestrator {
 }
 
 impl App {
-    /// Puts the process together: loads the packs, opens nothing to the outside yet.
+    /// Builds the process and loads the packs. Nothing is opened to the outside yet.
     pub fn build(
         config: Config,
         env: &Environment,
@@ -221,7 +222,7 @@ impl App {
         let app = self.clone();
         self.tasks.spawn(async move {
             let first = connections::await_first_discovery(&app);
-            // A server that says nothing keeps nobody from being served.
+            // A server that does not answer must not keep the process from becoming ready.
             tokio::select! {
                 _ = tokio::time::timeout(FIRST_DISCOVERY, first) => app.started.cancel(),
                 () = app.shutdown.cancelled() => {}
@@ -235,7 +236,7 @@ impl App {
         self.db.transactions()
     }
 
-    /// Starts the tasks that look for news.
+    /// Starts the polls: tasks that look for changes of rows at a fixed interval.
     fn start_polls(self: &Arc<Self>) {
         let (app, tasks) = (|| self.clone(), &self.tasks);
         tasks.spawn(every(
@@ -253,14 +254,14 @@ impl App {
         ));
         let mut known = HashMap::new();
         tasks.spawn(every(app(), POLL, "look for news", async move |app| {
-            scheduler::find_news(app, &mut known).await
+            scheduler::poll_changes(app, &mut known).await
         }));
         let mut known = HashSet::new();
         tasks.spawn(every(
             app(),
             POLL,
             "look for sessions that ended",
-            async move |app| sign_outs::find_ended(app, &mut known).await,
+            async move |app| sign_outs::poll_ended(app, &mut known).await,
         ));
         tasks.spawn(every(
             app(),
@@ -273,7 +274,7 @@ impl App {
             app(),
             POLL,
             "look for news of approvals",
-            async move |app| scheduler::approvals::find_news(app, &mut known).await,
+            async move |app| scheduler::approvals::poll_changes(app, &mut known).await,
         ));
         tasks.spawn(every(
             app(),
@@ -289,7 +290,7 @@ impl App {
         ));
     }
 
-    /// Starts the tasks that settle and delete what is over.
+    /// Starts the tasks that settle runs that have ended and delete rows whose time is over.
     fn start_settling(self: &Arc<Self>) {
         let (app, tasks) = (|| self.clone(), &self.tasks);
         tasks.spawn(every(app(), usage::PERIOD, "add up usage", usage::fold));
@@ -326,8 +327,8 @@ impl App {
         ));
     }
 
-    /// Stops the process in order: it accepts no new work, gives running work a bounded time, and hands the
-    /// rest back for another replica.
+    /// Stops the process: it accepts no new work, gives running work a bounded time, and hands the rest back for
+    /// another replica.
     pub async fn stop(&self) {
         self.shutdown.cancel();
         self.tasks.close();
@@ -342,8 +343,7 @@ impl App {
         self.mcp.shutdown().await;
         keys::replica_keys::leave(&self.keys, self.replica).await;
         replicas::leave(self).await;
-        // This waits until every connection has been returned; work that did not end in time may still hold
-        // one.
+        // Closing waits until every connection has been returned. Work that did not end in time may still hold one.
         if tokio::time::timeout(CLOSE, self.db.close()).await.is_err() {
             tracing::warn!("some database connections did not end in time");
         }

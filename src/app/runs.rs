@@ -1,8 +1,8 @@
-//! Runs: started by programs and by agents, looked at, waited for, cancelled. A run is a turn of a conversation like
-//! any other; a session is a conversation.
+//! Runs. Programs and agents start runs, read them, wait for them and cancel them. A run is a turn of a conversation
+//! like any other; a session is a conversation.
 //!
-//! What the servers of a run may be told and its model may not (`scope`) is sealed on the row of the run that began
-//! the tree, serves all of the tree, and is forgotten when the tree is over.
+//! Runs that start runs form a tree. The `scope` holds values that the servers of a run may receive and its model may
+//! not. It is sealed on the row of the first run of the tree, serves the whole tree, and is deleted when the tree ends.
 
 pub mod creation;
 pub mod ending;
@@ -24,7 +24,7 @@ use crate::{
         audit::Fact,
         error::{Error, Result},
         event::Event,
-        ids::{ConversationId, RunId, TenantId, UserId},
+        ids::{ApprovalId, ConversationId, RunId, TenantId, UserId},
         message::Part,
         principal::Principal,
         run::{Run, RunKind, RunStatus},
@@ -32,31 +32,31 @@ use crate::{
     store::{self, Tx, hints::Hint},
 };
 
-/// A run with what came of it.
+/// A run with its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunView {
     #[serde(flatten)]
     pub run: Run,
-    /// The same as `conversation_id`.
+    /// Equal to `conversation_id`: programs know the conversation as a session.
     pub session_id: ConversationId,
-    /// What the agent said last, once it has ended.
+    /// The agent's last answer, once the run has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
 }
 
-/// A run of the principal.
+/// Reads a run of the principal.
 pub async fn get(app: &App, principal: &Principal, id: RunId) -> Result<Run> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::runs::get(&mut tx, &principal.user, id).await
 }
 
-/// Runs of the principal, the newest first.
+/// Lists runs of the principal, the newest first.
 pub async fn list(app: &App, principal: &Principal, filter: RunFilter) -> Result<Vec<Run>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::runs::listing::list(&mut tx, &principal.user, filter).await
 }
 
-/// The same with its result.
+/// Reads a run of the principal with its result.
 pub async fn view(app: &App, principal: &Principal, id: RunId) -> Result<RunView> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
@@ -72,30 +72,31 @@ pub async fn view(app: &App, principal: &Principal, id: RunId) -> Result<RunView
     })
 }
 
-/// Asks a run to stop, and every run below it: those that it started, and that these started, on whichever replica.
-/// What a tool is doing already is not undone; a run ends at its next step. What any of them has asked consent for is
-/// taken back, or kept. Nobody is told of the end of those below: whoever would be was stopped.
+/// Asks a run to stop, and every run below it in its tree, on any replica. A tool call that is under way is not undone:
+/// a run ends at its next step. The end of a run below is reported to no session, because the session that waits for it
+/// stops as well.
 ///
-/// One that is over can still be stopped for what it has left behind; `Conflict` when there is nothing of that.
+/// A run that has ended can still be stopped if runs below it are open or requests for consent are left. `Conflict`
+/// when there are none.
 pub async fn cancel(
     app: &App,
     principal: &Principal,
     id: RunId,
     requests: OpenRequests,
 ) -> Result<Run> {
-    cancel_of(app, principal.tenant, &principal.user, id, requests).await
+    cancel_for_user(app, principal.tenant, &principal.user, id, requests).await
 }
 
-/// What becomes of the requests for consent that a stopped run has made.
+/// What happens to the open requests for consent of a stopped run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenRequests {
     TakeBack,
-    /// They wait on: whoever stops an answer has not said anything about them.
+    /// The requests stay open: a user who stops an answer has said nothing about them.
     Keep,
 }
 
-/// Cancels a run of a user who has not asked for it.
-pub async fn cancel_of(
+/// Cancels a run in the name of its user, who has not asked for it.
+pub async fn cancel_for_user(
     app: &App,
     tenant: TenantId,
     user: &UserId,
@@ -104,7 +105,7 @@ pub async fn cancel_of(
 ) -> Result<Run> {
     let mut tx = app.db.tenant(tenant).await?;
     let run = store::runs::get(&mut tx, user, id).await?;
-    // Requests first: whoever decides about one locks it before its conversation.
+    // Requests are locked first, as a decision locks its request before the conversation.
     let mut whole = store::trees::descendants(&mut tx, id).await?;
     whole.push(id);
     let mut withdrawn = match requests {
@@ -120,58 +121,55 @@ pub async fn cancel_of(
         Err(Error::Conflict(..)) if !open.is_empty() || !withdrawn.is_empty() => false,
         own => own?,
     };
-    // What was asked for between the two looks at the tree.
+    // Withdraws the requests that were made between the two reads of the tree.
     if requests == OpenRequests::TakeBack {
         withdrawn.extend(store::approvals::withdraw(&mut tx, &below, user).await?);
     }
     let run = store::runs::get(&mut tx, user, id).await?;
     let event = if ended {
-        Some(cancelled(&mut tx, &run).await?)
+        Some(append_cancelled(&mut tx, &run).await?)
     } else {
         None
     };
     tx.commit().await?;
-    stopped(app, tenant, &run, event).await;
-    for approval in withdrawn {
-        // The receiver lives as long as the process works; what is sent after that is found by another.
-        let _ = app.approved.send((tenant, approval));
-    }
+    publish_stop(app, tenant, &run, event).await;
+    app.settle_requests(tenant, withdrawn);
     for below in open {
-        // A failure here is handled by the process that claims the run, or by the one that works on it.
-        if let Err(error) = end(app, tenant, user, below).await {
+        // After a failure here, the process that works on the run or claims it ends the run.
+        if let Err(error) = end_if_idle(app, tenant, user, below).await {
             tracing::warn!(run = %below, %error, "a run below one that was stopped ends a little later");
         }
     }
     Ok(run)
 }
 
-/// Ends a run that was asked to stop, if it waits; one at work ends itself.
-async fn end(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()> {
+/// Ends a run that was asked to stop, unless it is at work: then it ends itself.
+async fn end_if_idle(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let ended = match store::runs::request_cancel(&mut tx, user, id).await {
         Ok(ended) => ended,
-        // By itself, meanwhile, or with its session.
+        // The run has ended meanwhile, or its session was deleted.
         Err(Error::Conflict(..) | Error::NotFound(_)) => return Ok(()),
         Err(error) => return Err(error),
     };
     let run = store::runs::get(&mut tx, user, id).await?;
     let event = if ended {
-        Some(cancelled(&mut tx, &run).await?)
+        Some(append_cancelled(&mut tx, &run).await?)
     } else {
         None
     };
     tx.commit().await?;
-    stopped(app, tenant, &run, event).await;
+    publish_stop(app, tenant, &run, event).await;
     Ok(())
 }
 
-async fn cancelled(tx: &mut Tx, run: &Run) -> Result<Event> {
+async fn append_cancelled(tx: &mut Tx, run: &Run) -> Result<Event> {
     store::messages::append_run_event(tx, run.conversation_id, run.id, RunStatus::Cancelled, None)
         .await
 }
 
-/// Notifies the listeners, or the worker of the run. Call it after the commit.
-async fn stopped(app: &App, tenant: TenantId, run: &Run, event: Option<Event>) {
+/// Tells the listeners that the run has ended, or tells its worker to stop. Call it after the commit.
+async fn publish_stop(app: &App, tenant: TenantId, run: &Run, event: Option<Event>) {
     match event {
         Some(event) => {
             app.announce(tenant, run.conversation_id, event);
@@ -181,9 +179,9 @@ async fn stopped(app: &App, tenant: TenantId, run: &Run, event: Option<Event>) {
     }
 }
 
-/// Removes a conversation with everything in it, and the sessions that its runs have started, with everything in them.
-/// Runs under way stop; what those sessions have asked consent for is taken back. A request of the conversation's own
-/// stays: its user sees it in their list.
+/// Deletes a conversation with everything in it, and in the same way the sessions that its runs have started. Runs under
+/// way are stopped. The requests for consent of those sessions are withdrawn. A request of the conversation itself
+/// stays: its user sees the request in their list.
 pub async fn delete_conversation(
     app: &App,
     principal: &Principal,
@@ -200,17 +198,17 @@ pub async fn delete_conversation(
 
 async fn try_to_delete(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let runs = async |tx: &mut Tx, sessions: &[ConversationId]| {
+    let runs_in = async |tx: &mut Tx, sessions: &[ConversationId]| {
         let runs = store::trees::runs_of(tx, sessions).await?;
         Ok::<_, Error>(runs.into_iter().map(|(run, _)| run).collect::<Vec<RunId>>())
     };
-    // Requests first: whoever decides about one locks it before its conversation.
+    // Requests are locked first, as a decision locks its request before the conversation.
     let below = store::trees::sessions_below(&mut tx, &principal.user, id).await?;
-    let asking = runs(&mut tx, &below).await?;
+    let asking = runs_in(&mut tx, &below).await?;
     let mut withdrawn = store::approvals::withdraw(&mut tx, &asking, &principal.user).await?;
     let below = store::trees::lock_sessions_below(&mut tx, &principal.user, id).await?;
-    // What was asked for between the two looks.
-    let asking = runs(&mut tx, &below).await?;
+    // Withdraws the requests that were made between the two reads of the tree.
+    let asking = runs_in(&mut tx, &below).await?;
     withdrawn.extend(store::approvals::withdraw(&mut tx, &asking, &principal.user).await?);
     let open = store::trees::runs_of(&mut tx, &[&below[..], &[id]].concat()).await?;
     let agent = store::conversations::delete(&mut tx, &principal.user, id).await?;
@@ -229,25 +227,33 @@ async fn try_to_delete(app: &App, principal: &Principal, id: ConversationId) -> 
     for (run, _) in open.into_iter().filter(|(_, open)| *open) {
         app.running.cancel(run);
     }
-    for approval in withdrawn {
-        // The receiver lives as long as the process works; what is sent after that is found by another.
-        let _ = app.approved.send((principal.tenant, approval));
-    }
-    for gone in below.into_iter().chain([id]) {
-        app.live.look(principal.tenant, gone);
+    app.settle_requests(principal.tenant, withdrawn);
+    for deleted in below.into_iter().chain([id]) {
+        app.live.look(principal.tenant, deleted);
         let _ = app.hints.send(Hint::Conversation {
             tenant: principal.tenant,
-            conversation: gone,
+            conversation: deleted,
         });
     }
     Ok(())
 }
 
+impl App {
+    /// Hands requests for consent that were withdrawn to [`scheduler::approvals`], which settles them. Call it after the
+    /// commit.
+    pub(in crate::app) fn settle_requests(&self, tenant: TenantId, withdrawn: Vec<ApprovalId>) {
+        for approval in withdrawn {
+            // The receiver lives as long as the process works. Another process finds a request that is sent later.
+            let _ = self.approved.send((tenant, approval));
+        }
+    }
+}
+
 /// The text of an assistant's message, for programs.
-fn words(parts: &[Part]) -> String {
-    let said = parts.iter().filter_map(|part| match part {
+fn text_of(parts: &[Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
         Part::Text { text, .. } => Some(text.as_str()),
         _ => None,
     });
-    said.collect::<Vec<_>>().join("\n")
+    texts.collect::<Vec<_>>().join("\n")
 }

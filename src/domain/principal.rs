@@ -32,6 +32,13 @@ pub const GUEST: &str = "guest";
 /// What the ids of guests begin with. The guests of a tenant share places for runs under this name.
 pub const GUEST_USER: &str = "guest:";
 
+/// The share of the slots for runs that a user has. All guests of a tenant have one share together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FairShareKey {
+    pub tenant: TenantId,
+    pub user: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Principal {
     pub tenant: TenantId,
@@ -93,14 +100,17 @@ impl Principal {
         self.key.is_some() && self.user.as_str().starts_with(KEY_USER)
     }
 
-    /// The name under which places for runs are shared: the user, or all guests of the tenant together.
-    pub fn sharer(&self) -> (TenantId, String) {
-        let name = if self.authenticated {
+    /// The share of the slots that the runs of this principal take.
+    pub fn fair_share_key(&self) -> FairShareKey {
+        let user = if self.authenticated {
             self.user.as_str()
         } else {
             GUEST_USER
         };
-        (self.tenant, name.to_owned())
+        FairShareKey {
+            tenant: self.tenant,
+            user: user.to_owned(),
+        }
     }
 
     /// Roles and admin right in one pack. Roles that the pack does not name are

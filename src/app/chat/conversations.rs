@@ -23,7 +23,7 @@ use crate::app::{
     App,
     accounts::usage,
     runs::{
-        creation::{self, OpenedRun, RunPlacement, RunRequest},
+        creation::{self, CreatedRun, RunPlacement, RunRequest},
         repeats,
     },
     servers::agents,
@@ -239,7 +239,7 @@ pub(in crate::app) struct PendingPost {
 }
 
 enum PendingEvents {
-    Run(Box<OpenedRun>),
+    Run(Box<CreatedRun>),
     /// An answer went to a run that is at work already.
     Events(Vec<Event>),
 }
@@ -252,7 +252,7 @@ impl PendingPost {
     /// After the commit: tells the listeners and starts the run.
     pub(in crate::app) fn publish(self, app: &App, principal: &Principal) -> PostedMessage {
         match self.unpublished {
-            PendingEvents::Run(opened) => opened.publish(app),
+            PendingEvents::Run(created) => created.publish(app),
             PendingEvents::Events(events) => {
                 for event in events {
                     app.announce(principal.tenant, self.posted.message.conversation_id, event);
@@ -335,16 +335,16 @@ pub(in crate::app) async fn append_user_message(
         title: (kind == RunKind::Turn).then_some(title.as_str()),
         format,
     };
-    let opened = creation::open(app, tx, &request).await?;
+    let created = creation::create(app, tx, &request).await?;
     if let Some(answer) = answer {
-        answer.attach_to_run(tx, opened.run.id).await?;
+        answer.attach_to_run(tx, created.run.id).await?;
     }
     Ok(PendingPost {
         posted: PostedMessage {
-            message: opened.message.clone(),
-            run: opened.run.clone(),
+            message: created.message.clone(),
+            run: created.run.clone(),
         },
-        unpublished: PendingEvents::Run(Box::new(opened)),
+        unpublished: PendingEvents::Run(Box::new(created)),
     })
 }
 

@@ -1,5 +1,5 @@
-//! Opening a run. The run and the message that it answers are written in one transaction; after the commit the listeners
-//! are told, and the run starts in this process if there is a place for it.
+//! Creating the row of a run. The run and the message that it answers are written in one transaction. After the commit
+//! the listeners are told, and the run starts in this process if a slot is free.
 
 use std::time::Duration;
 
@@ -22,42 +22,43 @@ use crate::{
     },
 };
 
-/// When somebody with too many open runs may ask again.
+/// When a user with too many open runs may ask again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A run to open. Its conversation is locked by the caller.
+/// A run to create. The caller holds the lock of its conversation.
 pub struct RunRequest<'a> {
     pub id: RunId,
     pub conversation: &'a Conversation,
     pub principal: &'a Principal,
     pub kind: RunKind,
     pub place: RunPlacement<'a>,
-    /// What the run answers.
+    /// The role and the parts of the message that the run answers.
     pub role: Role,
     pub parts: &'a [Part],
     pub for_model: bool,
-    /// The title of a conversation that has none.
+    /// The title for a conversation that has none.
     pub title: Option<&'a str>,
-    /// The form that the answer must have.
+    /// The format that the answer must have.
     pub format: Option<&'a AnswerFormat>,
 }
 
-/// Where a run stands among others.
+/// The place of a run in a tree of runs.
 pub enum RunPlacement<'a> {
-    /// For itself.
+    /// The run is in no tree.
     Alone,
-    /// In the tree of another one, if that has a tree.
+    /// The run joins the tree of another run, if that run is in one.
     WithRun(RunId),
-    /// At a place of a tree. If the run above waits for the end of this one, this one works without a permit of its own.
+    /// The run has a place of its own in a tree. If the parent waits for the end of this run, this run works in the slot
+    /// of the parent.
     InTree {
-        given: TreeValues<'a>,
+        values: TreeValues<'a>,
         parent_waits: bool,
     },
 }
 
 /// A run that is written and not yet committed.
-pub struct OpenedRun {
-    /// A run that was waiting already, if the message joined it.
+pub struct CreatedRun {
+    /// The new run, or a waiting run that the message has joined.
     pub run: Run,
     pub message: Message,
     tenant: TenantId,
@@ -66,23 +67,23 @@ pub struct OpenedRun {
 }
 
 /// Writes a run and the message that it answers.
-pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<OpenedRun> {
+pub async fn create(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<CreatedRun> {
     let stopping = app.shutdown.is_cancelled();
-    let permit = if stopping {
+    let slot = if stopping {
         None
     } else {
-        app.run_slots.take(&request.principal.sharer())
+        app.run_slots.take(&request.principal.fair_share_key())
     };
     let parent_waits =
         matches!(&request.place, RunPlacement::InTree { parent_waits, .. } if *parent_waits);
-    let at_once = permit.is_some() || parent_waits && !stopping;
+    let starts_here = slot.is_some() || parent_waits && !stopping;
     let new = NewRun {
         id: request.id,
         conversation: request.conversation.id,
         agent: &request.conversation.agent,
         principal: request.principal,
         kind: request.kind,
-        worker: at_once.then_some((app.replica, app.config.run_lease)),
+        worker: starts_here.then_some((app.replica, app.config.run_lease)),
         role: request.role,
         parts: request.parts,
         for_model: request.for_model,
@@ -96,34 +97,34 @@ pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<Op
     let is_delegated = match &request.place {
         RunPlacement::Alone => false,
         RunPlacement::WithRun(other) => store::trees::join_tree(tx, written.run.id, *other).await?,
-        RunPlacement::InTree { given, .. } => {
-            store::trees::insert_values(tx, written.run.id, given).await?;
+        RunPlacement::InTree { values, .. } => {
+            store::trees::insert_values(tx, written.run.id, values).await?;
             true
         }
     };
     if let Some(run) = &mut written.claimed {
         run.start.is_delegated = is_delegated;
     }
-    Ok(OpenedRun {
+    Ok(CreatedRun {
         run: written.run,
         message: written.message,
         tenant: request.principal.tenant,
         event: written.event,
-        claim: written.claimed.map(|run| (run, permit)),
+        claim: written.claimed.map(|run| Claim { run, slot }),
     })
 }
 
 impl RunRequest<'_> {
-    /// Whether a user or a program asks for it. What follows from earlier work is never refused, and a tree of runs has
-    /// limits of its own.
+    /// Whether a user or a program asks for this run. A run that follows from earlier work is never refused, and a tree
+    /// of runs has limits of its own.
     fn is_asked_for(&self) -> bool {
-        let is_child = matches!(&self.place, RunPlacement::InTree { given, .. } if given.branch.parent.is_some());
+        let is_child = matches!(&self.place, RunPlacement::InTree { values, .. } if values.branch.parent.is_some());
         self.role == Role::User && !is_child
     }
 }
 
-/// Refuses one more run of a user or a tenant that has too many open. The guests of a tenant have a quarter of what the
-/// tenant has.
+/// Refuses one more run of a user or a tenant with too many open runs. All guests of a tenant together have a quarter of
+/// the tenant's limit.
 fn admit(app: &App, principal: &Principal, open: OpenRuns) -> Result<()> {
     let refuse = |who: &str, count: i64| {
         Err(Error::Limited {
@@ -152,12 +153,12 @@ fn admit(app: &App, principal: &Principal, open: OpenRuns) -> Result<()> {
     Ok(())
 }
 
-impl OpenedRun {
+impl CreatedRun {
     /// After the commit: tells the listeners and starts the run.
     pub fn publish(self, app: &App) {
         app.announce(self.tenant, self.message.conversation_id, self.event);
         if let Some(claim) = self.claim {
-            // The receiver lives as long as the process works; a run sent after that is claimed by another.
+            // The receiver lives as long as the process works. Another process claims a run that is sent later.
             let _ = app.work.send(claim);
         }
     }

@@ -1,12 +1,14 @@
-//! The end of a run: waiting for it, what came of it, telling the session that wants to know, and forgetting what
-//! only the tree needed. Telling is a transaction of its own that marks the run as told, so it is done once, by
-//! whoever comes first: the process that ended the run, or any that looks by the clock.
+//! The end of a run: waiting for the end, reading the result, notifying the session that waits for the run, and deleting
+//! the values that only its tree needed.
+//!
+//! A session is notified in a transaction of its own that marks the run as settled, so it is notified once: by the
+//! process that ended the run, or by the first process whose poll finds the run unsettled.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
     creation::{self, RunPlacement, RunRequest},
-    words,
+    text_of,
 };
 use crate::{
     app::{
@@ -33,21 +35,22 @@ use crate::{
     },
 };
 
-/// Runs looked up at once, and how often.
+/// Unsettled runs that are looked up at once.
 const BATCH: i64 = 64;
+/// Time between two polls for unsettled runs.
 pub const PERIOD: Duration = Duration::from_secs(2);
 
-/// Waits for the end of a run, no longer than the settings say; the run as it is then.
+/// Waits until a run has ended, but no longer than the settings say. Returns the run as it is then.
 pub async fn wait(
     app: &App,
     principal: &Principal,
-    begun: &super::starting::StartedRun,
+    started: &super::starting::StartedRun,
 ) -> Result<Run> {
-    // Listen first, look second: nothing falls in between.
-    let mut listener = app.live.listen(principal.tenant, begun.session);
+    // Listen before the first read, so that no event is missed in between.
+    let mut listener = app.live.listen(principal.tenant, started.session);
     let until = tokio::time::Instant::now() + app.config.run_wait;
     loop {
-        let run = super::get(app, principal, begun.run).await?;
+        let run = super::get(app, principal, started.run).await?;
         if run.status.is_final() {
             return Ok(run);
         }
@@ -64,26 +67,26 @@ pub async fn wait(
 /// Why a run has failed or was stopped.
 pub struct RunFailure {
     pub reason: String,
-    /// The tools that it has called before, as `server.tool`. An equal request would call them again.
+    /// The tools that the run has called, as `server.tool`. An equal request would call them again.
     pub called: Vec<String>,
-    /// How long nobody asks the model, when its silence is the reason.
+    /// How long the model is not asked, if the run failed because the model did not answer.
     pub retry_after: Option<Duration>,
-    /// For people who read an answer that ends with this.
+    /// The sentence at the end of an answer that people read.
     pub text: String,
 }
 
-/// Why a run of the principal has failed or was stopped, and what it has done before.
+/// Reads why a run of the principal has failed or was stopped, and which tools it has called.
 pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunFailure> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
-    let written = store::messages::of_run(&mut tx, run.conversation_id, id).await?;
+    let messages = store::messages::of_run(&mut tx, run.conversation_id, id).await?;
     let retry_after = store::runs::retry_after(&mut tx, id).await?;
     drop(tx);
     let reason = run.error.unwrap_or_else(|| match run.status {
         RunStatus::Cancelled => "the run was cancelled".to_owned(),
         _ => "the run failed".to_owned(),
     });
-    let called = called_tools(&written);
+    let called = called_tools(&messages);
     let pack = app.library.get(&run.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
     let values = [("reason", reason.as_str()), ("tools", &called.join(", "))];
@@ -96,16 +99,16 @@ pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunF
     })
 }
 
-/// What became of the calls of a run that needed consent, and of those of the runs below it.
+/// Reads the outcome of each call that needed consent, of a run and the runs below it.
 pub async fn requests(app: &App, principal: &Principal, id: RunId) -> Result<Vec<RequestOutcome>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let mut runs = vec![id];
     runs.extend(store::trees::descendants(&mut tx, id).await?);
-    let mut asked = Vec::new();
+    let mut approvals = Vec::new();
     for run in runs {
         let run = store::runs::get(&mut tx, &principal.user, run).await?;
         for message in store::messages::of_run(&mut tx, run.conversation_id, run.id).await? {
-            asked.extend(message.parts.iter().filter_map(|part| match part {
+            approvals.extend(message.parts.iter().filter_map(|part| match part {
                 Part::ToolResult(result) => result.approval,
                 _ => None,
             }));
@@ -113,7 +116,7 @@ pub async fn requests(app: &App, principal: &Principal, id: RunId) -> Result<Vec
     }
     drop(tx);
     let mut outcomes: Vec<RequestOutcome> = Vec::new();
-    for approval in asked {
+    for approval in approvals {
         if outcomes.iter().all(|known| known.approval.id != approval) {
             outcomes.push(of_request(app, principal, approval).await?);
         }
@@ -121,35 +124,36 @@ pub async fn requests(app: &App, principal: &Principal, id: RunId) -> Result<Vec
     Ok(outcomes)
 }
 
-/// What the agent said last.
+/// The last answer of the agent in a run; absent when the answer is blank.
 pub(super) async fn last_answer(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
     let parts = store::trees::last_answer(tx, run).await?;
     Ok(parts
-        .map(|parts| words(&parts))
+        .map(|parts| text_of(&parts))
         .filter(|text| !text.trim().is_empty())
         .map(|text| cut(&text)))
 }
 
-/// What a run that has ended came to, in words.
+/// The outcome of a run that has ended, as text for a model: its last answer, and why it ended early if it did.
 pub(super) async fn outcome(
     tx: &mut Tx,
     run: RunId,
     status: RunStatus,
     error: Option<&str>,
 ) -> Result<String> {
-    let said = last_answer(tx, run).await?.unwrap_or_default();
+    let answer = last_answer(tx, run).await?.unwrap_or_default();
     Ok(match (status, error) {
-        (RunStatus::Failed, Some(error)) => {
-            cut(&format!("{said}\n\nfailed: {error}")).trim().to_owned()
-        }
-        (RunStatus::Cancelled, _) => cut(&format!("{said}\n\nstopped before its end"))
+        (RunStatus::Failed, Some(error)) => cut(&format!("{answer}\n\nfailed: {error}"))
             .trim()
             .to_owned(),
-        _ => said,
+        (RunStatus::Cancelled, _) => cut(&format!("{answer}\n\nstopped before its end"))
+            .trim()
+            .to_owned(),
+        _ => answer,
     })
 }
 
-/// After a run has ended, or might have. What cannot be done now is done by the clock.
+/// Settles a run that has ended or may have ended: notifies the session that waits for it, and closes its tree. After a
+/// failure the next poll settles it.
 pub async fn finalize(app: &App, tenant: TenantId, run: RunId) {
     if let Err(error) = try_to_finalize(app, tenant, run).await {
         tracing::warn!(%run, %error, "the end of a run is not told at once; trying again");
@@ -165,8 +169,8 @@ async fn try_to_finalize(app: &App, tenant: TenantId, run: RunId) -> Result<()> 
     Ok(())
 }
 
-/// Tells the session that waits for a run. If it is idle it goes on at once; if it is busy what it is told waits,
-/// together with whatever else comes, for its next turn.
+/// Notifies the session that waits for a run. An idle session begins a turn at once. In a busy session the message waits
+/// for the next turn, together with other messages that come meanwhile.
 async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let Some((user, session)) = store::trees::awaiting(&mut tx, run).await? else {
@@ -197,7 +201,7 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
             principal: &due.principal,
             kind: RunKind::Turn,
             place: RunPlacement::InTree {
-                given: continue_tree(&due, &params),
+                values: continue_tree(&due, &params),
                 parent_waits: false,
             },
             role: Role::System,
@@ -206,9 +210,9 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
             title: None,
             format: None,
         };
-        let opened = creation::open(app, &mut tx, &request).await?;
+        let created = creation::create(app, &mut tx, &request).await?;
         tx.commit().await?;
-        opened.publish(app);
+        created.publish(app);
         return Ok(());
     }
     let message = NewMessage {
@@ -233,7 +237,7 @@ async fn callback_part(tx: &mut Tx, run: RunId, due: &DueCallback) -> Result<Par
     }))
 }
 
-/// The notified turn continues the tree of the run that has ended, unless it has a tree of its own.
+/// The place of the notified turn: it continues the tree of the run that has ended, unless it already stands in a tree.
 fn continue_tree<'a>(due: &DueCallback, params: &'a Members) -> TreeValues<'a> {
     TreeValues {
         branch: Branch {
@@ -247,7 +251,7 @@ fn continue_tree<'a>(due: &DueCallback, params: &'a Members) -> TreeValues<'a> {
     }
 }
 
-/// Settles the runs that no process has settled.
+/// Settles the runs that have ended and that no process has settled.
 pub async fn finalize_due(app: &Arc<App>) -> Result<()> {
     let mut tx = app.db.system().await?;
     let due = store::trees::list_unsettled(&mut tx, BATCH).await?;

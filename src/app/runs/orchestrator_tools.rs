@@ -1,5 +1,6 @@
-//! What the tools of the orchestrator do. They act for the run that calls them: its principal, its session's
-//! sessions, its tree's scope. Anybody else's session is not found.
+//! The tools of the orchestrator, the built-in server with which agents start agents. A tool acts for the run that calls
+//! it: with its principal and the scope of its tree. It sees the sessions that the caller's session has started; any
+//! other session is not found.
 
 use std::{str::FromStr, sync::Arc};
 
@@ -64,15 +65,15 @@ pub async fn call(
     let arguments = arguments.to_string();
     let done = match tool {
         "list_agent_blueprints" => match read::<NoArguments>(&arguments) {
-            Ok(_) => blueprints(app, caller).await,
+            Ok(_) => list_blueprints(app, caller).await,
             Err(error) => Err(error),
         },
         "list_agent_sessions" => match read::<NoArguments>(&arguments) {
-            Ok(_) => sessions(app, caller).await,
+            Ok(_) => list_sessions(app, caller).await,
             Err(error) => Err(error),
         },
         START => match read(&arguments) {
-            Ok(start) => started(app, caller, start).await,
+            Ok(start) => start_session(app, caller, start).await,
             Err(error) => Err(error),
         },
         "resume_agent_session" => match read(&arguments) {
@@ -80,11 +81,11 @@ pub async fn call(
             Err(error) => Err(error),
         },
         "get_agent_session_status" => match read::<SessionArguments>(&arguments) {
-            Ok(one) => status(app, caller, &one.session_id).await,
+            Ok(one) => read_status(app, caller, &one.session_id).await,
             Err(error) => Err(error),
         },
         "get_agent_session_result" => match read::<SessionArguments>(&arguments) {
-            Ok(one) => result(app, caller, &one.session_id).await,
+            Ok(one) => read_result(app, caller, &one.session_id).await,
             Err(error) => Err(error),
         },
         DELETE_ALL => match read::<NoArguments>(&arguments) {
@@ -111,7 +112,7 @@ fn read<T: DeserializeOwned>(arguments: &str) -> Result<T> {
     serde_json::from_str(arguments).map_err(|error| Error::invalid("arguments", error.to_string()))
 }
 
-async fn blueprints(app: &App, caller: &RunCaller) -> Result<Value> {
+async fn list_blueprints(app: &App, caller: &RunCaller) -> Result<Value> {
     let mut listed = Vec::new();
     for agent in agents::list(app, &caller.principal).await? {
         let pack = agents::pack(app, &caller.principal, &agent.id).await?;
@@ -123,38 +124,39 @@ async fn blueprints(app: &App, caller: &RunCaller) -> Result<Value> {
     Ok(json!({ "blueprints": listed }))
 }
 
-async fn children(app: &App, caller: &RunCaller) -> Result<Vec<Child>> {
+/// Reads the sessions that the caller's session has started.
+async fn load_children(app: &App, caller: &RunCaller) -> Result<Vec<Child>> {
     let mut tx = app.db.tenant(caller.principal.tenant).await?;
     store::trees::children(&mut tx, &caller.principal.user, caller.session).await
 }
 
-async fn child(app: &App, caller: &RunCaller, session: &str) -> Result<Child> {
+async fn find_child(app: &App, caller: &RunCaller, session: &str) -> Result<Child> {
     let unknown = || Error::SessionNotFound(session.chars().take(64).collect());
-    let id = parse(session)?;
-    children(app, caller)
+    let id = parse_session(session)?;
+    load_children(app, caller)
         .await?
         .into_iter()
         .find(|child| child.session == id)
         .ok_or_else(unknown)
 }
 
-fn parse(session: &str) -> Result<ConversationId> {
+fn parse_session(session: &str) -> Result<ConversationId> {
     session
         .parse()
         .map_err(|_| Error::SessionNotFound(session.chars().take(64).collect()))
 }
 
-async fn sessions(app: &App, caller: &RunCaller) -> Result<Value> {
-    let sessions = children(app, caller).await?;
-    let shown = sessions.iter().map(
+async fn list_sessions(app: &App, caller: &RunCaller) -> Result<Value> {
+    let children = load_children(app, caller).await?;
+    let sessions = children.iter().map(
         |child| json!({ "session_id": child.session, "agent_name": child.agent, "status": status_name(child.status) }),
     );
-    Ok(json!({ "sessions": shown.collect::<Vec<_>>() }))
+    Ok(json!({ "sessions": sessions.collect::<Vec<_>>() }))
 }
 
-async fn started(app: &Arc<App>, caller: &RunCaller, start: StartArguments) -> Result<Value> {
-    let mode = mode(start.mode.as_deref())?;
-    let wanted = RunSpec {
+async fn start_session(app: &Arc<App>, caller: &RunCaller, start: StartArguments) -> Result<Value> {
+    let mode = parse_mode(start.mode.as_deref())?;
+    let spec = RunSpec {
         target: RunTarget::Start {
             agent: start.agent_name,
         },
@@ -165,7 +167,7 @@ async fn started(app: &Arc<App>, caller: &RunCaller, start: StartArguments) -> R
         parent_session: Some(caller.session),
         key: None,
     };
-    run(app, caller, mode, wanted).await
+    start_run(app, caller, mode, spec).await
 }
 
 async fn resume_session(
@@ -173,10 +175,10 @@ async fn resume_session(
     caller: &RunCaller,
     resume: ResumeArguments,
 ) -> Result<Value> {
-    let mode = mode(resume.mode.as_deref())?;
-    let wanted = RunSpec {
+    let mode = parse_mode(resume.mode.as_deref())?;
+    let spec = RunSpec {
         target: RunTarget::Resume {
-            session: parse(&resume.session_id)?,
+            session: parse_session(&resume.session_id)?,
         },
         prompt: resume.prompt,
         params: Members::default(),
@@ -185,30 +187,27 @@ async fn resume_session(
         parent_session: None,
         key: None,
     };
-    run(app, caller, mode, wanted).await
+    start_run(app, caller, mode, spec).await
 }
 
-fn mode(name: Option<&str>) -> Result<Mode> {
+fn parse_mode(name: Option<&str>) -> Result<Mode> {
     name.map_or(Ok(Mode::Sync), |name| {
         Mode::from_str(name).map_err(|why| Error::invalid("mode", Reason::Sentence(why)))
     })
 }
 
-async fn run(app: &Arc<App>, caller: &RunCaller, mode: Mode, wanted: RunSpec) -> Result<Value> {
-    let begun = begin(
-        app,
-        RunInitiator::Run {
-            caller,
-            waits: mode == Mode::Sync,
-        },
-        wanted,
-    )
-    .await?;
+/// Starts a run, and in the mode `sync` waits for its end.
+async fn start_run(app: &Arc<App>, caller: &RunCaller, mode: Mode, spec: RunSpec) -> Result<Value> {
+    let initiator = RunInitiator::Run {
+        caller,
+        waits: mode == Mode::Sync,
+    };
+    let started = begin(app, initiator, spec).await?;
     if mode != Mode::Sync {
-        return Ok(json!({ "session_id": begun.session, "status": "pending" }));
+        return Ok(json!({ "session_id": started.session, "status": "pending" }));
     }
-    let ended = ending::wait(app, &caller.principal, &begun).await?;
-    let StartedRun { session, run, .. } = begun;
+    let ended = ending::wait(app, &caller.principal, &started).await?;
+    let StartedRun { session, run, .. } = started;
     if !ended.status.is_final() {
         let note = "it goes on; ask for its status later";
         return Ok(
@@ -220,13 +219,13 @@ async fn run(app: &Arc<App>, caller: &RunCaller, mode: Mode, wanted: RunSpec) ->
     Ok(json!({ "session_id": session, "status": status_name(ended.status), "result": text }))
 }
 
-async fn status(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
-    let child = child(app, caller, session).await?;
+async fn read_status(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
+    let child = find_child(app, caller, session).await?;
     Ok(json!({ "session_id": child.session, "status": status_name(child.status) }))
 }
 
-async fn result(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
-    let child = child(app, caller, session).await?;
+async fn read_result(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
+    let child = find_child(app, caller, session).await?;
     if matches!(child.status, RunStatus::Queued | RunStatus::Running) {
         let status = status_name(child.status);
         return Err(Error::conflict(
@@ -239,14 +238,14 @@ async fn result(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
     Ok(json!({ "session_id": child.session, "status": status_name(child.status), "result": text }))
 }
 
-/// Those that they started go with them.
+/// Deletes the sessions that the caller's session has started, with the sessions below them.
 async fn delete_all(app: &App, caller: &RunCaller) -> Result<Value> {
-    let sessions = children(app, caller).await?;
-    for child in &sessions {
+    let children = load_children(app, caller).await?;
+    for child in &children {
         match delete_conversation(app, &caller.principal, child.session).await {
             Ok(()) | Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(json!({ "deleted": sessions.len() }))
+    Ok(json!({ "deleted": children.len() }))
 }

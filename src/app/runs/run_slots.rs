@@ -1,5 +1,5 @@
-//! The places for runs in one process. A user and a tenant may take only a share of them, so that there is a place for
-//! others at any time. The guests of a tenant share like one user.
+//! The slots for runs in one process. A user and a tenant may take only a share of the slots, so that slots for others
+//! are left at any time. All guests of a tenant share like one user.
 
 use std::{
     collections::HashMap,
@@ -12,42 +12,39 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    domain::{config::Config, ids::TenantId},
+    domain::{config::Config, ids::TenantId, principal::FairShareKey},
     store::runs::FullShares,
 };
 
 /// Users whose last turn is remembered.
 const REMEMBERED: usize = 10_000;
 
-/// Who shares places like one user.
-pub type Sharer = (TenantId, String);
-
-/// The places of this process.
+/// The slots of this process.
 pub struct RunSlots {
     free: Arc<Semaphore>,
     all: usize,
     per_user: usize,
     per_tenant: usize,
     taken: Arc<Mutex<Taken>>,
-    /// A run was refused a place since the last look for waiting runs.
+    /// Set when a run was refused a slot since waiting runs were last claimed.
     refused: AtomicBool,
 }
 
 #[derive(Default)]
 struct Taken {
-    users: HashMap<Sharer, usize>,
+    users: HashMap<FairShareKey, usize>,
     tenants: HashMap<TenantId, usize>,
-    /// `RunSlots` that were taken so far.
+    /// How many slots were taken since the start of the process.
     count: u64,
-    /// Who took which of them last.
-    last_of_users: HashMap<Sharer, u64>,
+    /// The value of `count` when the user or the tenant last took a slot.
+    last_of_users: HashMap<FairShareKey, u64>,
     last_of_tenants: HashMap<TenantId, u64>,
 }
 
-/// A place. Dropping it frees it.
+/// A taken slot. It becomes free when it is dropped.
 pub struct RunSlot {
     _permit: OwnedSemaphorePermit,
-    sharer: Sharer,
+    share: FairShareKey,
     taken: Arc<Mutex<Taken>>,
 }
 
@@ -63,11 +60,15 @@ impl RunSlots {
         }
     }
 
-    /// Takes a place, if there is one and the sharer's share is not used up.
-    pub fn take(&self, sharer: &Sharer) -> Option<RunSlot> {
+    /// Takes a slot, if one is free and the share is not used up.
+    pub fn take(&self, share: &FairShareKey) -> Option<RunSlot> {
         let mut taken = lock(&self.taken);
-        let of_user = taken.users.get(sharer).copied().unwrap_or_default();
-        let of_tenant = taken.tenants.get(&sharer.0).copied().unwrap_or_default();
+        let of_user = taken.users.get(share).copied().unwrap_or_default();
+        let of_tenant = taken
+            .tenants
+            .get(&share.tenant)
+            .copied()
+            .unwrap_or_default();
         let permit = (of_user < self.per_user && of_tenant < self.per_tenant)
             .then(|| self.free.clone().try_acquire_owned().ok())
             .flatten();
@@ -75,28 +76,28 @@ impl RunSlots {
             self.note_refused();
             return None;
         };
-        taken.users.insert(sharer.clone(), of_user + 1);
-        taken.tenants.insert(sharer.0, of_tenant + 1);
-        taken.note_turn(sharer);
+        taken.users.insert(share.clone(), of_user + 1);
+        taken.tenants.insert(share.tenant, of_tenant + 1);
+        taken.note_turn(share);
         Some(RunSlot {
             _permit: permit,
-            sharer: sharer.clone(),
+            share: share.clone(),
             taken: self.taken.clone(),
         })
     }
 
-    /// When a sharer's tenant and the sharer had a turn: the lowest is next.
-    pub fn last_turn(&self, sharer: &Sharer) -> (u64, u64) {
+    /// The last turns of the tenant and of the user, as a key to order by: the lowest is next.
+    pub fn last_turn(&self, share: &FairShareKey) -> (u64, u64) {
         let taken = lock(&self.taken);
-        let of_tenant = taken.last_of_tenants.get(&sharer.0);
-        let of_user = taken.last_of_users.get(sharer);
+        let of_tenant = taken.last_of_tenants.get(&share.tenant);
+        let of_user = taken.last_of_users.get(share);
         (
             of_tenant.copied().unwrap_or_default(),
             of_user.copied().unwrap_or_default(),
         )
     }
 
-    /// Whose shares are used up.
+    /// The users and the tenants whose shares are used up.
     pub fn full_shares(&self) -> FullShares {
         let taken = lock(&self.taken);
         let users = taken
@@ -108,7 +109,7 @@ impl RunSlots {
             .iter()
             .filter(|(_, count)| **count >= self.per_tenant);
         FullShares {
-            users: users.map(|(sharer, _)| sharer.clone()).collect(),
+            users: users.map(|(share, _)| share.clone()).collect(),
             tenants: tenants.map(|(tenant, _)| *tenant).collect(),
         }
     }
@@ -122,26 +123,26 @@ impl RunSlots {
         self.free.available_permits() == self.all
     }
 
-    /// Notes that a run waits for a place.
+    /// Notes that a run waits for a slot.
     pub fn note_refused(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a run was refused a place since this was asked last.
+    /// Whether a run was refused a slot since the last call.
     pub fn take_refused(&self) -> bool {
         self.refused.swap(false, Ordering::Relaxed)
     }
 }
 
 impl Taken {
-    fn note_turn(&mut self, sharer: &Sharer) {
+    fn note_turn(&mut self, share: &FairShareKey) {
         if self.last_of_users.len() >= REMEMBERED {
             self.last_of_users.clear();
             self.last_of_tenants.clear();
         }
         self.count += 1;
-        self.last_of_users.insert(sharer.clone(), self.count);
-        self.last_of_tenants.insert(sharer.0, self.count);
+        self.last_of_users.insert(share.clone(), self.count);
+        self.last_of_tenants.insert(share.tenant, self.count);
     }
 }
 
@@ -149,8 +150,8 @@ impl Drop for RunSlot {
     fn drop(&mut self) {
         let mut taken = lock(&self.taken);
         let Taken { users, tenants, .. } = &mut *taken;
-        give_back(users, &self.sharer);
-        give_back(tenants, &self.sharer.0);
+        give_back(users, &self.share);
+        give_back(tenants, &self.share.tenant);
     }
 }
 

@@ -1,6 +1,6 @@
-//! Assigns runs to workers: runs that this process claimed when it created them, runs that wait, and runs
-//! whose worker died. It also has the two loops that inform replicas of each other: hints, and a poll each
-//! second.
+//! Assigns runs to workers: runs that this process claimed when it created them, runs that wait, and runs whose worker
+//! died. [`approvals`] does the same for approved calls. [`hints`] tells the other replicas of changes, and a poll each
+//! second finds the changes whose hint was lost.
 
 pub mod approvals;
 mod hints;
@@ -15,29 +15,27 @@ use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::hints::find_news;
+pub(crate) use self::hints::poll_changes;
 pub use self::hints::{receive_hints, send_hints};
 use crate::{
     app::{
         App,
         platform::leases,
-        runs::{
-            self,
-            run_slots::{RunSlot, Sharer},
-        },
+        runs::{self, run_slots::RunSlot},
     },
     domain::{
         error::{Error, ErrorCode, Result},
         ids::RunId,
+        principal::FairShareKey,
         run::ClaimedRun,
     },
     store,
 };
 
-/// Runs looked up at once.
+/// Waiting runs that are looked up at once.
 const BATCH: i64 = 32;
 
-/// The runs at work in this process, to be cancelled.
+/// The runs that this process works on, each with the token that cancels it.
 #[derive(Default)]
 pub struct Running(Mutex<HashMap<RunId, CancellationToken>>);
 
@@ -58,7 +56,7 @@ impl Running {
             .remove(&id);
     }
 
-    /// Whether a run is at work here.
+    /// Whether this process works on a run.
     pub fn has(&self, id: RunId) -> bool {
         self.0
             .lock()
@@ -66,7 +64,7 @@ impl Running {
             .contains_key(&id)
     }
 
-    /// Cancels a run if it is at work here.
+    /// Cancels a run if this process works on it.
     pub fn cancel(&self, id: RunId) {
         if let Some(token) = self
             .0
@@ -79,13 +77,17 @@ impl Running {
     }
 }
 
-/// A run that this process has claimed, with its place. A run that another one waits for has that one's.
-pub type Claim = (ClaimedRun, Option<RunSlot>);
+/// A run that this process has claimed.
+pub struct Claim {
+    pub run: ClaimedRun,
+    /// Absent when another run waits for this one: then this run works in the slot of the other.
+    pub slot: Option<RunSlot>,
+}
 
-/// Works a claimed run to its end. The token is cancelled when the user asks to stop.
+/// A function that works on a claimed run until its end. The token is cancelled when the user asks to stop.
 pub type Worker = fn(Arc<App>, ClaimedRun, CancellationToken) -> BoxFuture<'static, Result<RunEnd>>;
 
-/// What follows from the end of a run, as its last transaction saw it.
+/// The consequences of the end of a run, as its last transaction saw them.
 pub struct RunEnd {
     /// The turn that waits in the conversation.
     pub next: Option<RunId>,
@@ -93,22 +95,23 @@ pub struct RunEnd {
     pub in_tree: bool,
 }
 
-/// Starts runs as they come, until the process stops.
+/// Starts the runs that this process has claimed, until the process stops.
 pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
     loop {
         tokio::select! {
-            Some((run, permit)) = inbox.recv() => start(&app, run, permit, false),
+            Some(claim) = inbox.recv() => start(&app, claim, false),
             () = app.shutdown.cancelled() => break,
         }
     }
     // Runs that were claimed at the last moment are handed back.
     inbox.close();
-    while let Some((run, _permit)) = inbox.recv().await {
-        release_run(&app, &run).await;
+    while let Some(claim) = inbox.recv().await {
+        release_run(&app, &claim.run).await;
     }
 }
 
-/// Claims runs that nobody works on, tenant by tenant and user by user in turn, if there is a place for them.
+/// Claims runs that no process works on, as long as slots are free: one tenant after the other, and in a tenant one user
+/// after the other.
 pub async fn claim_waiting(app: &Arc<App>) -> Result<()> {
     if app.run_slots.is_full() {
         return Ok(());
@@ -121,23 +124,23 @@ pub async fn claim_waiting(app: &Arc<App>) -> Result<()> {
             app.run_slots.note_refused();
             break;
         }
-        // Whose tenant, and who, has waited longest for a turn; among their runs the oldest.
-        let next = (0..found.len()).min_by_key(|at| app.run_slots.last_turn(&found[*at].sharer));
-        let run = found.remove(next.expect("there is one"));
-        // The others need not wait for one that cannot be read, or whose user has a share of the places already.
-        if let Err(error) = take(app, run.id, &run.sharer).await {
+        // The next run is one of the tenant, and then of the user, whose last turn is longest ago: the oldest such run.
+        let next = (0..found.len()).min_by_key(|at| app.run_slots.last_turn(&found[*at].share));
+        let run = found.remove(next.expect("the list is not empty"));
+        // A run that cannot be read, or whose share of the slots is used up, must not hold up the others.
+        if let Err(error) = claim(app, run.id, &run.share).await {
             tracing::warn!(run = %run.id, %error, "a run could not be claimed; trying again");
         }
     }
     Ok(())
 }
 
-/// Claims one run, if there is a place for its user.
-async fn take(app: &Arc<App>, id: RunId, sharer: &Sharer) -> Result<()> {
-    let Some(permit) = app.run_slots.take(sharer) else {
+/// Claims one run and starts it, if a slot is free for its share.
+async fn claim(app: &Arc<App>, id: RunId, share: &FairShareKey) -> Result<()> {
+    let Some(slot) = app.run_slots.take(share) else {
         return Ok(());
     };
-    let tenant = sharer.0;
+    let tenant = share.tenant;
     let mut tx = app.db.tenant(tenant).await?;
     let claimed =
         store::runs::claim(&mut tx, tenant, id, app.replica, app.config.run_lease).await?;
@@ -146,13 +149,15 @@ async fn take(app: &Arc<App>, id: RunId, sharer: &Sharer) -> Result<()> {
         if run.attempt > 1 {
             tracing::info!(run = %run.id, attempt = run.attempt, "taking over a run whose worker is gone");
         }
-        start(app, run, Some(permit), stopping);
+        let slot = Some(slot);
+        start(app, Claim { run, slot }, stopping);
     }
     Ok(())
 }
 
-/// Works on a run in a task of its own. `stopping`: the run is only brought to its end.
-fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<RunSlot>, stopping: bool) {
+/// Works on a run in a task of its own. `stopping`: the user has asked to stop the run, which is only brought to its end.
+fn start(app: &Arc<App>, claim: Claim, stopping: bool) {
+    let Claim { run, slot } = claim;
     let app = app.clone();
     let tracker = app.tasks.clone();
     tracker.spawn(async move {
@@ -166,11 +171,11 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<RunSlot>, stopping: boo
             _ = hold(&app, &run, &cancel) => Ok(Err(Error::conflict(ErrorCode::Conflict, "the lease was lost"))),
         };
         app.running.remove(run.id);
-        drop(permit);
+        drop(slot);
         match worked {
             Ok(Ok(end)) => {
                 if let Some(next) = end.next {
-                    start_next(&app, next, &run.principal.sharer()).await;
+                    start_next(&app, next, &run.principal.fair_share_key()).await;
                 }
                 if end.in_tree {
                     runs::ending::finalize(&app, run.tenant, run.id).await;
@@ -187,7 +192,7 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<RunSlot>, stopping: boo
     });
 }
 
-/// Holds the lease and hears a wish to cancel.
+/// Renews the lease until it is lost, and cancels the run when its row says so.
 async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) -> leases::LeaseEnd {
     leases::renew_until_lost(app, "run", || async move {
         let mut tx = app.db.tenant(run.tenant).await?;
@@ -202,16 +207,16 @@ async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) -> leases
 }
 
 /// Starts the turn that waited for the end of another one.
-async fn start_next(app: &Arc<App>, next: RunId, sharer: &Sharer) {
+async fn start_next(app: &Arc<App>, next: RunId, share: &FairShareKey) {
     if app.shutdown.is_cancelled() {
         return;
     }
-    if let Err(error) = take(app, next, sharer).await {
+    if let Err(error) = claim(app, next, share).await {
         tracing::warn!(%error, "the next turn is not started at once; it is found within a second");
     }
 }
 
-/// A place is free: starts runs that waited for one.
+/// Starts runs that were refused a slot, since one is free now.
 async fn start_refused(app: &Arc<App>) {
     if app.shutdown.is_cancelled() || !app.run_slots.take_refused() {
         return;

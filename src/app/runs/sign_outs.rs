@@ -1,7 +1,8 @@
-//! Ending sessions. Of a user, who signs out or is signed out by an admin: their tokens are taken no more, what runs
-//! for them is stopped, and the connections that carry their credentials are closed, on every replica. Their sign-ins
-//! at servers end. What they entered in fields stays sealed for the next time. Of a tenant that is suspended or removed:
-//! the same for everybody.
+//! Ending the sessions of a user, who signs out or whom an admin signs out or blocks: their tokens are refused, their
+//! runs are stopped, and the connections that carry their credentials are closed, on every replica. Their sign-ins at
+//! servers end. The values that they entered in fields stay sealed for the next time.
+//!
+//! The sessions of all users of a tenant end when the tenant is suspended or removed.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -17,15 +18,15 @@ use crate::{
     domain::{
         audit::OPERATOR,
         error::{Error, Result},
-        ids::{ApiKeyId, ApprovalId, RunId, TenantId, UserId},
+        ids::{ApiKeyId, RunId, TenantId, UserId},
         principal::{Admin, Principal},
         session::SessionEnd,
     },
     store::{self, hints::Hint, sign_outs::Recent},
 };
 
-/// Ends the principal's sessions; `but` is the run that asks for it. Whether their tokens ended, too: a key is
-/// its holder's to put away.
+/// Ends the principal's sessions. `but` is the run that asks for this, and goes on. Returns whether their tokens ended,
+/// too. A sign-out does not end a key.
 pub async fn end(app: &App, principal: &Principal, but: RunId) -> Result<bool> {
     let ended = app.accounts.sign_out(principal).await?;
     let by = &principal.user;
@@ -40,13 +41,13 @@ pub async fn end(app: &App, principal: &Principal, but: RunId) -> Result<bool> {
     Ok(ended)
 }
 
-/// Ends the sessions of a user who has been seen.
+/// Ends the sessions of a user by their id. `NotFound` for a user whom the tenant has never seen.
 pub async fn end_by_id(app: &App, admin: &Admin, user: &str) -> Result<()> {
     let user = users::get(app, admin, user).await?.id;
     end_for(app, admin, &UserId(user.into())).await
 }
 
-/// Ends a user's sessions in their stead.
+/// Ends a user's sessions on behalf of an admin.
 pub async fn end_for(app: &App, admin: &Admin, user: &UserId) -> Result<()> {
     app.accounts.sign_out_user(admin, user).await?;
     let stop = Stop {
@@ -59,7 +60,8 @@ pub async fn end_for(app: &App, admin: &Admin, user: &UserId) -> Result<()> {
     stop.carry_out(app).await
 }
 
-/// Blocks a user who has been seen: what is theirs ends everywhere, and nothing of theirs begins until they are unblocked.
+/// Blocks a user: their sessions end everywhere, and no session or run of theirs begins until they are unblocked.
+/// `NotFound` for a user whom the tenant has never seen.
 pub async fn block(app: &App, admin: &Admin, user: &str) -> Result<()> {
     let user = UserId(users::get(app, admin, user).await?.id.into());
     accounts::block_user(&app.db, admin.tenant(), &user, admin.user()).await?;
@@ -73,7 +75,7 @@ pub async fn block(app: &App, admin: &Admin, user: &str) -> Result<()> {
     stop.carry_out(app).await
 }
 
-/// Ends the block of a user. `NotFound` when there is none.
+/// Ends the block of a user. `NotFound` when the user is not blocked.
 pub async fn unblock(app: &App, admin: &Admin, user: &str) -> Result<()> {
     let (tenant, user) = (admin.tenant(), UserId(user.into()));
     accounts::unblock_user(&app.db, tenant, &user, admin.user()).await?;
@@ -82,20 +84,20 @@ pub async fn unblock(app: &App, admin: &Admin, user: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is to be stopped.
+/// A user whose work is stopped, and why.
 struct Stop<'a> {
     tenant: TenantId,
     user: &'a UserId,
-    /// The run that asks for it.
+    /// The run that asks for the stop. It goes on.
     but: Option<RunId>,
-    /// Who ended the user's sessions, if somebody did.
+    /// The user or admin who ended the sessions; absent when the sessions go on, as those of a key do.
     ended_by: Option<&'a UserId>,
     cause: SessionEnd,
 }
 
 impl Stop<'_> {
-    /// Stops what runs for a user and closes their connections. If somebody ended their sessions, what waits for approval
-    /// is taken back, and those who listen are let go.
+    /// Stops the user's runs and closes their connections. If their sessions ended, their open requests for consent are
+    /// withdrawn, and their event streams are closed.
     async fn carry_out(self, app: &App) -> Result<()> {
         let (tenant, user) = (self.tenant, self.user);
         self.stop_work(app).await?;
@@ -116,7 +118,7 @@ impl Stop<'_> {
         Ok(())
     }
 
-    /// Takes back what waits for approval, if the sessions ended, and cancels the runs.
+    /// Withdraws the user's open requests for consent, if the sessions ended, and cancels the runs.
     async fn stop_work(&self, app: &App) -> Result<()> {
         let (tenant, user) = (self.tenant, self.user);
         let mut tx = app.db.tenant(tenant).await?;
@@ -129,7 +131,7 @@ impl Stop<'_> {
         // No session is notified: the session that would continue belongs to the same user.
         store::trees::stop(&mut tx, &open).await?;
         tx.commit().await?;
-        settle(app, tenant, withdrawn);
+        app.settle_requests(tenant, withdrawn);
         for run in open {
             cancel(app, tenant, user, run).await?;
         }
@@ -137,18 +139,10 @@ impl Stop<'_> {
     }
 }
 
-/// Requests that were taken back are ended in the background.
-fn settle(app: &App, tenant: TenantId, withdrawn: Vec<ApprovalId>) {
-    for approval in withdrawn {
-        // The receiver lives as long as the process works; what is sent after that is found by another.
-        let _ = app.approved.send((tenant, approval));
-    }
-}
-
-/// A user signed out on another replica, or was blocked there or on the command line.
-pub async fn signed_out(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
+/// Applies a sign-out here that happened on another replica, or a block that was set there or on the command line.
+pub async fn apply_sign_out(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
     if app.accounts.signed_out(tenant, user).await? {
-        // What this replica has begun before it knew of the block.
+        // This replica may have begun runs before it knew of the block.
         let stop = Stop {
             tenant,
             user,
@@ -161,10 +155,10 @@ pub async fn signed_out(app: &App, tenant: TenantId, user: &UserId) -> Result<()
     credentials::close_all(app, tenant, user).await
 }
 
-/// Revokes a key of the admin's tenant, with what runs and waits for those who came with it.
+/// Revokes a key of the admin's tenant. The runs and the requests for consent of callers who used the key end.
 pub async fn revoke_key(app: &App, admin: &Admin, key: ApiKeyId) -> Result<()> {
     app.accounts.revoke_key(admin, key).await?;
-    key_revoked(app, admin.tenant(), key, admin.user()).await?;
+    stop_work_of_key(app, admin.tenant(), key, admin.user()).await?;
     let _ = app.hints.send(Hint::KeyRevoked {
         tenant: admin.tenant(),
         key,
@@ -172,7 +166,7 @@ pub async fn revoke_key(app: &App, admin: &Admin, key: ApiKeyId) -> Result<()> {
     Ok(())
 }
 
-async fn key_revoked(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserId) -> Result<()> {
+async fn stop_work_of_key(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserId) -> Result<()> {
     app.accounts.key_revoked(tenant, key).await;
     let mut tx = app.db.tenant(tenant).await?;
     let withdrawn = store::approvals::withdraw_of_key(&mut tx, key, by).await?;
@@ -180,16 +174,16 @@ async fn key_revoked(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserId) ->
     let runs: Vec<RunId> = open.iter().map(|(run, _)| *run).collect();
     store::trees::stop(&mut tx, &runs).await?;
     tx.commit().await?;
-    settle(app, tenant, withdrawn);
+    app.settle_requests(tenant, withdrawn);
     for (run, user) in open {
         cancel(app, tenant, &user, run).await?;
     }
     Ok(())
 }
 
-/// Looks for sessions that ended and claims that changed a moment ago, on a replica whose hint was lost or on the command
-/// line. `known` is what the last look saw.
-pub async fn find_ended(
+/// Applies sign-outs, revoked keys and changed claims that are new since the last poll (`known`): their hint was lost, or
+/// the command line made them.
+pub async fn poll_ended(
     app: &Arc<App>,
     known: &mut HashSet<(TenantId, Recent, OffsetDateTime)>,
 ) -> Result<()> {
@@ -202,11 +196,13 @@ pub async fn find_ended(
         }
         match what {
             Recent::Session(user) => {
-                // The replica where they signed out may have ended before it came to this.
+                // The replica where they signed out may have stopped before it ended their sign-ins.
                 credentials::end_sign_ins(app, *tenant, Some(user), *at, user.as_str()).await?;
-                signed_out(app, *tenant, user).await?;
+                apply_sign_out(app, *tenant, user).await?;
             }
-            Recent::Key(key) => key_revoked(app, *tenant, *key, &UserId(OPERATOR.into())).await?,
+            Recent::Key(key) => {
+                stop_work_of_key(app, *tenant, *key, &UserId(OPERATOR.into())).await?;
+            }
             Recent::Claims(user) => app.accounts.claims_changed(*tenant, user).await,
         }
     }
@@ -216,14 +212,14 @@ pub async fn find_ended(
 }
 
 async fn cancel(app: &App, tenant: TenantId, user: &UserId, run: RunId) -> Result<()> {
-    match runs::cancel_of(app, tenant, user, run, OpenRequests::TakeBack).await {
-        // It ended by itself meanwhile.
+    match runs::cancel_for_user(app, tenant, user, run, OpenRequests::TakeBack).await {
+        // The run has ended by itself meanwhile.
         Ok(_) | Err(Error::Conflict(..) | Error::NotFound(_)) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Asks everything that runs for a tenant to stop.
+/// Asks every run of a tenant to stop.
 async fn stop_all(app: &App, tenant: TenantId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let open = store::runs::open(&mut tx).await?;
@@ -234,10 +230,10 @@ async fn stop_all(app: &App, tenant: TenantId) -> Result<()> {
     Ok(())
 }
 
-/// A tenant was changed or removed, here, on another replica or on the command line. If it may not do anything any
-/// more, what runs for it is stopped, its users' connections are closed, and whoever of them listens is let go; its
-/// shared servers are left within two seconds.
-pub async fn tenant_changed(app: &App, tenant: TenantId) -> Result<()> {
+/// Applies a change or the removal of a tenant, which happened here, on another replica or on the command line. If the
+/// tenant is suspended or removed, its runs are stopped, and the connections and event streams of its users are closed.
+/// The connections to its shared servers are closed within two seconds.
+pub async fn apply_tenant_change(app: &App, tenant: TenantId) -> Result<()> {
     if !app.accounts.tenant_changed(tenant).await? {
         credentials::close_tenant(app, tenant).await;
         end_sign_ins_of_all(app, tenant).await?;
@@ -246,7 +242,7 @@ pub async fn tenant_changed(app: &App, tenant: TenantId) -> Result<()> {
     Ok(())
 }
 
-/// Ends the sign-ins at servers of everybody of a tenant, and those that have begun.
+/// Ends the sign-ins at servers of all users of a tenant, also those that have only begun.
 pub(super) async fn end_sign_ins_of_all(app: &App, tenant: TenantId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     store::oauth_sign_ins::end(&mut tx, None, None).await?;

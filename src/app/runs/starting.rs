@@ -1,5 +1,5 @@
-//! Runs that a program or an agent (by the orchestrator) starts. A session that a run starts in another
-//! session belongs to that run; its scope is that of the tree.
+//! Starting a run, for a program or for an agent that uses the orchestrator. A run stands in a session. A session that a
+//! run starts belongs to the session of that run, and the new run has the scope of the tree.
 
 use std::sync::Arc;
 
@@ -31,46 +31,38 @@ use crate::{
     store::{self, Tx, trees::TreeValues},
 };
 
-/// What is to be run.
+/// The agent or the session of a new run.
 pub enum RunTarget {
-    /// An agent, in a session of its own.
+    /// The run is the first of a new session with an agent.
     Start { agent: String },
-    /// What follows in a session.
+    /// The run continues a session.
     Resume { session: ConversationId },
 }
 
-/// A run that somebody wants.
+/// A run to start.
 pub struct RunSpec {
     pub target: RunTarget,
     pub prompt: String,
     pub params: Members,
-    /// Of a program; a run that another run starts has that one's.
+    /// The scope that a program gives. A run that another run starts has the scope of that run instead.
     pub scope: Members,
-    /// The session that is told when it has ended.
+    /// The session that is notified when the run has ended.
     pub callback: Option<ConversationId>,
-    /// The session that a new one belongs to.
+    /// The session that a new session belongs to.
     pub parent_session: Option<ConversationId>,
-    /// The request may be sent again.
+    /// The key under which the request may be sent again.
     pub key: Option<RequestKey>,
 }
 
-/// Who wants it.
+/// The program or the run that starts a run.
 #[derive(Clone, Copy)]
 pub enum RunInitiator<'a> {
     Program(&'a Principal),
-    /// `waits`: it does nothing else until the new run has ended, which therefore works in its place.
+    /// `waits`: the caller waits for the end of the new run, which therefore works in the caller's slot.
     Run {
         caller: &'a RunCaller,
         waits: bool,
     },
-}
-
-/// A run that was created.
-#[derive(Clone, Debug)]
-pub struct StartedRun {
-    pub run: RunId,
-    pub session: ConversationId,
-    pub agent: AgentId,
 }
 
 impl<'a> RunInitiator<'a> {
@@ -82,44 +74,122 @@ impl<'a> RunInitiator<'a> {
     }
 }
 
-/// A run that may be started.
-struct CheckedRun {
-    pack: Arc<Pack>,
-    old: Option<ConversationId>,
-    text: String,
-    params: Members,
+/// A run that was started.
+#[derive(Clone, Debug)]
+pub struct StartedRun {
+    pub run: RunId,
+    pub session: ConversationId,
+    pub agent: AgentId,
 }
 
-impl CheckedRun {
-    fn values(&self, run_id: RunId, wanted: &RunSpec) -> RunValues {
-        RunValues {
-            scope: wanted.scope.clone(),
-            params: self.params.clone(),
-            run_id,
-            // For a session that does not exist yet, any id will do.
-            session_id: self.old.unwrap_or_else(ConversationId::new),
+/// Starts a run. After an error nothing was created.
+pub async fn begin(
+    app: &Arc<App>,
+    initiator: RunInitiator<'_>,
+    spec: RunSpec,
+) -> Result<StartedRun> {
+    let principal = initiator.principal();
+    let checked = check_spec(app, initiator, &spec).await?;
+    let id = RunId::new();
+    let values = checked.values(id, &spec);
+    let (_, scope) = fill_in(app, initiator, &checked.pack, values).await?;
+    let CheckedSpec {
+        pack,
+        resumed,
+        message,
+        params,
+    } = checked;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let conversation = match resumed {
+        Some(session) => lock_session(&mut tx, principal, session).await?,
+        None => {
+            let title = Conversation::title_from(&message);
+            store::conversations::insert(&mut tx, &principal.user, pack.id(), &title, None).await?
         }
+    };
+    if let (None, Some(parent)) = (resumed, spec.parent_session) {
+        store::trees::set_parent(&mut tx, conversation.id, parent).await?;
     }
+    usage::require_space(app, &mut tx, principal, message.len()).await?;
+    usage::admit(app, &mut tx, principal).await?;
+    let branch = take_branch(app, &mut tx, initiator, id).await?;
+    let values = TreeValues {
+        branch,
+        params: &params,
+        scope: scope.as_deref(),
+        callback: spec.callback,
+    };
+    let request = RunRequest {
+        id,
+        conversation: &conversation,
+        principal,
+        kind: RunKind::Turn,
+        place: RunPlacement::InTree {
+            values,
+            parent_waits: matches!(initiator, RunInitiator::Run { waits: true, .. }),
+        },
+        role: Role::User,
+        parts: &[Part::text(message)],
+        for_model: true,
+        title: None,
+        format: None,
+    };
+    let created = creation::create(app, &mut tx, &request).await?;
+    let begun = request_key::KeyedRun {
+        conversation: conversation.id,
+        run: Some(id),
+        message: None,
+        repeats: 0,
+    };
+    repeats::remember(&mut tx, principal, spec.key.as_ref(), begun).await?;
+    tx.commit().await?;
+    created.publish(app);
+    Ok(StartedRun {
+        run: id,
+        session: conversation.id,
+        agent: conversation.agent,
+    })
 }
 
-/// What would be started.
+/// Reads the run that an earlier request with the same key started.
+pub async fn load_started(
+    app: &App,
+    principal: &Principal,
+    earlier: request_key::KeyedRun,
+) -> Result<StartedRun> {
+    let session = get_session(app, principal, earlier.conversation).await?;
+    let run = earlier
+        .run
+        .ok_or_else(|| Error::NotFound(Thing::Conversation(session.id)))?;
+    Ok(StartedRun {
+        run,
+        session: session.id,
+        agent: session.agent,
+    })
+}
+
+/// The result of [`check`]: the run that would start.
 #[derive(Debug, Serialize)]
 pub struct RunCheck {
     pub agent_name: String,
-    /// What the model would read.
+    /// The message that the model would read.
     pub message: String,
     /// The servers that the run would have, whether or not they can be reached now.
     pub servers: Vec<String>,
-    /// Personal servers that it would have if its user had connected them.
+    /// Personal servers that the run would have if its user had connected them.
     pub not_connected: Vec<String>,
 }
 
-/// Checks everything that [`begin`] does, and creates nothing.
-pub async fn check(app: &Arc<App>, by: RunInitiator<'_>, wanted: &RunSpec) -> Result<RunCheck> {
-    let found = checked_spec(app, by, wanted).await?;
-    let values = found.values(RunId::new(), wanted);
-    let (pack, _) = checked(app, by, &found.pack, values).await?;
-    let own = credentials::of_user(app, by.principal(), pack.id()).await?;
+/// Checks what [`begin`] checks, and creates nothing.
+pub async fn check(
+    app: &Arc<App>,
+    initiator: RunInitiator<'_>,
+    spec: &RunSpec,
+) -> Result<RunCheck> {
+    let checked = check_spec(app, initiator, spec).await?;
+    let values = checked.values(RunId::new(), spec);
+    let (pack, _) = fill_in(app, initiator, &checked.pack, values).await?;
+    let own = credentials::of_user(app, initiator.principal(), pack.id()).await?;
     let is_usable = |server: &&ServerSpec| {
         server.access_mode == AccessMode::AdminControlled || own.active(&server.id).is_some()
     };
@@ -130,121 +200,64 @@ pub async fn check(app: &Arc<App>, by: RunInitiator<'_>, wanted: &RunSpec) -> Re
     };
     Ok(RunCheck {
         agent_name: pack.id().to_string(),
-        message: found.text,
+        message: checked.message,
         servers: ids(usable),
         not_connected: ids(others),
     })
 }
 
-async fn checked_spec(
+/// A spec that may be started, with what it refers to.
+struct CheckedSpec {
+    pack: Arc<Pack>,
+    resumed: Option<ConversationId>,
+    message: String,
+    params: Members,
+}
+
+impl CheckedSpec {
+    fn values(&self, run_id: RunId, spec: &RunSpec) -> RunValues {
+        RunValues {
+            scope: spec.scope.clone(),
+            params: self.params.clone(),
+            run_id,
+            // For a session that does not exist yet, any id will do.
+            session_id: self.resumed.unwrap_or_else(ConversationId::new),
+        }
+    }
+}
+
+async fn check_spec(
     app: &Arc<App>,
-    by: RunInitiator<'_>,
-    wanted: &RunSpec,
-) -> Result<CheckedRun> {
-    let principal = by.principal();
-    let (agent, old) = match &wanted.target {
+    initiator: RunInitiator<'_>,
+    spec: &RunSpec,
+) -> Result<CheckedSpec> {
+    let principal = initiator.principal();
+    let (agent, resumed) = match &spec.target {
         RunTarget::Start { agent } => (agent.clone(), None),
         RunTarget::Resume { session } => {
-            let session = session_of(app, by, *session).await?;
+            let session = get_resumable_session(app, initiator, *session).await?;
             (session.agent.to_string(), Some(session.id))
         }
     };
-    if let Some(parent) = wanted.parent_session {
-        own(app, principal, parent).await?;
+    if let Some(parent) = spec.parent_session {
+        get_session(app, principal, parent).await?;
     }
     let pack = agents::pack(app, principal, &agent).await?;
-    let text = message(&pack, wanted)?;
-    let params = match old {
-        Some(session) if wanted.params.is_empty() => {
-            params_of_session(app, principal, session).await?
-        }
-        _ => wanted.params.clone(),
+    let message = check_message(&pack, spec)?;
+    let params = match resumed {
+        Some(session) if spec.params.is_empty() => load_params(app, principal, session).await?,
+        _ => spec.params.clone(),
     };
-    Ok(CheckedRun {
+    Ok(CheckedSpec {
         pack,
-        old,
-        text,
+        resumed,
+        message,
         params,
     })
 }
 
-/// Creates a run, or says why not; then nothing was created.
-pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Result<StartedRun> {
-    let principal = by.principal();
-    let found = checked_spec(app, by, &wanted).await?;
-    let id = RunId::new();
-    let (_, scope) = checked(app, by, &found.pack, found.values(id, &wanted)).await?;
-    let CheckedRun {
-        pack,
-        old,
-        text,
-        params,
-    } = found;
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let conversation = conversation(&mut tx, principal, &pack, old, &text).await?;
-    if let (None, Some(parent)) = (old, wanted.parent_session) {
-        store::trees::set_parent(&mut tx, conversation.id, parent).await?;
-    }
-    usage::require_space(app, &mut tx, principal, text.len()).await?;
-    usage::admit(app, &mut tx, principal).await?;
-    let branch = branch(app, &mut tx, by, id).await?;
-    let given = TreeValues {
-        branch,
-        params: &params,
-        scope: scope.as_deref(),
-        callback: wanted.callback,
-    };
-    let request = RunRequest {
-        id,
-        conversation: &conversation,
-        principal,
-        kind: RunKind::Turn,
-        place: RunPlacement::InTree {
-            given,
-            parent_waits: matches!(by, RunInitiator::Run { waits: true, .. }),
-        },
-        role: Role::User,
-        parts: &[Part::text(text)],
-        for_model: true,
-        title: None,
-        format: None,
-    };
-    let opened = creation::open(app, &mut tx, &request).await?;
-    let begun = request_key::KeyedRun {
-        conversation: conversation.id,
-        run: Some(id),
-        message: None,
-        repeats: 0,
-    };
-    repeats::remember(&mut tx, principal, wanted.key.as_ref(), begun).await?;
-    tx.commit().await?;
-    opened.publish(app);
-    Ok(StartedRun {
-        run: id,
-        session: conversation.id,
-        agent: conversation.agent,
-    })
-}
-
-/// The run that an earlier request began.
-pub async fn load_started(
-    app: &App,
-    principal: &Principal,
-    earlier: request_key::KeyedRun,
-) -> Result<StartedRun> {
-    let own = own(app, principal, earlier.conversation).await?;
-    let run = earlier
-        .run
-        .ok_or_else(|| Error::NotFound(Thing::Conversation(own.id)))?;
-    Ok(StartedRun {
-        run,
-        session: own.id,
-        agent: own.agent,
-    })
-}
-
-/// The message that a run answers.
-fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
+/// Checks prompt and parameters. Returns the message that the run answers.
+fn check_message(pack: &Pack, spec: &RunSpec) -> Result<String> {
     let agent = pack.id();
     if pack.llm.provider == Provider::None {
         return Err(Error::conflict(
@@ -252,18 +265,18 @@ fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
             format!("agent {agent} has no model, so it can neither be started nor resumed"),
         ));
     }
-    let prompt = wanted.prompt.replace('\0', "");
-    let text = params::message(&prompt, &wanted.params);
+    let prompt = spec.prompt.replace('\0', "");
+    let text = params::message(&prompt, &spec.params);
     if text.trim().is_empty() {
         return Err(Error::invalid(
             "prompt",
             "is empty; say what the agent is to do",
         ));
     }
-    check_size(&prompt, &wanted.params)?;
-    // A session was given what it needs when it was started.
-    if matches!(wanted.target, RunTarget::Start { .. }) || !wanted.params.is_empty() {
-        params::check(pack.params.as_ref(), &wanted.params).map_err(|unfit| {
+    check_size(&prompt, &spec.params)?;
+    // A session received its parameters when it was started, so a resumed one needs none.
+    if matches!(spec.target, RunTarget::Start { .. }) || !spec.params.is_empty() {
+        params::check(pack.params.as_ref(), &spec.params).map_err(|unfit| {
             Error::invalid(
                 format!("params.{}", unfit.name),
                 Reason::Sentence(unfit.reason),
@@ -287,19 +300,25 @@ fn check_size(prompt: &str, params: &Members) -> Result<()> {
     Ok(())
 }
 
-/// The pack with the servers that it has with what the run is given, and the run's scope, sealed.
-async fn checked(
+/// Reads the parameters of a session, for a run that names none: its servers may need them again.
+async fn load_params(app: &App, principal: &Principal, session: ConversationId) -> Result<Members> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::trees::params_of(&mut tx, session).await
+}
+
+/// Fills the values of a run into the pack's servers. Returns the pack, and the sealed scope if a program gave one.
+async fn fill_in(
     app: &App,
-    by: RunInitiator<'_>,
+    initiator: RunInitiator<'_>,
     pack: &Arc<Pack>,
     mut values: RunValues,
 ) -> Result<(Arc<Pack>, Option<Vec<u8>>)> {
-    let tenant = by.principal().tenant;
-    if let RunInitiator::Run { caller, .. } = by {
+    let tenant = initiator.principal().tenant;
+    if let RunInitiator::Run { caller, .. } = initiator {
         values.scope = run_values::stored(app, tenant, caller.run).await?.0;
     }
     let filled = run_values::filled_in(app, tenant, pack, &values).await?;
-    let scope = match by {
+    let scope = match initiator {
         RunInitiator::Program(_) => {
             run_values::sealed(app, tenant, values.run_id, &values.scope).await?
         }
@@ -308,24 +327,15 @@ async fn checked(
     Ok((filled, scope))
 }
 
-/// The parameters of a session, when a run names none: its servers may need them again.
-async fn params_of_session(
+/// Reads a session that the initiator may resume: a program, any session of its user; a run, a session that its own
+/// session has started.
+async fn get_resumable_session(
     app: &App,
-    principal: &Principal,
-    session: ConversationId,
-) -> Result<Members> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::trees::params_of(&mut tx, session).await
-}
-
-/// A session that may be resumed: one of the program's own user, or one that the calling session started.
-async fn session_of(
-    app: &App,
-    by: RunInitiator<'_>,
+    initiator: RunInitiator<'_>,
     session: ConversationId,
 ) -> Result<Conversation> {
-    let conversation = own(app, by.principal(), session).await?;
-    if let RunInitiator::Run { caller, .. } = by {
+    let conversation = get_session(app, initiator.principal(), session).await?;
+    if let RunInitiator::Run { caller, .. } = initiator {
         let mut tx = app.db.tenant(caller.principal.tenant).await?;
         let children =
             store::trees::children(&mut tx, &caller.principal.user, caller.session).await?;
@@ -336,7 +346,12 @@ async fn session_of(
     Ok(conversation)
 }
 
-async fn own(app: &App, principal: &Principal, session: ConversationId) -> Result<Conversation> {
+/// Reads a session of the principal.
+async fn get_session(
+    app: &App,
+    principal: &Principal,
+    session: ConversationId,
+) -> Result<Conversation> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::conversations::get(&mut tx, &principal.user, session, false)
         .await
@@ -346,19 +361,12 @@ async fn own(app: &App, principal: &Principal, session: ConversationId) -> Resul
         })
 }
 
-/// The conversation, locked. A run has values of its own, so it joins none that waits already.
-async fn conversation(
+/// Locks a session in which no turn waits. A run has values of its own, so it cannot join a turn that waits already.
+async fn lock_session(
     tx: &mut Tx,
     principal: &Principal,
-    pack: &Pack,
-    old: Option<ConversationId>,
-    text: &str,
+    id: ConversationId,
 ) -> Result<Conversation> {
-    let Some(id) = old else {
-        let title = Conversation::title_from(text);
-        let user = &principal.user;
-        return store::conversations::insert(tx, user, pack.id(), &title, None).await;
-    };
     let found = store::conversations::get(tx, &principal.user, id, true).await;
     let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;
     if store::runs::waiting(tx, id).await?.is_some() {
@@ -370,9 +378,15 @@ async fn conversation(
     Ok(conversation)
 }
 
-/// The place of a new run. One that another run starts is counted, under the lock of their tree.
-async fn branch(app: &App, tx: &mut Tx, by: RunInitiator<'_>, id: RunId) -> Result<Branch> {
-    let RunInitiator::Run { caller, .. } = by else {
+/// Takes the place of a new run in a tree. A run that another run starts is counted under the lock of their tree, and
+/// refused when the tree has reached a limit.
+async fn take_branch(
+    app: &App,
+    tx: &mut Tx,
+    initiator: RunInitiator<'_>,
+    id: RunId,
+) -> Result<Branch> {
+    let RunInitiator::Run { caller, .. } = initiator else {
         return Ok(Branch {
             root: id,
             parent: None,

@@ -1,7 +1,8 @@
-//! Tenants over the API, for the operator: what [`accounts`] does with their rows, told to every replica.
+//! Tenants over the API, for the operator. [`accounts`] writes the rows; here the change is also applied on every
+//! replica.
 //!
-//! A tenant that is suspended or removed stops at once where it was done and elsewhere with the hint, within five
-//! seconds without it ([`sign_outs::tenant_changed`]).
+//! The work of a tenant that is suspended or removed stops at once on the replica that made the change. Other replicas
+//! stop it with the hint, or within five seconds without the hint ([`sign_outs::apply_tenant_change`]).
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -41,21 +42,22 @@ pub struct TenantView {
         with = "time::serde::rfc3339::option"
     )]
     pub suspended_at: Option<OffsetDateTime>,
-    /// Its own limits of a day.
+    /// The tenant's own limits for one day.
     pub limits: Limits,
-    /// Those that are in force, with the installation's settings. Absent: no limit.
+    /// The limits in force, from the tenant and the installation's settings. Absent: no limit.
     pub in_force: InForce,
-    /// How long its things are kept, in place of the installation's days.
+    /// How many days the tenant's data is kept, in place of the installation's days.
     pub retention: Retention,
     /// The days in force. Absent: kept for ever.
     pub retention_in_force: Days,
-    /// What its users have used since 00:00 UTC; only when one tenant is read.
+    /// The usage since 00:00 UTC; only when one tenant is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_today: Option<Used>,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
 }
 
+/// The limits in force for one day.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct InForce {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,7 +114,7 @@ pub async fn create(app: &App, _: &Operator, new: NewTenant) -> Result<TenantVie
     Ok(view(app, tenant))
 }
 
-/// By name, those after `after` only.
+/// Lists tenants by name, only those after the name `after`.
 pub async fn list(
     app: &App,
     _: &Operator,
@@ -131,7 +133,7 @@ pub async fn get(app: &App, _: &Operator, name: &str) -> Result<TenantView> {
     view_with_usage(app, tenant).await
 }
 
-/// The tenant of an admin.
+/// Reads the tenant of an admin.
 pub async fn own(app: &App, admin: &Admin) -> Result<TenantView> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
     let tenant = store::tenants::get(&mut tx, admin.tenant())
@@ -149,7 +151,7 @@ async fn view_with_usage(app: &App, tenant: Tenant) -> Result<TenantView> {
     })
 }
 
-/// Changes a tenant. What runs for one that is suspended is asked to stop.
+/// Changes a tenant. The runs of a tenant that is suspended are asked to stop.
 pub async fn change(
     app: &App,
     _: &Operator,
@@ -157,9 +159,9 @@ pub async fn change(
     change: TenantChange,
 ) -> Result<TenantView> {
     let (tenant, changed) = accounts::change_tenant(&app.db, &app.clock, name, change).await?;
-    // Also if it was suspended before: the earlier request may have failed half-way.
+    // A tenant that was suspended before is included, because the earlier request may have failed half-way.
     if changed || tenant.suspended_at.is_some() {
-        tell(app, tenant.id).await?;
+        publish_change(app, tenant.id).await?;
     }
     Ok(view(app, tenant))
 }
@@ -174,18 +176,19 @@ pub async fn remove(app: &App, _: &Operator, name: &str, confirm: Option<&str>) 
         );
         return Err(Error::invalid("confirm", why));
     }
-    // Afterwards nothing opens their tokens any more, which would stay good at their authorization servers.
+    // The tokens are revoked first: once the tenant's key is gone they cannot be opened, and they would stay valid at
+    // their authorization servers.
     sign_outs::end_sign_ins_of_all(app, tenant.id).await?;
     accounts::remove_tenant(&app.db, tenant.id).await?;
-    tell(app, tenant.id).await
+    publish_change(app, tenant.id).await
 }
 
-/// The power to manage this tenant.
+/// The operator as an admin of this tenant.
 pub async fn admin(app: &App, operator: &Operator, name: &str) -> Result<Admin> {
     Ok(operator.admin_of(accounts::find_tenant(&app.db, name).await?.id))
 }
 
-async fn tell(app: &App, tenant: TenantId) -> Result<()> {
+async fn publish_change(app: &App, tenant: TenantId) -> Result<()> {
     let _ = app.hints.send(Hint::Tenant { tenant });
-    sign_outs::tenant_changed(app, tenant).await
+    sign_outs::apply_tenant_change(app, tenant).await
 }

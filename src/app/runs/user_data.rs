@@ -1,5 +1,7 @@
-//! All that is one user's: a copy of it, and its deletion. What others need keeps the user's id and nothing else of them:
-//! lines of the audit trail, requests for approval and votes, usage, and the end of their sessions.
+//! All data of one user: its deletion, and a copy of it as one JSON document.
+//!
+//! Rows that others need stay, and of the user they keep the id alone: lines of the audit trail, requests for approval
+//! and votes, usage, and the end of the user's sessions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +34,7 @@ use crate::{
 const AHEAD: usize = 4;
 /// How long a reader may take for a copy.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
-/// How often a deletion is tried again that was in the way of another one.
+/// How often a deletion that ran into a deadlock is tried again.
 const TRIES: usize = 3;
 /// Items read at once.
 const PAGE: i64 = 100;
@@ -40,12 +42,12 @@ const PAGE: i64 = 100;
 /// Pieces of a document, one after the other; an error is the last one.
 pub type Pieces = mpsc::Sender<Result<String>>;
 
-/// Deletes all that is the caller's. It goes on when the caller has left.
+/// Deletes all data of the caller. The deletion goes on when the caller has left.
 pub async fn delete_own(app: &Arc<App>, principal: &Principal) -> Result<()> {
     delete(app, principal.tenant, &principal.user, &principal.user).await
 }
 
-/// The same of a user who has been seen.
+/// Deletes all data of a user by their id. `NotFound` for a user whom the tenant has never seen.
 pub async fn delete_by_id(app: &Arc<App>, admin: &Admin, user: &str) -> Result<()> {
     let user = users::get(app, admin, user).await?.id;
     delete(app, admin.tenant(), &UserId(user.into()), admin.user()).await
@@ -63,10 +65,7 @@ async fn delete_here(app: &App, tenant: TenantId, user: &UserId, by: &UserId) ->
     for run in ended.runs {
         app.running.cancel(run);
     }
-    for approval in ended.withdrawn {
-        // The receiver lives as long as the process works; what is sent after that is found by another.
-        let _ = app.approved.send((tenant, approval));
-    }
+    app.settle_requests(tenant, ended.withdrawn);
     app.accounts.signed_out(tenant, user).await?;
     let _ = app.hints.send(Hint::SignedOut {
         tenant,
@@ -79,7 +78,7 @@ async fn delete_here(app: &App, tenant: TenantId, user: &UserId, by: &UserId) ->
     deleted.outcome
 }
 
-/// The same at the database. The replicas follow within seconds.
+/// Deletes all data of a user with nothing but the database, for the command line. The replicas follow within seconds.
 pub async fn delete_at_the_database(
     db: &Db,
     tenant: TenantId,
@@ -90,13 +89,13 @@ pub async fn delete_at_the_database(
     delete_rows(db, tenant, user, by).await.outcome
 }
 
-/// What was stopped.
+/// The runs that were asked to stop, and the requests that were withdrawn.
 struct Ended {
     runs: Vec<RunId>,
     withdrawn: Vec<ApprovalId>,
 }
 
-/// No token of the user is taken any more, what runs for them is asked to stop, and what waits for approval is taken back.
+/// Ends the user's sessions: their tokens are refused, their runs are asked to stop, and their requests are withdrawn.
 async fn end_sessions(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Result<Ended> {
     let mut tx = db.tenant(tenant).await?;
     accounts::end_sessions(&mut tx, tenant, user).await?;
@@ -110,13 +109,13 @@ async fn end_sessions(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> 
     Ok(Ended { runs, withdrawn })
 }
 
-/// The conversations that were deleted, also when something failed after that.
+/// The conversations that were deleted, also when a later step failed.
 struct Deleted {
     conversations: Vec<ConversationId>,
     outcome: Result<()>,
 }
 
-/// Deletes the rows, some at a time. What is broken off can be begun again.
+/// Deletes the rows, some at a time. A deletion that broke off can be repeated.
 async fn delete_rows(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Deleted {
     let (mut conversations, mut tries) = (Vec::new(), 0);
     let outcome = loop {
@@ -166,13 +165,13 @@ async fn delete_rest(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> R
     ))
 }
 
-/// A copy of all that is the caller's, as one JSON document, piece by piece.
+/// Copies all data of the caller into one JSON document, which comes in pieces.
 pub fn export_own(app: &Arc<App>, principal: &Principal) -> mpsc::Receiver<Result<String>> {
     let (tenant, user) = (principal.tenant, principal.user.clone());
     start_export(app, tenant, user.clone(), user)
 }
 
-/// The same of a user who has been seen.
+/// Copies all data of a user by their id. `NotFound` for a user whom the tenant has never seen.
 pub async fn export_by_id(
     app: &Arc<App>,
     admin: &Admin,
@@ -202,7 +201,8 @@ fn start_export(
     inbox
 }
 
-/// A copy of all that is a user's, at the database. An error is the last piece, so that nobody takes a part for the whole.
+/// Copies all data of a user, with nothing but the database. An error is the last piece, so that a reader cannot take a
+/// part for the whole.
 pub async fn export(db: &Db, tenant: TenantId, user: &UserId, by: &UserId, pieces: Pieces) {
     let mut export = Export {
         db,
@@ -212,7 +212,7 @@ pub async fn export(db: &Db, tenant: TenantId, user: &UserId, by: &UserId, piece
         separator: "",
     };
     match export.write(by).await {
-        // Whoever wanted it has gone.
+        // A reader who has gone needs no error.
         Ok(()) | Err(ExportEnd::Gone) => {}
         Err(ExportEnd::Failed(error)) => {
             let _ = pieces.send(Err(error)).await;
@@ -220,7 +220,7 @@ pub async fn export(db: &Db, tenant: TenantId, user: &UserId, by: &UserId, piece
     }
 }
 
-/// Why a document ends before its end.
+/// Why a document is incomplete.
 enum ExportEnd {
     Gone,
     Failed(Error),
@@ -232,51 +232,51 @@ impl From<Error> for ExportEnd {
     }
 }
 
-/// A document that is being written: a page of rows at a time, and no transaction while the reader is waited for.
+/// A document that is being written: a page of rows at a time. No transaction is open while the reader takes a piece.
 struct Export<'a> {
     db: &'a Db,
     tenant: TenantId,
     user: &'a UserId,
     pieces: &'a Pieces,
-    /// What stands before the next item of a list.
+    /// The text before the next item of a list: none before the first one.
     separator: &'static str,
 }
 
 impl Export<'_> {
     async fn write(&mut self, by: &UserId) -> std::result::Result<(), ExportEnd> {
-        self.head(by).await?;
-        self.begin("approvals").await?;
-        self.approvals().await?;
-        self.begin("audit").await?;
-        self.audit().await?;
-        self.begin("conversations").await?;
-        self.conversations().await?;
-        self.text("]}\n".to_owned()).await
+        self.write_head(by).await?;
+        self.begin_list("approvals").await?;
+        self.write_approvals().await?;
+        self.begin_list("audit").await?;
+        self.write_audit().await?;
+        self.begin_list("conversations").await?;
+        self.write_conversations().await?;
+        self.write_text("]}\n".to_owned()).await
     }
 
     async fn tx(&self) -> Result<Tx> {
         self.db.tenant(self.tenant).await
     }
 
-    async fn text(&self, text: String) -> std::result::Result<(), ExportEnd> {
+    async fn write_text(&self, text: String) -> std::result::Result<(), ExportEnd> {
         let sent = self.pieces.send(Ok(text)).await;
         sent.map_err(|_| ExportEnd::Gone)
     }
 
-    /// Begins a list behind another one.
-    async fn begin(&mut self, name: &str) -> std::result::Result<(), ExportEnd> {
+    /// Ends the list before and begins another one.
+    async fn begin_list(&mut self, name: &str) -> std::result::Result<(), ExportEnd> {
         self.separator = "";
-        self.text(format!("],\n\"{name}\":[")).await
+        self.write_text(format!("],\n\"{name}\":[")).await
     }
 
-    async fn item(&mut self, item: &impl Serialize) -> std::result::Result<(), ExportEnd> {
+    async fn write_item(&mut self, item: &impl Serialize) -> std::result::Result<(), ExportEnd> {
         let json = serde_json::to_string(item).map_err(Error::internal)?;
         let separator = std::mem::replace(&mut self.separator, ",\n");
-        self.text(format!("{separator}{json}")).await
+        self.write_text(format!("{separator}{json}")).await
     }
 
-    /// Who they are, and what there is little of.
-    async fn head(&mut self, by: &UserId) -> std::result::Result<(), ExportEnd> {
+    /// Writes the user's account, and the data of which there is little.
+    async fn write_head(&mut self, by: &UserId) -> std::result::Result<(), ExportEnd> {
         let mut tx = self.tx().await?;
         let known = store::users::newest(&mut tx, std::slice::from_ref(self.user)).await?;
         let seen = store::users::get(&mut tx, self.user).await?;
@@ -301,14 +301,14 @@ impl Export<'_> {
         });
         let head = head.to_string();
         let open = head.strip_suffix('}').unwrap_or(&head);
-        self.text(format!("{open},\n\"usage\":[")).await?;
+        self.write_text(format!("{open},\n\"usage\":[")).await?;
         for day in &usage {
-            self.item(day).await?;
+            self.write_item(day).await?;
         }
         Ok(())
     }
 
-    async fn approvals(&mut self) -> std::result::Result<(), ExportEnd> {
+    async fn write_approvals(&mut self) -> std::result::Result<(), ExportEnd> {
         let mut after = None;
         loop {
             let mut tx = self.tx().await?;
@@ -321,7 +321,7 @@ impl Export<'_> {
                 store::approvals::list(&mut tx, ApprovalOwner::Requester(self.user), page).await?;
             drop(tx);
             for approval in &page {
-                self.item(&ExportedApproval::of(approval)).await?;
+                self.write_item(&ExportedApproval::new(approval)).await?;
             }
             after = page.last().map(|approval| approval.id);
             if is_last(&page) {
@@ -330,7 +330,7 @@ impl Export<'_> {
         }
     }
 
-    async fn audit(&mut self) -> std::result::Result<(), ExportEnd> {
+    async fn write_audit(&mut self) -> std::result::Result<(), ExportEnd> {
         let filter = Filter {
             actor: Some(self.user.to_string()),
             ..Filter::default()
@@ -341,7 +341,7 @@ impl Export<'_> {
             let page = store::audit::list(&mut tx, self.tenant, &filter, before, PAGE).await?;
             drop(tx);
             for line in &page {
-                self.item(line).await?;
+                self.write_item(line).await?;
             }
             before = page.last().map(|line| line.id);
             if is_last(&page) {
@@ -350,7 +350,7 @@ impl Export<'_> {
         }
     }
 
-    async fn conversations(&mut self) -> std::result::Result<(), ExportEnd> {
+    async fn write_conversations(&mut self) -> std::result::Result<(), ExportEnd> {
         for archived in [false, true] {
             let mut cursor = None;
             loop {
@@ -366,7 +366,7 @@ impl Export<'_> {
                 let page = store::conversations::listing::list(&mut tx, self.user, filter).await?;
                 drop(tx);
                 for conversation in &page {
-                    self.conversation(conversation).await?;
+                    self.write_conversation(conversation).await?;
                 }
                 cursor = page.last().map(|conversation| conversation.id);
                 if is_last(&page) {
@@ -377,19 +377,23 @@ impl Export<'_> {
         Ok(())
     }
 
-    async fn conversation(&mut self, of: &Conversation) -> std::result::Result<(), ExportEnd> {
-        let head = serde_json::to_string(of).map_err(Error::internal)?;
+    async fn write_conversation(
+        &mut self,
+        conversation: &Conversation,
+    ) -> std::result::Result<(), ExportEnd> {
+        let head = serde_json::to_string(conversation).map_err(Error::internal)?;
         let open = head.strip_suffix('}').unwrap_or(&head);
         let separator = std::mem::take(&mut self.separator);
-        self.text(format!("{separator}{open},\n\"messages\":["))
+        self.write_text(format!("{separator}{open},\n\"messages\":["))
             .await?;
         let mut after = 0;
         loop {
             let mut tx = self.tx().await?;
-            let page = store::messages::list_all_branches(&mut tx, of.id, after, PAGE).await?;
+            let page =
+                store::messages::list_all_branches(&mut tx, conversation.id, after, PAGE).await?;
             drop(tx);
             for message in &page {
-                self.item(message).await?;
+                self.write_item(message).await?;
             }
             after = page.last().map_or(after, |message| message.seq);
             if is_last(&page) {
@@ -397,7 +401,7 @@ impl Export<'_> {
             }
         }
         self.separator = ",\n";
-        self.text("]}".to_owned()).await
+        self.write_text("]}".to_owned()).await
     }
 }
 
@@ -411,11 +415,11 @@ fn time_of(at: OffsetDateTime) -> String {
 
 /// A request for approval without its arguments, which are in the message that made it.
 #[derive(Serialize)]
-pub(super) struct ExportedApproval<'a> {
-    pub(super) id: ApprovalId,
+struct ExportedApproval<'a> {
+    id: ApprovalId,
     code: &'a str,
-    pub(super) state: State,
-    pub(super) agent: &'a str,
+    state: State,
+    agent: &'a str,
     server: &'a str,
     tool: &'a str,
     conversation_id: Option<ConversationId>,
@@ -425,7 +429,7 @@ pub(super) struct ExportedApproval<'a> {
 }
 
 impl<'a> ExportedApproval<'a> {
-    pub(super) fn of(approval: &'a Approval) -> Self {
+    fn new(approval: &'a Approval) -> Self {
         Self {
             id: approval.id,
             code: &approval.code,

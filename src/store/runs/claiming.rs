@@ -10,7 +10,7 @@ use crate::{
         answer_format::AnswerFormat,
         error::{Error, Result},
         ids::{AgentId, ConversationId, ReplicaId, RunId, TenantId},
-        principal::Principal,
+        principal::{FairShareKey, Principal},
         run::{ClaimedRun, RunStart},
     },
     store::Tx,
@@ -20,15 +20,15 @@ use crate::{
 /// one user.
 #[derive(Default)]
 pub struct FullShares {
-    pub users: Vec<(TenantId, String)>,
+    pub users: Vec<FairShareKey>,
     pub tenants: Vec<TenantId>,
 }
 
 /// A run that nobody works on.
 pub struct Claimable {
     pub id: RunId,
-    /// Whose share of the places it would take.
-    pub sharer: (TenantId, String),
+    /// The share of the slots that the run would take.
+    pub share: FairShareKey,
 }
 
 /// Runs that nobody works on: queued with nothing under way before them, or with a lease that has ended. One of each
@@ -39,7 +39,7 @@ pub async fn claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec
     let (of, users): (Vec<_>, Vec<_>) = full
         .users
         .iter()
-        .map(|(tenant, user)| (tenant.0, user.clone()))
+        .map(|share| (share.tenant.0, share.user.clone()))
         .unzip();
     let rows = sqlx::query!(
         r#"with free as (
@@ -77,7 +77,10 @@ pub async fn claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec
         .into_iter()
         .map(|row| Claimable {
             id: RunId(row.id),
-            sharer: (TenantId(row.tenant_id), row.sharer),
+            share: FairShareKey {
+                tenant: TenantId(row.tenant_id),
+                user: row.sharer,
+            },
         })
         .collect())
 }

@@ -1,6 +1,6 @@
-//! Executes approved calls, and sweeps: overdue requests are recorded as expired, approved requests without
-//! an executor are taken up, and requests whose executor died get an unknown outcome. Whether a request may
-//! be approved never depends on the sweep.
+//! Executes approved calls. A sweep each second records overdue requests as expired, executes approved requests that no
+//! process executes, and gives requests whose process died an unknown outcome. Whether a request may be approved never
+//! depends on the sweep.
 
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -31,24 +31,23 @@ use crate::{
 
 /// Approved calls of this process that are under way at once.
 const MAX_PARALLEL_EXECUTIONS: usize = 32;
-/// Requests looked up at once.
+/// Requests that a sweep looks up at once.
 const BATCH: i64 = 64;
 
-/// Executes what was approved here at once, and looks each second for what else wants something done, until the
-/// process stops.
+/// Executes requests that were approved in this process at once, and sweeps each second, until the process stops.
 pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>) {
-    let places = Arc::new(Semaphore::new(MAX_PARALLEL_EXECUTIONS));
-    let mut look = tokio::time::interval(POLL);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let slots = Arc::new(Semaphore::new(MAX_PARALLEL_EXECUTIONS));
+    let mut poll = tokio::time::interval(POLL);
+    poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             Some((tenant, id)) = inbox.recv() => {
-                if let Ok(place) = places.clone().try_acquire_owned() {
-                    start(&app, tenant, id, place);
+                if let Ok(slot) = slots.clone().try_acquire_owned() {
+                    start(&app, tenant, id, slot);
                 }
             }
-            _ = look.tick() => {
-                if let Err(error) = sweep(&app, &places).await {
+            _ = poll.tick() => {
+                if let Err(error) = sweep(&app, &slots).await {
                     let error = format!("{:#}", anyhow::Error::from(error));
                     tracing::warn!(error, "cannot look for approvals; trying again");
                 }
@@ -58,8 +57,8 @@ pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, A
     }
 }
 
-/// Does what the state of each request and the time require.
-async fn sweep(app: &Arc<App>, places: &Arc<Semaphore>) -> Result<()> {
+/// Takes the step that is due for each request, by its state and the time.
+async fn sweep(app: &Arc<App>, slots: &Arc<Semaphore>) -> Result<()> {
     let mut tx = app.db.system().await?;
     let due = store::approvals::due(&mut tx, BATCH).await?;
     drop(tx);
@@ -72,15 +71,15 @@ async fn sweep(app: &Arc<App>, places: &Arc<Semaphore>) -> Result<()> {
             State::Executing => execution::give_up(app, tenant, id).await,
             _ => match execution::lapse(app, tenant, id).await {
                 Ok(false) => {
-                    if let Ok(place) = places.clone().try_acquire_owned() {
-                        start(app, tenant, id, place);
+                    if let Ok(slot) = slots.clone().try_acquire_owned() {
+                        start(app, tenant, id, slot);
                     }
                     Ok(false)
                 }
                 lapsed => lapsed,
             },
         };
-        // The others need not wait for one that cannot be written.
+        // A request that cannot be written must not hold up the others.
         if let Err(error) = done {
             tracing::warn!(approval = %id, %error, "a request for approval could not be brought on; trying again");
         }
@@ -88,12 +87,12 @@ async fn sweep(app: &Arc<App>, places: &Arc<Semaphore>) -> Result<()> {
     Ok(())
 }
 
-/// Executes a request in a task of its own, if it is free.
-fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, place: OwnedSemaphorePermit) {
+/// Executes a request in a task of its own, unless another process executes it.
+fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, slot: OwnedSemaphorePermit) {
     let app = app.clone();
     let tracker = app.tasks.clone();
     tracker.spawn(async move {
-        let _place = place;
+        let _slot = slot;
         match AssertUnwindSafe(Box::pin(execute(&app, tenant, id))).catch_unwind().await {
             Ok(Ok(())) => {}
             Ok(Err(Error::Conflict(_, reason))) => {
@@ -119,7 +118,7 @@ async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()>
         never = hold(app, &approval, &cancel) => match never {},
     };
     let Some(result) = result else { return Ok(()) };
-    // The call was made; the database is asked again for a while.
+    // The call was made, so a failing write of its result is tried again until the lease would have ended.
     let mut pause = Duration::from_millis(100);
     loop {
         match execution::finish(app, &approval, &result).await {
@@ -132,8 +131,8 @@ async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()>
     }
 }
 
-/// Holds the lease as long as the call goes on. When it is lost, the call is left to end: its answer is evidence.
-/// A process that stops waits a while for the call and then gives it up.
+/// Renews the lease as long as the call goes on. When the lease is lost, the call may end: its answer is evidence. When
+/// the process stops, the call is cancelled.
 async fn hold(
     app: &App,
     approval: &Claimed,
@@ -155,8 +154,8 @@ async fn hold(
     std::future::pending().await
 }
 
-/// Revokes what waits for somebody whose claims do not allow it any more, until the process stops. What is missed here
-/// is found when somebody decides, and before it is sent.
+/// Revokes open requests of users whose claims no longer permit them, until the process stops. A request that is missed
+/// here is checked again when an approver decides about it, and before its call is sent.
 pub async fn follow_claims(app: Arc<App>) {
     let mut changes = app.accounts.watch_claims();
     loop {
@@ -179,9 +178,9 @@ pub async fn follow_claims(app: Arc<App>) {
     }
 }
 
-/// In which of the tenants whose approvals somebody listens to is there news? Hints say so sooner. One query for all
-/// of them.
-pub(crate) async fn find_news(
+/// Notifies the listeners of tenants whose approvals have changed since the last poll (`known`). Hints are faster. One
+/// query serves all tenants.
+pub(crate) async fn poll_changes(
     app: &Arc<App>,
     known: &mut HashMap<TenantId, (Option<OffsetDateTime>, i64)>,
 ) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Hints between processes that a run waits or is to stop.
+//! Hints between replicas: rows have changed, so a replica that has them in memory or has listeners should read them
+//! again. A hint may be lost. Each change is also found by a poll.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +20,7 @@ use crate::{
     store::{self, hints::Hint},
 };
 
-/// Time between two rounds of hints.
+/// Time between two statements that send hints.
 const HINT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Sends hints to the other replicas, many in one statement.
@@ -38,16 +39,16 @@ pub async fn send_hints(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Hint>)
         if let Err(error) = app.db.hint(app.replica, &distinct).await {
             tracing::debug!(%error, "a hint was not sent; the others look within a second");
         }
-        // What comes meanwhile goes out together.
+        // Hints that come during the pause are sent together.
         tokio::time::sleep(HINT_PAUSE).await;
     }
 }
 
-/// Hears the hints of the others, and reconnects when it must.
+/// Acts on the hints of other replicas, and connects again when the connection breaks.
 pub async fn receive_hints(app: Arc<App>) {
-    let hear = async {
+    let receive = async {
         loop {
-            let heard = async {
+            let received = async {
                 let mut hints = app.db.hints(app.replica).await?;
                 loop {
                     match hints.next().await? {
@@ -64,12 +65,14 @@ pub async fn receive_hints(app: Arc<App>) {
                         }
                         Hint::Approvals { tenant } => app.live.approvals_changed(tenant),
                         Hint::SignedOut { tenant, user } => {
-                            sign_outs::signed_out(&app, tenant, &user).await?;
+                            sign_outs::apply_sign_out(&app, tenant, &user).await?;
                         }
                         Hint::KeyRevoked { tenant, key } => {
                             app.accounts.key_revoked(tenant, key).await;
                         }
-                        Hint::Tenant { tenant } => sign_outs::tenant_changed(&app, tenant).await?,
+                        Hint::Tenant { tenant } => {
+                            sign_outs::apply_tenant_change(&app, tenant).await?;
+                        }
                         Hint::Registry { tenant } => registry::changed(&app, tenant).await,
                         Hint::CallCancelled {
                             tenant,
@@ -91,7 +94,7 @@ pub async fn receive_hints(app: Arc<App>) {
                     }
                 }
             };
-            let broken: Result<()> = heard.await;
+            let broken: Result<()> = received.await;
             if let Err(error) = broken {
                 tracing::debug!(%error, "hints are not heard; looking by the clock meanwhile");
             }
@@ -99,13 +102,13 @@ pub async fn receive_hints(app: Arc<App>) {
         }
     };
     tokio::select! {
-        () = hear => {}
+        () = receive => {}
         () = app.shutdown.cancelled() => {}
     }
 }
 
-/// Which of the conversations with listeners have news? `known` is what the last look saw. One query for all tenants.
-pub(crate) async fn find_news(
+/// Notifies the listeners of conversations with new events since the last poll (`known`). One query serves all tenants.
+pub(crate) async fn poll_changes(
     app: &Arc<App>,
     known: &mut HashMap<ConversationId, i64>,
 ) -> Result<()> {
@@ -121,8 +124,8 @@ pub(crate) async fn find_news(
         .collect();
     drop(tx);
     for (tenant, id) in &listened_conversations {
-        // One that is not there any more is news, too. One that is new here may have news that came
-        // between the listener's own look and this one.
+        // A conversation that was deleted has changed, too. A conversation that is not in `known` may have got events
+        // between the listener's first read and this poll.
         let last = last.get(id);
         if last.is_none() || known.get(id) != last {
             app.live.look(*tenant, *id);

@@ -11,7 +11,7 @@ use super::{App, name_of, time_of};
 use crate::{
     app::{
         accounts,
-        runs::creation::{self, OpenedRun, RunPlacement, RunRequest},
+        runs::creation::{self, CreatedRun, RunPlacement, RunRequest},
     },
     domain::{
         approval::{Approval, Note, State},
@@ -36,7 +36,7 @@ pub(super) const REASON: usize = 1000;
 /// A message and perhaps a run, written but not yet committed.
 pub enum OutcomeMessage {
     Message(ConversationId, Event),
-    Run(Box<OpenedRun>),
+    Run(Box<CreatedRun>),
 }
 
 impl OutcomeMessage {
@@ -44,7 +44,7 @@ impl OutcomeMessage {
     pub(super) fn publish(self, app: &App, tenant: TenantId) {
         match self {
             Self::Message(conversation, event) => app.announce(tenant, conversation, event),
-            Self::Run(opened) => opened.publish(app),
+            Self::Run(created) => created.publish(app),
         }
     }
 }
@@ -91,8 +91,8 @@ pub(super) async fn deliver(
             format: None,
         };
         // A turn that waits already reads this message too: it starts to read under the lock that is held here.
-        let opened = creation::open(app, tx, &request).await?;
-        return Ok(Some(OutcomeMessage::Run(Box::new(opened))));
+        let created = creation::create(app, tx, &request).await?;
+        return Ok(Some(OutcomeMessage::Run(Box::new(created))));
     }
     let (mut run, mut run_ordinal) = (None, 0);
     if let (true, Some(asked)) = (for_model, approval.run)
