@@ -114,8 +114,8 @@ async fn resume(
         }
     }
     if let Some(told) = told {
-        let chat = (&*input.chat(), &shown);
-        transcript::record_unread(app, principal, conversation, chat, told).await?;
+        let chat = input.chat();
+        transcript::record_unread(app, principal, conversation, &chat, &shown, told).await?;
     }
     let encoder = Encoder::new(input.thread(), input.run(), (conversation, None));
     let mut response = encoder.tell(pieces, waiting);

@@ -299,7 +299,7 @@ pub(super) async fn post(
     let (principal, key) = (caller.principal(), key.as_ref());
     if let Some(replaced) = new.replaces {
         let post = async || {
-            app::chat::branches::replace(&app, principal, id, (replaced, new.text.as_deref()), key)
+            app::chat::branches::replace(&app, principal, id, replaced, new.text.as_deref(), key)
                 .await
         };
         if new.menu.is_some() || new.answer.is_some() || !new.attachments.is_empty() {
@@ -367,7 +367,7 @@ async fn once(
     }
     let posted = match (posted, earlier) {
         (Some(posted), _) => posted,
-        (None, Some(begun)) => app::chat::conversations::posted(app, principal, begun).await?,
+        (None, Some(begun)) => app::chat::conversations::load_posted(app, principal, begun).await?,
         (None, None) => return Err(Error::Repeated.into()),
     };
     let location = format!("/v1/runs/{}", posted.run.id);

@@ -26,9 +26,9 @@ const MAX_COMMENT: usize = 2000;
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Path(place): Path<(ConversationId, MessageId)>,
+    Path((id, message)): Path<(ConversationId, MessageId)>,
 ) -> Result<axum::Json<Feedback>, Problem> {
-    let feedback = app::chat::feedback::get(&app, caller.principal(), place).await?;
+    let feedback = app::chat::feedback::get(&app, caller.principal(), id, message).await?;
     Ok(axum::Json(feedback))
 }
 
@@ -39,13 +39,13 @@ pub(super) async fn get(
 pub(super) async fn put(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Path(place): Path<(ConversationId, MessageId)>,
+    Path((id, message)): Path<(ConversationId, MessageId)>,
     Json(feedback): Json<Feedback>,
 ) -> Result<StatusCode, Problem> {
     if let Some(comment) = &feedback.comment {
         readable("comment", comment, MAX_COMMENT)?;
     }
-    app::chat::feedback::put(&app, caller.principal(), place, &feedback).await?;
+    app::chat::feedback::put(&app, caller.principal(), id, message, &feedback).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -55,8 +55,8 @@ pub(super) async fn put(
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Path(place): Path<(ConversationId, MessageId)>,
+    Path((id, message)): Path<(ConversationId, MessageId)>,
 ) -> Result<StatusCode, Problem> {
-    app::chat::feedback::delete(&app, caller.principal(), place).await?;
+    app::chat::feedback::delete(&app, caller.principal(), id, message).await?;
     Ok(StatusCode::NO_CONTENT)
 }

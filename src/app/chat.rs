@@ -1,4 +1,4 @@
-//! What happens in a conversation: its messages, the agent loop, commands, prompts to the user, menus.
+//! The use cases of a conversation: messages, the agent loop, commands, prompts to the user, menus.
 
 pub mod agent_loop;
 mod approval_commands;

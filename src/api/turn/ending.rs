@@ -202,7 +202,8 @@ impl Turn {
         let answered = transcript::record_answer(
             &self.app,
             &self.principal,
-            (self.conversation, self.run.id),
+            self.conversation,
+            self.run.id,
             &question,
             transcript::DeliveredEvents {
                 event: self.answer_text.last_reported(last),

@@ -1,9 +1,8 @@
-//! One run: what the agent does about a message. Each step is durable before the next begins, so that a
-//! run can be stopped between any two of them and taken up by another replica.
+//! One run: the agent answers a message. Each step is durable before the next begins, so a run can be stopped between any
+//! two steps, and another replica can take it up.
 //!
-//! The crash rule: the assistant's calls are a row before the first is sent. Whoever takes the run up
-//! finds calls without a result; they may have been sent, so they are marked `OutcomeUnknown` and never
-//! repeated.
+//! The crash rule: the assistant's calls are a row before the first call is sent. A worker that takes the run up finds
+//! calls without a result. They may have been sent, so they are marked `OutcomeUnknown` and never repeated.
 
 mod calls;
 mod ending;
@@ -20,7 +19,8 @@ use serde_json::value::to_raw_value;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    ending::{Ending, ending_of},
+    calls::ResolvedCall,
+    ending::{Ending, ending_of_reply},
     model_input::ModelTranscript,
 };
 use super::{commands, titles};
@@ -53,57 +53,57 @@ use crate::{
     store::{self, Tx, audit::AuditRow, messages::NewMessage},
 };
 
-/// A run that has broken off more often than this is given up.
+/// A run that has broken off more often than this fails.
 const MOST_ATTEMPTS: i32 = 5;
 
-/// A run at work in this process.
+/// A run that this process works on.
 struct RunWorker {
     app: Arc<App>,
     run: ClaimedRun,
-    /// The user asked to stop.
+    /// Cancelled when the user asks to stop.
     cancel: CancellationToken,
     /// The last durable event that this worker knows.
     last_event: AtomicI64,
-    /// What the model reads; absent until it was read from rows.
+    /// The messages that the model reads; absent until they were read from rows.
     transcript: Mutex<Option<ModelTranscript>>,
-    /// What was so of the user's servers in the first step.
-    first_state: OnceLock<Option<String>>,
+    /// The note on unavailable servers in the first step.
+    first_note: OnceLock<Option<String>>,
 }
 
-/// Works a claimed run to its end.
+/// Works on a claimed run until its end.
 pub fn work(
     app: Arc<App>,
     run: ClaimedRun,
     cancel: CancellationToken,
 ) -> BoxFuture<'static, Result<RunEnd>> {
     let only_message = run.start.only_message.clone();
-    let work = RunWorker {
+    let worker = RunWorker {
         app,
         cancel,
         last_event: AtomicI64::new(run.start.last_event),
-        transcript: Mutex::new(only_message.map(ModelTranscript::beginning)),
-        first_state: OnceLock::new(),
+        transcript: Mutex::new(only_message.map(ModelTranscript::of_first_message)),
+        first_note: OnceLock::new(),
         run,
     };
     Box::pin(async move {
         let (live, place) = (
-            work.app.live.clone(),
-            (work.run.tenant, work.run.conversation),
+            worker.app.live.clone(),
+            (worker.run.tenant, worker.run.conversation),
         );
-        let id = work.run.id;
-        let end = work.finish().await;
+        let id = worker.run.id;
+        let end = worker.finish().await;
         live.forget_step(place, id);
         end
     })
 }
 
 impl RunWorker {
-    /// Works the run to its end. `Err` when the run could not be ended here: its lease was lost, or the
-    /// database is away; then it is taken up again from its last row.
+    /// Works on the run and writes its end. `Err` when the run could not be ended here: its lease was lost, or the
+    /// database is away. Then the run is taken up again from its last row.
     async fn finish(self) -> Result<RunEnd> {
         let ending = match self.proceed().await {
             Ok(ending) => ending,
-            // What can be told to the user and will not be otherwise in a moment.
+            // These errors are meant for the user, and a retry would not help.
             Err(
                 error @ (Error::NotFound(_)
                 | Error::Forbidden(_)
@@ -115,27 +115,27 @@ impl RunWorker {
             Err(error) => return Err(error),
         };
         let (status, is_answer) = (ending.status, ending.is_answer());
-        let (end, events) = self.end(ending).await?;
+        let (end, events) = self.write_end(ending).await?;
         metrics::counter!("chatelaine_runs_total", "status" => status.as_str()).increment(1);
         for event in events {
             self.announce(event);
         }
         if is_answer {
             let follows = self.last_event.load(Ordering::Relaxed);
-            titles::make(&self.app, &self.run, follows);
+            titles::make_title(&self.app, &self.run, follows);
         }
         Ok(end)
     }
 
     async fn proceed(&self) -> Result<Ending> {
-        // A run that follows from something else may begin after its user was blocked.
+        // A run that no request of the user began may begin after the user was blocked.
         self.app
             .accounts
             .require_unblocked(&self.run.principal)
             .await?;
         let again = self.run.attempt > 1;
         if again {
-            self.transient(Transient::Reset {
+            self.send_transient(Transient::Reset {
                 run_id: self.run.id,
             });
             let taken_up = self.resume_after_crash().await;
@@ -156,7 +156,7 @@ impl RunWorker {
         )
         .await?;
         let written = if again || self.run.kind == RunKind::Command {
-            self.written().await?
+            self.load_messages().await?
         } else {
             Vec::new()
         };
@@ -164,19 +164,19 @@ impl RunWorker {
             connections::await_connecting(&self.app, self.run.tenant, &pack).await;
         }
         match self.run.kind {
-            RunKind::Command => self.command(&pack, &written).await,
+            RunKind::Command => self.run_command(&pack, &written).await,
             RunKind::Turn if pack.llm.provider == Provider::None => {
                 let text = texts::of(&pack, &self.run.principal).render(Key::AgentHasNoModel, &[]);
                 Ok(Ending::succeeded().with_notices(vec![commands::notice("no_model", text)]))
             }
-            RunKind::Turn => match self.open(&pack).await? {
+            RunKind::Turn => match self.prepare_turn(&pack).await? {
                 Some(ending) => Ok(ending),
                 None => self.converse(&pack, &written).await,
             },
         }
     }
 
-    /// Puts in order what an earlier attempt left: its open calls, a wish to cancel that it has not heard.
+    /// Finishes what an earlier attempt left: calls without a result, and a request to cancel that it has not seen.
     async fn resume_after_crash(&self) -> Result<()> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         let cancelled =
@@ -185,25 +185,26 @@ impl RunWorker {
         if cancelled {
             self.cancel.cancel();
         }
-        self.close_open_calls(&self.written().await?).await
+        self.close_open_calls(&self.load_messages().await?).await
     }
 
-    /// What this run has written so far, and what it answers.
-    async fn written(&self) -> Result<Vec<Message>> {
+    /// Reads the messages of this run: the messages that it answers, and the messages that it has written so far.
+    async fn load_messages(&self) -> Result<Vec<Message>> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::messages::of_run(&mut tx, self.run.conversation, self.run.id).await
     }
 
-    /// A slash command. One that was interrupted after its call is not begun again.
-    async fn command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
+    /// Runs a slash command, or continues with an answer to a prompt. A command that was interrupted after its call is not
+    /// begun again.
+    async fn run_command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
         let target = target_of(&self.app, &self.run, false);
-        if let Some(ending) = self.take_in_answers(pack, written, target).await? {
+        if let Some(ending) = self.continue_with_answers(pack, written, target).await? {
             return Ok(ending);
         }
         let is_called = |message: &Message| message.role == Role::Assistant;
         let (call, results) = if written.iter().any(is_called) {
             let results = written.iter().flat_map(calls::results_of).cloned();
-            let call = written.iter().flat_map(calls::of).next().cloned();
+            let call = written.iter().flat_map(calls::calls_of).next().cloned();
             (call, results.collect())
         } else {
             let line = written.first().map(Message::plain).unwrap_or_default();
@@ -211,19 +212,23 @@ impl RunWorker {
                 commands::Answer::Parts(parts) => {
                     return Ok(Ending::succeeded().with_notices(parts));
                 }
-                commands::Answer::Call(call, ambiguity) => {
-                    // A skill is one call from beginning to end: nobody is asked in the middle.
+                commands::Answer::Call { call, ambiguity } => {
+                    // A skill is one call from beginning to end, so its server may ask the user nothing in between.
                     let target = target.filter(|_| !calls::is_skill(&call));
-                    let flaw = ambiguity.map(calls::BadArguments::Irregular);
-                    let made = (call.clone(), flaw);
-                    let results = self.make_typed_call(pack, made, target).await?;
+                    let typed = ResolvedCall {
+                        call: call.clone(),
+                        flaw: ambiguity.map(calls::BadArguments::Irregular),
+                    };
+                    let results = self.make_typed_call(pack, typed, target).await?;
                     (Some(call), results)
                 }
             }
         };
         let is_cancelled = self.cancel.is_cancelled();
         let ending = match &call {
-            Some(call) if calls::is_skill(call) => ending::of_skill(results.first(), is_cancelled),
+            Some(call) if calls::is_skill(call) => {
+                ending::ending_of_skill(results.first(), is_cancelled)
+            }
             _ if is_cancelled => Ending::cancelled(),
             _ => Ending::succeeded(),
         };
@@ -239,58 +244,61 @@ impl RunWorker {
         })
     }
 
-    /// The request for consent that a typed call waits for, in the user's language, unless this run has told it already.
+    /// Describes the request for consent that a typed call waits for, in the user's language, unless this run has described
+    /// it already.
     async fn explain_request(&self, result: &ToolResult) -> Result<Option<Part>> {
         let Some(id) = result.approval else {
             return Ok(None);
         };
-        let is_it = |part: &Part| matches!(part, Part::Approval(note) if note.id == id);
-        let written = self.written().await?;
-        if written.iter().flat_map(|message| &message.parts).any(is_it) {
+        let is_described = |part: &Part| matches!(part, Part::Approval(note) if note.id == id);
+        let messages = self.load_messages().await?;
+        let mut parts = messages.iter().flat_map(|message| &message.parts);
+        if parts.any(is_described) {
             return Ok(None);
         }
         let request = approvals::get(&self.app, &self.run.principal, &id.to_string()).await?;
         Ok(Some(Part::text(request.text)))
     }
 
-    /// Makes the call that a user typed, or that a skill is.
+    /// Makes the one call of a command: a call that the user typed, or the call of a skill.
     async fn make_typed_call(
         &self,
         pack: &Arc<Pack>,
-        call: (ToolCall, Option<calls::BadArguments>),
+        call: ResolvedCall,
         target: Option<ElicitationTarget>,
     ) -> Result<Vec<ToolResult>> {
         connections::await_connecting(&self.app, self.run.tenant, pack).await;
         let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
         let calls = vec![call];
-        let lines = self.first_lines(&toolbox, &calls);
-        self.append_call(&calls[0].0, &lines).await?;
+        let lines = self.first_audit_lines(&toolbox, &calls);
+        self.append_call(&calls[0].call, &lines).await?;
         let results = self.make_calls(&toolbox, calls, false, target).await?;
         self.report_credentials(pack).await?;
         Ok(results)
     }
 
-    /// Model and tools in turn, until the model has nothing more to call.
+    /// Asks the model and makes the calls of its reply, step by step, until a reply has no calls.
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
         let target = target_of(&self.app, &self.run, true);
-        let is_step =
-            |message: &&Message| message.role == Role::Assistant && !input::is_of_prompt(message);
+        let is_step = |message: &&Message| {
+            message.role == Role::Assistant && !input::is_of_server_prompt(message)
+        };
         let done = written.iter().filter(is_step).count();
         self.report_credentials(pack).await?;
         self.report_servers(pack).await?;
-        // An answer that is not in its format is asked for once more.
+        // The model is asked once more after an answer that is not in the format.
         let mut rejected: Option<RejectedAnswer> = None;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
-            let reply = match self.step(pack, &toolbox, rejected.as_ref()).await? {
+            let reply = match self.ask_model(pack, &toolbox, rejected.as_ref()).await? {
                 StepOutcome::Replied(reply) => reply,
                 StepOutcome::Ended(ending) => return Ok(ending),
             };
-            if let Some(ending) = ending_of(&reply) {
+            if let Some(ending) = ending_of_reply(&reply) {
                 if ending.status != RunStatus::Succeeded {
                     return Ok(ending.with_text(reply.text, Some(reply.usage)));
                 }
-                match self.in_format(&reply.text).await {
+                match self.check_format(&reply.text).await {
                     Ok(text) => return Ok(ending.with_text(text, Some(reply.usage))),
                     Err(why) if rejected.is_none() => {
                         self.count_step(reply.usage).await?;
@@ -300,11 +308,11 @@ impl RunWorker {
                         });
                         continue;
                     }
-                    Err(why) => return Ok(not_held(&why, reply.usage)),
+                    Err(why) => return Ok(ending_without_format(&why, reply.usage)),
                 }
             }
             let calls = calls::resolve(&reply, &toolbox);
-            let lines = self.first_lines(&toolbox, &calls);
+            let lines = self.first_audit_lines(&toolbox, &calls);
             self.append_reply(&reply, &calls, &lines).await?;
             self.make_calls(&toolbox, calls, true, target).await?;
             self.report_credentials(pack).await?;
@@ -318,7 +326,7 @@ impl RunWorker {
         )))
     }
 
-    /// Tells the user that a server does not accept their credential any more.
+    /// Writes a notice for the user for each server that has begun to refuse their credential.
     async fn report_credentials(&self, pack: &Pack) -> Result<()> {
         let parts = self.credentials_to_report(pack).await?;
         if parts.is_empty() {
@@ -328,12 +336,12 @@ impl RunWorker {
         }
     }
 
-    /// What the user has to be told of their credentials; each of it once.
+    /// The notices about refused credentials. Each is returned once.
     async fn credentials_to_report(&self, pack: &Pack) -> Result<Vec<Part>> {
         let reports =
             credentials::credentials_to_report(&self.app, &self.run.principal, pack).await?;
         let texts = texts::of(pack, &self.run.principal);
-        let tell = |report: &credentials::CredentialReport| {
+        let to_notice = |report: &credentials::CredentialReport| {
             let (code, key) = if report.keeps_old {
                 ("credential_refused", Key::McpConfigStoredRefused)
             } else {
@@ -341,10 +349,11 @@ impl RunWorker {
             };
             commands::notice(code, texts.render(key, &[("server", &report.server)]))
         };
-        Ok(reports.iter().map(tell).collect())
+        Ok(reports.iter().map(to_notice).collect())
     }
 
-    /// Tells whoever listens to the conversation.
+    /// Tells the listeners of the conversation which servers take part in the run, and which do not and why. A server that
+    /// is down, or that lacks a tool of its allowlist, costs the run only what is missing.
     async fn report_servers(&self, pack: &Arc<Pack>) -> Result<()> {
         let run_id = self.run.id;
         let views = credentials::views(&self.app, &self.run.principal, pack).await?;
@@ -355,7 +364,7 @@ impl RunWorker {
                 State::Ready { .. } | State::Configured | State::Saved => {
                     let tools = toolbox.iter().filter(|(of, _)| of.id == spec.id).count();
                     let transport = spec.endpoint.transport();
-                    self.transient(Transient::ServerStarted {
+                    self.send_transient(Transient::ServerStarted {
                         run_id,
                         server: server.clone(),
                         transport,
@@ -368,11 +377,11 @@ impl RunWorker {
                 }
                 State::Down { reason, .. } => format!("Server unreachable: {reason}"),
                 State::Connecting if view.tools == 0 => "Server still connecting".to_owned(),
-                // The other states are reported elsewhere: the user must act first, or has not begun.
+                // The user must act first or has not connected the server, which is reported elsewhere.
                 State::Connecting | State::NotConfigured | State::NeedsAttention { .. } => continue,
             };
             let missing_tools = view.missing;
-            self.transient(Transient::ServerUnavailable {
+            self.send_transient(Transient::ServerUnavailable {
                 run_id,
                 server,
                 reason,
@@ -382,8 +391,8 @@ impl RunWorker {
         Ok(())
     }
 
-    /// One step of the model, streamed to whoever listens.
-    async fn step(
+    /// Asks the model for one step and streams its text to the listeners.
+    async fn ask_model(
         &self,
         pack: &Arc<Pack>,
         toolbox: &Arc<toolset::Toolbox>,
@@ -392,7 +401,7 @@ impl RunWorker {
         let (mut history, mut tools) = self.read_transcript(pack.memory.window, toolbox).await?;
         if let Some(rejected) = rejected {
             rejected.add_to(&mut history);
-            // These providers hold a format only where there are no tools.
+            // These providers keep to a format only in a request without tools.
             if matches!(pack.llm.provider, Provider::Gemini | Provider::Ollama) {
                 tools.clear();
             }
@@ -401,13 +410,13 @@ impl RunWorker {
         let most_tools = self.app.config.tools_per_request;
         let connections = &self.app.connections;
         let down = |server: &str| connections.down_cause(self.run.tenant, pack.id(), server);
-        let state = model_input::state(toolbox, down);
-        let first_state = self.first_state.get_or_init(|| state.clone());
-        model_input::tell_state(&mut history, first_state.as_deref(), state.as_deref());
+        let note = model_input::note_of_unavailable_servers(toolbox, down);
+        let first_note = self.first_note.get_or_init(|| note.clone());
+        model_input::add_note(&mut history, first_note.as_deref(), note.as_deref());
         let request = StepRequest {
             tenant: Some(self.run.tenant),
             user: Some(self.run.principal.user.clone()),
-            system: self.with_format(model_input::system(
+            system: self.add_format(model_input::system_prompt(
                 pack,
                 &self.run.principal,
                 toolbox,
@@ -417,7 +426,7 @@ impl RunWorker {
             tools,
             format,
         };
-        // What is checked before it is shown is not shown as it comes.
+        // An answer with a format is checked before it is shown, so it is not streamed.
         let is_streamed = request.format.is_none();
         let mut stream = std::pin::pin!(self.app.models.step(&pack.llm, request));
         let mut shown = String::new();
@@ -427,7 +436,7 @@ impl RunWorker {
                 () = self.cancel.cancelled() => {
                     return Ok(StepOutcome::Ended(Ending::cancelled().with_text(shown, None)));
                 }
-                // What was shown of this step is shown anew by whoever takes the run up.
+                // The worker that takes the run up streams this step again from its beginning.
                 () = self.app.shutdown.cancelled() => {
                     return Err(Error::conflict(ErrorCode::Conflict, "the process is stopping"));
                 }
@@ -437,7 +446,7 @@ impl RunWorker {
                 Some(Ok(Delta::Text(_))) if !is_streamed => {}
                 Some(Ok(Delta::Text(text))) => {
                     shown.push_str(&text);
-                    self.transient(Transient::Delta {
+                    self.send_transient(Transient::Delta {
                         run_id: self.run.id,
                         text,
                     });
@@ -457,21 +466,22 @@ impl RunWorker {
     }
 }
 
-/// What one model step came to.
+/// The outcome of one step of the model.
 enum StepOutcome {
     Replied(Reply),
     Ended(Ending),
 }
 
-/// An answer of the model that is not in its format. It is no message: nobody but the model reads it again.
+/// An answer of the model that is not in the format that the client asked for. It is not stored as a message: only the
+/// model reads it again.
 struct RejectedAnswer {
-    pub text: String,
-    pub why: String,
+    text: String,
+    why: String,
 }
 
 impl RejectedAnswer {
-    /// Puts the answer and what is wrong with it at the end of what the model reads.
-    pub fn add_to(&self, history: &mut Vec<Turn>) {
+    /// Adds the answer, and why it was rejected, at the end of the history.
+    fn add_to(&self, history: &mut Vec<Turn>) {
         history.push(Turn::Assistant {
             text: self.text.clone(),
             calls: Vec::new(),
@@ -480,15 +490,17 @@ impl RejectedAnswer {
     }
 }
 
-/// The end of a run whose model did not hold the format.
-fn not_held(why: &str, usage: Usage) -> Ending {
+/// The end of a run whose model did not keep to the format.
+fn ending_without_format(why: &str, usage: Usage) -> Ending {
     let reason = format!("the model's answer is not in the format that was asked for: {why}");
     Ending::failed(reason).with_text(String::new(), Some(usage))
 }
 
+/// The format of an answer that the client asked for. The client gets an answer in the format, or learns that the model
+/// did not give one.
 impl RunWorker {
-    /// A system prompt with what the model must know of the format, at its end.
-    fn with_format(&self, mut system: String) -> String {
+    /// Adds the instruction about the format at the end of the system prompt.
+    fn add_format(&self, mut system: String) -> String {
         if let Some(format) = &self.run.start.format {
             system.push_str("\n\n");
             system.push_str(&format.instruction());
@@ -496,8 +508,8 @@ impl RunWorker {
         system
     }
 
-    /// An answer as it is sent, or why it is not in the format of this run.
-    async fn in_format(&self, answer: &str) -> Result<String, String> {
+    /// Checks an answer against the format of this run. Returns the text to send, or why the answer does not fit.
+    async fn check_format(&self, answer: &str) -> Result<String, String> {
         let Some(format) = &self.run.start.format else {
             return Ok(answer.to_owned());
         };
@@ -510,7 +522,7 @@ impl RunWorker {
         Ok(text)
     }
 
-    /// Counts a step whose reply is not kept.
+    /// Counts the tokens of a step whose reply is not stored.
     async fn count_step(&self, usage: Usage) -> Result<()> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::add_step(&mut tx, &self.run, usage).await?;
@@ -518,65 +530,78 @@ impl RunWorker {
     }
 }
 
+/// The rows that a worker writes while its run goes on, and the events that it sends to the listeners.
 impl RunWorker {
-    /// A reply that calls tools as a row, with its usage and the lines of the audit trail for the calls that begin at once,
-    /// in one transaction.
+    /// Writes a reply that calls tools, its usage, and the lines of the audit trail for the calls that begin at once, in one
+    /// transaction.
     async fn append_reply(
         &self,
         reply: &Reply,
-        calls: &[calls::ResolvedCall],
+        calls: &[ResolvedCall],
         lines: &[AuditRow],
     ) -> Result<()> {
         let mut parts = Vec::new();
         if !reply.text.trim().is_empty() {
             parts.push(Part::text(reply.text.clone()));
         }
-        parts.extend(calls.iter().map(|(call, _)| Part::ToolCall(call.clone())));
+        let calls = calls.iter().map(|resolved| &resolved.call);
+        parts.extend(calls.map(|call| Part::ToolCall(call.clone())));
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::add_step(&mut tx, &self.run, reply.usage).await?;
         store::audit::insert(&mut tx, self.run.tenant, lines).await?;
-        self.commit(tx, Role::Assistant, &parts, true).await
+        self.append_and_commit(tx, Role::Assistant, &parts, true)
+            .await
     }
 
-    /// The call of a command as a row, with its line of the audit trail.
+    /// Writes the call of a command with its line of the audit trail.
     async fn append_call(&self, call: &ToolCall, lines: &[AuditRow]) -> Result<()> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        self.hold(&mut tx).await?;
+        self.lock_run(&mut tx).await?;
         store::audit::insert(&mut tx, self.run.tenant, lines).await?;
         let parts = [Part::ToolCall(call.clone())];
-        self.commit(tx, Role::Assistant, &parts, false).await
+        self.append_and_commit(tx, Role::Assistant, &parts, false)
+            .await
     }
 
-    /// Adds a message of this run, if the run is still ours, and tells the listeners.
+    /// Writes a message of this run, if this worker still holds the run, and tells the listeners.
     async fn append(&self, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        self.hold(&mut tx).await?;
-        self.commit(tx, role, parts, for_model).await
+        self.lock_run(&mut tx).await?;
+        self.append_and_commit(tx, role, parts, for_model).await
     }
 
-    /// Locks the run, if it is still ours. A wish to stop it is heard before anything follows from what is written:
-    /// the result of a child that was stopped with it is there earlier than the next heartbeat.
-    async fn hold(&self, tx: &mut Tx) -> Result<()> {
+    /// Locks the run, if this worker still holds it. A request to stop is noticed here, before anything follows from the
+    /// message that is written: the result of a child that was stopped together with this run arrives earlier than the next
+    /// heartbeat.
+    async fn lock_run(&self, tx: &mut Tx) -> Result<()> {
         if store::runs::assert_held(tx, &self.run).await? {
             self.cancel.cancel();
         }
         Ok(())
     }
 
-    async fn commit(&self, mut tx: Tx, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
+    /// Writes a message, commits the transaction, and tells the listeners.
+    async fn append_and_commit(
+        &self,
+        mut tx: Tx,
+        role: Role,
+        parts: &[Part],
+        for_model: bool,
+    ) -> Result<()> {
         let event = self.write(&mut tx, role, parts, for_model).await?;
         tx.commit().await?;
         self.announce(event);
         Ok(())
     }
 
-    /// After the commit: tells everybody who listens.
+    /// Tells the listeners of a message that was written. Call it after the commit.
     fn announce(&self, event: Event) {
         self.last_event.fetch_max(event.seq, Ordering::Relaxed);
         self.app
             .announce(self.run.tenant, self.run.conversation, event);
     }
 
+    /// Writes a message in the caller's transaction. If it is for the model, it also becomes part of the transcript.
     async fn write(
         &self,
         tx: &mut Tx,
@@ -600,7 +625,8 @@ impl RunWorker {
         Ok(event)
     }
 
-    fn transient(&self, event: Transient) {
+    /// Sends an event to the listeners that is not stored.
+    fn send_transient(&self, event: Transient) {
         let follows = self.last_event.load(Ordering::Relaxed);
         let place = (self.run.tenant, self.run.conversation);
         self.app.live.transient(place, follows, event);

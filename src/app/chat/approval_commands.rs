@@ -1,8 +1,9 @@
-//! `/approvals`, `/approve`, `/reject` and `/cancel CODE`: the queue for frontends that show nothing but text.
+//! `/approvals`, `/approve`, `/reject` and `/cancel CODE`: requests for consent in frontends that show nothing but text.
 //!
-//! A decision has to repeat the hash of the arguments that were seen. A typed one cannot, so the conversation remembers what
-//! it showed: a command decides about that and about nothing else. A request that the person was not shown in this
-//! conversation, before they sent the command, is shown in place of a decision.
+//! A decision repeats the hash of the arguments that the approver has seen. A person cannot type a hash, so the
+//! conversation remembers which arguments it has shown, and a command decides about those and no others. If this
+//! conversation has not shown a request before the command was sent, the command shows the request in place of a
+//! decision.
 
 use std::sync::Arc;
 
@@ -25,9 +26,10 @@ use crate::{
     store::approvals::Page,
 };
 
-/// Requests of each kind that are shown.
+/// Requests that are shown in each of the two lists: those that wait for the user, and the user's own.
 const SHOWN: u8 = 20;
 
+/// Answers a command about requests for consent.
 pub(super) async fn answer(
     app: &Arc<App>,
     run: &ClaimedRun,
@@ -40,17 +42,17 @@ pub(super) async fn answer(
     let part = match run_command(app, run, &texts, name, rest.trim()).await {
         Ok(text) => Part::text(text),
         Err(error @ (Error::Internal(_) | Error::Busy { .. })) => return Err(error),
-        // Such an error is a message for the user and no failure of the run.
+        // Any other error is a message for the user, and the run does not fail.
         Err(error) => {
-            let text = explain(app, principal, &texts, &error, rest).await?;
+            let text = explain_error(app, principal, &texts, &error, rest).await?;
             notice(error.code().as_str(), text)
         }
     };
     Ok(Answer::Parts(vec![part]))
 }
 
-/// Why a command about a request was refused: by the request's state now, in the user's language.
-async fn explain(
+/// Says why a command about a request was refused, from the present state of the request and in the user's language.
+async fn explain_error(
     app: &App,
     principal: &Principal,
     texts: &Texts<'_>,
@@ -127,7 +129,7 @@ async fn run_command(
             let repeat = texts.render(Key::ApprovalRepeat, &repeat);
             return Ok(format!("{}\n{repeat}", show(&view)));
         }
-        // Nothing can be decided, and why is what the person is told.
+        // The user cannot decide, and `decide` says why.
         _ => approval.args_sha256,
     };
     let verdict = Verdict {
@@ -159,8 +161,8 @@ async fn describe(app: &App, principal: &Principal, code: &str) -> Result<String
     Ok(approvals::get(app, principal, code).await?.text)
 }
 
-/// A request with exactly the arguments that would run. The empty line makes them code for a frontend that shows
-/// Markdown, which would take the backslash of a `\"` away.
+/// A request with the exact arguments of its call. The empty line and the indentation make the arguments code for a
+/// frontend that shows Markdown, which would otherwise drop the backslash of a `\"`.
 fn show(view: &ApprovalView) -> String {
     match &view.arguments {
         Some(arguments) => format!("{}\n\n    {}", view.text, escape_unclear(arguments.get())),
@@ -168,7 +170,8 @@ fn show(view: &ApprovalView) -> String {
     }
 }
 
-/// What waits for the user, the oldest first and with its arguments, and their own open requests.
+/// `/approvals`: the requests that wait for the user, the oldest first and with their arguments, and then the user's own
+/// open requests.
 async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> {
     let principal = &run.principal;
     let page = Page {
@@ -177,17 +180,17 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> 
         limit: i64::from(SHOWN) + 1,
         ..Page::default()
     };
-    let wanted = ApprovalFilter {
+    let filter = ApprovalFilter {
         as_approver: true,
         page,
     };
     let mut waiting = Vec::new();
-    for view in approvals::list(app, principal, &wanted).await? {
+    for view in approvals::list(app, principal, &filter).await? {
         waiting.push(approvals::get(app, principal, &view.id.to_string()).await?);
     }
     let shown = &waiting[..waiting.len().min(usize::from(SHOWN))];
     approvals::remember_shown(app, run, &shown.iter().collect::<Vec<_>>()).await?;
-    let wanted = ApprovalFilter {
+    let filter = ApprovalFilter {
         as_approver: false,
         page: Page {
             undecided: false,
@@ -195,7 +198,7 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> 
             ..page
         },
     };
-    let own = approvals::list(app, principal, &wanted).await?;
+    let own = approvals::list(app, principal, &filter).await?;
     let mut lines = Vec::new();
     if !shown.is_empty() {
         lines.push(texts.render(Key::ApprovalsWaiting, &[]));

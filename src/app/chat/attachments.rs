@@ -1,5 +1,5 @@
-//! Images and text files of a conversation. A user sends one and then names it in a message. Images are shown to the
-//! model; of a text the model reads as much as it wants with the tool `read_resource`.
+//! Images and text files of a conversation. A user uploads a file and then names it in a message. The model is shown
+//! images. It reads a text file with the tool `read_resource`, as far as it wants.
 
 use crate::{
     app::{App, accounts::usage, tools::toolset::truncate_text},
@@ -14,10 +14,10 @@ use crate::{
     store::{self, Tx},
 };
 
-/// Characters of a text that the model reads at once.
+/// Characters of a text file that the model reads at once.
 const READ: usize = 64 << 10;
 
-/// Keeps a file in a conversation of the principal.
+/// Stores a file in a conversation of the principal.
 pub async fn create(
     app: &App,
     principal: &Principal,
@@ -27,13 +27,13 @@ pub async fn create(
 ) -> Result<Attachment> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    let kept = keep(app, &mut tx, principal, &conversation, name, data).await?;
+    let attachment = insert(app, &mut tx, principal, &conversation, name, data).await?;
     tx.commit().await?;
-    Ok(kept)
+    Ok(attachment)
 }
 
-/// The same in a transaction of the caller.
-pub(super) async fn keep(
+/// Stores a file like [`create`], in a transaction of the caller.
+pub(super) async fn insert(
     app: &App,
     tx: &mut Tx,
     principal: &Principal,
@@ -48,22 +48,22 @@ pub(super) async fn keep(
     let Some(media_type) = attachment::media_type(name, data) else {
         return unfit("must be a PNG, JPEG, GIF or WebP image, or a text in UTF-8");
     };
-    let kept = Attachment {
+    let attachment = Attachment {
         id: AttachmentId::new(),
         name: attachment::clean_name(name, media_type),
         media_type: media_type.to_owned(),
         size: i64::try_from(data.len()).map_err(Error::internal)?,
     };
-    // Whoever has no space left writes nothing.
+    // A user without space left must not make the database write the content.
     usage::require_space(app, tx, principal, data.len()).await?;
-    if store::attachments::insert(tx, conversation.id, &kept, data).await? {
+    if store::attachments::insert(tx, conversation.id, &attachment, data).await? {
         let (user, agent) = (&principal.user, &conversation.agent);
-        // One at a time, so that many that come at once do not all find the same space. Others of the tenant do not
-        // wait while the content is written.
+        // Usage is locked, so that files that come at the same time do not all take the same space. The lock is taken
+        // after the content was written, so that no other user of the tenant waits for that.
         store::usage::lock(tx).await?;
         usage::require_space(app, tx, principal, data.len()).await?;
-        store::usage::add_stored(tx, user, agent, kept.size).await?;
-        return Ok(kept);
+        store::usage::add_stored(tx, user, agent, attachment.size).await?;
+        return Ok(attachment);
     }
     Err(Error::conflict(
         ErrorCode::LimitReached,
@@ -71,7 +71,7 @@ pub(super) async fn keep(
     ))
 }
 
-/// An attachment of the principal's conversation, with its content.
+/// Reads an attachment of the principal's conversation, with its content.
 pub async fn get(
     app: &App,
     principal: &Principal,
@@ -89,14 +89,14 @@ async fn load(
     conversation: ConversationId,
     id: AttachmentId,
 ) -> Result<Option<(Attachment, Vec<u8>)>> {
-    let about = store::attachments::find(tx, conversation, &[id]).await?;
-    let content = store::attachments::contents(tx, conversation, &[id]).await?;
-    let content = content.into_iter().map(|(_, data)| data);
-    Ok(about.into_iter().zip(content).next())
+    let attachments = store::attachments::find(tx, conversation, &[id]).await?;
+    let contents = store::attachments::contents(tx, conversation, &[id]).await?;
+    let contents = contents.into_iter().map(|(_, data)| data);
+    Ok(attachments.into_iter().zip(contents).next())
 }
 
-/// The attachments that a message names; each must be there.
-pub(super) async fn named(
+/// Reads the attachments that a message names. Each must exist and be named once.
+pub(super) async fn find_named(
     tx: &mut Tx,
     conversation: ConversationId,
     ids: &[AttachmentId],
@@ -127,8 +127,8 @@ pub(super) fn of(message: &Message) -> impl DoubleEndedIterator<Item = &Attachme
     })
 }
 
-/// What the model reads at an address; `None` when it is not the address of an attachment. The error is a sentence for
-/// the model.
+/// Reads the text of an attachment for the model. `None` when the address is not that of an attachment. The inner error
+/// is a sentence for the model.
 pub(super) async fn read(
     app: &App,
     principal: &Principal,
@@ -149,7 +149,7 @@ pub(super) async fn read(
     let mut tx = app.db.tenant(principal.tenant).await?;
     Ok(Some(match load(&mut tx, conversation, id).await? {
         None => unknown(),
-        Some((about, _)) if about.is_image() => {
+        Some((attachment, _)) if attachment.is_image() => {
             Err("not read: this is an image, and only its name is known here".to_owned())
         }
         Some((_, data)) => Ok(truncate_text(&String::from_utf8_lossy(&data), READ)),

@@ -1,9 +1,9 @@
-//! Editing and asking again. A message of the user is replaced by a new one in a branch of its own, and the answer to it
-//! stands there, too. What was said before stays as it is and can be switched back to. The model reads the active branch.
+//! Branches of a conversation: a user edits a message or asks again. The new message and its answer stand in a branch of
+//! their own. The old messages stay as they are, and the user can switch back to them. The model reads the active branch.
 //!
-//! A request for consent that the replaced messages have asked for is taken back, so that nothing is carried out which
-//! its user has replaced. One that is being carried out already goes on; its outcome is told in the active branch. A
-//! switch takes nothing back.
+//! Requests for consent of the replaced messages are withdrawn, so that no call is made which its user has replaced. A
+//! call that is under way goes on, and its outcome is written in the active branch. Switching to another branch
+//! withdraws no request.
 
 use super::{
     attachments,
@@ -25,24 +25,25 @@ use crate::{
 /// Branches of one conversation.
 const MAX_BRANCHES: i32 = 500;
 
-/// Says something in place of an earlier message: another text, or without `text` the same once more.
+/// Posts a message in place of an earlier one. Without a `text`, the text of the earlier message is posted again.
 pub async fn replace(
     app: &App,
     principal: &Principal,
     id: ConversationId,
-    (replaced, text): (MessageId, Option<&str>),
+    replaced: MessageId,
+    text: Option<&str>,
     key: Option<&RequestKey>,
 ) -> Result<PostedMessage> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
     agents::pack(app, principal, conversation.agent.as_str()).await?;
-    let old = replaced_message(&mut tx, id, replaced).await?;
+    let old = get_replaceable(&mut tx, id, replaced).await?;
     let attachments: Vec<_> = attachments::of(&old).cloned().collect();
     let text = match text {
-        Some(text) => conversations::checked(text)?,
+        Some(text) => conversations::check_text(text)?,
         None => text_of(&old),
     };
-    // Requests first: whoever decides about one locks it before its conversation.
+    // Requests are locked first, as a decision locks its request before the conversation.
     let runs = store::branches::runs_from(&mut tx, id, replaced).await?;
     let withdrawn = store::approvals::withdraw(&mut tx, &runs, &principal.user).await?;
     let conversation = lock_idle(&mut tx, principal, id).await?;
@@ -63,24 +64,21 @@ pub async fn replace(
         answer: None,
         format: None,
     };
-    let said = conversations::append_user_message(app, &mut tx, principal, message).await?;
+    let pending = conversations::append_user_message(app, &mut tx, principal, message).await?;
     let begun = KeyedRun {
         conversation: id,
-        run: Some(said.posted().run.id),
-        message: Some(said.posted().message.id),
+        run: Some(pending.posted().run.id),
+        message: Some(pending.posted().message.id),
         repeats: 0,
     };
     repeats::remember(&mut tx, principal, key, begun).await?;
     tx.commit().await?;
-    for approval in withdrawn {
-        // The receiver lives as long as the process works; what is sent after that is found by another.
-        let _ = app.approved.send((principal.tenant, approval));
-    }
-    Ok(said.publish(app, principal))
+    app.settle_requests(principal.tenant, withdrawn);
+    Ok(pending.publish(app, principal))
 }
 
-/// The message of the user that another one replaces.
-async fn replaced_message(
+/// Reads a message that can be replaced: one of the user.
+async fn get_replaceable(
     tx: &mut Tx,
     conversation: ConversationId,
     id: MessageId,
@@ -104,7 +102,7 @@ async fn replaced_message(
     Ok(old)
 }
 
-/// What the user said, without attachments.
+/// The text of a message, without attachments.
 fn text_of(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text { text, .. } => Some(text.as_str()),
@@ -113,7 +111,7 @@ fn text_of(message: &Message) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The conversation, locked; `Conflict` while an answer is on its way, which belongs to the branch it began in.
+/// Locks a conversation. `Conflict` while a turn is open, because its answer belongs to the branch in which it began.
 pub(super) async fn lock_idle(
     tx: &mut Tx,
     principal: &Principal,
@@ -129,7 +127,7 @@ pub(super) async fn lock_idle(
     Ok(conversation)
 }
 
-/// The branches of a conversation, the first one included.
+/// Lists the branches of a conversation, including the first one, which has no row.
 pub async fn list(
     app: &App,
     principal: &Principal,

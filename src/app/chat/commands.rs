@@ -1,5 +1,5 @@
-//! Slash commands: handled before the model and never shown to it, so that they work with any frontend
-//! and with `provider: none`.
+//! Slash commands. They are answered before the model is asked, and the model never reads them, so they work with any
+//! frontend and with `provider: none`.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -28,12 +28,15 @@ use crate::domain::{
     texts::{self, Key, Texts},
 };
 
-/// What a command comes to.
+/// The answer to a command.
 pub enum Answer {
     Parts(Vec<Part>),
-    /// A tool is to be called, through the gate like any other call; and why two readers could understand the
-    /// text of its arguments differently.
-    Call(ToolCall, Option<String>),
+    /// The command calls a tool, through the gate like any other call.
+    Call {
+        call: ToolCall,
+        /// Why two readers could understand the text of the arguments differently, if they could.
+        ambiguity: Option<String>,
+    },
 }
 
 /// Answers one command line of a run's user.
@@ -41,7 +44,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
     let line = line.trim();
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let text = match name {
-        "/help" => help(app, run).await?,
+        "/help" => describe_commands(app, run).await?,
         "/prompts" => match describe_prompts(app, run).await? {
             text if text.is_empty() => {
                 return answer_notice(app, run, "no_prompts", Key::PromptsNone).await;
@@ -77,25 +80,27 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             return answer_notice(app, run, "nothing_asked", Key::AskNone).await;
         }
         "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
-        // The prompt was withdrawn before this run could read the answer.
+        // The text answered a prompt that was withdrawn before this run could read the answer.
         answer if !answer.starts_with('/') => {
             return flows::answer_too_late(app, run).await.map(Answer::Parts);
         }
         "/call" => match parse_call(run, rest) {
-            Ok((call, ambiguity)) => return Ok(Answer::Call(call, ambiguity)),
+            Ok((call, ambiguity)) => return Ok(Answer::Call { call, ambiguity }),
             Err(unusable) => return refuse_call(app, run, unusable).await,
         },
         "/approvals" | "/approve" | "/reject" => {
             return approval_commands::answer(app, run, name, rest).await;
         }
-        unknown => return skill(app, run, line, unknown).await,
+        unknown => return answer_skill(app, run, line, unknown).await,
     };
     Ok(Answer::Parts(vec![Part::text(text)]))
 }
 
-/// One notice in the language of the user.
+/// Answers with one notice in the language of the user.
 async fn answer_notice(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Result<Answer> {
-    Ok(Answer::Parts(vec![render(app, run, code, key).await?]))
+    Ok(Answer::Parts(vec![
+        render_notice(app, run, code, key).await?,
+    ]))
 }
 
 pub(in crate::app) fn notice(code: &str, text: impl Into<String>) -> Part {
@@ -105,20 +110,20 @@ pub(in crate::app) fn notice(code: &str, text: impl Into<String>) -> Part {
     }
 }
 
-/// One of the program's own sentences, in the user's language.
-async fn sentence(app: &App, run: &ClaimedRun, key: Key) -> Result<String> {
+/// One of the program's own texts, in the user's language.
+async fn render_text(app: &App, run: &ClaimedRun, key: Key) -> Result<String> {
     let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
     Ok(texts::of(&pack, &run.principal).render(key, &[]))
 }
 
-async fn render(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Result<Part> {
-    Ok(notice(code, sentence(app, run, key).await?))
+async fn render_notice(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Result<Part> {
+    Ok(notice(code, render_text(app, run, key).await?))
 }
 
-/// Handles a line that is no built-in command: it may name a skill of the agent.
-async fn skill(app: &Arc<App>, run: &ClaimedRun, line: &str, name: &str) -> Result<Answer> {
+/// Answers a line that is no built-in command: it may name a skill of the agent.
+async fn answer_skill(app: &Arc<App>, run: &ClaimedRun, line: &str, name: &str) -> Result<Answer> {
     match skills::parse_command(app, run, line).await? {
-        Some(SkillCommand::Call(call, ambiguity)) => Ok(Answer::Call(call, ambiguity)),
+        Some(SkillCommand::Call(call, ambiguity)) => Ok(Answer::Call { call, ambiguity }),
         Some(SkillCommand::NotAnObject(why)) => {
             let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
             let values = [
@@ -138,8 +143,8 @@ async fn skill(app: &Arc<App>, run: &ClaimedRun, line: &str, name: &str) -> Resu
     }
 }
 
-/// The commands, the agent's skills, and the commands that its servers bring.
-async fn help(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
+/// `/help`: the built-in commands, the agent's skills, and the prompts of its servers.
+async fn describe_commands(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     let (skills, prompts) = (
         describe_skills(app, run).await?,
         describe_prompts(app, run).await?,
@@ -149,11 +154,11 @@ async fn help(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     } else {
         format!("\n\n{prompts}")
     };
-    let help = sentence(app, run, Key::Help).await?;
+    let help = render_text(app, run, Key::Help).await?;
     Ok(format!("{help}{skills}{prompts}"))
 }
 
-/// The skills that the user may run, a line each behind a heading; nothing when there are none.
+/// The skills that the user may run: a heading and a line for each. Empty when there are none.
 async fn describe_skills(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     let views = skills::list(app, &run.principal, run.agent.as_str()).await?;
     if views.is_empty() {
@@ -166,13 +171,13 @@ async fn describe_skills(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
         let approval = view.needs_approval_by.as_deref();
         let approval = approval.map(|by| needs_approval(&texts, by));
         let approval = approval.unwrap_or_default();
-        let _ = write!(text, "\n{} – {}{approval}", view.command, about(view));
+        let _ = write!(text, "\n{} – {}{approval}", view.command, first_line(view));
     }
     Ok(text)
 }
 
-/// A skill in a line.
-fn about(view: &SkillView) -> &str {
+/// The first line of a skill's description, or its name.
+fn first_line(view: &SkillView) -> &str {
     view.description
         .lines()
         .next()
@@ -180,7 +185,7 @@ fn about(view: &SkillView) -> &str {
         .unwrap_or(&view.name)
 }
 
-/// `/menu`: every item with the command that does the same, and every skill.
+/// `/menu`: each item with the command of the same effect, and each skill.
 async fn describe_menu(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     let items = menu::list(
         app,
@@ -191,7 +196,7 @@ async fn describe_menu(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     .await?;
     let skills = skills::list(app, &run.principal, run.agent.as_str()).await?;
     if items.is_empty() && skills.is_empty() {
-        return Ok(vec![render(app, run, "menu", Key::MenuEmpty).await?]);
+        return Ok(vec![render_notice(app, run, "menu", Key::MenuEmpty).await?]);
     }
     let choice = |item: menu::ItemView| {
         let badge = item.badge.map(|count| format!("({count}) "));
@@ -211,17 +216,17 @@ async fn describe_menu(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
         .chain(skills.into_iter().map(skill))
         .collect();
     Ok(vec![Part::Choices {
-        text: sentence(app, run, Key::Menu).await?,
+        text: render_text(app, run, Key::Menu).await?,
         choices,
     }])
 }
 
-/// `/menu ITEM`.
+/// `/menu ITEM`: runs the command of the item.
 async fn choose(app: &Arc<App>, run: &ClaimedRun, item: &str) -> Result<Answer> {
     match menu::choose(app, &run.principal, run.conversation, item).await {
         Ok(command) => Box::pin(answer(app, run, command)).await,
         Err(Error::NotFound(_)) => {
-            let mut parts = vec![render(app, run, "unknown_item", Key::MenuUnknown).await?];
+            let mut parts = vec![render_notice(app, run, "unknown_item", Key::MenuUnknown).await?];
             parts.extend(describe_menu(app, run).await?);
             Ok(Answer::Parts(parts))
         }
@@ -229,7 +234,7 @@ async fn choose(app: &Arc<App>, run: &ClaimedRun, item: &str) -> Result<Answer> 
     }
 }
 
-/// How to sign in: only the frontend can start a sign-in.
+/// `/authenticate`: says how to sign in, since only the frontend can start a sign-in.
 async fn authenticate(app: &App, run: &ClaimedRun) -> Result<Vec<Part>> {
     let key = if run.principal.authenticated {
         Key::SignedInAlready
@@ -254,17 +259,16 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
         let _ = writeln!(text, "{}{state}", server.server);
         for tool in &server.tools {
             let words: Vec<_> = tool.description.split_whitespace().collect();
-            let what = words.join(" ");
-            let what = if what.is_empty() {
+            let description = if words.is_empty() {
                 String::new()
             } else {
-                format!(" – {what}")
+                format!(" – {}", words.join(" "))
             };
             let approval = tool.needs_approval_by.as_deref();
             let approval = approval.map(|by| needs_approval(&texts, by));
             let _ = writeln!(
                 text,
-                "  {}{what}{}",
+                "  {}{description}{}",
                 tool.tool,
                 approval.unwrap_or_default()
             );
@@ -277,7 +281,7 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     Ok(format!("{}{skills}", text.trim_end()))
 }
 
-/// A remark in brackets: whose consent a call needs.
+/// A remark in brackets that names the approvers of a call.
 fn needs_approval(texts: &Texts<'_>, approvers: &[String]) -> String {
     let approvers = approvers.join(", ");
     let remark = texts.render(Key::SkillNeedsApproval, &[("approvers", &approvers)]);
@@ -311,7 +315,8 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// What keeps a server from being used; nothing when it is ready. Only the operator is shown the reason of a failure.
+/// Says why a server cannot be used; absent when it is ready. The cause alone is named: the full reason of a failure is
+/// for the operator.
 fn describe_state(texts: &Texts<'_>, state: &State, run: &ClaimedRun) -> Option<String> {
     let key = match state {
         State::Ready { .. } | State::Configured => return None,
@@ -334,7 +339,7 @@ fn describe_state(texts: &Texts<'_>, state: &State, run: &ClaimedRun) -> Option<
     Some(texts.render(key, &[]))
 }
 
-/// Why the text after `/call` is no call.
+/// Why the text after `/call` cannot be read as a call.
 enum UnusableCall {
     Incomplete,
     BadJson(String),
@@ -356,7 +361,8 @@ async fn refuse_call(app: &App, run: &ClaimedRun, unusable: UnusableCall) -> Res
     Ok(Answer::Parts(vec![notice("bad_command", text)]))
 }
 
-/// `SERVER TOOL {json}`; no arguments are an empty object.
+/// Parses `SERVER TOOL {json}`. Without JSON the arguments are an empty object. Also returns why two readers could
+/// understand the JSON differently, if they could.
 fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>), UnusableCall> {
     let word = |text: &'_ str| -> Option<(String, String)> {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));

@@ -1,5 +1,5 @@
-//! A plain call of an agent's model: no tools, no conversation, no run. Frontends ask for one beside a chat, to make a
-//! title, tags or suggestions. Its tokens count, and the limits of tokens hold.
+//! A plain call of an agent's model, without tools, a conversation or a run. Frontends make one beside a chat, for a
+//! title, tags or suggestions. Its tokens count, and the limits of tokens apply.
 
 use std::sync::Arc;
 
@@ -24,15 +24,15 @@ use crate::{
 /// A piece of the answer.
 pub enum CompletionChunk {
     Text(String),
-    /// `is_cut`: the answer reached the limit of its length.
+    /// The end of the answer. `is_cut`: the answer reached the limit of its length.
     Done {
         usage: Usage,
         is_cut: bool,
     },
 }
 
-/// Asks the model of an agent about a transcript. `max_tokens` lowers the limit of the pack, and
-/// `format` is what the model is asked for.
+/// Asks the model of an agent to answer a transcript, in a `format` if one is given. `max_tokens` lowers the limit of the
+/// pack.
 pub async fn complete(
     app: &Arc<App>,
     principal: &Principal,
@@ -57,36 +57,35 @@ pub async fn complete(
     }
     let steps = app
         .models
-        .step(&llm, request(principal, transcript, format));
+        .step(&llm, build_request(principal, transcript, format));
     let (app, principal, agent) = (app.clone(), principal.clone(), pack.id().clone());
-    let pieces = stream::unfold(Some(steps), move |steps| {
+    let chunks = stream::unfold(Some(steps), move |steps| {
         let (app, principal, agent) = (app.clone(), principal.clone(), agent.clone());
         async move {
             let mut steps = steps?;
-            let piece =
-                match steps.next().await? {
-                    Ok(Delta::Text(text)) => {
-                        return Some((Ok(CompletionChunk::Text(text)), Some(steps)));
-                    }
-                    Ok(Delta::Done(reply)) => count(&app, &principal, &agent, reply.usage)
-                        .await
-                        .map(|()| CompletionChunk::Done {
-                            usage: reply.usage,
-                            is_cut: reply.stop == Stop::Length,
-                        }),
-                    Err(ModelError::Paused { retry_after }) => Err(Error::Busy {
-                        reason: ModelError::Paused { retry_after }.to_string(),
-                        retry_after,
+            let chunk = match steps.next().await? {
+                Ok(Delta::Text(text)) => {
+                    return Some((Ok(CompletionChunk::Text(text)), Some(steps)));
+                }
+                Ok(Delta::Done(reply)) => count_usage(&app, &principal, &agent, reply.usage)
+                    .await
+                    .map(|()| CompletionChunk::Done {
+                        usage: reply.usage,
+                        is_cut: reply.stop == Stop::Length,
                     }),
-                    Err(error) => Err(Error::Unavailable(error.to_string())),
-                };
-            Some((piece, None))
+                Err(ModelError::Paused { retry_after }) => Err(Error::Busy {
+                    reason: ModelError::Paused { retry_after }.to_string(),
+                    retry_after,
+                }),
+                Err(error) => Err(Error::Unavailable(error.to_string())),
+            };
+            Some((chunk, None))
         }
     });
-    Ok(pieces.boxed())
+    Ok(chunks.boxed())
 }
 
-fn request(
+fn build_request(
     principal: &Principal,
     transcript: &Transcript,
     format: Option<AnswerFormat>,
@@ -113,7 +112,12 @@ fn request(
     }
 }
 
-async fn count(app: &App, principal: &Principal, agent: &AgentId, usage: Usage) -> Result<()> {
+async fn count_usage(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+    usage: Usage,
+) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::usage::add(&mut tx, &principal.user, agent, usage).await?;
     tx.commit().await

@@ -1,5 +1,5 @@
-//! Conversations: open, read, say something, listen. A message opens a run; the run is worked on in this process if it
-//! has a place for it.
+//! Conversations: a user begins one, posts messages, reads and lists them, and listens to events. A message creates a
+//! run, and this process works on the run if it has a free slot.
 
 mod listening;
 mod listing;
@@ -45,31 +45,31 @@ use crate::{
     store::{self, Tx, hints::Hint, messages::NewMessage},
 };
 
-/// What a new conversation counts as stored.
+/// The stored bytes for which a new conversation counts.
 const ROW_BYTES: u16 = 1024;
-/// What the form of an answer is called in an error.
+/// The name of the field with the format of an answer, for errors.
 pub const FORMAT_FIELD: &str = "response_format";
 /// Characters of one message.
 pub const MAX_MESSAGE: usize = 32_768;
 
-/// The number of a posted message in its conversation, and the run that answers it.
+/// A message that was posted, and the run that answers it.
 #[derive(Debug, Serialize)]
 pub struct PostedMessage {
     pub message: Message,
     pub run: Run,
 }
 
-/// What a user says.
+/// A message that a user posts.
 #[derive(Clone, Copy)]
 pub struct MessageInput<'a> {
     /// May be empty beside attachments.
     pub text: &'a str,
     pub attachments: &'a [AttachmentId],
-    /// The prompt's field that it answers.
+    /// The field of a prompt that the text answers.
     pub field: Option<&'a str>,
 }
 
-/// Opens a conversation; the pack's welcome, if it has one, is its first message.
+/// Begins a conversation. The pack's welcome, if it has one, is the first message.
 pub async fn create(
     app: &App,
     principal: &Principal,
@@ -83,7 +83,7 @@ pub async fn create(
         .map(|title| Conversation::title_from(&title))
         .unwrap_or_default();
     usage::require_space(app, &mut tx, principal, ROW_BYTES.into()).await?;
-    let conversation = open(&mut tx, principal, &pack, &title, None).await?;
+    let conversation = insert(&mut tx, principal, &pack, &title, None).await?;
     store::usage::add_stored(&mut tx, &principal.user, pack.id(), ROW_BYTES.into()).await?;
     if let Some(text) = greeting(&pack, principal) {
         let greeting = NewMessage {
@@ -108,8 +108,8 @@ pub async fn create(
     Ok(conversation)
 }
 
-/// The row of a new conversation.
-pub(in crate::app) async fn open(
+/// Inserts the row of a new conversation.
+pub(in crate::app) async fn insert(
     tx: &mut Tx,
     principal: &Principal,
     pack: &Pack,
@@ -140,39 +140,47 @@ pub async fn get(app: &App, principal: &Principal, id: ConversationId) -> Result
     store::conversations::get(&mut tx, &principal.user, id, false).await
 }
 
-/// Says something. A text that starts with `/` is a command and is answered without the model, unless it names a
-/// prompt of a server (`/<server>:<prompt>`): what that comes to is said to the model. A text
-/// that comes while a turn is under way waits for the next one, together with others that wait.
-/// What answers a question that a run waits for is said in that run, which goes on with it.
-/// With `field` it answers the prompt for that field and nothing else; `Conflict` when nobody asks for it now.
+/// Posts a message of a user.
+///
+/// - A text that starts with `/` is a command and is answered without the model. If it names a prompt of a server
+///   (`/<server>:<prompt>`), the model gets the text of the prompt instead.
+/// - A text that comes while a turn is under way waits for the next turn, together with other texts that wait.
+/// - A text that answers a question for which a run waits is written in that run, which goes on with it.
+/// - With `field`, the text answers the prompt for that field and nothing else. `Conflict` when no prompt asks for it.
 pub async fn post(
     app: &App,
     principal: &Principal,
     id: ConversationId,
-    said: MessageInput<'_>,
+    input: MessageInput<'_>,
     key: Option<&RequestKey>,
 ) -> Result<PostedMessage> {
-    let (text, field) = (
-        checked_beside(said.text, said.attachments.len())?,
-        said.field,
-    );
+    let MessageInput {
+        text,
+        attachments,
+        field,
+    } = input;
+    let text = if !attachments.is_empty() && text.trim().is_empty() {
+        String::new()
+    } else {
+        check_text(text)?
+    };
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    let attachments = attachments::named(&mut tx, id, said.attachments).await?;
+    let attachments = attachments::find_named(&mut tx, id, attachments).await?;
     let may_answer = attachments.is_empty()
         && (field.is_some() || store::conversations::awaits_answer(&mut tx, id).await?);
     drop(tx);
     let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
     let mut answer = None;
     if may_answer {
-        let matching = AnswerCandidate {
+        let candidate = AnswerCandidate {
             principal,
             pack: &pack,
             conversation: id,
             text: &text,
             field,
         };
-        answer = match_pending_prompt(app, &matching).await?;
+        answer = match_pending_prompt(app, &candidate).await?;
     }
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
@@ -183,20 +191,24 @@ pub async fn post(
         answer: answer.as_ref(),
         format: None,
     };
-    let said = append_user_message(app, &mut tx, principal, message).await?;
+    let pending = append_user_message(app, &mut tx, principal, message).await?;
     let begun = KeyedRun {
         conversation: id,
-        run: Some(said.posted.run.id),
-        message: Some(said.posted.message.id),
+        run: Some(pending.posted.run.id),
+        message: Some(pending.posted.message.id),
         repeats: 0,
     };
     repeats::remember(&mut tx, principal, key, begun).await?;
     tx.commit().await?;
-    Ok(said.publish(app, principal))
+    Ok(pending.publish(app, principal))
 }
 
-/// What an earlier request has posted; its run as it is now.
-pub async fn posted(app: &App, principal: &Principal, begun: KeyedRun) -> Result<PostedMessage> {
+/// Reads the message that an earlier request has posted, and its run as it is now.
+pub async fn load_posted(
+    app: &App,
+    principal: &Principal,
+    begun: KeyedRun,
+) -> Result<PostedMessage> {
     let (Some(run), Some(message)) = (begun.run, begun.message) else {
         return Err(Error::NotFound(Thing::Conversation(begun.conversation)));
     };
@@ -207,8 +219,8 @@ pub async fn posted(app: &App, principal: &Principal, begun: KeyedRun) -> Result
     })
 }
 
-/// A text that can be a message.
-pub(in crate::app) fn checked(text: &str) -> Result<String> {
+/// Checks that a text can be a message. Returns it without NUL characters.
+pub(super) fn check_text(text: &str) -> Result<String> {
     // A NUL cannot be typed, and many programs cannot handle it.
     let text = text.replace('\0', "");
     if text.trim().is_empty() {
@@ -224,14 +236,6 @@ pub(in crate::app) fn checked(text: &str) -> Result<String> {
     Ok(text)
 }
 
-/// A text that may be empty, because there is something beside it.
-pub(in crate::app) fn checked_beside(text: &str, attachments: usize) -> Result<String> {
-    if attachments > 0 && text.trim().is_empty() {
-        return Ok(String::new());
-    }
-    checked(text)
-}
-
 /// A message and its run, written but not yet committed.
 pub(in crate::app) struct PendingPost {
     posted: PostedMessage,
@@ -240,7 +244,7 @@ pub(in crate::app) struct PendingPost {
 
 enum PendingEvents {
     Run(Box<CreatedRun>),
-    /// An answer went to a run that is at work already.
+    /// The message answers a run that is already at work.
     Events(Vec<Event>),
 }
 
@@ -265,18 +269,18 @@ impl PendingPost {
 
 /// A message of a user that is not written yet.
 pub(in crate::app) struct UnwrittenMessage<'a> {
-    /// It is locked.
+    /// The caller holds its lock.
     pub conversation: &'a Conversation,
     pub text: &'a str,
     pub attachments: &'a [Attachment],
-    /// What the text answers, if it answers a prompt.
+    /// The answer to a prompt that the text is, if it is one.
     pub answer: Option<&'a PromptAnswer>,
-    /// The form that what follows must have.
+    /// The format that the agent's answer must have.
     pub format: Option<&'a AnswerFormat>,
 }
 
-/// Writes a user's message and the run that answers it. Of an answer to a question only what may be shown is
-/// written.
+/// Writes a user's message and the run that answers it. If the message answers a prompt, only the part that may be shown
+/// is written.
 pub(in crate::app) async fn append_user_message(
     app: &App,
     tx: &mut Tx,
@@ -291,23 +295,23 @@ pub(in crate::app) async fn append_user_message(
         format,
     } = message;
     if format.is_some() && answer.is_some() {
-        return Err(not_formed("this answers a question of the program"));
+        return Err(format_error("this answers a question of the program"));
     }
     if let Some((answer, run)) = answer.and_then(PromptAnswer::waiting_run) {
         return append_to_waiting_run(tx, principal, conversation.id, answer, run).await;
     }
     let text = answer.map_or(text, PromptAnswer::shown);
-    // A prompt opens a turn, with what it comes to instead of what was said.
-    let is_plain = !attachments.is_empty();
-    let names_prompt = !is_plain && answer.is_none() && prompt::command(text).is_some();
-    let command = !is_plain && text.trim_start().starts_with('/') && !names_prompt;
+    // With attachments a text is no command. A server's prompt begins a turn, and its text stands in place of the command.
+    let may_be_command = attachments.is_empty() && answer.is_none();
+    let names_prompt = may_be_command && prompt::command(text).is_some();
+    let is_command = may_be_command && !names_prompt && text.trim_start().starts_with('/');
     let kind = match answer {
         Some(answer) => answer.run_kind(),
-        None if command => RunKind::Command,
+        None if is_command => RunKind::Command,
         None => RunKind::Turn,
     };
     if format.is_some() && kind == RunKind::Command {
-        return Err(not_formed("this is a command"));
+        return Err(format_error("this is a command"));
     }
     usage::require_space(app, tx, principal, text.len()).await?;
     if kind == RunKind::Turn {
@@ -348,14 +352,15 @@ pub(in crate::app) async fn append_user_message(
     })
 }
 
-/// What the program itself answers has no other form than text.
-fn not_formed(why: &str) -> Error {
+/// The error for a format that cannot be kept, because the program itself answers, and only with text.
+fn format_error(why: &str) -> Error {
     let reason =
         format!("cannot be held, because {why}, which is answered with text; leave it out");
     Error::unfit(ErrorCode::Unsupported, FORMAT_FIELD, reason)
 }
 
-/// Writes an answer into the run that waits for it, and what is asked next. The conversation is locked.
+/// Writes an answer into the run that waits for it, and then the next question. The caller holds the lock of the
+/// conversation.
 async fn append_to_waiting_run(
     tx: &mut Tx,
     principal: &Principal,
@@ -371,9 +376,10 @@ async fn append_to_waiting_run(
         parts,
         for_model: false,
     };
-    let said = [Part::text(answer.shown.clone())];
-    let said = message(Role::User, &said);
-    let (said, event) = store::messages::append(tx, principal.tenant, conversation, said).await?;
+    let shown = [Part::text(answer.shown.clone())];
+    let shown = message(Role::User, &shown);
+    let (posted, event) =
+        store::messages::append(tx, principal.tenant, conversation, shown).await?;
     let mut events = vec![event];
     if !answer.next.is_empty() {
         let next = message(Role::System, &answer.next);
@@ -382,13 +388,16 @@ async fn append_to_waiting_run(
     }
     let run = store::runs::get(tx, &principal.user, run).await?;
     Ok(PendingPost {
-        posted: PostedMessage { message: said, run },
+        posted: PostedMessage {
+            message: posted,
+            run,
+        },
         unpublished: PendingEvents::Events(events),
     })
 }
 
 impl App {
-    /// Notifies the listeners here and on the other replicas. Call it after the commit.
+    /// Tells the listeners of an event, here and on the other replicas. Call it after the commit.
     pub(crate) fn announce(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
         self.live.durable(tenant, conversation, event);
         let _ = self.hints.send(Hint::Conversation {

@@ -1,6 +1,6 @@
-//! The user's side of a server's question: which text of the conversation answers it, and what is asked next. An answer
-//! is parsed before anything of it is stored; the transaction that stores the message moves the row on, so that an
-//! answer counts once.
+//! The user's side of a server's question: which text of the conversation answers the question, and what is asked next.
+//! An answer is parsed before any of it is stored. The transaction that stores the message also advances the row of the
+//! question, so an answer counts once.
 
 use super::prompt_answers::AnswerCandidate;
 use crate::{
@@ -23,17 +23,16 @@ use crate::{
     store::{self, Tx, elicitations::NextStep},
 };
 
-/// A text that answers the question that is open in its conversation.
+/// A text that answers the open question of its conversation.
 pub struct ElicitationAnswer {
     elicitation: Elicitation,
-    /// What is kept of it in the conversation.
+    /// The text that the conversation keeps.
     pub shown: String,
     state: State,
     step: usize,
     entered: Vec<u8>,
     fault: Option<AnswerError>,
-    /// The next prompts of the run that waits. For other questions, the run that receives the answer asks
-    /// them.
+    /// The next prompts, if a run waits for the answer. Otherwise the run that receives the answer asks them.
     pub next: Vec<Part>,
 }
 
@@ -43,7 +42,8 @@ impl ElicitationAnswer {
         self.elicitation.live.then_some(self.elicitation.run)
     }
 
-    /// The last answer opens the turn in which the model is told the outcome of the call.
+    /// The kind of the run that receives the answer. The last answer begins the turn in which the model reads the outcome
+    /// of the call.
     pub fn run_kind(&self) -> RunKind {
         if self.state == State::Answered && self.elicitation.for_model {
             RunKind::Turn
@@ -52,7 +52,7 @@ impl ElicitationAnswer {
         }
     }
 
-    /// Gives the answer to the run that goes on with it, in the transaction that stores the message.
+    /// Gives the answer to the run that continues with it, in the transaction that stores the message.
     pub async fn attach_to_run(&self, tx: &mut Tx, run: RunId) -> Result<()> {
         let next = NextStep {
             state: self.state,
@@ -65,10 +65,11 @@ impl ElicitationAnswer {
     }
 }
 
-/// The answer that a text is to the open question of its conversation; with a field only if that is what is asked.
+/// Reads a text as the answer to the open question of its conversation; with a `field` only if the question asks for that
+/// field. `None` when the text is no answer.
 pub(super) async fn match_answer(
     app: &App,
-    matching: &AnswerCandidate<'_>,
+    candidate: &AnswerCandidate<'_>,
 ) -> Result<Option<ElicitationAnswer>> {
     let AnswerCandidate {
         principal,
@@ -76,7 +77,7 @@ pub(super) async fn match_answer(
         text,
         field,
         ..
-    } = *matching;
+    } = *candidate;
     if !app.keys.has_ring() {
         return Ok(None);
     }
@@ -88,7 +89,7 @@ pub(super) async fn match_answer(
     let command = text.trim();
     let dismissal = match command {
         "/decline" if field.is_none() => Some(Dismissal::Decline),
-        // Connecting a server comes first: it was begun on purpose.
+        // `/cancel` ends an open `/connect` first, since the user began that on purpose.
         "/cancel" if field.is_none() => {
             let (user, agent) = (&principal.user, &elicitation.agent);
             let flow = store::flows::is_open(&mut tx, user, agent, Some(conversation)).await?;
@@ -97,19 +98,19 @@ pub(super) async fn match_answer(
         _ => None,
     };
     drop(tx);
-    // Commands keep their meaning in the middle of a form; anything else is its answer.
+    // Commands keep their meaning in the middle of a form. Any other text is its answer.
     if field.is_none()
         && dismissal.is_none()
         && (command::is_command(command) || server_prompt::command(command).is_some())
     {
         return Ok(None);
     }
-    parse(app, matching, elicitation, dismissal).await
+    parse_answer(app, candidate, elicitation, dismissal).await
 }
 
-async fn parse(
+async fn parse_answer(
     app: &App,
-    matching: &AnswerCandidate<'_>,
+    candidate: &AnswerCandidate<'_>,
     elicitation: Elicitation,
     dismissal: Option<Dismissal>,
 ) -> Result<Option<ElicitationAnswer>> {
@@ -118,7 +119,7 @@ async fn parse(
         text,
         field,
         ..
-    } = *matching;
+    } = *candidate;
     let Some((request, mut entered)) = unseal(app, principal.tenant, &elicitation).await? else {
         return Ok(None);
     };
@@ -167,7 +168,7 @@ async fn parse(
     }))
 }
 
-/// The prompt for the row's step, after what was wrong with the last answer.
+/// The prompt for the present step. Before it stands a notice, if the last answer was wrong.
 fn next_prompt(texts: &Texts<'_>, elicitation: &Elicitation, request: &Request) -> Vec<Part> {
     let steps = steps(&request.questions);
     let fault = elicitation.fault.zip(steps.get(elicitation.step));
@@ -176,7 +177,7 @@ fn next_prompt(texts: &Texts<'_>, elicitation: &Elicitation, request: &Request) 
     fault.into_iter().chain([prompt]).collect()
 }
 
-/// The prompts that a run shows after an answer that was not the last one.
+/// The prompts that a run writes after an answer that was not the last one.
 pub async fn ask_next(
     app: &App,
     run: &ClaimedRun,

@@ -1,4 +1,4 @@
-//! A conversation as a document: Markdown for people, JSON for programs. It has the messages of the active branch.
+//! A conversation as a document: Markdown for people, JSON for programs. The document holds the active branch.
 
 use std::fmt::Write as _;
 
@@ -25,11 +25,11 @@ const PAGE: i64 = 200;
 #[derive(Debug, Serialize)]
 pub struct ConversationExport {
     pub conversation: Conversation,
-    /// Oldest first.
+    /// The oldest first.
     pub messages: Vec<Message>,
 }
 
-/// A whole conversation of the principal.
+/// Reads a whole conversation of the principal.
 pub async fn export(
     app: &App,
     principal: &Principal,
@@ -58,19 +58,20 @@ impl ConversationExport {
         let mut text = format!("# {}\n", title.unwrap_or("Conversation"));
         for message in &self.messages {
             let agent = self.conversation.agent.as_str();
-            let who = match message.role {
+            let speaker = match message.role {
                 Role::User => principal.display_name(),
                 Role::Assistant => agent.to_owned(),
                 Role::Tool => String::new(),
-                // The result of the call above.
+                // A result belongs to the call above it and needs no heading.
                 Role::System if is_result(message) => String::new(),
                 Role::System => match source_of(message) {
                     Some(source) => format!("{} {}", source.server, source.tool),
                     None => "Notice".to_owned(),
                 },
             };
-            if !who.is_empty() {
-                let _ = write!(text, "\n## {who}, {}\n", minute(message.created_at));
+            if !speaker.is_empty() {
+                let time = format_minute(message.created_at);
+                let _ = write!(text, "\n## {speaker}, {time}\n");
             }
             for part in &message.parts {
                 write_part(&mut text, part);
@@ -80,7 +81,7 @@ impl ConversationExport {
     }
 }
 
-fn minute(at: OffsetDateTime) -> String {
+fn format_minute(at: OffsetDateTime) -> String {
     let text = at.format(&Rfc3339).unwrap_or_default();
     format!(
         "{} UTC",
@@ -93,7 +94,7 @@ fn is_result(message: &Message) -> bool {
     parts.all(|part| matches!(part, Part::ToolResult(_)))
 }
 
-/// The tool whose words a message has, when it has no others.
+/// The tool that wrote all texts of a message, if one did.
 fn source_of(message: &Message) -> Option<&TextSource> {
     let mut sources = message.parts.iter().map(|part| match part {
         Part::Text { source, .. } => source.as_deref(),
@@ -103,8 +104,8 @@ fn source_of(message: &Message) -> Option<&TextSource> {
     sources.all(|other| other == Some(first)).then_some(first)
 }
 
-/// What servers wrote stands in blocks under their names, so that no reader loads a picture of theirs or takes their
-/// words for the program's.
+/// Writes a part of a message. Texts of servers stand in blocks under the names of the servers, so that no reader loads a
+/// server's picture or takes a server's words for those of the program.
 fn write_part(text: &mut String, part: &Part) {
     let _ = match part {
         Part::ToolCall(call) => {
@@ -155,7 +156,7 @@ fn write_part(text: &mut String, part: &Part) {
             let said = fence("", result);
             write!(text, "\n**Result of {server}: {tool}**\n\n{said}\n")
         }
-        // The program's sentences quote servers: why something failed, what is asked.
+        // The program's own sentences may quote servers, such as the reason of a failure or a question.
         Part::Notice { .. } | Part::Prompt(_) | Part::AgentCallback(_) | Part::Choices { .. } => {
             write!(text, "\n{}\n", inert(&part.plain()))
         }
@@ -163,7 +164,7 @@ fn write_part(text: &mut String, part: &Part) {
     };
 }
 
-/// Plain words in Markdown: nothing in them is a picture, a link, a tag or a heading.
+/// Escapes a text for Markdown, so that no part of it is a picture, a link, a tag or a heading.
 fn inert(words: &str) -> String {
     let mut text = String::with_capacity(words.len());
     let clean = remove_hidden(words);

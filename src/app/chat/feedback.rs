@@ -1,4 +1,4 @@
-//! What a user thinks of a message of their conversation.
+//! Feedback of a user on a message of their conversation.
 
 use crate::{
     app::App,
@@ -11,46 +11,50 @@ use crate::{
     store::{self, Tx},
 };
 
-/// Keeps feedback on a message, in place of what was said of it before.
+/// Stores feedback on a message, in place of earlier feedback.
 pub async fn put(
     app: &App,
     principal: &Principal,
-    place: (ConversationId, MessageId),
+    conversation: ConversationId,
+    message: MessageId,
     feedback: &Feedback,
 ) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    find(&mut tx, principal, place).await?;
-    store::feedback::put(&mut tx, place.0, place.1, feedback).await?;
+    require_message(&mut tx, principal, conversation, message).await?;
+    store::feedback::put(&mut tx, conversation, message, feedback).await?;
     tx.commit().await
 }
 
 pub async fn get(
     app: &App,
     principal: &Principal,
-    place: (ConversationId, MessageId),
+    conversation: ConversationId,
+    message: MessageId,
 ) -> Result<Feedback> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    find(&mut tx, principal, place).await?;
-    let feedback = store::feedback::get(&mut tx, place.0, place.1).await?;
+    require_message(&mut tx, principal, conversation, message).await?;
+    let feedback = store::feedback::get(&mut tx, conversation, message).await?;
     feedback.ok_or_else(|| Error::not_found("feedback on this message"))
 }
 
 pub async fn delete(
     app: &App,
     principal: &Principal,
-    place: (ConversationId, MessageId),
+    conversation: ConversationId,
+    message: MessageId,
 ) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    find(&mut tx, principal, place).await?;
-    store::feedback::delete(&mut tx, place.0, place.1).await?;
+    require_message(&mut tx, principal, conversation, message).await?;
+    store::feedback::delete(&mut tx, conversation, message).await?;
     tx.commit().await
 }
 
-/// A message of the principal's conversation must be there.
-async fn find(
+/// `NotFound` unless the message stands in a conversation of the principal.
+async fn require_message(
     tx: &mut Tx,
     principal: &Principal,
-    (conversation, message): (ConversationId, MessageId),
+    conversation: ConversationId,
+    message: MessageId,
 ) -> Result<()> {
     store::conversations::get(tx, &principal.user, conversation, false).await?;
     match store::messages::get(tx, conversation, message).await {

@@ -1,10 +1,10 @@
-//! `/connect`: configuring a personal server in a conversation. List → pick → a question for each field →
-//! test → result; `/cancel` at every step.
+//! `/connect`: a user configures a personal server in a conversation. The flow lists the servers, asks which one, asks a
+//! question for each field, tests the connection, and says how the test went. `/cancel` works at every step.
 //!
-//! A secret answer is taken out before anything is stored (`match_answer`): the message says `••••`, the value
-//! travels sealed to the run that takes it in ([`take_in`]). A client that keeps what is typed (any OpenAI client)
-//! gets a one-time link to a page of ours instead ([`page`]), and typing is refused. The user who opened the page
-//! proves to be the same one by naming the code of the page in the conversation.
+//! A secret answer is taken out of the message before it is stored (`match_answer`): the message says `••••`, and the
+//! value goes sealed to the run that uses it ([`apply_answer`]). A client that stores what its user types, as any OpenAI
+//! client does, gets a one-time link to a page of the program instead ([`page`]), and a typed answer is refused. The user
+//! of the page then types the code of the page in the conversation, which proves that both are the same person.
 
 pub mod page;
 pub mod sign_in;
@@ -43,22 +43,23 @@ use crate::{
 
 /// How long the user may think about one step, and how long a link is good.
 const LIFE: Duration = Duration::from_secs(600);
-/// How long after the end of a question an answer may still arrive by mistake.
+/// How long after the end of a question a secret may still be typed by mistake.
 const LATE: Duration = Duration::from_secs(3600);
 /// How often flows that ended are deleted.
 pub const PURGE_INTERVAL: Duration = Duration::from_secs(300);
-/// The key and the title of the conversation in which codes of links are named that a client without a conversation got.
+/// The key of the conversation in which a user types the code of a link that a client without a conversation has got.
 const LINKS: &str = "chatelaine:connect";
+/// The title of that conversation.
 pub const LINKS_TITLE: &str = "Connect";
-/// Wrong codes before a flow ends.
+/// Wrong codes after which a flow ends.
 const TRIES: i32 = 5;
 
 /// A text that answers the open step of a flow.
 pub struct FlowAnswer {
     flow: Flow,
-    /// What is kept of it in the conversation.
+    /// The text that the conversation keeps.
     pub shown: String,
-    /// Sealed.
+    /// The sealed answer.
     answer: Vec<u8>,
 }
 
@@ -75,7 +76,7 @@ impl FlowAnswer {
     }
 }
 
-/// Deletes the flows that ended an hour ago, with what was entered in them: no answer comes by mistake any more.
+/// Deletes the flows that ended an hour ago, with the values that were entered. No late answer is expected any more.
 pub async fn purge_ended(app: &Arc<App>) -> Result<()> {
     oauth::purge_old(app).await?;
     let mut tx = app.db.system().await?;
@@ -89,7 +90,7 @@ pub async fn purge_ended(app: &Arc<App>) -> Result<()> {
     Ok(())
 }
 
-/// Whether the principal is configuring a server of an agent; in one conversation, where it is said which.
+/// Whether the principal is configuring a server of an agent, in any conversation or in the one that is named.
 pub async fn is_open(
     app: &App,
     principal: &Principal,
@@ -100,11 +101,11 @@ pub async fn is_open(
     store::flows::is_open(&mut tx, &principal.user, agent, conversation).await
 }
 
-/// The answer that a text is to the flow of its conversation; with a field only to the prompt for that field, and
-/// `Conflict` when there is none.
+/// Reads a text as an answer to the flow of its conversation. `None` when it is no answer. With a `field`, the text
+/// answers the prompt for that field only, and it is a `Conflict` when no prompt asks for it.
 pub(super) async fn match_answer(
     app: &App,
-    matching: &AnswerCandidate<'_>,
+    candidate: &AnswerCandidate<'_>,
 ) -> Result<Option<FlowAnswer>> {
     let AnswerCandidate {
         principal,
@@ -112,7 +113,7 @@ pub(super) async fn match_answer(
         conversation,
         text,
         field,
-    } = *matching;
+    } = *candidate;
     let flow = if has_personal(pack) {
         let mut tx = app.db.tenant(principal.tenant).await?;
         store::flows::get(&mut tx, conversation)
@@ -136,13 +137,13 @@ pub(super) async fn match_answer(
         return seal_answer(app, principal, flow, text).await.map(Some);
     }
     let Some(flow) = flow else { return Ok(None) };
-    // Commands keep their meaning in the middle of a flow; anything else is its answer.
+    // Commands keep their meaning in the middle of a flow. Any other text is its answer.
     if command::is_command(text) || skill::find_in_text(pack, text).is_some() {
         return Ok(None);
     }
     let over = flow.expires_at <= app.clock.now();
     match flow.step {
-        // The answer is late but may be a secret: it is neither stored nor shown to a model.
+        // A late answer may be a secret, so the text is neither stored nor shown to a model.
         _ if over && flow.secret && app.clock.now() - flow.expires_at < LATE => {
             Ok(Some(FlowAnswer {
                 flow,
@@ -151,8 +152,8 @@ pub(super) async fn match_answer(
             }))
         }
         _ if over => Ok(None),
-        // Whoever enters something elsewhere may go on talking here meanwhile. While the page was not sent yet, the secret
-        // may be typed here by mistake.
+        // A user who enters values on the page may go on chatting here. Until the page is sent, they may type the secret
+        // here by mistake.
         Step::Confirm if !may_be_code(text) => Ok(None),
         Step::Page if !(may_be_code(text) || flow.secret && may_be_secret(text)) => Ok(None),
         // A text that names no server is a message and no answer to the list.
@@ -161,7 +162,7 @@ pub(super) async fn match_answer(
     }
 }
 
-/// A code is checked here; any other answer is sealed.
+/// Seals an answer. Of a code, only whether it is right is kept.
 async fn seal_answer(
     app: &App,
     principal: &Principal,
@@ -184,7 +185,7 @@ async fn seal_answer(
     })
 }
 
-/// Whether the flow waits for this field.
+/// Whether the flow waits for the value of this field.
 fn asks_for(pack: &Pack, flow: &Flow, field: &str) -> bool {
     let Step::Field(at) = flow.step else {
         return false;
@@ -197,9 +198,9 @@ fn asks_for(pack: &Pack, flow: &Flow, field: &str) -> bool {
         .is_some_and(|asked| asked.name == field)
 }
 
-/// Goes on with the answer that this run was given.
-pub async fn take_in(app: &Arc<App>, run: &ClaimedRun, flow: Flow) -> Result<Vec<Part>> {
-    let context = FlowContext::of(app, run).await?;
+/// Continues a flow with the answer that this run was given. Returns the text for the user.
+pub async fn apply_answer(app: &Arc<App>, run: &ClaimedRun, flow: Flow) -> Result<Vec<Part>> {
+    let context = FlowContext::of_run(app, run).await?;
     if !has_personal(&context.pack) {
         return Ok(vec![context.notice(
             "flow_expired",
@@ -207,12 +208,12 @@ pub async fn take_in(app: &Arc<App>, run: &ClaimedRun, flow: Flow) -> Result<Vec
             &[],
         )]);
     }
-    context.take_in(flow).await
+    context.apply_answer(flow).await
 }
 
-/// `/connect` and `/connect SERVER`.
+/// `/connect` and `/connect SERVER`: begins a flow.
 pub async fn begin(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Result<Vec<Part>> {
-    let context = FlowContext::of(app, run).await?;
+    let context = FlowContext::of_run(app, run).await?;
     if !has_personal(&context.pack) {
         return Ok(vec![context.notice(
             "no_servers",
@@ -228,12 +229,12 @@ pub async fn begin(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Result<Vec
     }
     match steps::match_server(&context.pack, server) {
         Some(spec) => context.ask_for(spec).await,
-        None => context.unknown(server).await,
+        None => context.explain_unknown(server).await,
     }
 }
 
-/// A one-time link for a client that has no conversation: on its page the principal enters what a server needs. The code
-/// that the page shows is named in a conversation that is kept for this.
+/// Makes a one-time link for a client that has no conversation. On its page the principal enters the values that a server
+/// needs. They type the code of the page in a conversation that exists for this purpose alone.
 pub async fn link(
     app: &Arc<App>,
     principal: &Principal,
@@ -252,11 +253,11 @@ pub async fn link(
         Part::Prompt(prompt) => prompt.url.clone(),
         _ => None,
     });
-    say(app, principal.tenant, conversation, &parts).await?;
+    append_message(app, principal.tenant, conversation, &parts).await?;
     Ok(link)
 }
 
-/// The conversation in which codes of links are named that a client without a conversation got.
+/// Finds or creates the conversation in which the user types the codes of links.
 async fn conversation_of_links(
     app: &Arc<App>,
     principal: &Principal,
@@ -271,8 +272,8 @@ async fn conversation_of_links(
     Ok(found)
 }
 
-/// Puts a message of the program into a conversation.
-async fn say(
+/// Writes a message of the program into a conversation.
+async fn append_message(
     app: &App,
     tenant: TenantId,
     conversation: ConversationId,
@@ -292,12 +293,12 @@ async fn say(
     Ok(())
 }
 
-/// `/disconnect SERVER`.
+/// `/disconnect SERVER`: removes the user's credential.
 pub async fn disconnect(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Result<Vec<Part>> {
-    let context = FlowContext::of(app, run).await?;
+    let context = FlowContext::of_run(app, run).await?;
     let pack = &context.pack;
     let Some(spec) = steps::match_server(pack, server) else {
-        return context.unknown(server).await;
+        return context.explain_unknown(server).await;
     };
     let (agent, server) = (pack.id().as_str(), spec.id.as_str());
     let key = if credentials::remove(app, &run.principal, agent, server).await? {
@@ -312,9 +313,9 @@ pub async fn disconnect(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Resul
     )])
 }
 
-/// `/cancel`.
+/// `/cancel`: ends the open flow of the conversation.
 pub async fn cancel(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
-    let context = FlowContext::of(app, run).await?;
+    let context = FlowContext::of_run(app, run).await?;
     let key = if context.end().await? {
         Key::McpConfigCancelled
     } else {
@@ -323,9 +324,9 @@ pub async fn cancel(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     Ok(vec![context.notice("cancelled", key, &[])])
 }
 
-/// The reply to an answer whose question was withdrawn before the answer was read.
+/// Replies to an answer whose question was withdrawn before the answer was read.
 pub async fn answer_too_late(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
-    let context = FlowContext::of(app, run).await?;
+    let context = FlowContext::of_run(app, run).await?;
     Ok(vec![context.notice(
         "flow_expired",
         Key::McpConfigExpired,
@@ -359,8 +360,8 @@ fn may_be_code(text: &str) -> bool {
     digits == 6 && !text.chars().any(char::is_alphabetic)
 }
 
-/// Whether a token or a password may have been typed: a word that is no word of a language, alone or after one other, or
-/// a long one anywhere. What is said in sentences is a message.
+/// Whether the text may hold a token or a password: a word with digits or signs, if the text has at most two words, or a
+/// long such word in any text. Sentences of ordinary words are a message.
 fn may_be_secret(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let shortest = if words.len() <= 2 { 8 } else { 20 };
@@ -372,7 +373,7 @@ fn may_be_secret(text: &str) -> bool {
     })
 }
 
-/// Whether the text is the flow's code: six digits, with any separators.
+/// Whether the text is the code of the flow's page.
 fn is_code(flow: &Flow, text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     flow.step == Step::Confirm

@@ -1,4 +1,4 @@
-//! An agent's menu as one user sees it now. Choosing an item runs its command, after a second check that
+//! An agent's menu as one user sees it now. When the user chooses an item, its command runs, after a second check that
 //! the user may choose it.
 
 use serde::Serialize;
@@ -33,14 +33,14 @@ pub struct ItemView {
     /// How many things wait behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub badge: Option<i64>,
-    /// What can be typed instead.
+    /// The command that can be typed instead.
     pub command: &'static str,
 }
 
 /// A menu as a frontend shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct MenuView {
-    /// The pack says itself what is in it. Another menu holds what every agent offers.
+    /// Whether the pack defines the items. Otherwise the menu has the items that every agent offers.
     pub own: bool,
     /// The heading that the pack gives it, in the caller's language.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub struct MenuView {
     pub items: Vec<ItemView>,
 }
 
-/// The menu of an agent, as [`list`] has its items.
+/// Reads the menu of an agent, with the items of [`list`].
 pub async fn view(
     app: &App,
     principal: &Principal,
@@ -64,7 +64,7 @@ pub async fn view(
     })
 }
 
-/// The items that the principal may choose now; in one conversation, where it is said which.
+/// Lists the items that the principal may choose now. With a `conversation`, only its own open flow counts.
 pub async fn list(
     app: &App,
     principal: &Principal,
@@ -72,14 +72,14 @@ pub async fn list(
     conversation: Option<ConversationId>,
 ) -> Result<Vec<ItemView>> {
     let pack = agents::pack(app, principal, agent).await?;
-    let now = circumstances(app, principal, &pack, conversation).await?;
+    let now = load_context(app, principal, &pack, conversation).await?;
     let shown = pack.flows.menu.iter().filter(|item| item.is_visible(now));
     Ok(shown
         .map(|item| item_view(&pack, principal, item, now))
         .collect())
 }
 
-/// The command of an item, for a principal to whom it is shown now.
+/// Returns the command of an item that the principal may choose now.
 pub async fn choose(
     app: &App,
     principal: &Principal,
@@ -98,7 +98,8 @@ pub async fn choose(
         .ok_or_else(|| Error::not_found(format!("menu item {item:?} for you at the moment")))
 }
 
-async fn circumstances(
+/// Reads the state of the principal that decides which items are shown.
+async fn load_context(
     app: &App,
     principal: &Principal,
     pack: &Pack,
@@ -123,11 +124,11 @@ async fn circumstances(
     };
     if personal_servers {
         let views = credentials::views(app, principal, pack).await?;
-        let unfit = views
+        let needing_attention = views
             .iter()
             .filter(|view| matches!(view.state, State::NeedsAttention { .. }))
             .count();
-        now.needs_attention = i64::try_from(unfit).unwrap_or(i64::MAX);
+        now.needs_attention = i64::try_from(needing_attention).unwrap_or(i64::MAX);
         now.configuring = flows::is_open(app, principal, pack.id(), conversation).await?;
     }
     Ok(now)
@@ -137,7 +138,7 @@ fn item_view(pack: &Pack, principal: &Principal, item: &Item, now: MenuContext) 
     let texts = texts::of(pack, principal);
     let locale = principal.locale.as_deref();
     let label = match &item.label {
-        Label::BuiltIn => texts.render(name(item.action), &[]),
+        Label::BuiltIn => texts.render(label_key(item.action), &[]),
         Label::Texts(labels) => pack.text(labels, locale).unwrap_or(&item.id).to_owned(),
         Label::Key(key) => match texts::named(key) {
             Some(key) => texts.render(key, &[]),
@@ -157,7 +158,7 @@ fn item_view(pack: &Pack, principal: &Principal, item: &Item, now: MenuContext) 
     }
 }
 
-fn name(action: Action) -> Key {
+fn label_key(action: Action) -> Key {
     match action {
         Action::Authenticate => Key::MenuAuthenticate,
         Action::Logout => Key::MenuLogout,

@@ -1,6 +1,6 @@
-//! Answers to prompts. A prompt asks for a credential ([`flows`]) or for what a server wants to know ([`elicitations`]).
-//! A text that answers one is recognised before anything of it is stored; the transaction that stores the message
-//! attaches the answer to the message's run, and that run finds it here.
+//! Answers to prompts. A prompt asks for a credential ([`flows`]), or asks a question of a server ([`elicitations`]). A
+//! text that answers a prompt is recognised before any of it is stored. The transaction that stores the message attaches
+//! the answer to the run of the message, and that run reads the answer here.
 
 use super::{elicitations, flows};
 use crate::{
@@ -24,7 +24,7 @@ pub enum PromptAnswer {
 }
 
 impl PromptAnswer {
-    /// What is kept of it in the conversation.
+    /// The text that the conversation keeps.
     pub fn shown(&self) -> &str {
         match self {
             Self::Flow(answer) => &answer.shown,
@@ -32,7 +32,7 @@ impl PromptAnswer {
         }
     }
 
-    /// The kind of the run that goes on with it.
+    /// The kind of the run that continues with the answer.
     pub fn run_kind(&self) -> RunKind {
         match self {
             Self::Flow(_) => RunKind::Command,
@@ -40,7 +40,7 @@ impl PromptAnswer {
         }
     }
 
-    /// The answer and its run, where a run waits for it.
+    /// The answer and the run that waits for it, if a run does.
     pub fn waiting_run(&self) -> Option<(&elicitations::ElicitationAnswer, RunId)> {
         match self {
             Self::Flow(_) => None,
@@ -65,29 +65,29 @@ pub struct AnswerCandidate<'a> {
     pub pack: &'a Pack,
     pub conversation: ConversationId,
     pub text: &'a str,
-    /// It answers the prompt for this field and nothing else.
+    /// If present, the text answers the prompt for this field and nothing else.
     pub field: Option<&'a str>,
 }
 
-/// The prompt that a text answers: the one for its field, or else that of a flow before that of a server. `Conflict` when
-/// no prompt asks for its field.
+/// Finds the prompt that a text answers: the prompt for its field; without a field the prompt of a flow, or else that of a
+/// server. `Conflict` when no prompt asks for the field.
 pub async fn match_pending_prompt(
     app: &App,
-    matching: &AnswerCandidate<'_>,
+    candidate: &AnswerCandidate<'_>,
 ) -> Result<Option<PromptAnswer>> {
-    if matching.field.is_some()
-        && let Some(answer) = elicitations::match_answer(app, matching).await?
+    if candidate.field.is_some()
+        && let Some(answer) = elicitations::match_answer(app, candidate).await?
     {
         return Ok(Some(PromptAnswer::Elicitation(answer)));
     }
-    if let Some(answer) = flows::match_answer(app, matching).await? {
+    if let Some(answer) = flows::match_answer(app, candidate).await? {
         return Ok(Some(PromptAnswer::Flow(answer)));
     }
-    let answer = elicitations::match_answer(app, matching).await?;
+    let answer = elicitations::match_answer(app, candidate).await?;
     Ok(answer.map(PromptAnswer::Elicitation))
 }
 
-/// What a run was given an answer for.
+/// The answer that a run was given, by the step that follows.
 pub enum RunInput {
     Nothing,
     /// The next step of a flow.
@@ -98,7 +98,7 @@ pub enum RunInput {
     Calls(Vec<Elicitation>),
 }
 
-/// Reads what a run was given.
+/// Reads the answer that a run was given.
 pub async fn load_input(app: &App, run: &ClaimedRun) -> Result<RunInput> {
     let mut tx = app.db.tenant(run.tenant).await?;
     let flow = match run.kind {

@@ -1,5 +1,5 @@
-//! Prompts of servers as commands: which ones a principal has, and what one comes to when it is used. The text of a
-//! prompt is its server's; it opens a turn as if the user had said it, under a mark that says whose it is.
+//! Prompts of servers, which users type as commands. The text of a prompt comes from its server. It begins a turn as if
+//! the user had written it, and is marked as the server's.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -33,21 +33,21 @@ pub struct PromptView {
     pub title: Option<String>,
     pub description: String,
     pub arguments: Vec<PromptArgument>,
-    /// What to say in a conversation to use it, followed by `name=value` for each argument.
+    /// The command to type in a conversation, followed by `name=value` for each argument.
     pub command: String,
     #[serde(skip)]
     pub usage: String,
 }
 
-/// What a command that names a prompt comes to.
+/// The outcome of a command that names a prompt.
 pub enum PromptOutcome {
     /// Messages for the model.
     Messages(Vec<(Role, Part)>),
-    /// A notice for the user: the model is not asked.
+    /// A notice for the user. The model is not asked.
     Notice(Box<Part>),
 }
 
-/// The prompts that the principal may use at an agent.
+/// Lists the prompts that the principal may use at an agent.
 pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<PromptView>> {
     let pack = agents::pack(app, principal, agent).await?;
     let toolbox = toolset::toolbox(app, principal, &pack).await?;
@@ -63,24 +63,24 @@ pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<
     Ok(views.collect())
 }
 
-/// The same for reading; empty when there are none.
+/// Describes the prompts of [`list`] as text, a line each. Empty when there are none.
 pub async fn describe(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<String> {
     let mut text = String::new();
     for view in list(app, principal, agent).await? {
-        let what = Some(&view.description)
-            .filter(|what| !what.is_empty())
+        let description = Some(&view.description)
+            .filter(|text| !text.is_empty())
             .or(view.title.as_ref());
-        let what = what
-            .and_then(|what| what.lines().next())
-            .map(|what| format!(" – {what}"))
+        let description = description
+            .and_then(|text| text.lines().next())
+            .map(|line| format!(" – {line}"))
             .unwrap_or_default();
-        let _ = writeln!(text, "{}{what}", view.usage);
+        let _ = writeln!(text, "{}{description}", view.usage);
     }
     Ok(text.trim_end().to_owned())
 }
 
-/// Uses the prompt that a message names.
-pub async fn use_one(
+/// Reads the prompt that a message names from its server.
+pub async fn use_prompt(
     app: &Arc<App>,
     principal: &Principal,
     pack: &Arc<Pack>,
@@ -90,7 +90,7 @@ pub async fn use_one(
     let texts = texts::of(pack, principal);
     let toolbox = toolset::toolbox(app, principal, pack).await?;
     let named = format!("/{}:{}", command.server, command.prompt);
-    let tell = |code: &str, key: Key, values: &[(&str, &str)]| {
+    let notice = |code: &str, key: Key, values: &[(&str, &str)]| {
         let text = texts.render(key, &[&[("command", named.as_str())], values].concat());
         PromptOutcome::Notice(Box::new(Part::Notice {
             code: code.to_owned(),
@@ -98,7 +98,7 @@ pub async fn use_one(
         }))
     };
     let Some((spec, found)) = toolbox.prompt(command.server, command.prompt) else {
-        return Ok(tell("unknown_prompt", Key::PromptUnknown, &[]));
+        return Ok(notice("unknown_prompt", Key::PromptUnknown, &[]));
     };
     let arguments = match prompt::arguments(found, command.rest) {
         Ok(arguments) => arguments,
@@ -111,40 +111,41 @@ pub async fn use_one(
             };
             let usage = prompt::usage(&spec.id, found);
             let values = [(name, value.as_str()), ("usage", &*usage)];
-            return Ok(tell("bad_prompt", key, &values));
+            return Ok(notice("bad_prompt", key, &values));
         }
     };
-    let asking = ReadContext {
+    let context = ReadContext {
         principal,
         toolbox: &toolbox,
         run: Some(run),
     };
-    let said = match reads::prompt(app, &asking, spec, found, &arguments).await {
-        Ok(said) => said,
+    let result = match reads::prompt(app, &context, spec, found, &arguments).await {
+        Ok(result) => result,
         Err(reason) => {
             let values = [("reason", reason.as_str())];
-            return Ok(tell("prompt_failed", Key::PromptFailed, &values));
+            return Ok(notice("prompt_failed", Key::PromptFailed, &values));
         }
     };
-    let message = |said: &prompt::PromptMessage| message_of_prompt(&spec.id, &found.name, said);
+    let to_message =
+        |message: &prompt::PromptMessage| message_of_prompt(&spec.id, &found.name, message);
     Ok(PromptOutcome::Messages(
-        said.messages.iter().map(message).collect(),
+        result.messages.iter().map(to_message).collect(),
     ))
 }
 
 fn message_of_prompt(
     server: &ServerId,
     prompt: &str,
-    said: &prompt::PromptMessage,
+    message: &prompt::PromptMessage,
 ) -> (Role, Part) {
-    let role = match said.by {
+    let role = match message.by {
         PromptRole::User => Role::User,
         PromptRole::Assistant => Role::Assistant,
     };
     let text = ServerText {
         server: server.to_string(),
         prompt: prompt.to_owned(),
-        text: said.text.replace('\0', "\u{fffd}"),
+        text: message.text.replace('\0', "\u{fffd}"),
     };
     (role, Part::ServerPrompt(text))
 }

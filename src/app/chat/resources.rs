@@ -1,6 +1,6 @@
-//! Resources that tool results of a conversation linked to: for the user over the API, for the model by a tool that is
-//! there only when something was linked. Both read exactly those addresses, from the server that named them, and only
-//! while the user may use the tool whose result it was.
+//! Resources to which tool results of a conversation have linked. The user reads them over the API. The model reads them,
+//! and text files of the user, with a tool that is offered only when there is one to read. Both read exactly the linked
+//! addresses, from the server that named them, and only while the user may use the tool whose result had the link.
 
 use std::sync::Arc;
 
@@ -31,14 +31,14 @@ use crate::{
 
 /// The name of the model's tool. A server's tools are called `<server>__<tool>`, so none of them has it.
 pub const TOOL: &str = "read_resource";
-/// The maximum length in characters of an unknown address in a message.
+/// Characters of an unknown address that an error quotes.
 const SHOWN: usize = 200;
 
-/// A resource that a tool's result linked to.
+/// A resource to which the result of a tool has linked.
 #[derive(Debug, Serialize)]
 pub struct ResourceView {
     pub server: String,
-    /// The tool whose result it was.
+    /// The tool whose result had the link.
     pub tool: String,
     pub uri: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub struct ResourceView {
     pub contents: Option<Vec<Content>>,
 }
 
-/// Which resource: where two servers name the same address, the one that linked it last counts.
+/// Which resource to read. If two servers have linked the same address and no server is named, the last link counts.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceSelector<'a> {
     pub uri: &'a str,
@@ -58,7 +58,7 @@ pub struct ResourceSelector<'a> {
 }
 
 impl ResourceView {
-    fn of(link: Link, contents: Option<Vec<Content>>) -> Self {
+    fn new(link: Link, contents: Option<Vec<Content>>) -> Self {
         let Link {
             server,
             tool,
@@ -75,7 +75,7 @@ impl ResourceView {
     }
 }
 
-/// What the conversation's tool results linked to, the newest first.
+/// Lists the resources to which tool results of a conversation have linked, the newest first.
 pub async fn list(
     app: &Arc<App>,
     principal: &Principal,
@@ -85,11 +85,11 @@ pub async fn list(
     let links = links(app, principal, id, None)
         .await?
         .into_iter()
-        .filter(|link| is_open(&toolbox, link));
-    Ok(links.map(|link| ResourceView::of(link, None)).collect())
+        .filter(|link| may_read(&toolbox, link));
+    Ok(links.map(|link| ResourceView::new(link, None)).collect())
 }
 
-/// Reads one of them.
+/// Reads one resource of [`list`].
 pub async fn read(
     app: &Arc<App>,
     principal: &Principal,
@@ -100,23 +100,23 @@ pub async fn read(
     let Some(link) = find(app, principal, &toolbox, id, which).await? else {
         return Err(Error::not_found(format!(
             "a tool result of this conversation that links to {:?}",
-            shown(&which)
+            quote(&which)
         )));
     };
-    let asking = ReadContext {
+    let context = ReadContext {
         principal,
         toolbox: &toolbox,
         run: None,
     };
-    let read = fetch(app, &asking, &link)
+    let read = fetch(app, &context, &link)
         .await
         .map_err(Error::Unavailable)?;
-    Ok(ResourceView::of(link, Some(read.contents)))
+    Ok(ResourceView::new(link, Some(read.contents)))
 }
 
-/// The model's tool, when there is something to read.
+/// The definition of the model's tool; absent when there is no resource and no text file to read.
 pub fn definition(toolbox: &Toolbox, links: &[Link], has_file: bool) -> Result<Option<ToolDef>> {
-    if !has_file && !links.iter().any(|link| is_open(toolbox, link)) {
+    if !has_file && !links.iter().any(|link| may_read(toolbox, link)) {
         return Ok(None);
     }
     let schema = json!({
@@ -139,15 +139,10 @@ pub fn definition(toolbox: &Toolbox, links: &[Link], has_file: bool) -> Result<O
 /// Answers a call of the model's tool.
 pub async fn call(
     app: &Arc<App>,
-    asking: &ReadContext<'_>,
+    context: &ReadContext<'_>,
     id: ConversationId,
-    run: RunId,
     call: &ToolCall,
 ) -> Result<ToolResult> {
-    let asking = ReadContext {
-        run: Some(run),
-        ..*asking
-    };
     let result = |status, text| ToolResult {
         call_id: call.call_id.clone(),
         status,
@@ -164,7 +159,7 @@ pub async fn call(
             format!("not read: {TOOL} needs the argument `uri`"),
         ));
     };
-    match attachments::read(app, asking.principal, id, uri).await? {
+    match attachments::read(app, context.principal, id, uri).await? {
         Some(Ok(text)) => return Ok(result(CallStatus::Succeeded, text)),
         Some(Err(why)) => return Ok(result(CallStatus::Denied, why)),
         None => {}
@@ -173,26 +168,26 @@ pub async fn call(
         uri,
         server: arguments.get("server").and_then(Json::as_text),
     };
-    let Some(link) = find(app, asking.principal, asking.toolbox, id, which).await? else {
+    let Some(link) = find(app, context.principal, context.toolbox, id, which).await? else {
         let text = format!(
             "not read: no tool result of this conversation links to {:?}",
-            shown(&which)
+            quote(&which)
         );
         return Ok(result(CallStatus::Denied, text));
     };
-    Ok(match fetch(app, &asking, &link).await {
+    Ok(match fetch(app, context, &link).await {
         Ok(read) => result(CallStatus::Succeeded, read.text.replace('\0', "\u{fffd}")),
         Err(reason) => result(CallStatus::Failed, format!("failed: {reason}")),
     })
 }
 
-async fn fetch(app: &Arc<App>, asking: &ReadContext<'_>, link: &Link) -> Result<Resource, String> {
+async fn fetch(app: &Arc<App>, context: &ReadContext<'_>, link: &Link) -> Result<Resource, String> {
     let gone = || format!("the server {} is not there any more", link.server);
-    let (spec, _) = asking
+    let (spec, _) = context
         .toolbox
         .by_pair(&link.server, &link.tool)
         .ok_or_else(gone)?;
-    reads::resource(app, asking, spec, &link.tool, &link.linked.uri).await
+    reads::resource(app, context, spec, &link.tool, &link.linked.uri).await
 }
 
 async fn find(
@@ -209,12 +204,12 @@ async fn find(
         .await?
         .into_iter();
     Ok(links.find(|link| {
-        which.server.is_none_or(|server| server == link.server) && is_open(toolbox, link)
+        which.server.is_none_or(|server| server == link.server) && may_read(toolbox, link)
     }))
 }
 
-/// Whether the user may still use the tool whose result it was, by the same decision as for calls.
-fn is_open(toolbox: &Toolbox, link: &Link) -> bool {
+/// Whether the user may still use the tool whose result had the link, by the same decision as for calls.
+fn may_read(toolbox: &Toolbox, link: &Link) -> bool {
     toolbox.by_pair(&link.server, &link.tool).is_some()
 }
 
@@ -228,7 +223,7 @@ async fn links(
     store::resources::list(&mut tx, id, uri).await
 }
 
-/// The toolbox of the principal at the agent of their conversation.
+/// The toolbox of the principal for the agent of their conversation.
 async fn toolbox(
     app: &Arc<App>,
     principal: &Principal,
@@ -241,6 +236,7 @@ async fn toolbox(
     toolset::toolbox(app, principal, &pack).await
 }
 
-fn shown(which: &ResourceSelector<'_>) -> String {
+/// The address in an error, cut when it is long.
+fn quote(which: &ResourceSelector<'_>) -> String {
     truncate_text(which.uri, SHOWN)
 }

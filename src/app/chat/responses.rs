@@ -1,4 +1,4 @@
-//! Answers that can be read again by the id of their run: OpenAI's responses.
+//! OpenAI's responses: answers that a client can read again by the id of their run.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     store::{self, Tx},
 };
 
-/// A response of the principal.
+/// Reads a response of the principal.
 pub async fn get(app: &App, principal: &Principal, id: RunId) -> Result<StoredResponse> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let found = store::responses::get(&mut tx, &principal.user, id).await?;
@@ -34,16 +34,16 @@ pub async fn reopen(
     Ok((posted, stored.agent, stored.settings))
 }
 
-/// Which of the messages before an answer are listed.
+/// Which of the messages before an answer to list.
 #[derive(Clone, Copy)]
 pub struct InputRange {
-    /// The message that the page before ended with.
+    /// The last message of the page before.
     pub after: Option<MessageId>,
     pub oldest_first: bool,
     pub limit: i64,
 }
 
-/// What the agent was told before it gave an answer, its user's question included; one page.
+/// Lists a page of the messages before an answer, including the question.
 pub async fn input(
     app: &App,
     principal: &Principal,
@@ -111,7 +111,7 @@ pub async fn item(
     }
 }
 
-/// Forgets a response. Its conversation stays.
+/// Deletes a response. Its conversation stays.
 pub async fn delete(app: &App, principal: &Principal, id: RunId) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     if !store::responses::delete(&mut tx, &principal.user, id).await? {

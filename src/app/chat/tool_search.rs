@@ -1,5 +1,6 @@
-//! Which tools a model is offered. Where there are more than it takes, it is offered a tool that searches them, and
-//! those that it has found or called in the conversation so far. Which tools a user may call is not decided here.
+//! The tools that a model is offered. If there are more tools than a request takes, the model is offered a tool that
+//! searches them, and the tools that it has found or called in the conversation so far. Which tools a user may call is
+//! not decided here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::to_raw_value};
@@ -18,10 +19,10 @@ use crate::{
 pub const TOOL: &str = "search_tools";
 /// Tools that one search finds.
 const FOUND: usize = 10;
-/// Characters of a description in the result of a search. The tool itself comes with all of it.
+/// Characters of a description in the result of a search. The tool itself has its whole description.
 const SHOWN: usize = 200;
 
-/// What a search has found, as it is kept with its result.
+/// The names of the tools that a search has found, as they are stored with its result.
 #[derive(Serialize, Deserialize)]
 struct Found {
     tools: Vec<String>,
@@ -32,8 +33,12 @@ pub fn is_needed(toolbox: &Toolbox, most: usize) -> bool {
     toolbox.len() > most
 }
 
-/// The tools of a request. `messages`: what the model knows of the conversation.
-pub fn offered(toolbox: &Toolbox, messages: &[Message], most: usize) -> Result<Vec<ToolDef>> {
+/// The tools of a request. `messages` are the messages that the model reads.
+pub fn tools_to_offer(
+    toolbox: &Toolbox,
+    messages: &[Message],
+    most: usize,
+) -> Result<Vec<ToolDef>> {
     if !is_needed(toolbox, most) {
         return Ok(toolbox.iter().map(|(_, named)| define(named)).collect());
     }
@@ -48,7 +53,7 @@ pub fn offered(toolbox: &Toolbox, messages: &[Message], most: usize) -> Result<V
             names.push(name);
         }
     }
-    // In the pack's order, so that the request begins alike from step to step.
+    // The tools stand in the pack's order, so that requests of one conversation begin alike.
     let known = toolbox
         .iter()
         .filter(|(_, named)| names.contains(&named.name.as_str()))
@@ -56,7 +61,7 @@ pub fn offered(toolbox: &Toolbox, messages: &[Message], most: usize) -> Result<V
     Ok(std::iter::once(definition(toolbox)?).chain(known).collect())
 }
 
-/// The tools that a part of a message makes known: called, or found by a search.
+/// The tools that a part of a message makes known: a tool that was called, or the tools that a search has found.
 fn names_in(part: &Part) -> Vec<String> {
     match part {
         Part::ToolCall(call) if call.server.is_some() => vec![call.name.clone()],

@@ -1,13 +1,12 @@
-//! Conversations of clients that send the whole transcript each time (any OpenAI client). A digest of what
-//! the client has shown so far finds our conversation again, with the tool calls that the client never
-//! saw. A transcript that was edited or regenerated matches nothing and becomes a conversation of its own.
+//! Conversations of clients that send the whole transcript with each question, as any OpenAI client does. A digest of the
+//! transcript finds the conversation again, with the tool calls that the client has never seen. A transcript that was
+//! edited or regenerated matches no conversation and becomes a conversation of its own.
 //!
-//! The digest that identifies a transcript. White space around a message does not count, because clients
-//! trim it. The tool calls that an answer shows do not count either: some clients leave them out of what
-//! they send back.
+//! White space around a message does not count for the digest, because clients trim it. The tool calls that an answer
+//! shows do not count either, because some clients do not send them back.
 //!
-//! Many chats begin alike: with a system message, with instructions, with examples. Only an answer of ours tells them
-//! apart, so a conversation gets the digest of a transcript that ends with one, and never another digest.
+//! Many chats begin alike: with the same system message, instructions or examples. Only an answer of the agent tells them
+//! apart, so a conversation gets a digest only from a transcript that ends with an answer.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -51,29 +50,29 @@ use crate::{
 /// A transcript as a client sends it, oldest first.
 pub type Transcript = Vec<(Role, String)>;
 
-/// Messages that are taken over from a transcript: the last ones. A model reads fewer.
+/// The last messages of a transcript that are imported into a new conversation. A model reads fewer.
 const MOST_IMPORTED: usize = 200;
-/// Events that a client is told of at once.
+/// Events that a client gets at once.
 const MOST_UNREAD: i64 = 200;
 
-/// What a client asks.
+/// A question that a client asks with its transcript.
 #[derive(Clone)]
 pub struct ClientQuestion {
     pub agent: String,
-    /// The frontend's own id of the chat, when it names one.
+    /// The frontend's own id of the chat, if it has one.
     pub chat: Option<String>,
-    /// Ends with what is asked.
+    /// The transcript. Its last message is the question.
     pub transcript: Transcript,
-    /// The images and text files in its last message: what to call each, and its content.
+    /// The images and text files of the last message, each with its name.
     pub files: Vec<(String, Vec<u8>)>,
-    /// The form that the answer must have, if it is not free text.
+    /// The format that the answer must have, if it is not free text.
     pub format: Option<AnswerFormat>,
-    /// By what the request is known when it is sent again.
+    /// The key that a request has when it is sent again.
     pub key: RequestKey,
     pub place: QuestionPlace,
-    /// The client may come back to the answer by the id of the chat.
+    /// Whether the client may come back to the answer by the id of the chat.
     pub is_resumable: bool,
-    /// The answer can be read again by the run's id.
+    /// Set when the answer can be read again by the id of the run.
     pub response: Option<ResponseSettings>,
 }
 
@@ -81,11 +80,11 @@ pub struct ClientQuestion {
 pub struct PostedQuestion {
     pub conversation: ConversationId,
     pub run: Run,
-    /// Begins with what happened since the client's last turn.
+    /// Begins with the events since the client's last turn.
     pub listening: ConversationStream,
 }
 
-/// Posts the last message of a transcript where it belongs, and listens for the answer.
+/// Finds the conversation of a transcript, posts the last message there, and listens for the answer.
 pub async fn resume(
     app: &Arc<App>,
     principal: &Principal,
@@ -98,35 +97,38 @@ pub async fn resume(
             "the last message must be one of the user",
         ));
     };
-    let text = conversations::checked(&text)?;
+    let text = conversations::check_text(&text)?;
     let pack = agents::pack(app, principal, &question.agent).await?;
     if let Some(format) = &question.format {
         check_format(&pack, format).await?;
     }
-    let (mut tx, mut conversation, mut told) =
-        locate(app, principal, &pack, question, &transcript).await?;
+    let (mut tx, mut found) = locate(app, principal, &pack, question, &transcript).await?;
     let mut answer = None;
-    // A prompt is an event: a conversation without events awaits nothing.
+    // A prompt is an event, so a conversation without events has no open prompt.
     if question.files.is_empty()
-        && conversation.last_event > 0
-        && store::conversations::awaits_answer(&mut tx, conversation.id).await?
+        && found.conversation.last_event > 0
+        && store::conversations::awaits_answer(&mut tx, found.conversation.id).await?
     {
-        // Matching an answer takes transactions of its own.
+        // The transaction ends here, because matching an answer needs transactions of its own.
         drop(tx);
-        let matching = AnswerCandidate {
+        let candidate = AnswerCandidate {
             principal,
             pack: &pack,
-            conversation: conversation.id,
+            conversation: found.conversation.id,
             text: &text,
             field: None,
         };
-        answer = match_pending_prompt(app, &matching).await?;
-        (tx, conversation, told) = locate(app, principal, &pack, question, &transcript).await?;
+        answer = match_pending_prompt(app, &candidate).await?;
+        (tx, found) = locate(app, principal, &pack, question, &transcript).await?;
     }
+    let FoundConversation {
+        conversation,
+        delivered,
+    } = found;
     let mut attachments = Vec::new();
     for (name, data) in &question.files {
         attachments
-            .push(attachments::keep(app, &mut tx, principal, &conversation, name, data).await?);
+            .push(attachments::insert(app, &mut tx, principal, &conversation, name, data).await?);
     }
     let message = UnwrittenMessage {
         conversation: &conversation,
@@ -136,10 +138,10 @@ pub async fn resume(
         format: question.format.as_ref(),
     };
     let post = conversations::append_user_message(app, &mut tx, principal, message).await?;
-    remember(&mut tx, principal, question, post.posted(), told).await?;
-    // Before the commit, so that nothing is announced that this listener does not hear.
-    let listening = ConversationStream::new(app, principal, conversation.id, told)
-        .reading_rows(told < conversation.last_event);
+    remember_question(&mut tx, principal, question, post.posted(), delivered).await?;
+    // Listen before the commit, so that no announcement is missed.
+    let listening = ConversationStream::new(app, principal, conversation.id, delivered)
+        .with_rows(delivered < conversation.last_event);
     tx.commit().await?;
     Ok(PostedQuestion {
         conversation: conversation.id,
@@ -148,7 +150,7 @@ pub async fn resume(
     })
 }
 
-/// Refuses a form that no answer of the agent can have.
+/// Refuses a format that no answer of the agent can have.
 async fn check_format(pack: &Pack, format: &AnswerFormat) -> Result<()> {
     if pack.llm.provider == Provider::None {
         let reason =
@@ -170,13 +172,13 @@ async fn check_format(pack: &Pack, format: &AnswerFormat) -> Result<()> {
     })
 }
 
-/// Writes by what the client may find the question again: its key, its response, its chat.
-async fn remember(
+/// Stores the ways in which the client may find the question again: its key, its response, its chat.
+async fn remember_question(
     tx: &mut Tx,
     principal: &Principal,
     question: &ClientQuestion,
     posted: &PostedMessage,
-    told: i64,
+    delivered: i64,
 ) -> Result<()> {
     let run = &posted.run;
     let begun = KeyedRun {
@@ -190,17 +192,18 @@ async fn remember(
         chat,
         conversation: run.conversation_id,
         run: run.id,
-        first_event: told,
+        first_event: delivered,
     });
     repeats::remember_answer(tx, principal, Some(&question.key), begun, answer).await?;
     if let Some(settings) = &question.response {
         let answer = (run.conversation_id, run.id);
-        store::responses::insert(tx, answer, told, settings).await?;
+        store::responses::insert(tx, answer, delivered, settings).await?;
     }
     Ok(())
 }
 
-/// Listens to the answer of a run that an earlier request began: after an event, or from the run's first message on.
+/// Listens to the answer of a run that an earlier request began: to the events after a number, or from the run's first
+/// message on.
 pub async fn reopen_stream(
     app: &Arc<App>,
     principal: &Principal,
@@ -223,8 +226,8 @@ pub async fn reopen_stream(
     })
 }
 
-/// Listens to the answer that a chat of a client is waiting for, from its beginning; also how often the client came
-/// back to it. `None` when it has ended.
+/// Listens from its beginning to the answer for which the client of a chat waits. Also returns how often the client has
+/// come back to it. `None` when the answer has ended.
 pub async fn resume_stream(
     app: &Arc<App>,
     principal: &Principal,
@@ -234,61 +237,62 @@ pub async fn resume_stream(
     let open = store::client_chats::come_back(&mut tx, &principal.user, chat).await?;
     let Some(open) = open else { return Ok(None) };
     tx.commit().await?;
-    let (place, after) = (open.conversation, Some(open.first_event));
-    let posted = reopen_stream(app, principal, place, open.run, after).await?;
+    let (conversation, after) = (open.conversation, Some(open.first_event));
+    let posted = reopen_stream(app, principal, conversation, open.run, after).await?;
     Ok(Some((posted, open.repeats)))
 }
 
-/// What happened in a chat since its client's last turn.
+/// The events of a chat since its client's last turn.
 pub struct UnreadEvents {
     pub conversation: ConversationId,
     pub events: Vec<Event>,
 }
 
-/// The events that the client of a chat has not been told of, the first ones when there are many.
+/// Reads the events that the client of a chat has not got yet; only the first ones when there are many.
 pub async fn unread(app: &App, principal: &Principal, chat: &str) -> Result<UnreadEvents> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let place = store::client_chats::place(&mut tx, &principal.user, chat).await?;
-    let (conversation, told) = place.ok_or_else(|| Error::not_found("this thread"))?;
-    let events = store::messages::events(&mut tx, conversation.id, told, MOST_UNREAD).await?;
+    let found = store::client_chats::place(&mut tx, &principal.user, chat).await?;
+    let (conversation, delivered) = found.ok_or_else(|| Error::not_found("this thread"))?;
+    let events = store::messages::events(&mut tx, conversation.id, delivered, MOST_UNREAD).await?;
     Ok(UnreadEvents {
         conversation: conversation.id,
         events,
     })
 }
 
-/// Remembers what the client of a chat shows now: its transcript, and events up to `told`.
+/// Records that the client of a chat shows this transcript, and has got the events up to number `delivered`.
 pub async fn record_unread(
     app: &App,
     principal: &Principal,
     conversation: ConversationId,
-    (chat, transcript): (&str, &Transcript),
-    told: i64,
+    chat: &str,
+    transcript: &Transcript,
+    delivered: i64,
 ) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let key = key_of(Some(chat), transcript);
-    store::conversations::keyed::set_external_key(&mut tx, conversation, &key, told).await?;
+    store::conversations::keyed::set_external_key(&mut tx, conversation, &key, delivered).await?;
     tx.commit().await
 }
 
-/// What a client was told of.
+/// The events that a client has got with an answer.
 #[derive(Clone, Copy)]
 pub struct DeliveredEvents {
-    /// The last event.
+    /// The last event that the client has got.
     pub event: i64,
     /// The last event of the conversation when the answer ended.
     pub last: i64,
-    /// The answer is an old one, and the conversation may have gone on since.
+    /// Whether the client asked for an old answer: then the conversation may have gone on since.
     pub is_late: bool,
     pub arrival: Arrival,
-    /// The client wanted no more than the beginning of the answer.
+    /// Whether the client wanted only the beginning of the answer.
     pub is_cut: bool,
 }
 
-/// What a client has of its answer when the answer ends.
+/// How much of its answer a client has when the answer ends.
 #[derive(Clone, Copy)]
 pub enum Arrival {
-    /// All of it: it read the answer as it came, or needs no connection to find it.
+    /// All of it: the client read the answer as it came, or needs no connection to find it.
     Complete,
     /// All of it, although the client had left before, or the run was stopped.
     CompleteAgain,
@@ -296,55 +300,53 @@ pub enum Arrival {
     Pending,
 }
 
-/// Remembers what the client shows now, its answer included, so that its next request finds the conversation. The run
-/// as it ended.
+/// Records the transcript that the client shows now, including the answer, so that its next request finds the
+/// conversation. Returns the run as it ended.
 pub async fn record_answer(
     app: &App,
     principal: &Principal,
-    (conversation, run): (ConversationId, RunId),
+    conversation: ConversationId,
+    run: RunId,
     question: &ClientQuestion,
-    told: DeliveredEvents,
+    delivered: DeliveredEvents,
 ) -> Result<Run> {
-    // A crash of Postgres within a second may forget what the client was told. The client's next message then begins a
-    // conversation that takes the transcript over, as after an edit.
+    // A crash of Postgres within a second may lose this record. The client's next message then begins a new conversation
+    // with the transcript, as after an edit.
     let mut tx = app.db.tenant_unflushed(principal.tenant).await?;
     let key = question.place.key_of_answer(question, run);
-    let DeliveredEvents {
-        arrival, is_cut, ..
-    } = told;
-    let told = ToldAnswer {
+    let answer = ToldAnswer {
         conversation,
         key: &key,
-        event: told.event,
-        only_if_last: told.is_late.then_some(told.last),
+        event: delivered.event,
+        only_if_last: delivered.is_late.then_some(delivered.last),
     };
-    if !matches!(arrival, Arrival::Pending) {
-        let is_back = matches!(arrival, Arrival::CompleteAgain);
+    if !matches!(delivered.arrival, Arrival::Pending) {
+        let is_back = matches!(delivered.arrival, Arrival::CompleteAgain);
         store::request_keys::mark_answered(&mut tx, conversation, run, is_back).await?;
     }
-    if is_cut {
+    if delivered.is_cut {
         store::approvals::forget_shown(&mut tx, run).await?;
     }
-    let run = store::runs::record_told(&mut tx, &principal.user, run, &told).await?;
+    let run = store::runs::record_told(&mut tx, &principal.user, run, &answer).await?;
     tx.commit().await?;
     Ok(run)
 }
 
-/// By what the conversation of a question is found.
+/// How the conversation of a question is found, and which part of it the transcript is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum QuestionPlace {
-    /// The transcript is all that was said.
+    /// By the transcript, which is the whole conversation.
     #[default]
     Transcript,
-    /// The transcript is what is new after the answer of a run.
+    /// By the run of an answer. The transcript holds the messages after that answer.
     After {
         run: RunId,
-        /// Held for that answer, too, or are new.
+        /// The instructions for this answer. They may be those of the answer before.
         instructions: Option<String>,
     },
-    /// The transcript is what is new in the chat that the client names.
+    /// By the client's id of the chat. The transcript holds the new messages.
     Chat,
-    /// The transcript is what is new in a conversation.
+    /// By the id of the conversation. The transcript holds the new messages.
     Conversation {
         id: ConversationId,
         instructions: Option<String>,
@@ -352,101 +354,119 @@ pub enum QuestionPlace {
 }
 
 impl QuestionPlace {
-    /// The key by which the next question finds the conversation when this one was answered by `run`.
+    /// The key by which the next question finds the conversation, once `run` has answered this question.
     fn key_of_answer(&self, question: &ClientQuestion, run: RunId) -> String {
         match self {
             Self::Transcript => key_of(question.chat.as_deref(), &question.transcript),
-            // The client shows more than this question has, so no transcript of it can be matched.
+            // The client's transcript is longer than this question's, so no digest of this one could match it.
             Self::After { .. } | Self::Chat | Self::Conversation { .. } => format!("run:{run}"),
         }
     }
 }
 
-/// The conversation of a question, locked, and the last event that its client was told of; a new conversation with what
-/// was said before when there is none. `earlier` is the transcript before what is asked.
+/// The conversation of a question.
+struct FoundConversation {
+    conversation: Conversation,
+    /// The number of the last event that the client has got.
+    delivered: i64,
+}
+
+/// Finds and locks the conversation of a question. If there is none, begins one with the messages before the question,
+/// which are `earlier`.
 async fn locate(
     app: &App,
     principal: &Principal,
     pack: &Pack,
     question: &ClientQuestion,
     earlier: &Transcript,
-) -> Result<(Tx, Conversation, i64)> {
-    // A secret that the user typed earlier is masked on our side only, and the client shows it again.
+) -> Result<(Tx, FoundConversation)> {
+    // The stored message masks a secret that the user typed earlier, but the client's transcript still has the secret.
     let secrets = if earlier.is_empty() {
         Scrubber::default()
     } else {
         credentials::scrubber(app, principal, pack).await?
     };
-    let said = parts_of(earlier, &secrets);
+    let messages = parts_of(earlier, &secrets);
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let (conversation, told) = match &question.place {
+    let found = match &question.place {
         QuestionPlace::Transcript => {
             let key = digest(question.chat.as_deref(), earlier);
-            // A program's key may speak for many people. One of them is shown nothing that another one's chat holds and
-            // does not show, such as results of tools. A chat that has an id of its own is one chat.
+            // A program's key may speak for many people, whose transcripts may be equal. So under such a key, only a
+            // conversation is found that holds no more than its client shows: no results of tools, for example. A chat
+            // with an id of its own is not shared.
             let only_shown = principal.names_nobody() && question.chat.is_none();
             let (user, agent) = (&principal.user, pack.id());
             let found = find_or_insert(&mut tx, user, agent, &key, only_shown).await?;
             if found.is_new {
-                take_over(&mut tx, found.conversation, said).await?
+                fill_new(&mut tx, found.conversation, messages).await?
             } else {
-                (found.conversation, found.told_event)
+                FoundConversation {
+                    conversation: found.conversation,
+                    delivered: found.told_event,
+                }
             }
         }
         QuestionPlace::After { run, instructions } => {
-            let new = (instructions.as_ref(), said);
-            follow(&mut tx, principal, pack, *run, new).await?
+            let instructions = instructions.as_ref();
+            continue_after(&mut tx, principal, pack, *run, instructions, messages).await?
         }
         QuestionPlace::Conversation { id, instructions } => {
-            let new = (instructions.as_ref(), said);
-            go_on(&mut tx, principal, pack, *id, new).await?
+            let instructions = instructions.as_ref();
+            continue_in(&mut tx, principal, pack, *id, instructions, messages).await?
         }
         QuestionPlace::Chat => {
             let chat = question.chat.as_deref().unwrap_or_default();
             let known = store::client_chats::place(&mut tx, &principal.user, chat).await?;
             let known = known.filter(|(conversation, _)| conversation.agent == *pack.id());
             match known {
-                Some((mut conversation, told)) => {
-                    conversation.last_event += import(&mut tx, conversation.id, said).await?;
-                    (conversation, told)
+                Some((mut conversation, delivered)) => {
+                    conversation.last_event += import(&mut tx, conversation.id, messages).await?;
+                    FoundConversation {
+                        conversation,
+                        delivered,
+                    }
                 }
-                None => begin(&mut tx, principal, pack, said).await?,
+                None => begin(&mut tx, principal, pack, messages).await?,
             }
         }
     };
-    Ok((tx, conversation, told))
+    Ok((tx, found))
 }
 
-/// A new conversation with what was said before.
+/// Begins a new conversation with earlier messages.
 async fn begin(
     tx: &mut Tx,
     principal: &Principal,
     pack: &Pack,
-    said: Vec<(Role, Vec<Part>)>,
-) -> Result<(Conversation, i64)> {
-    let conversation = conversations::open(tx, principal, pack, "", Some(NO_KEY)).await?;
-    take_over(tx, conversation, said).await
+    messages: Vec<(Role, Vec<Part>)>,
+) -> Result<FoundConversation> {
+    let conversation = conversations::insert(tx, principal, pack, "", Some(NO_KEY)).await?;
+    fill_new(tx, conversation, messages).await
 }
 
-/// Puts what was said before into a new conversation. Its client knows all of that.
-async fn take_over(
+/// Imports earlier messages into a new conversation. The client knows all of them.
+async fn fill_new(
     tx: &mut Tx,
     mut conversation: Conversation,
-    said: Vec<(Role, Vec<Part>)>,
-) -> Result<(Conversation, i64)> {
-    conversation.last_event += import(tx, conversation.id, said).await?;
-    let told = conversation.last_event;
-    Ok((conversation, told))
+    messages: Vec<(Role, Vec<Part>)>,
+) -> Result<FoundConversation> {
+    conversation.last_event += import(tx, conversation.id, messages).await?;
+    Ok(FoundConversation {
+        delivered: conversation.last_event,
+        conversation,
+    })
 }
 
-/// The conversation of an answer. When it went on after that answer, a new one with all that was said until then.
-async fn follow(
+/// Continues the conversation of an answer with new messages. If the conversation went on after that answer, begins a new
+/// one with all messages up to the answer.
+async fn continue_after(
     tx: &mut Tx,
     principal: &Principal,
     pack: &Pack,
     run: RunId,
-    (wanted, mut new): (Option<&String>, Vec<(Role, Vec<Part>)>),
-) -> Result<(Conversation, i64)> {
+    wanted: Option<&String>,
+    mut new: Vec<(Role, Vec<Part>)>,
+) -> Result<FoundConversation> {
     let place = store::responses::place(tx, &principal.user, run).await?;
     let AnsweredPlace {
         mut conversation,
@@ -469,27 +489,31 @@ async fn follow(
             detail.to_owned(),
         ));
     }
-    // Instructions hold for one response, and are said again only when they are others.
+    // Instructions hold for one response. They are written only if they differ from those of the response before.
     if let Some(wanted) = wanted.filter(|wanted| instructions.as_ref() != Some(*wanted)) {
         new.insert(0, (Role::User, vec![instruction(wanted)]));
     }
     if !is_followed {
         conversation.last_event += import(tx, conversation.id, new).await?;
-        return Ok((conversation, told));
+        return Ok(FoundConversation {
+            conversation,
+            delivered: told,
+        });
     }
-    let mut said = store::messages::until(tx, conversation.id, run, MOST_IMPORTED).await?;
-    said.extend(new);
-    begin(tx, principal, pack, said).await
+    let mut messages = store::messages::until(tx, conversation.id, run, MOST_IMPORTED).await?;
+    messages.extend(new);
+    begin(tx, principal, pack, messages).await
 }
 
-/// A conversation of the user, whoever began it, with what is new.
-async fn go_on(
+/// Continues a conversation of the user with new messages, whichever client began it.
+async fn continue_in(
     tx: &mut Tx,
     principal: &Principal,
     pack: &Pack,
     id: ConversationId,
-    (instructions, mut new): (Option<&String>, Vec<(Role, Vec<Part>)>),
-) -> Result<(Conversation, i64)> {
+    instructions: Option<&String>,
+    mut new: Vec<(Role, Vec<Part>)>,
+) -> Result<FoundConversation> {
     let mut conversation = branches::lock_idle(tx, principal, id).await?;
     if conversation.agent != *pack.id() {
         let reason = format!(
@@ -501,18 +525,22 @@ async fn go_on(
     if let Some(text) = instructions {
         new.insert(0, (Role::User, vec![instruction(text)]));
     }
-    let told = store::conversations::keyed::told_event(tx, id).await?;
+    let delivered = store::conversations::keyed::told_event(tx, id).await?;
     conversation.last_event += import(tx, id, new).await?;
-    Ok((conversation, told))
+    Ok(FoundConversation {
+        conversation,
+        delivered,
+    })
 }
 
 fn instruction(text: &str) -> Part {
     Part::text(format!("[Instructions of the client]\n{text}").replace('\0', ""))
 }
 
-/// A transcript as messages, without the user's secrets. They are not verified: they are what the user claims.
+/// A transcript as messages, without the user's secrets. The program cannot verify the messages: they are what the client
+/// claims.
 fn parts_of(transcript: &Transcript, secrets: &Scrubber) -> Vec<(Role, Vec<Part>)> {
-    let said = transcript.iter().filter_map(|(role, text)| {
+    let messages = transcript.iter().filter_map(|(role, text)| {
         let clean = secrets.text(text);
         let text = clean.as_ref().unwrap_or(text);
         let (role, part) = match role {
@@ -525,20 +553,24 @@ fn parts_of(transcript: &Transcript, secrets: &Scrubber) -> Vec<(Role, Vec<Part>
         };
         (!text.trim().is_empty()).then(|| (role, vec![part]))
     });
-    said.collect()
+    messages.collect()
 }
 
-/// Imports earlier messages; returns how many.
-async fn import(tx: &mut Tx, id: ConversationId, mut said: Vec<(Role, Vec<Part>)>) -> Result<i64> {
-    said.drain(..said.len().saturating_sub(MOST_IMPORTED));
-    if said.is_empty() {
+/// Imports the last of the earlier messages. Returns how many were imported.
+async fn import(
+    tx: &mut Tx,
+    id: ConversationId,
+    mut messages: Vec<(Role, Vec<Part>)>,
+) -> Result<i64> {
+    messages.drain(..messages.len().saturating_sub(MOST_IMPORTED));
+    if messages.is_empty() {
         return Ok(0);
     }
-    store::messages::import(tx, id, &said).await?;
-    i64::try_from(said.len()).map_err(Error::internal)
+    store::messages::import(tx, id, &messages).await?;
+    i64::try_from(messages.len()).map_err(Error::internal)
 }
 
-/// The key of a conversation whose client shows this transcript: none unless it ends with an answer.
+/// The key of a conversation whose client shows this transcript: none unless the transcript ends with an answer.
 fn key_of(chat: Option<&str>, transcript: &Transcript) -> String {
     match transcript.last() {
         Some((Role::Assistant, answer)) if !without_calls(answer).trim().is_empty() => {
@@ -548,7 +580,7 @@ fn key_of(chat: Option<&str>, transcript: &Transcript) -> String {
     }
 }
 
-/// SHA-256 over the chat id and every message, in hex.
+/// The digest that identifies a transcript: SHA-256 over the id of the chat and every message, in hex.
 fn digest(chat: Option<&str>, transcript: &Transcript) -> String {
     let mut digest = Sha256::new();
     let mut add = |text: &str| {
@@ -571,7 +603,7 @@ fn digest(chat: Option<&str>, transcript: &Transcript) -> String {
     hex::encode(digest.finalize())
 }
 
-/// A text without the tool calls that the program has shown in it.
+/// A text without the tool calls that the program has written into it.
 fn without_calls(text: &str) -> Cow<'_, str> {
     if !text.contains(CALL_BOX) && !text.contains(CALL_LINE) {
         return Cow::Borrowed(text);
@@ -586,7 +618,7 @@ fn without_calls(text: &str) -> Cow<'_, str> {
     Cow::Owned(paragraphs(lines))
 }
 
-/// The paragraphs, a blank line apart.
+/// The paragraphs of a text, with one blank line between two.
 fn paragraphs<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let lines: Vec<_> = lines.map(str::trim_end).collect();
     let paragraphs = lines.split(|line| line.is_empty());

@@ -1,5 +1,5 @@
 //! Assigns runs to workers: runs that this process claimed when it created them, runs that wait, and runs whose worker
-//! died. [`approvals`] does the same for approved calls. [`hints`] tells the other replicas of changes, and a poll each
+//! died. [`approvals`] does the same for approved calls. `hints` tells the other replicas of changes, and a poll each
 //! second finds the changes whose hint was lost.
 
 pub mod approvals;

@@ -1,4 +1,4 @@
-//! The tool calls of a step: made in parallel through the gate, each result a row as soon as it is there.
+//! The tool calls of a step. They are made in parallel through the gate, and each result is written as soon as it comes.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -35,20 +35,24 @@ use crate::{
 
 /// Calls of one step that run at the same time.
 const MAX_PARALLEL_CALLS: usize = 8;
-/// Calls that one step may make; the rest is refused with a result that says so.
+/// Calls that one step may make. Each further call is refused with a result that says so.
 const MAX_CALLS_PER_STEP: usize = 32;
 
-/// A call and what is wrong with the text of its arguments.
-pub(super) type ResolvedCall = (ToolCall, Option<BadArguments>);
+/// A call whose server and tool are known if they exist.
+pub(super) struct ResolvedCall {
+    pub call: ToolCall,
+    /// What is wrong with the text of the arguments, if anything is.
+    pub flaw: Option<BadArguments>,
+}
 
 pub(super) enum BadArguments {
-    /// This is not JSON.
+    /// The text of the arguments, which is not JSON.
     Unparsed(String),
-    /// Two parsers could read it differently; the text says why.
+    /// Why two parsers could read the arguments differently.
     Irregular(String),
 }
 
-/// Finds server and tool behind each name. Ids that the model gave twice are made unique.
+/// Finds the server and the tool behind each name. An id that the model gave twice is replaced by a new one.
 pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
     let mut seen = HashSet::new();
     let calls = reply.calls.iter().enumerate().map(|(at, call)| {
@@ -58,10 +62,10 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
             seen.insert(call_id.clone());
         }
         let found = toolbox.by_name(&call.name);
-        // At the length limit the last call may lack its arguments; that is not a call without any.
-        let cut = reply.stop == Stop::Length && at + 1 == reply.calls.len();
+        // At the length limit the arguments of the last call may be cut off: then the call is not one without arguments.
+        let is_cut = reply.stop == Stop::Length && at + 1 == reply.calls.len();
         let text = match call.arguments.trim() {
-            "" | "{}" if cut => "",
+            "" | "{}" if is_cut => "",
             "" => "{}",
             text => text,
         };
@@ -80,13 +84,13 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
                 .to_raw(),
             audit_id: found.map(|_| AuditId::new()),
         };
-        (call, flaw)
+        ResolvedCall { call, flaw }
     });
     calls.collect()
 }
 
 /// The calls in a message.
-pub(super) fn of(message: &Message) -> Vec<&ToolCall> {
+pub(super) fn calls_of(message: &Message) -> Vec<&ToolCall> {
     let calls = message.parts.iter().map(|part| match part {
         Part::ToolCall(call) => Some(call),
         _ => None,
@@ -107,25 +111,25 @@ pub(super) fn is_skill(call: &ToolCall) -> bool {
     skill::of_call(call).is_some()
 }
 
-/// A call that is begun, and its line in the audit trail if it may be sent. The line is written before the call is sent:
-/// with the row of the call, or with the result of the call whose place it takes.
-struct Begun {
+/// A call with its line in the audit trail, if it may be sent. The line is written before the call is sent: with the
+/// row of the call, or with the result of the call after which it begins.
+struct RecordedCall {
     call: ToolCall,
     flaw: Option<BadArguments>,
     line: Option<AuditRow>,
 }
 
-/// One step at work.
+/// The calls of one step while they are made.
 struct Step<'a> {
     toolbox: &'a Arc<Toolbox>,
     for_model: bool,
     user: Option<ElicitationTarget>,
-    /// Calls that wait for a place.
-    waiting: Mutex<VecDeque<Begun>>,
+    /// The calls that begin when another call has ended.
+    waiting: Mutex<VecDeque<RecordedCall>>,
 }
 
 impl Step<'_> {
-    fn next(&self) -> Option<Begun> {
+    fn next(&self) -> Option<RecordedCall> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.pop_front()
     }
@@ -133,14 +137,18 @@ impl Step<'_> {
 
 impl RunWorker {
     /// The lines of the audit trail for the calls of a step that begin at once.
-    pub(super) fn first_lines(&self, toolbox: &Toolbox, calls: &[ResolvedCall]) -> Vec<AuditRow> {
+    pub(super) fn first_audit_lines(
+        &self,
+        toolbox: &Toolbox,
+        calls: &[ResolvedCall],
+    ) -> Vec<AuditRow> {
         let first = calls.iter().take(MAX_PARALLEL_CALLS);
         first
-            .filter_map(|(call, flaw)| self.line_of(toolbox, call, flaw.as_ref()))
+            .filter_map(|resolved| self.audit_line(toolbox, &resolved.call, resolved.flaw.as_ref()))
             .collect()
     }
 
-    fn line_of(
+    fn audit_line(
         &self,
         toolbox: &Toolbox,
         call: &ToolCall,
@@ -152,7 +160,8 @@ impl RunWorker {
         }
     }
 
-    /// Makes the calls of one step, whose [`RunWorker::first_lines`] are written. Every call gets exactly one result.
+    /// Makes the calls of one step. Their [`RunWorker::first_audit_lines`] are written already. Each call gets exactly one
+    /// result.
     pub(super) async fn make_calls(
         &self,
         toolbox: &Arc<Toolbox>,
@@ -163,20 +172,20 @@ impl RunWorker {
         let refused: Vec<_> = calls
             .split_off(calls.len().min(MAX_CALLS_PER_STEP))
             .into_iter()
-            .map(|(call, _)| {
+            .map(|refused| {
                 let text = format!("not executed: at most {MAX_CALLS_PER_STEP} calls fit in one step; make the rest in the next one");
-                Part::ToolResult(result_of(&call, CallStatus::Denied, text))
+                Part::ToolResult(new_result(&refused.call, CallStatus::Denied, text))
             })
             .collect();
         if !refused.is_empty() {
             self.append(Role::Tool, &refused, for_model).await?;
         }
-        let begin = |(call, flaw): ResolvedCall| Begun {
-            line: self.line_of(toolbox, &call, flaw.as_ref()),
+        let record = |ResolvedCall { call, flaw }: ResolvedCall| RecordedCall {
+            line: self.audit_line(toolbox, &call, flaw.as_ref()),
             call,
             flaw,
         };
-        let mut first: VecDeque<Begun> = calls.into_iter().map(begin).collect();
+        let mut first: VecDeque<RecordedCall> = calls.into_iter().map(record).collect();
         let step = Step {
             toolbox,
             for_model,
@@ -184,22 +193,22 @@ impl RunWorker {
             waiting: Mutex::new(first.split_off(first.len().min(MAX_PARALLEL_CALLS))),
         };
         let results: Vec<Vec<ToolResult>> = stream::iter(first)
-            .map(|begun| self.work_off(&step, begun))
+            .map(|call| self.make_in_turn(&step, call))
             .buffer_unordered(MAX_PARALLEL_CALLS)
             .try_collect()
             .await?;
         Ok(results.concat())
     }
 
-    /// Makes a call, and one after the other those that wait.
-    async fn work_off(&self, step: &Step<'_>, first: Begun) -> Result<Vec<ToolResult>> {
+    /// Makes one call, and then the waiting calls of the step, one after the other.
+    async fn make_in_turn(&self, step: &Step<'_>, first: RecordedCall) -> Result<Vec<ToolResult>> {
         let (mut results, mut next) = (Vec::new(), Some(first));
-        while let Some(begun) = next {
+        while let Some(recorded) = next {
             let started = clock::instant();
-            let mut result = self.make_call(step, &begun).await?;
+            let mut result = self.make_call(step, &recorded).await?;
             result.took_ms = u64::try_from(started.elapsed().as_millis()).ok();
-            if is_skill(&begun.call) {
-                // What the skill says, wherever its result is read.
+            if is_skill(&recorded.call) {
+                // The text of a skill's result is the same wherever it is read.
                 result.text = skill::result_text(&result).text;
             }
             next = step.next();
@@ -209,50 +218,51 @@ impl RunWorker {
                 next.line = None;
             }
             let line = next.as_ref().and_then(|next| next.line.as_ref());
-            let role = self.speaker(&begun.call, &result, step.for_model);
+            let role = self.role_of_result(&recorded.call, &result, step.for_model);
             let finished = Transient::ToolFinished {
                 run_id: self.run.id,
-                call_id: begun.call.call_id.clone(),
-                server: begun.call.server.clone(),
-                tool: begun.call.tool.clone(),
+                call_id: recorded.call.call_id.clone(),
+                server: recorded.call.server.clone(),
+                tool: recorded.call.tool.clone(),
                 status: result.status,
             };
-            // An answer to the user is shown below the line that says how the call ended.
+            // Clients show an answer to the user below the line that says how the call ended.
             if role == Role::System {
-                self.transient(finished);
-                self.keep_result(&begun, &result, line, (role, step.for_model))
+                self.send_transient(finished);
+                self.keep_result(&recorded, &result, line, role, step.for_model)
                     .await?;
             } else {
-                self.keep_result(&begun, &result, line, (role, step.for_model))
+                self.keep_result(&recorded, &result, line, role, step.for_model)
                     .await?;
-                self.transient(finished);
+                self.send_transient(finished);
             }
             results.push(result);
         }
         Ok(results)
     }
 
-    async fn make_call(&self, step: &Step<'_>, begun: &Begun) -> Result<ToolResult> {
-        let call = &begun.call;
+    async fn make_call(&self, step: &Step<'_>, recorded: &RecordedCall) -> Result<ToolResult> {
+        let call = &recorded.call;
         if !self.cancel.is_cancelled() {
-            return self.through_the_gate(step, begun).await;
+            return self.send_through_gate(step, recorded).await;
         }
         let what = match (&call.server, &call.tool) {
             (Some(server), Some(tool)) => format!("{server}.{tool}"),
             _ => call.name.clone(),
         };
         let text = format!("cancelled before {what} was sent");
-        Ok(result_of(call, CallStatus::Cancelled, text))
+        Ok(new_result(call, CallStatus::Cancelled, text))
     }
 
-    /// A result as a row, with what it links to, how its line in the audit trail ends, and the line of the call that is
-    /// begun next.
+    /// Writes a result, the resources that it links to, the end of its line in the audit trail, and the line of the call
+    /// that begins next (`next`), in one transaction.
     async fn keep_result(
         &self,
-        begun: &Begun,
+        recorded: &RecordedCall,
         result: &ToolResult,
         next: Option<&AuditRow>,
-        (role, for_model): (Role, bool),
+        role: Role,
+        for_model: bool,
     ) -> Result<()> {
         let links = result
             .raw
@@ -261,48 +271,48 @@ impl RunWorker {
             .unwrap_or_default();
         let tenant = self.run.tenant;
         let mut tx = self.app.db.tenant(tenant).await?;
-        self.hold(&mut tx).await?;
-        if let Some(line) = &begun.line {
+        self.lock_run(&mut tx).await?;
+        if let Some(line) = &recorded.line {
             store::audit::end(&mut tx, line.id, result.status.as_str()).await?;
         }
         if let Some(next) = next {
             store::audit::insert(&mut tx, tenant, std::slice::from_ref(next)).await?;
         }
-        if let (Some(server), Some(tool)) = (&begun.call.server, &begun.call.tool) {
+        if let (Some(server), Some(tool)) = (&recorded.call.server, &recorded.call.tool) {
             let whose = (server.as_str(), tool.as_str());
             store::resources::insert(&mut tx, tenant, self.run.conversation, whose, &links).await?;
         }
         let parts = [Part::ToolResult(result.clone())];
-        self.commit(tx, role, &parts, for_model).await?;
+        self.append_and_commit(tx, role, &parts, for_model).await?;
         if !links.is_empty() {
-            // The rows decide which links are kept.
+            // The store keeps only some of the links, so they are read again from the rows.
             *self.transcript() = None;
         }
         Ok(())
     }
 
-    /// Who says a result. The result of a call that its user typed is the program's answer to them, unless they are told
-    /// in another way: they are asked something, consent is asked for, or the run of a skill fails with these words.
-    fn speaker(&self, call: &ToolCall, result: &ToolResult, for_model: bool) -> Role {
-        let is_told_otherwise = match result.status {
+    /// The role of the message with a result. The result of a call that the user typed is the program's answer to them,
+    /// unless the user reads of it in another message: a question, a request for consent, or the error of a skill's run.
+    fn role_of_result(&self, call: &ToolCall, result: &ToolResult, for_model: bool) -> Role {
+        let is_in_other_message = match result.status {
             CallStatus::AwaitingInput | CallStatus::AwaitingApproval => true,
             CallStatus::Failed | CallStatus::Denied => is_skill(call),
             CallStatus::OutcomeUnknown => is_skill(call) && !self.cancel.is_cancelled(),
             CallStatus::Succeeded | CallStatus::Cancelled => false,
         };
-        if for_model || is_told_otherwise {
+        if for_model || is_in_other_message {
             Role::Tool
         } else {
             Role::System
         }
     }
 
-    /// What a call is for. Listeners are told when that is a tool that is known.
+    /// Tells the listeners that a call of a known tool begins. Returns the target of the call.
     fn announce_call<'a>(&self, call: &'a ToolCall) -> CallTarget<'a> {
         let (Some(server), Some(tool)) = (&call.server, &call.tool) else {
             return CallTarget::Name(&call.name);
         };
-        self.transient(Transient::ToolStarted {
+        self.send_transient(Transient::ToolStarted {
             run_id: self.run.id,
             call_id: call.call_id.clone(),
             server: server.clone(),
@@ -311,20 +321,24 @@ impl RunWorker {
         CallTarget::Pair { server, tool }
     }
 
-    async fn through_the_gate(&self, step: &Step<'_>, begun: &Begun) -> Result<ToolResult> {
+    async fn send_through_gate(
+        &self,
+        step: &Step<'_>,
+        recorded: &RecordedCall,
+    ) -> Result<ToolResult> {
         let (toolbox, user) = (step.toolbox, step.user);
-        let (call, flaw) = (&begun.call, begun.flaw.as_ref());
+        let (call, flaw) = (&recorded.call, recorded.flaw.as_ref());
         let run_id = self.run.id;
         if call.server.is_none() && call.name == tool_search::TOOL {
             return tool_search::call(toolbox, call);
         }
         if call.server.is_none() && call.name == resources::TOOL {
-            let asking = ReadContext {
+            let context = ReadContext {
                 principal: &self.run.principal,
                 toolbox,
                 run: Some(run_id),
             };
-            return resources::call(&self.app, &asking, self.run.conversation, run_id, call).await;
+            return resources::call(&self.app, &context, self.run.conversation, call).await;
         }
         let target = self.announce_call(call);
         let (progress, mut reports) = crate::mcp::progress_channel();
@@ -333,7 +347,7 @@ impl RunWorker {
             toolbox,
             run: Some(run_id),
             call_id: &call.call_id,
-            is_recorded: begun.line.is_some(),
+            is_recorded: recorded.line.is_some(),
             target,
             arguments: match flaw {
                 Some(BadArguments::Unparsed(text)) => Err(text),
@@ -351,7 +365,7 @@ impl RunWorker {
         loop {
             tokio::select! {
                 result = &mut answer => return Ok(result),
-                Some(report) = reports.next() => self.transient(Transient::ToolProgress {
+                Some(report) = reports.next() => self.send_transient(Transient::ToolProgress {
                     run_id,
                     call_id: call.call_id.clone(),
                     progress: report.progress,
@@ -362,7 +376,7 @@ impl RunWorker {
         }
     }
 
-    /// Gives every call that an earlier attempt left open its one result.
+    /// Writes the one result of each call that an earlier attempt left without one.
     pub(super) async fn close_open_calls(&self, written: &[Message]) -> Result<()> {
         let closed: HashSet<&str> = written
             .iter()
@@ -371,7 +385,7 @@ impl RunWorker {
             .collect();
         let open: Vec<_> = written
             .iter()
-            .flat_map(of)
+            .flat_map(calls_of)
             .filter(|call| !closed.contains(call.call_id.as_str()))
             .collect();
         if open.is_empty() {
@@ -387,8 +401,8 @@ impl RunWorker {
             let request = requests
                 .iter()
                 .find(|request| request.call_id == call.call_id);
-            let result = interrupted(call, request, &sent);
-            let role = self.speaker(call, &result, for_model);
+            let result = result_of_interrupted(call, request, &sent);
+            let role = self.role_of_result(call, &result, for_model);
             self.append(role, &[Part::ToolResult(result)], for_model)
                 .await?;
         }
@@ -396,27 +410,32 @@ impl RunWorker {
     }
 }
 
-/// What is known of a call that an earlier attempt left open; `sent` are the lines of those that may have been sent.
-fn interrupted(call: &ToolCall, request: Option<&Approval>, sent: &HashSet<AuditId>) -> ToolResult {
+/// The result of a call that an earlier attempt left open. `sent` holds the audit lines of the calls that may have been
+/// sent.
+fn result_of_interrupted(
+    call: &ToolCall,
+    request: Option<&Approval>,
+    sent: &HashSet<AuditId>,
+) -> ToolResult {
     if let Some(request) = request {
         let (text, advice) = approvals::waiting_text(request, false);
         return ToolResult {
             advice: Some(advice.to_owned()),
             approval: Some(request.id),
-            ..result_of(call, CallStatus::AwaitingApproval, text)
+            ..new_result(call, CallStatus::AwaitingApproval, text)
         };
     }
-    // A call without the id of a line is of a release that wrote none before it sent.
+    // A call without the id of a line was written by an old release, which wrote no line before it sent a call.
     if call.audit_id.is_some_and(|line| !sent.contains(&line)) {
         let text = "failed, nothing was sent: the service stopped before. Make the call again if it is still wanted";
-        return result_of(call, CallStatus::Failed, text.to_owned());
+        return new_result(call, CallStatus::Failed, text.to_owned());
     }
     let text = "outcome unknown: the service stopped while this call was under way; it may or may not have been done. \
                 It was not repeated. Check before trying again";
-    result_of(call, CallStatus::OutcomeUnknown, text.to_owned())
+    new_result(call, CallStatus::OutcomeUnknown, text.to_owned())
 }
 
-fn result_of(call: &ToolCall, status: CallStatus, text: String) -> ToolResult {
+fn new_result(call: &ToolCall, status: CallStatus, text: String) -> ToolResult {
     ToolResult {
         call_id: call.call_id.clone(),
         status,

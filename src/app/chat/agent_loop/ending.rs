@@ -1,4 +1,4 @@
-//! How a run ends, and its end as rows.
+//! The ways in which a run ends, and the rows of its end.
 
 use super::RunWorker;
 use crate::{
@@ -15,15 +15,16 @@ use crate::{
 };
 use std::time::Duration;
 
-/// How a run ends. All of it is written at once, so that a run that is resumed never writes its final messages twice.
+/// How a run ends. All of it is written in one transaction, so that a run that is taken up again never writes its final
+/// messages twice.
 pub(super) struct Ending {
     pub status: RunStatus,
     error: Option<String>,
-    /// How long nobody asks the model, when that is why it failed.
+    /// How long the model is not asked, if the run failed because the model did not answer.
     retry_after: Option<Duration>,
     /// The answer or the part of it that was shown, a notice, the text of a command.
     final_messages: Vec<FinalMessage>,
-    /// What the model's last step took, when it is known.
+    /// The usage of the model's last step, when it is known.
     usage: Option<Usage>,
 }
 
@@ -34,7 +35,7 @@ struct FinalMessage {
 }
 
 impl Ending {
-    fn of(status: RunStatus, error: Option<String>) -> Self {
+    fn new(status: RunStatus, error: Option<String>) -> Self {
         Self {
             status,
             error,
@@ -45,14 +46,14 @@ impl Ending {
     }
 
     pub fn succeeded() -> Self {
-        Self::of(RunStatus::Succeeded, None)
+        Self::new(RunStatus::Succeeded, None)
     }
 
     pub fn failed(error: impl Into<String>) -> Self {
-        Self::of(RunStatus::Failed, Some(error.into()))
+        Self::new(RunStatus::Failed, Some(error.into()))
     }
 
-    /// The model gave no answer.
+    /// The run failed because the model did not answer.
     pub fn without_answer(error: &ModelError) -> Self {
         let retry_after = match error {
             ModelError::Paused { retry_after } => Some(*retry_after),
@@ -65,7 +66,7 @@ impl Ending {
     }
 
     pub fn cancelled() -> Self {
-        Self::of(RunStatus::Cancelled, None)
+        Self::new(RunStatus::Cancelled, None)
     }
 
     /// Adds the text of the model, unless it is blank.
@@ -87,7 +88,7 @@ impl Ending {
             && self
                 .final_messages
                 .iter()
-                .any(|said| said.role == Role::Assistant)
+                .any(|message| message.role == Role::Assistant)
     }
 
     /// Adds notices of the program for the user.
@@ -102,7 +103,7 @@ impl Ending {
 }
 
 impl FinalMessage {
-    fn row(&self, run: &ClaimedRun) -> NewMessage<'_> {
+    fn to_row(&self, run: &ClaimedRun) -> NewMessage<'_> {
         NewMessage {
             run: Some(run.id),
             run_ordinal: run.ordinal,
@@ -114,8 +115,8 @@ impl FinalMessage {
 }
 
 impl RunWorker {
-    /// The end as rows: the final messages, why it failed, the status.
-    pub(super) async fn end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
+    /// Writes the end of the run: its final messages, why it failed, its status. Returns the events to announce.
+    pub(super) async fn write_end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
         let run = &self.run;
         let Ending {
             status,
@@ -137,7 +138,10 @@ impl RunWorker {
             error: error.as_deref(),
             retry_after,
             usage,
-            final_messages: final_messages.iter().map(|said| said.row(run)).collect(),
+            final_messages: final_messages
+                .iter()
+                .map(|message| message.to_row(run))
+                .collect(),
         };
         let mut tx = self.app.db.tenant(run.tenant).await?;
         let finished = store::runs::finish(&mut tx, run, &result).await?;
@@ -151,10 +155,8 @@ impl RunWorker {
         };
         Ok((end, finished.events))
     }
-}
 
-impl RunWorker {
-    /// After a turn that has called tools and gave no answer: an equal request would call them again.
+    /// Marks the request of a turn that has called tools and given no answer, since an equal request would call them again.
     async fn refuse_equal_requests(&self, tx: &mut Tx, status: RunStatus) -> Result<()> {
         let run = &self.run;
         let written = store::messages::of_run(tx, run.conversation, run.id).await?;
@@ -166,8 +168,8 @@ impl RunWorker {
     }
 }
 
-/// Whether the run ends with this reply.
-pub(super) fn ending_of(reply: &Reply) -> Option<Ending> {
+/// How the run ends with this reply; absent when the reply calls tools.
+pub(super) fn ending_of_reply(reply: &Reply) -> Option<Ending> {
     match (&reply.stop, reply.calls.is_empty()) {
         (Stop::ContentFilter, _) => Some(Ending::failed(
             "the model's provider withheld the answer; ask differently",
@@ -183,11 +185,11 @@ pub(super) fn ending_of(reply: &Reply) -> Option<Ending> {
     }
 }
 
-/// Characters of a tool's own words about its failure, as the reason of the run's.
+/// Characters of a tool's own error text in the error of a skill's run.
 const MAX_REASON: usize = 1000;
 
-/// How the run ends with the result of its call.
-pub(super) fn of_skill(result: Option<&ToolResult>, is_cancelled: bool) -> Ending {
+/// How the run of a skill ends with the result of its one call. After a failure no model is asked.
+pub(super) fn ending_of_skill(result: Option<&ToolResult>, is_cancelled: bool) -> Ending {
     let Some(result) = result else {
         return Ending::failed("its call has no result; run it again");
     };

@@ -1,10 +1,11 @@
-//! Prepares a turn before the model is asked. A message that names a prompt of a server is replaced by the
-//! text of the prompt. For a message that answers a question of a server, the call is repeated and its
-//! result is used. All of it is written in one transaction, so that a resumed run does not do it twice.
+//! The input of a run that is more than a message for the model.
 //!
-//! Answers that a run was given: the next step of a flow or of a form, or calls whose user has answered their server's
-//! question. Such a call is made again with the answer, once. It is marked before it is sent, so that a replica that
-//! takes over the run does not send it a second time.
+//! A message may name a prompt of a server. The messages of the prompt then stand in its place. They are written in one
+//! transaction, so that a run that is taken up again does not write them twice.
+//!
+//! A message may answer a prompt of the program: the next step of a flow, the next question of a server's form, or the
+//! last question of a form. After the last answer the server's call is made again with the answers, once. The call is
+//! marked before it is sent, so that a replica that takes the run up does not send it a second time.
 
 use std::sync::Arc;
 
@@ -38,39 +39,45 @@ use crate::{
 };
 
 impl RunWorker {
-    /// Prepares a turn; `Some` when there is nothing to ask the model then.
-    pub(super) async fn open(&self, pack: &Arc<Pack>) -> Result<Option<Ending>> {
+    /// Prepares a turn before the model is asked. `Some` when there is nothing left to ask the model.
+    pub(super) async fn prepare_turn(&self, pack: &Arc<Pack>) -> Result<Option<Ending>> {
         let start = &self.run.start;
         if !start.has_aside {
             return Ok(None);
         }
-        let written = self.written().await?;
+        let written = self.load_messages().await?;
         let (mut messages, mut notices) = (Vec::new(), Vec::new());
-        if !written.iter().any(is_of_prompt) {
-            // What was said later answers a server's question.
-            let said = written
+        if !written.iter().any(is_of_server_prompt) {
+            // A message of the user after the first reply answers a server's question.
+            let asked = written
                 .iter()
                 .take_while(|message| message.role != Role::Assistant);
-            for message in said.filter(|message| message.role == Role::User) {
-                let said = message.plain();
-                let Some(command) = prompt::command(&said) else {
+            for message in asked.filter(|message| message.role == Role::User) {
+                let text = message.plain();
+                let Some(command) = prompt::command(&text) else {
                     continue;
                 };
-                match prompts::use_one(&self.app, &self.run.principal, pack, self.run.id, command)
-                    .await?
+                match prompts::use_prompt(
+                    &self.app,
+                    &self.run.principal,
+                    pack,
+                    self.run.id,
+                    command,
+                )
+                .await?
                 {
                     PromptOutcome::Messages(of_prompt) => messages.extend(of_prompt),
                     PromptOutcome::Notice(notice) => notices.push(*notice),
                 }
             }
         }
-        let mut input = start.has_input || !messages.is_empty();
+        let mut has_input = start.has_input || !messages.is_empty();
         if let RunInput::Calls(calls) = prompt_answers::load_input(&self.app, &self.run).await? {
             let target = elicitations::target_of(&self.app, &self.run, true);
-            input |= self.send_answers(pack, calls, target).await?;
+            has_input |= self.repeat_calls(pack, calls, target).await?;
         }
-        self.write_opening(messages).await?;
-        if !input {
+        self.write_prompt_messages(messages).await?;
+        if !has_input {
             let ending = Ending::succeeded();
             return Ok(Some(if notices.is_empty() {
                 ending
@@ -84,7 +91,7 @@ impl RunWorker {
         Ok(None)
     }
 
-    async fn write_opening(&self, messages: Vec<(Role, Part)>) -> Result<()> {
+    async fn write_prompt_messages(&self, messages: Vec<(Role, Part)>) -> Result<()> {
         if messages.is_empty() {
             return Ok(());
         }
@@ -102,8 +109,8 @@ impl RunWorker {
     }
 }
 
-/// Whether a message is the text of a server's prompt rather than a message of the user.
-pub(super) fn is_of_prompt(message: &Message) -> bool {
+/// Whether a message is the text of a server's prompt rather than a message of the user or the model.
+pub(super) fn is_of_server_prompt(message: &Message) -> bool {
     message
         .parts
         .iter()
@@ -111,8 +118,8 @@ pub(super) fn is_of_prompt(message: &Message) -> bool {
 }
 
 impl RunWorker {
-    /// Goes on with the answers that this run was given; `None` when it was given none.
-    pub(super) async fn take_in_answers(
+    /// Continues with the answers that this run was given. `None` when the run was given none.
+    pub(super) async fn continue_with_answers(
         &self,
         pack: &Arc<Pack>,
         written: &[Message],
@@ -126,13 +133,13 @@ impl RunWorker {
             let (app, run) = (&self.app, &self.run);
             let parts = match prompt_answers::load_input(app, run).await? {
                 RunInput::Nothing => return Ok(None),
-                RunInput::Flow(flow) => Some(flows::take_in(app, run, *flow).await?),
+                RunInput::Flow(flow) => Some(flows::apply_answer(app, run, *flow).await?),
                 RunInput::Question(elicitation) => {
                     let texts = texts::of(pack, &run.principal);
                     Some(questions::ask_next(app, run, &texts, &elicitation).await?)
                 }
                 RunInput::Calls(calls) => {
-                    self.send_answers(pack, calls, target).await?;
+                    self.repeat_calls(pack, calls, target).await?;
                     None
                 }
             };
@@ -148,9 +155,9 @@ impl RunWorker {
         }))
     }
 
-    /// Repeats the calls whose questions were answered in this run. Returns whether one of the calls has
-    /// ended; the others wait for their user again.
-    pub(super) async fn send_answers(
+    /// Makes the calls again whose questions were answered in this run. Returns whether at least one of the calls has ended;
+    /// the others wait for their user again.
+    async fn repeat_calls(
         &self,
         pack: &Arc<Pack>,
         answered: Vec<Elicitation>,
@@ -158,14 +165,16 @@ impl RunWorker {
     ) -> Result<bool> {
         let mut is_any_over = false;
         for elicitation in answered {
-            let (result, line) = self.send_answer_once(pack, &elicitation, user).await?;
+            let (result, line) = self.repeat_call_once(pack, &elicitation, user).await?;
             self.keep_outcome(&elicitation, &result, line).await?;
             is_any_over |= result.status != CallStatus::AwaitingInput;
         }
         Ok(is_any_over)
     }
 
-    async fn send_answer_once(
+    /// Makes a call again with its answers, unless it was made again before. Returns the result, and the line in the audit
+    /// trail that the result ends.
+    async fn repeat_call_once(
         &self,
         pack: &Arc<Pack>,
         elicitation: &Elicitation,
@@ -186,18 +195,18 @@ impl RunWorker {
         });
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::assert_held(&mut tx, &self.run).await?;
-        let first = store::elicitations::mark_sent(&mut tx, elicitation.id).await?;
-        if first {
+        let is_first = store::elicitations::mark_sent(&mut tx, elicitation.id).await?;
+        if is_first {
             store::audit::insert(&mut tx, self.run.tenant, line.as_slice()).await?;
         }
         tx.commit().await?;
-        if !first {
+        if !is_first {
             let text = "outcome unknown: the service stopped while this call was under way; it may or may not have been \
                         done. It was not repeated. Check before trying again";
             return Ok((result(CallStatus::OutcomeUnknown, text), None));
         }
         let line = line.map(|line| line.id);
-        let Some(unsealed) = unsealed else {
+        let Some((request, entered)) = unsealed else {
             let text = "not executed: what the user answered cannot be opened any more";
             return Ok((result(CallStatus::Denied, text), None));
         };
@@ -205,19 +214,20 @@ impl RunWorker {
             let text = "cancelled before it was sent";
             return Ok((result(CallStatus::Cancelled, text), line));
         }
-        let sending = self.send_answer(pack, elicitation, unsealed, user);
-        Ok((sending.await?, line))
+        let result = self.repeat_call(pack, elicitation, request, &entered, user);
+        Ok((result.await?, line))
     }
 
-    async fn send_answer(
+    async fn repeat_call(
         &self,
         pack: &Arc<Pack>,
         elicitation: &Elicitation,
-        (request, entered): (Request, Entered),
+        request: Request,
+        entered: &Entered,
         user: Option<ElicitationTarget>,
     ) -> Result<ToolResult> {
         let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
-        // The call has no row of its own any more that progress could be shown at.
+        // The call has no row of its own any more at which a client could show progress.
         let (progress, _) = crate::mcp::progress_channel();
         let call = Call {
             principal: &self.run.principal,
@@ -238,7 +248,7 @@ impl RunWorker {
                 ..user
             }),
         };
-        let answer = request.answer(&entered);
+        let answer = request.answer(entered);
         let credential = elicitation.credential.clone();
         let answered = AnsweredCall {
             credential,
@@ -249,8 +259,8 @@ impl RunWorker {
         Ok(elicitation::resume(&self.app, &call, answered).await)
     }
 
-    /// Stores the result of a call, for the model if it waits for the result. A call that waits again has
-    /// no result yet.
+    /// Stores the result of a call, for the model if the model waits for it. A call that waits again for its user has no
+    /// result yet.
     async fn keep_outcome(
         &self,
         elicitation: &Elicitation,
@@ -288,7 +298,7 @@ impl RunWorker {
             text: result.text.clone(),
             raw: result.raw.clone(),
         };
-        self.commit(
+        self.append_and_commit(
             tx,
             Role::System,
             &[Part::CallOutcome(Box::new(outcome))],

@@ -1,8 +1,11 @@
-//! What the model is told of the conversation so far: the last messages, never a call without its result
-//! or a result without its call. Read from rows once; from there on the worker adds what it writes itself.
+//! The input of the model in one step: a system prompt, the last messages of the conversation, and the tools.
 //!
-//! What the model is told of its task: the pack's prompt in the user's language, and the toolbox by server. A provider
-//! keeps the beginning of a request for the next one, so that what may change from step to step stands at its end.
+//! The system prompt is the pack's prompt in the user's language, and a list of the tools by server. The messages never
+//! hold a call without its result or a result without its call. They are read from rows once; after that the worker
+//! adds the messages that it writes itself.
+//!
+//! A provider caches the beginning of a request. So the parts that may change from step to step stand at the end, and
+//! old messages and images are left out many at a time.
 
 use std::{collections::HashMap, fmt::Write as _, sync::Arc};
 
@@ -29,7 +32,7 @@ use crate::{
     store,
 };
 
-/// What the model may read of a conversation.
+/// The messages of a conversation that the model may read.
 pub(super) struct ModelTranscript {
     pub messages: Vec<Message>,
     links: Vec<Link>,
@@ -39,23 +42,25 @@ pub(super) struct ModelTranscript {
 
 #[derive(Default)]
 struct Images {
-    /// What users attached.
+    /// Images that the user attached.
     attached: HashMap<AttachmentId, Arc<[u8]>>,
-    /// What tools returned, by call.
+    /// Images that tools returned, by the id of the call.
     returned: HashMap<String, Vec<Image>>,
 }
 
-/// Images that a model is shown at once: the newest ones.
+/// The newest images, which the model is shown.
 const MOST_IMAGES: usize = 8;
-/// So many old images are left out at once, and then none until as many have come: the beginning of a request stays the
-/// same as long as nothing in it is left out, and a provider keeps it.
+/// The number of old images that are left out at once. Until as many new ones have come, the beginning of the request stays
+/// the same and the provider can use its cache.
 const IMAGES_CUT: usize = 4;
-/// The part of the window that is left out at once, for the same reason.
+/// Old messages are left out a quarter of the window at once, for the same reason.
 const WINDOW_CUTS: usize = 4;
+/// The system prompt lists at most this many tools by name; the request always contains all of them.
+const LISTED: usize = 200;
 
 impl ModelTranscript {
-    /// Of a new conversation.
-    pub fn beginning(message: Message) -> Self {
+    /// The transcript of a new conversation.
+    pub fn of_first_message(message: Message) -> Self {
         Self {
             messages: vec![message],
             links: Vec::new(),
@@ -65,7 +70,7 @@ impl ModelTranscript {
 }
 
 impl RunWorker {
-    /// What the model reads in its next step, and the tools that it is offered.
+    /// The messages that the model reads in its next step, and the tools that it is offered.
     pub(super) async fn read_transcript(
         &self,
         window: usize,
@@ -84,17 +89,17 @@ impl RunWorker {
             }
         };
         self.load_images(&mut transcript).await?;
-        let history = turns(&transcript, window, self.run.id);
+        let history = last_turns(&transcript, window, self.run.id);
         let has_file = has_text_file(&transcript.messages);
         let reader = resources::definition(toolbox, &transcript.links, has_file)?;
         let most = self.app.config.tools_per_request - usize::from(reader.is_some());
-        let mut tools = tool_search::offered(toolbox, &transcript.messages, most)?;
+        let mut tools = tool_search::tools_to_offer(toolbox, &transcript.messages, most)?;
         tools.extend(reader);
         *self.transcript() = Some(transcript);
         Ok((history, tools))
     }
 
-    /// Reads the images that the model is to be shown and that were not read yet.
+    /// Reads the images that the model will be shown and that are not in memory yet.
     async fn load_images(&self, transcript: &mut ModelTranscript) -> Result<()> {
         let results = transcript.messages.iter().flat_map(calls::results_of);
         for result in results {
@@ -124,9 +129,9 @@ impl RunWorker {
     }
 }
 
-/// The last messages as the model reads them, beginning with what a user said; what the current run has written is always
-/// among them.
-fn turns(transcript: &ModelTranscript, window: usize, run: RunId) -> Vec<Turn> {
+/// The last messages as the model reads them. They begin with a message of the user and contain all messages of the
+/// current run.
+fn last_turns(transcript: &ModelTranscript, window: usize, run: RunId) -> Vec<Turn> {
     let messages = &transcript.messages;
     let current = messages
         .iter()
@@ -139,7 +144,7 @@ fn turns(transcript: &ModelTranscript, window: usize, run: RunId) -> Vec<Turn> {
     for result in shown.iter().flat_map(calls::results_of) {
         results.insert(&result.call_id, result);
     }
-    let mut writer = Writer {
+    let mut writer = TurnWriter {
         results,
         images: &transcript.images,
         hidden_images: 0,
@@ -155,8 +160,8 @@ fn turns(transcript: &ModelTranscript, window: usize, run: RunId) -> Vec<Turn> {
     turns
 }
 
-/// The first of the last `window` messages, or a later one: a quarter of the window is left out at once. Where it is cut
-/// depends on the numbers of the messages alone, so that each run cuts at the same place.
+/// The index of the first of the last `window` messages, or of a later one, because a quarter of the window is left out
+/// at once. The cut depends on the numbers of the messages alone, so that each run cuts at the same message.
 fn first_shown(messages: &[Message], window: usize) -> usize {
     let wanted = messages.len().saturating_sub(window);
     let Some(first) = messages.get(wanted).filter(|_| wanted > 0) else {
@@ -173,7 +178,7 @@ fn first_shown(messages: &[Message], window: usize) -> usize {
     later.map_or(messages.len(), |later| wanted + later)
 }
 
-/// How many of so many images are too old to be shown.
+/// How many of `count` images are too old to be shown.
 fn hidden_images(count: usize) -> usize {
     count
         .saturating_sub(MOST_IMAGES)
@@ -182,22 +187,22 @@ fn hidden_images(count: usize) -> usize {
 }
 
 /// Writes messages as the model reads them.
-struct Writer<'a> {
+struct TurnWriter<'a> {
     results: HashMap<&'a str, &'a ToolResult>,
     images: &'a Images,
-    /// Images that are too old to be shown.
+    /// How many of the next images are too old to be shown.
     hidden_images: usize,
 }
 
-impl Writer<'_> {
+impl TurnWriter<'_> {
     fn turns_of(&self, message: &Message) -> Vec<Turn> {
         match message.role {
-            Role::User => self.said_and_shown(message),
-            Role::Assistant => self.with_results(message),
-            // Results stand behind their calls, whatever order they came in.
+            Role::User => self.turns_of_user(message),
+            Role::Assistant => self.turns_of_assistant(message),
+            // A result stands behind its call, in whatever order the results came.
             Role::Tool => Vec::new(),
-            // The program's words are for people, but for the outcome of a call that had to wait.
-            Role::System => message.parts.iter().flat_map(outcome_of).collect(),
+            // Messages of the program are for people, except for the outcome of a call that had to wait.
+            Role::System => message.parts.iter().flat_map(turns_of_outcome).collect(),
         }
     }
 
@@ -207,54 +212,54 @@ impl Writer<'_> {
         is_shown
     }
 
-    /// What the user said, with the name of each attachment, and the images.
-    fn said_and_shown(&self, message: &Message) -> Vec<Turn> {
+    /// The user's text with the name of each attachment, and then the images.
+    fn turns_of_user(&self, message: &Message) -> Vec<Turn> {
         let texts = message.parts.iter().map(|part| match part {
             Part::Attachment(attachment) => attachment.for_model(),
             part => part.plain(),
         });
-        let said = Turn::User(texts.collect::<Vec<_>>().join("\n"));
-        let shown = attachments::of(message).filter_map(|file| {
+        let text = Turn::User(texts.collect::<Vec<_>>().join("\n"));
+        let images = attachments::of(message).filter_map(|file| {
             let data = self.images.attached.get(&file.id)?.clone();
             let media_type = file.media_type.clone();
             Some(Turn::Image { media_type, data })
         });
-        std::iter::once(said).chain(shown).collect()
+        std::iter::once(text).chain(images).collect()
     }
 
-    /// What the assistant said and called, then each result in the order of the calls, with its images.
-    fn with_results(&self, message: &Message) -> Vec<Turn> {
+    /// The assistant's text and calls, then each result in the order of the calls, with its images.
+    fn turns_of_assistant(&self, message: &Message) -> Vec<Turn> {
         let mut calls = Vec::new();
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for part in &message.parts {
             let Part::ToolCall(call) = part else { continue };
             calls.push(ModelCall {
                 call_id: call.call_id.clone(),
                 name: call.name.clone(),
                 arguments: match call.arguments.get() {
-                    // Not JSON when the model sent it. Providers want an object back, and the result says what was wrong.
+                    // The model sent no JSON object. Providers accept only an object, and the result says what was wrong.
                     text if text.starts_with('{') => text.to_owned(),
                     _ => "{}".to_owned(),
                 },
             });
             let result = self.results.get(call.call_id.as_str());
-            answers.push(Turn::ToolResult {
+            results.push(Turn::ToolResult {
                 call_id: call.call_id.clone(),
                 name: call.name.clone(),
                 text: result.map_or_else(|| "outcome unknown".to_owned(), |result| text_of(result)),
                 is_error: result.is_none_or(|result| result.status != CallStatus::Succeeded),
             });
             let images = self.images.returned.get(&call.call_id);
-            answers.extend(images.into_iter().flatten().map(|image| Turn::ToolImage {
+            results.extend(images.into_iter().flatten().map(|image| Turn::ToolImage {
                 media_type: image.media_type.to_owned(),
                 data: image.data.clone(),
             }));
         }
-        let said = Turn::Assistant {
+        let reply = Turn::Assistant {
             text: message.plain(),
             calls,
         };
-        std::iter::once(said).chain(answers).collect()
+        std::iter::once(reply).chain(results).collect()
     }
 }
 
@@ -263,7 +268,7 @@ fn has_text_file(messages: &[Message]) -> bool {
     files.any(|file| !file.is_image())
 }
 
-fn outcome_of(part: &Part) -> Vec<Turn> {
+fn turns_of_outcome(part: &Part) -> Vec<Turn> {
     match part {
         Part::Approval(note) => with_images(note.for_model(), note.raw.as_deref()),
         Part::AgentCallback(callback) => vec![Turn::User(callback.for_model())],
@@ -282,8 +287,8 @@ fn with_images(said: String, raw: Option<&RawValue>) -> Vec<Turn> {
     std::iter::once(Turn::User(said)).chain(images).collect()
 }
 
-/// A result for the model. Not every provider has a place that says that it is an error; where the words are the
-/// server's own, nothing else says so.
+/// The text of a result for the model. Some providers have no field that marks an error, so the text of a server's own
+/// error is marked here.
 fn text_of(result: &ToolResult) -> String {
     if result.status == CallStatus::Failed && result.raw.is_some() {
         format!("failed: {}", result.text)
@@ -292,11 +297,8 @@ fn text_of(result: &ToolResult) -> String {
     }
 }
 
-/// The prompt lists at most this many tools by name; the request always contains all of them.
-const LISTED: usize = 200;
-
 /// The system prompt of one step.
-pub(super) fn system(
+pub(super) fn system_prompt(
     pack: &Pack,
     principal: &Principal,
     toolbox: &Toolbox,
@@ -317,7 +319,7 @@ pub(super) fn system(
             prompt.push_str("\n\n");
         }
     }
-    describe(&mut prompt, toolbox);
+    describe_tools(&mut prompt, toolbox);
     if tool_search::is_needed(toolbox, most_tools) {
         let _ = write!(
             prompt,
@@ -328,8 +330,11 @@ pub(super) fn system(
     prompt
 }
 
-/// What is so at the moment: the servers of the user whose tools are not known. It is told behind all else.
-pub(super) fn state(toolbox: &Toolbox, down: impl Fn(&str) -> Option<DownCause>) -> Option<String> {
+/// A note on the user's servers whose tools are not known at the moment. `down` says why a server cannot be reached.
+pub(super) fn note_of_unavailable_servers(
+    toolbox: &Toolbox,
+    down: impl Fn(&str) -> Option<DownCause>,
+) -> Option<String> {
     let mut awaited = Vec::new();
     let mut broken = Vec::new();
     for server in toolbox.awaited() {
@@ -338,26 +343,25 @@ pub(super) fn state(toolbox: &Toolbox, down: impl Fn(&str) -> Option<DownCause>)
             None => awaited.push(server),
         }
     }
-    let mut state = Vec::new();
+    let mut sentences = Vec::new();
     if !broken.is_empty() {
-        state.push(format!(
+        sentences.push(format!(
             "These servers belong to you and cannot be used now: {}. If asked, say so.",
             broken.join(", ")
         ));
     }
     if !awaited.is_empty() {
-        state.push(format!(
+        sentences.push(format!(
             "These servers belong to you, and which tools they have is not known yet: {}. If asked, say that they are \
              being connected.",
             awaited.join(", ")
         ));
     }
-    (!state.is_empty()).then(|| format!("[Note of the service: {}]", state.join(" ")))
+    (!sentences.is_empty()).then(|| format!("[Note of the service: {}]", sentences.join(" ")))
 }
 
-/// Puts into a conversation what was so when the run began, with its question, and behind all else what is so now if that
-/// is something else.
-pub(super) fn tell_state(history: &mut Vec<Turn>, first: Option<&str>, now: Option<&str>) {
+/// Adds the note of the first step to the user's question, and the note of this step at the end if it is another one.
+pub(super) fn add_note(history: &mut Vec<Turn>, first: Option<&str>, now: Option<&str>) {
     let mut turns = history.iter_mut().rev();
     let question = turns.find_map(|turn| match turn {
         Turn::User(text) => Some(text),
@@ -377,8 +381,8 @@ pub(super) fn tell_state(history: &mut Vec<Turn>, first: Option<&str>, now: Opti
     }
 }
 
-/// The toolbox in words, so that the model can answer "What tools can I use?".
-fn describe(prompt: &mut String, toolbox: &Toolbox) {
+/// Adds the list of tools, so that the model can answer "What tools can I use?".
+fn describe_tools(prompt: &mut String, toolbox: &Toolbox) {
     if toolbox.is_empty() {
         if toolbox.awaited().next().is_none() {
             prompt.push_str("You have no tools for this user. If asked, say so.");

@@ -1,6 +1,6 @@
-//! Streams of conversation events. Durable events arrive once and in order, even when a listener has missed
-//! some: the rows are the truth, and announcements only save reading them. Transient events (deltas,
-//! progress) come only from the process of the worker. Each names the durable event that it follows, so a
+//! Streams of the events of a conversation. Durable events arrive once and in order, even when the listener missed the
+//! announcement of some: the rows are the truth, and an announcement only saves reading them. Transient events (deltas,
+//! progress) come only from the process of the worker. A transient event names the durable event that it follows, so a
 //! listener that has read later rows drops it.
 
 use std::{
@@ -23,13 +23,13 @@ use crate::{
 /// Events that are read at once.
 const PAGE: i64 = 200;
 
-/// What a listener of one conversation gets.
+/// An event of a conversation, as a listener gets it.
 pub enum ConversationEvent {
     Durable(Arc<Event>),
     Transient(Arc<Transient>),
 }
 
-/// A listener's place: every durable event after `after` once and in order, and what is said meanwhile.
+/// A stream of events: each durable event from a start on, once and in order, and the transient events meanwhile.
 pub struct ConversationStream {
     app: Arc<App>,
     principal: Principal,
@@ -39,33 +39,33 @@ pub struct ConversationStream {
     last: i64,
     /// Events that were read and not handed out yet.
     ready: VecDeque<Event>,
-    /// Rows are to be read before more is taken from the announcements.
+    /// Rows must be read before the next announcement is used.
     is_stale: bool,
-    /// The newest event that each run's worker wrote, as far as it was learned from rows.
-    read: HashMap<RunId, i64>,
+    /// For each run, the newest event of its worker that was read from rows.
+    newest_of_run: HashMap<RunId, i64>,
 }
 
-/// Listens to a conversation from durable event `after` on; absent: from now on.
+/// Listens to the events of a conversation that come after the durable event `after`; absent: from now on.
 pub async fn listen(
     app: &Arc<App>,
     principal: &Principal,
     id: ConversationId,
     after: Option<i64>,
 ) -> Result<ConversationStream> {
-    // Listen first, look second: nothing falls in between.
-    let mut listening = ConversationStream::new(app, principal, id, 0);
+    // Listen before the first read, so that no event is missed in between.
+    let mut stream = ConversationStream::new(app, principal, id, 0);
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
     let newest = conversation.last_event;
-    listening.last = after.unwrap_or(newest).clamp(0, newest);
-    if listening.last < newest {
-        listening.read_rows(&mut tx).await?;
+    stream.last = after.unwrap_or(newest).clamp(0, newest);
+    if stream.last < newest {
+        stream.read_rows(&mut tx).await?;
     }
-    Ok(listening)
+    Ok(stream)
 }
 
 impl ConversationStream {
-    /// Listens from event `last` on, which the caller knows to be the last one that was committed.
+    /// Listens to the events after `last`, which the caller knows to be the last committed event.
     pub(in crate::app) fn new(
         app: &Arc<App>,
         principal: &Principal,
@@ -80,17 +80,17 @@ impl ConversationStream {
             last,
             ready: VecDeque::new(),
             is_stale: false,
-            read: HashMap::new(),
+            newest_of_run: HashMap::new(),
         }
     }
 
-    /// With `behind`, begins with the events that are rows already.
-    pub(in crate::app) fn reading_rows(mut self, behind: bool) -> Self {
-        self.is_stale = behind;
+    /// With `is_behind`, the stream begins with the events that are already rows.
+    pub(in crate::app) fn with_rows(mut self, is_behind: bool) -> Self {
+        self.is_stale = is_behind;
         self
     }
 
-    /// The next piece of news; `None` when the process stops. `NotFound` once the conversation is gone.
+    /// The next event; `None` when the process stops. `NotFound` once the conversation was deleted.
     pub async fn next(&mut self) -> Result<Option<ConversationEvent>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -98,17 +98,17 @@ impl ConversationStream {
                 return Ok(Some(ConversationEvent::Durable(Arc::new(event))));
             }
             if self.is_stale {
-                self.read().await?;
+                self.read_conversation().await?;
                 continue;
             }
-            let heard = tokio::select! {
-                heard = self.listener.next() => heard,
+            let announced = tokio::select! {
+                announced = self.listener.next() => announced,
                 () = self.app.shutdown.cancelled() => return Ok(None),
             };
-            match heard {
+            match announced {
                 live::LiveEvent::Transient { follows, event } => {
-                    let read = self.read.get(&event.run());
-                    if read.is_none_or(|read| follows >= *read) {
+                    let newest = self.newest_of_run.get(&event.run());
+                    if newest.is_none_or(|newest| follows >= *newest) {
                         return Ok(Some(ConversationEvent::Transient(event)));
                     }
                 }
@@ -124,12 +124,12 @@ impl ConversationStream {
         }
     }
 
-    /// The number of the last durable event that was heard.
+    /// The number of the last durable event that was handed out.
     pub fn last(&self) -> i64 {
         self.last
     }
 
-    async fn read(&mut self) -> Result<()> {
+    async fn read_conversation(&mut self) -> Result<()> {
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         store::conversations::get(&mut tx, &self.principal.user, self.conversation, false).await?;
         self.read_rows(&mut tx).await
@@ -140,7 +140,7 @@ impl ConversationStream {
         self.is_stale = events.len() == usize::try_from(PAGE).unwrap_or(usize::MAX);
         for event in &events {
             if let Some(run) = event.worker() {
-                self.read.insert(run, event.seq);
+                self.newest_of_run.insert(run, event.seq);
             }
         }
         self.ready.extend(events);

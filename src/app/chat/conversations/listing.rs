@@ -1,4 +1,4 @@
-//! Conversations and messages as lists: pages, the search, and what a user changes of a conversation.
+//! Lists of conversations and messages, the search, and the changes that a user makes to a conversation in a list.
 
 use serde::Serialize;
 
@@ -19,22 +19,22 @@ use crate::{
 
 /// Characters of an excerpt.
 const EXCERPT: usize = 160;
-/// Characters of it before the first word that was searched for.
+/// Characters of an excerpt before the first of the words that were searched for.
 const LEAD: usize = 40;
 
 /// Which conversations to list.
 #[derive(Clone, Copy, Default)]
 pub struct ConversationFilter<'a> {
-    /// Only those with this agent.
+    /// Only conversations with this agent.
     pub agent: Option<&'a str>,
-    /// Also those that runs have started.
+    /// Also conversations that runs have started.
     pub children: bool,
-    /// Only the archived ones, or only the others.
+    /// Only archived conversations, or only the others.
     pub archived: bool,
     pub pinned: Option<bool>,
-    /// Only those with these words, in the title or in a message.
+    /// Only conversations with these words in the title or in a message.
     pub search: Option<&'a str>,
-    /// The last one of the page before.
+    /// The last conversation of the page before.
     pub cursor: Option<ConversationId>,
 }
 
@@ -43,7 +43,7 @@ pub struct ConversationFilter<'a> {
 pub struct ListedConversation {
     #[serde(flatten)]
     pub conversation: Conversation,
-    /// Where a search found its words, unless it was in the title.
+    /// The message in which a search found its words, unless it found them in the title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundMessage>,
 }
@@ -53,47 +53,47 @@ pub struct ListedConversation {
 pub struct FoundMessage {
     /// The number of the message.
     pub seq: i64,
-    /// What stands around the first of the words.
+    /// The text around the first of the words.
     pub text: String,
 }
 
-/// The principal's conversations: pinned ones first, then the newest.
+/// Lists the principal's conversations: pinned ones first, then the newest.
 pub async fn list(
     app: &App,
     principal: &Principal,
-    which: ConversationFilter<'_>,
+    wanted: ConversationFilter<'_>,
     limit: i64,
 ) -> Result<Vec<ListedConversation>> {
-    let agent = which
+    let agent = wanted
         .agent
         .map(AgentId::parse)
         .transpose()
         .map_err(|reason| Error::invalid("agent", reason))?;
     let filter = ListFilter {
         agent: agent.as_ref(),
-        children: which.children,
-        archived: which.archived,
-        pinned: which.pinned,
-        cursor: which.cursor,
+        children: wanted.children,
+        archived: wanted.archived,
+        pinned: wanted.pinned,
+        cursor: wanted.cursor,
         limit,
     };
     let (user, mut tx) = (&principal.user, app.db.tenant(principal.tenant).await?);
-    let listed = |conversation, found| ListedConversation {
+    let to_item = |conversation, found| ListedConversation {
         conversation,
         found,
     };
-    let Some(words) = which.search else {
+    let Some(words) = wanted.search else {
         let rows = store::conversations::listing::list(&mut tx, user, filter).await?;
-        return Ok(rows.into_iter().map(|row| listed(row, None)).collect());
+        return Ok(rows.into_iter().map(|row| to_item(row, None)).collect());
     };
     let rows = store::conversations::listing::search(&mut tx, user, filter, words).await?;
-    let found = |hit: Hit| FoundMessage {
+    let to_found = |hit: Hit| FoundMessage {
         seq: hit.seq,
         text: excerpt(&text_of(&hit.parts), words),
     };
     Ok(rows
         .into_iter()
-        .map(|(conversation, hit)| listed(conversation, hit.map(found)))
+        .map(|(conversation, hit)| to_item(conversation, hit.map(to_found)))
         .collect())
 }
 
@@ -105,7 +105,7 @@ fn text_of(parts: &[Part]) -> String {
     texts.collect::<Vec<_>>().join(" ")
 }
 
-/// One line of a text, around the first of the words.
+/// A part of a text around the first of the words, as one line.
 fn excerpt(text: &str, words: &str) -> String {
     let line: Vec<char> = text
         .split_whitespace()
@@ -113,7 +113,7 @@ fn excerpt(text: &str, words: &str) -> String {
         .join(" ")
         .chars()
         .collect();
-    // Character by character, so that a place in the lower case is a place in the text.
+    // Each character becomes one character, so that a position in the lower-case text is one in the text.
     let lower = |text: &[char]| -> Vec<char> {
         let first = |c: &char| c.to_lowercase().next().unwrap_or(*c);
         text.iter().map(first).collect()
@@ -138,15 +138,15 @@ fn excerpt(text: &str, words: &str) -> String {
     excerpt
 }
 
-/// Which messages of a conversation are wanted.
+/// Which messages of a conversation to list.
 pub struct MessageSelection {
-    /// Absent: the active one.
+    /// Absent: the active branch.
     pub branch: Option<i32>,
     pub range: MessageRange,
     pub limit: i64,
 }
 
-/// Messages of a branch: those after a number, the oldest first, or those before one, the newest first.
+/// Lists messages of a branch: those after a number, the oldest first, or those before a number, the newest first.
 pub async fn messages(
     app: &App,
     principal: &Principal,

@@ -1,7 +1,8 @@
-//! The page behind a one-time link, for frontends that keep what their users type. Opening it changes nothing
-//! (programs look at links, too); sending it uses the link up. What was sent counts only when the user
-//! names the page's code in their conversation: whoever else filled the page in does not know that
-//! conversation, and whoever else has that conversation does not know the code.
+//! The page behind a one-time link, for frontends that store what their users type. Opening the page changes nothing,
+//! because programs open links, too. Sending the page uses the link up.
+//!
+//! The values count only once the user types the code of the page in their conversation. A stranger who fills in the page
+//! has no access to the conversation, and a stranger with access to the conversation does not know the code.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,11 +24,11 @@ use crate::{
     store,
 };
 
-/// What the page asks for, in the user's language.
+/// The form on the page, in the user's language.
 pub struct Form {
     pub language: String,
     pub title: String,
-    /// Who asks for it, and what becomes of it.
+    /// Two sentences: who asks for the values, and what happens to them.
     pub about: [String; 2],
     pub send: String,
     pub fields: Vec<FormField>,
@@ -41,29 +42,29 @@ pub struct FormField {
     pub required: bool,
     /// Value and label.
     pub options: Vec<(String, String)>,
-    /// Why it has to be entered again.
+    /// Why the value has to be entered again.
     pub fault: Option<String>,
 }
 
-/// What became of a page that was sent.
+/// The outcome when the page is sent.
 pub enum SubmitOutcome {
-    /// The code to name in the conversation, and the sentence that says so.
+    /// The values were accepted. The user types `code` in the conversation, as `text` says.
     Code {
         language: String,
         title: String,
         text: String,
         code: String,
     },
-    /// Something has to be entered again.
+    /// A value has to be entered again.
     Again(Form),
 }
 
-/// A random token for a link.
-pub(super) fn token() -> String {
+/// Makes a random token for a link.
+pub(super) fn new_token() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
 }
 
-/// Where a browser finds the page.
+/// The address of the page for a browser.
 pub(super) fn address(app: &App, token: &str) -> String {
     format!(
         "{}/connect/{token}",
@@ -71,13 +72,13 @@ pub(super) fn address(app: &App, token: &str) -> String {
     )
 }
 
-/// The form behind a link; `NotFound` when it was used or is too old.
+/// Reads the form behind a link. `NotFound` when the link was used or is too old.
 pub async fn open(app: &App, token: &str) -> Result<Form> {
     let page = Page::find(app, token).await?;
     Ok(page.form(None))
 }
 
-/// Stores the values that the form was submitted with.
+/// Checks and stores the values of the form.
 pub async fn send(
     app: &App,
     token: &str,
@@ -118,14 +119,15 @@ fn gone() -> Error {
     Error::not_found("this link, which was used already or is too old,")
 }
 
-/// What a link says that leads nowhere: a title, and what to do. Nobody knows whose link it was.
+/// The title and the text for a link that was used or is too old. The user of the link is unknown, so `language` is that
+/// of the browser.
 pub fn gone_texts(language: &str) -> (String, String) {
     let texts = texts::in_language(language);
     let (title, text) = (Key::McpConfigPageGoneTitle, Key::McpConfigPageGone);
     (texts.render(title, &[]), texts.render(text, &[]))
 }
 
-/// A flow that waits for its page.
+/// A flow that waits until its page is sent.
 struct Page {
     flow: Flow,
     principal: Principal,
@@ -172,7 +174,7 @@ impl Page {
     fn spec(&self) -> &ServerSpec {
         self.pack
             .server(&self.server)
-            .expect("looked for when the page was found")
+            .expect("`find` has checked that the pack has the server")
     }
 
     fn language(&self) -> String {
@@ -211,7 +213,7 @@ impl Page {
                 label,
                 required: field.required,
                 options,
-                fault: fault.map(|unfit| texts.render(steps::fault_text_key(unfit.fault), &[])),
+                fault: fault.map(|unfit| texts.render(steps::field_error_text(unfit.fault), &[])),
             }
         };
         Form {

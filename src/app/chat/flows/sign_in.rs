@@ -1,8 +1,9 @@
-//! `/connect` where the user signs in at the server itself: a link, and the way back.
+//! `/connect` for a server at which the user signs in: a link to the server's sign-in page, and the callback.
 //!
-//! Whoever comes back is not yet known to be the user who was sent: the link may have been passed on to somebody else,
-//! whose account the user would get. The browser that asked for the sign-in over the API proves to be the same one by
-//! what it was given there. Anybody else reads a code on the page, which the user names in the conversation.
+//! The person who comes back need not be the user who got the link. If the user passed the link on, the user would get
+//! the account of another person. Two proofs are accepted. A browser that began the sign-in over the API has got a
+//! secret there and brings it back. Any other person reads a code on the page, and the user types it in the
+//! conversation.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use url::Url;
 use uuid::Uuid;
 
 use super::{
-    FlowValue, context_of, hash, say,
+    FlowValue, append_message, context_of, hash,
     steps::{Entered, FlowContext},
 };
 use crate::{
@@ -38,12 +39,12 @@ use crate::{
     store,
 };
 
-/// What a user who came back reads.
+/// The page that a user reads after the callback.
 pub struct SignInPage {
     pub language: String,
     pub title: String,
     pub text: String,
-    /// To be named in the conversation.
+    /// The code that the user types in the conversation, if they must.
     pub code: Option<String>,
     pub status: SignInStatus,
 }
@@ -51,23 +52,23 @@ pub struct SignInPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignInStatus {
     Good,
-    /// The sign-in brought nothing.
+    /// The sign-in gave no connection.
     Failed,
-    /// There is no such sign-in any more.
+    /// The sign-in was used before or is too old.
     Gone,
 }
 
 /// A sign-in that a program began for its user.
 pub struct SignInLink {
-    /// Where the user's browser goes.
+    /// The address for the user's browser.
     pub url: Url,
     pub id: Uuid,
-    /// What this browser brings back.
+    /// The secret that proves that the same browser comes back.
     pub browser: Secret,
 }
 
 impl FlowContext<'_> {
-    /// The link to the server's own sign-in, or why there is none.
+    /// Asks the user to sign in: a link to the server's sign-in page, or a notice that says why there is none.
     pub(super) async fn ask_to_sign_in(&self, spec: &ServerSpec, flow: Uuid) -> Result<Part> {
         let place = Place {
             conversation: Some(self.conversation),
@@ -109,7 +110,7 @@ impl FlowContext<'_> {
     }
 }
 
-/// Begins a sign-in for a program, whose user's browser comes back to the page that says how it went.
+/// Begins a sign-in over the API. The browser of the user comes back to a page that says whether the sign-in succeeded.
 pub async fn begin(
     app: &Arc<App>,
     principal: &Principal,
@@ -148,17 +149,17 @@ pub async fn begin(
     })
 }
 
-/// What came back with a browser.
+/// The parameters of a callback.
 pub struct Callback {
     pub state: Secret,
     pub code: Option<Secret>,
     pub issuer: Option<String>,
     pub error: Option<String>,
-    /// The language that the browser asks for.
+    /// The language that the browser prefers.
     pub language: &'static str,
 }
 
-/// Takes a user in who comes back. `browser`: what the browser was given for the sign-in with an id.
+/// Finishes a sign-in when the browser comes back. `browser` returns the secret that the browser has for a sign-in.
 pub async fn come_back(
     app: &Arc<App>,
     callback: Callback,
@@ -183,11 +184,11 @@ pub async fn come_back(
         code: callback.code,
         issuer: callback.issuer,
         error: callback.error,
-        // Words of another party have no place on a page of ours.
+        // The page of the program shows no text of another party.
         error_description: None,
     };
     match oauth::redeem(app, &taken, &params).await {
-        Err(error) => returning.failed(&error).await,
+        Err(error) => returning.report_failure(&error).await,
         Ok(tokens) if taken.is_of_browser(browser(taken.sign_in.id).as_ref()) => {
             returning.connect(tokens).await
         }
@@ -210,7 +211,7 @@ fn stale_page(language: &str, stale: Stale) -> SignInPage {
     }
 }
 
-/// A user who came back, and where to.
+/// A sign-in whose user has come back.
 struct Returning<'a> {
     app: &'a Arc<App>,
     taken: &'a TakenSignIn,
@@ -242,17 +243,18 @@ impl Returning<'_> {
         self.taken.sign_in.conversation
     }
 
-    /// Says in the conversation what became of the sign-in.
-    async fn say(&self, parts: &[Part]) -> Result<()> {
+    /// Writes the outcome of the sign-in into the conversation.
+    async fn append_outcome(&self, parts: &[Part]) -> Result<()> {
         match self.conversation() {
             Some(conversation) => {
-                say(self.app, self.taken.principal.tenant, conversation, parts).await
+                let tenant = self.taken.principal.tenant;
+                append_message(self.app, tenant, conversation, parts).await
             }
             None => Ok(()),
         }
     }
 
-    async fn failed(&self, error: &OAuthError) -> Result<SignInPage> {
+    async fn report_failure(&self, error: &OAuthError) -> Result<SignInPage> {
         let key = match &error.kind {
             OAuthErrorKind::Refused(code) if code == "access_denied" => Key::McpSignInDeclined,
             OAuthErrorKind::Away => Key::McpSignInAway,
@@ -272,11 +274,11 @@ impl Returning<'_> {
             text.clone(),
             SignInStatus::Failed,
         );
-        self.say(&[Part::Notice { code, text }]).await?;
+        self.append_outcome(&[Part::Notice { code, text }]).await?;
         Ok(page)
     }
 
-    /// The flow that waits for this sign-in.
+    /// Reads the flow that waits for this sign-in.
     async fn flow(&self) -> Result<Option<Flow>> {
         let Some(id) = self.taken.sign_in.flow else {
             return Ok(None);
@@ -285,7 +287,7 @@ impl Returning<'_> {
         store::flows::by_id(&mut tx, id).await
     }
 
-    /// The browser is the user's own: the tokens are in force at once.
+    /// Connects the server at once, since the browser is the user's own.
     async fn connect(&self, tokens: Authorization) -> Result<SignInPage> {
         let (Some(conversation), Some(flow)) = (self.conversation(), self.taken.sign_in.flow)
         else {
@@ -299,7 +301,7 @@ impl Returning<'_> {
         let parts = context
             .finish(self.spec, &Entered::SignIn(Box::new(tokens), flow))
             .await?;
-        self.say(&parts).await?;
+        self.append_outcome(&parts).await?;
         let is_saved =
             |part: &Part| matches!(part, Part::Notice { code, .. } if code == "connection_saved");
         if parts.iter().any(is_saved) {
@@ -310,7 +312,7 @@ impl Returning<'_> {
         Ok(self.page(title, text, SignInStatus::Failed))
     }
 
-    /// Keeps the tokens until the user names the code of the page in the conversation.
+    /// Stores the tokens until the user types the code of the page in the conversation.
     async fn ask_for_code(&self, tokens: Authorization) -> Result<SignInPage> {
         let principal = &self.taken.principal;
         let Some(flow) = self.flow().await? else {

@@ -1,6 +1,5 @@
-//! The program's side of a configuration flow: what it asks and says in a conversation.
-//!
-//! What an answer to a flow means ("2", "yes", "GitHub" or "-"), and the step that it leads to.
+//! The steps of a flow: the questions that it asks in a conversation, the meaning of an answer ("2", "yes", "GitHub" or
+//! "-"), and the step that follows.
 
 use std::sync::Arc;
 
@@ -37,10 +36,10 @@ use crate::{
     store,
 };
 
-/// What a flow was about to get from its user.
+/// The values or the sign-in that a user has entered in a flow.
 pub(super) enum Entered {
     Values(Values),
-    /// Tokens, and the flow in which the user signed in.
+    /// The tokens of a sign-in, and the flow in which the user signed in.
     SignIn(Box<Authorization>, Uuid),
 }
 
@@ -53,8 +52,8 @@ pub(super) struct FlowContext<'a> {
 }
 
 impl<'a> FlowContext<'a> {
-    /// The user of a run.
-    pub(super) async fn of(app: &'a Arc<App>, run: &'a ClaimedRun) -> Result<Self> {
+    /// The context of the user of a run.
+    pub(super) async fn of_run(app: &'a Arc<App>, run: &'a ClaimedRun) -> Result<Self> {
         Ok(Self {
             app,
             principal: &run.principal,
@@ -88,8 +87,8 @@ impl<'a> FlowContext<'a> {
         }
     }
 
-    /// The personal servers with how each is.
-    async fn list(&self) -> Result<Part> {
+    /// The list of personal servers with the state of each.
+    async fn list_servers(&self) -> Result<Part> {
         let views = credentials::views(self.app, self.principal, &self.pack).await?;
         let choice = |view: ConnectionView| {
             let (mark, key) = match view.state {
@@ -114,8 +113,8 @@ impl<'a> FlowContext<'a> {
         })
     }
 
-    /// The reply to a name that is none of the personal servers.
-    pub(super) async fn unknown(&self, server: &str) -> Result<Vec<Part>> {
+    /// Replies to a name that is not that of a personal server.
+    pub(super) async fn explain_unknown(&self, server: &str) -> Result<Vec<Part>> {
         let shared = self
             .pack
             .servers
@@ -138,14 +137,14 @@ impl<'a> FlowContext<'a> {
         ])
     }
 
-    /// Begins with the list of servers.
+    /// Begins a flow with the list of servers.
     pub(super) async fn start_list(&self) -> Result<Part> {
-        let list = self.list().await?;
+        let list = self.list_servers().await?;
         self.start(Step::Pick, None, false, None).await?;
         Ok(list)
     }
 
-    /// Begins a flow at a step: its id.
+    /// Begins a flow at a step, in place of an open flow of the conversation. Returns its id.
     pub(super) async fn start(
         &self,
         step: Step,
@@ -176,6 +175,7 @@ impl<'a> FlowContext<'a> {
         Ok(flow.id)
     }
 
+    /// Ends the open flow of the conversation. Returns whether there was one.
     pub(super) async fn end(&self) -> Result<bool> {
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let ended = store::flows::end(&mut tx, self.conversation).await?;
@@ -183,7 +183,7 @@ impl<'a> FlowContext<'a> {
         Ok(ended)
     }
 
-    /// The first question for a server: where to sign in, or what to enter, or both.
+    /// Asks the first question for a server: to sign in, to enter values, or both.
     pub(super) async fn ask_for(&self, spec: &ServerSpec) -> Result<Vec<Part>> {
         if !spec.takes_sign_in() {
             return Ok(self.ask_for_fields(spec).await?.1);
@@ -197,13 +197,13 @@ impl<'a> FlowContext<'a> {
         Ok(parts)
     }
 
-    /// Asks for the first field, or on our page for all: the flow, and what the user reads.
+    /// Asks for the first field, or for all fields on a page. Returns the flow and the text for the user.
     async fn ask_for_fields(&self, spec: &ServerSpec) -> Result<(Uuid, Vec<Part>)> {
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let of_client = store::flows::is_of_client(&mut tx, self.conversation).await?;
         drop(tx);
         if of_client {
-            let token = page::token();
+            let token = page::new_token();
             let flow = self
                 .start(Step::Page, Some(&spec.id), true, Some(&token))
                 .await?;
@@ -268,7 +268,7 @@ impl<'a> FlowContext<'a> {
         })
     }
 
-    /// Tests what was entered and says how it went. The flow is over.
+    /// Tests the connection with the entered values, ends the flow, and says how the test went.
     pub(super) async fn finish(&self, spec: &ServerSpec, entered: &Entered) -> Result<Vec<Part>> {
         let held = credentials::of_user(self.app, self.principal, self.pack.id())
             .await?
@@ -319,7 +319,7 @@ impl<'a> FlowContext<'a> {
                 self.notice("connection_stored", key, &[server])
             }
             Some(trouble) => {
-                let reason = self.texts().render(text_key(trouble), &[]);
+                let reason = self.texts().render(test_error_text(trouble), &[]);
                 let key = if held {
                     Key::McpConfigKeptOld
                 } else {
@@ -352,7 +352,7 @@ pub(super) fn match_server<'p>(pack: &'p Pack, text: &str) -> Option<&'p ServerS
     }
 }
 
-/// What a field offers, in the user's language.
+/// The options of a field, in the user's language.
 pub(super) fn options(pack: &Pack, locale: Option<&str>, field: &UserField) -> Vec<Choice> {
     let label = |option: &crate::domain::server::Choice| {
         pack.text(&option.label, locale)
@@ -386,7 +386,7 @@ fn parse_answer(field: &UserField, offered: &[Choice], answer: &str) -> String {
 }
 
 /// The text that says why a connection test failed.
-pub(super) fn text_key(trouble: ConnectionTestError) -> Key {
+fn test_error_text(trouble: ConnectionTestError) -> Key {
     match trouble {
         ConnectionTestError::Unauthorized => Key::McpConfigUnauthorized,
         ConnectionTestError::Unreachable => Key::McpConfigUnreachable,
@@ -397,7 +397,7 @@ pub(super) fn text_key(trouble: ConnectionTestError) -> Key {
 }
 
 /// The text that says why a value cannot be used.
-pub(super) fn fault_text_key(fault: FieldError) -> Key {
+pub(super) fn field_error_text(fault: FieldError) -> Key {
     match fault {
         FieldError::Missing | FieldError::Unknown => Key::McpConfigMissing,
         FieldError::LineBreak => Key::McpConfigLineBreak,
@@ -410,9 +410,9 @@ pub(super) fn fault_text_key(fault: FieldError) -> Key {
 }
 
 impl FlowContext<'_> {
-    /// Takes in the answer of the flow.
-    pub(super) async fn take_in(&self, flow: Flow) -> Result<Vec<Part>> {
-        // Checked when it was matched: an answer that waited for its run was not late.
+    /// Continues the flow with its answer.
+    pub(super) async fn apply_answer(&self, flow: Flow) -> Result<Vec<Part>> {
+        // Whether the answer was late is decided when it comes, not when its run reads it. A late answer is empty.
         if flow.answer.as_ref().is_none_or(Vec::is_empty) {
             self.end().await?;
             return Ok(vec![self.notice(
@@ -423,14 +423,14 @@ impl FlowContext<'_> {
         }
         if flow.step == Step::Pick {
             let answer = self
-                .opened(&flow, flow.answer.as_deref(), FlowValue::Answer)
+                .open_sealed(&flow, flow.answer.as_deref(), FlowValue::Answer)
                 .await?;
             return match answer
                 .as_ref()
                 .and_then(|answer| match_server(&self.pack, answer.expose()))
             {
                 Some(spec) => self.ask_for(spec).await,
-                None => self.unknown("").await,
+                None => self.explain_unknown("").await,
             };
         }
         let spec = flow
@@ -446,22 +446,18 @@ impl FlowContext<'_> {
             )]);
         };
         match flow.step {
-            Step::Field(at) => self.field_answered(flow, spec, at).await,
-            _ => self.code_named(flow, spec).await,
+            Step::Field(at) => self.apply_field(flow, spec, at).await,
+            _ => self.apply_code(flow, spec).await,
         }
     }
 
-    async fn field_answered(
-        &self,
-        mut flow: Flow,
-        spec: &ServerSpec,
-        at: usize,
-    ) -> Result<Vec<Part>> {
+    /// Continues with the value of field number `at`.
+    async fn apply_field(&self, mut flow: Flow, spec: &ServerSpec, at: usize) -> Result<Vec<Part>> {
         let answer = self
-            .opened(&flow, flow.answer.as_deref(), FlowValue::Answer)
+            .open_sealed(&flow, flow.answer.as_deref(), FlowValue::Answer)
             .await?;
-        let entered = self.entered(&flow).await?;
-        // The pack has changed, or a key is missing: the entered values are not enough any more.
+        let entered = self.open_entered(&flow).await?;
+        // If the pack has changed or a key is missing, the flow begins again.
         let (Some(field), Some(answer), Some(mut values)) =
             (spec.user_config.get(at), answer, entered)
         else {
@@ -472,8 +468,8 @@ impl FlowContext<'_> {
         match checked {
             Ok(value) => values.set(field, value),
             Err(fault) => {
-                self.proceed(&flow).await?;
-                let why = self.notice("bad_answer", fault_text_key(fault), &[]);
+                self.store_step(&flow).await?;
+                let why = self.notice("bad_answer", field_error_text(fault), &[]);
                 return Ok(vec![why, self.prompt(spec, field)]);
             }
         }
@@ -488,14 +484,14 @@ impl FlowContext<'_> {
                 .await?,
         );
         (flow.step, flow.secret) = (Step::Field(at + 1), is_secret(next));
-        self.proceed(&flow).await?;
+        self.store_step(&flow).await?;
         Ok(vec![self.prompt(spec, next)])
     }
 
-    /// Handles a text that was typed while the page was open: its code, or a value that must not be used.
-    async fn code_named(&self, mut flow: Flow, spec: &ServerSpec) -> Result<Vec<Part>> {
+    /// Continues with a text that was typed while the page was open: the code of the page, or a text that must not be used.
+    async fn apply_code(&self, mut flow: Flow, spec: &ServerSpec) -> Result<Vec<Part>> {
         if flow.answer.as_deref() == Some(&[1]) {
-            return match self.entered_on_page(&flow).await? {
+            return match self.open_entered_on_page(&flow).await? {
                 Some(entered) => self.finish(spec, &entered).await,
                 None => self.ask_for(spec).await,
             };
@@ -519,19 +515,19 @@ impl FlowContext<'_> {
         )])
     }
 
-    async fn proceed(&self, flow: &Flow) -> Result<()> {
+    async fn store_step(&self, flow: &Flow) -> Result<()> {
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         store::flows::proceed(&mut tx, flow, LIFE).await?;
         tx.commit().await
     }
 
-    /// What was entered so far; `None` when it cannot be opened.
-    async fn entered(&self, flow: &Flow) -> Result<Option<Values>> {
+    /// Decrypts the values that were entered so far; `None` when they cannot be decrypted.
+    async fn open_entered(&self, flow: &Flow) -> Result<Option<Values>> {
         if flow.entered.is_none() {
             return Ok(Some(Values::default()));
         }
         let opened = self
-            .opened(flow, flow.entered.as_deref(), FlowValue::Entered)
+            .open_sealed(flow, flow.entered.as_deref(), FlowValue::Entered)
             .await?;
         opened
             .map(|text| Values::from_sealable(&text))
@@ -539,10 +535,10 @@ impl FlowContext<'_> {
             .map_err(Error::internal)
     }
 
-    /// What the page was sent with, or the sign-in that brought the user back; `None` when it cannot be opened.
-    async fn entered_on_page(&self, flow: &Flow) -> Result<Option<Entered>> {
+    /// Decrypts the values of the page, or the tokens of the sign-in; `None` when they cannot be decrypted.
+    async fn open_entered_on_page(&self, flow: &Flow) -> Result<Option<Entered>> {
         let sealed = flow.entered.as_deref();
-        let Some(text) = self.opened(flow, sealed, FlowValue::Entered).await? else {
+        let Some(text) = self.open_sealed(flow, sealed, FlowValue::Entered).await? else {
             return Ok(None);
         };
         if let Ok(tokens) = from_sealable(&text) {
@@ -552,7 +548,7 @@ impl FlowContext<'_> {
         Ok(Some(Entered::Values(values)))
     }
 
-    async fn opened(
+    async fn open_sealed(
         &self,
         flow: &Flow,
         sealed: Option<&[u8]>,

@@ -56,7 +56,7 @@ pub async fn begin(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = match wanted.conversation {
         Some(id) => store::conversations::get(&mut tx, &principal.user, id, true).await?,
-        None => conversations::open(&mut tx, principal, &pack, &skill.name, None).await?,
+        None => conversations::insert(&mut tx, principal, &pack, &skill.name, None).await?,
     };
     if conversation.agent != *pack.id() {
         return Err(Error::NotFound(Thing::ConversationWithAgent(
