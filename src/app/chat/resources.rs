@@ -19,7 +19,7 @@ use crate::app::{
 use crate::{
     domain::{
         error::{Error, Result},
-        ids::{ConversationId, RunId},
+        ids::ConversationId,
         json::Json,
         message::{CallStatus, ToolCall, ToolResult},
         principal::Principal,
