@@ -179,8 +179,7 @@ impl Turn {
         let mut turn = Self::listen_to(app, principal, posted, options);
         turn.key = Some(question.key.origin);
         turn.served = question.key.server.map(|server| {
-            let run = (turn.conversation, turn.run.id);
-            repeats::keep_served(app, principal, run, server)
+            repeats::keep_served(app, principal, turn.conversation, turn.run.id, server)
         });
         turn.question = Some(question);
         turn.repeats = earlier.map(|begun| begun.repeats);

@@ -1,5 +1,5 @@
-//! Requests that a client sends again. What a request begins is written with its key in one transaction, so that a
-//! second request with the key finds the first one's run and begins none.
+//! Requests that a client sends again. A request writes its key and the run that it begins in one transaction, so a second
+//! request with the key finds that run and begins none.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,19 +26,20 @@ use crate::{
 /// The time within which an SDK repeats a request.
 const ATTEMPTS: Duration = Duration::from_secs(600);
 
-/// Between two looks at a request whose client another replica has.
+/// Time between two reads of a request whose client is connected to another replica.
 const LEASE_POLL: Duration = Duration::from_millis(250);
-/// How long a request may wait for its beginning and still be its client's latest.
+/// How long after its arrival a request still counts as the latest of its client.
 const OUTRUN: Duration = Duration::from_secs(5);
 
-/// What an earlier request with the same key began.
+/// An earlier request with the same key.
 pub enum EarlierRequest {
+    /// The request was the same, and began this.
     Same(KeyedRun),
-    /// Its method, path or body was another one.
+    /// The request had another method, path or body.
     Different,
 }
 
-/// The request that came before with this key; `None` when this one is the first.
+/// Finds the earlier request with this key. `None` when this request is the first.
 pub async fn earlier(
     app: &App,
     principal: &Principal,
@@ -75,8 +76,8 @@ pub async fn earlier(
     }))
 }
 
-/// Whether the run of an earlier attempt counts for nothing: it was cancelled, since the client had closed the
-/// connection. Under a key that names no person another person may have sent an equal request, so only a run counts that
+/// Whether the run of an earlier attempt does not count. A cancelled run does not, since the client had closed the
+/// connection. Under a key that names no person, another person may have sent an equal request, so only a run counts that
 /// is under way or has ended just now.
 fn is_void(principal: &Principal, run: &Run, now: OffsetDateTime) -> bool {
     let within = Duration::from_secs(REFUSED_SECONDS.unsigned_abs().into());
@@ -84,27 +85,30 @@ fn is_void(principal: &Principal, run: &Run, now: OffsetDateTime) -> bool {
     run.status == RunStatus::Cancelled || (principal.names_nobody() && is_past)
 }
 
-/// A run that is not begun again by an equal request.
+/// A run because of which an equal request is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusedRun {
     pub conversation: ConversationId,
     pub run: RunId,
-    /// Otherwise it goes on, or has answered since.
+    /// Whether the run has failed. Otherwise it goes on, or has answered since.
     pub has_failed: bool,
 }
 
-/// What an equal request means for this one.
+/// The consequence of an earlier equal request.
 pub enum EqualRequest {
-    /// Its turn failed after a call not long ago, or its client was left without the answer.
+    /// This request is refused: the turn of the earlier one failed after a call not long ago, or its client was left without
+    /// the answer.
     Refused(RefusedRun),
-    /// It has its answer, or its client still waits: this one begins a run of its own.
+    /// This request begins a run of its own: there is no earlier one, it has its answer, or its client still waits.
     Replaced(Option<RunId>),
 }
 
-/// Judges the equal request before this one. While its run goes on and has called tools, this one begins nothing, since
-/// a proxy between may hold the connection of a client that has long given up. A run that has called nothing and lost its
-/// client is stopped. A replica that is killed cannot say that its clients are left: while another replica has the
-/// client's connection, this waits until that one says so once more, or says it no more.
+/// Decides whether an earlier equal request refuses this one. While the run of the earlier request goes on and has called
+/// tools, this request begins nothing, since a proxy may hold the connection of a client that has long given up. A run
+/// that has called no tools and lost its client is stopped.
+///
+/// A replica that is killed cannot record that its clients were left. So while another replica has the connection of the
+/// client, this function waits until that replica renews its record, or until the record has run out.
 pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result<EqualRequest> {
     let mut served_until = None;
     loop {
@@ -123,14 +127,14 @@ pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result
         });
         let replaced = EqualRequest::Replaced(Some(run));
         if key.may_be_repeated() {
-            // An attempt that is counted reads the answer, if there is one.
+            // A counted attempt reads the answer of the earlier one, if there is an answer.
             let is_refused = found.is_left && has_failed;
             return Ok(if is_refused { refused } else { replaced });
         }
         let written = store::messages::of_run(&mut tx, conversation, run).await?;
         let has_called = !called_tools(&written).is_empty();
         drop(tx);
-        // Held up for so long that its client has sent it again meanwhile, elsewhere.
+        // This request was held up for so long that its client has sent it again elsewhere.
         let is_outrun = found.is_newer && key.arrived.elapsed() > OUTRUN;
         match (found.is_left, is_over) {
             (true, true) => return Ok(refused),
@@ -148,7 +152,7 @@ pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result
                     .served_elsewhere_until
                     .is_some_and(|until| until <= *served_until.get_or_insert(until));
                 if !is_awaited {
-                    // Its key, which says whether it was, is this request's from here on.
+                    // From here on the row of the key belongs to this request, so what it says of the earlier one is used now.
                     forget_undelivered(app, principal, run).await?;
                     return Ok(replaced);
                 }
@@ -158,18 +162,19 @@ pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result
     }
 }
 
-/// Forgets what a run has shown if its client did not get the answer.
+/// Forgets which requests for consent a run has shown, if its client did not get the answer.
 async fn forget_undelivered(app: &App, principal: &Principal, run: RunId) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::approvals::forget_undelivered(&mut tx, run).await?;
     tx.commit().await
 }
 
-/// Says again and again that this replica has the connection of a run's client, until it is dropped.
+/// Records at intervals that this replica has the connection of a run's client, until the returned handle is dropped.
 pub fn keep_served(
     app: &Arc<App>,
     principal: &Principal,
-    (conversation, run): (ConversationId, RunId),
+    conversation: ConversationId,
+    run: RunId,
     server: RequestServer,
 ) -> AbortOnDropHandle<()> {
     let (app, tenant) = (app.clone(), principal.tenant);
@@ -190,7 +195,7 @@ pub fn keep_served(
 }
 
 /// Records that a client was left without the answer of a run that goes on, so that an equal request does not begin a
-/// second run beside it. Whether the run has called tools by now.
+/// second run beside it. Returns whether the run has called tools by now.
 pub async fn leave_unanswered(
     app: &App,
     principal: &Principal,
@@ -204,8 +209,8 @@ pub async fn leave_unanswered(
     Ok(!called_tools(&written).is_empty())
 }
 
-/// Remembers what a request began, in the transaction that begins it. [`Error::Repeated`] when another request with the
-/// key came first.
+/// Records what a request began under its key, in the transaction that begins it. [`Error::Repeated`] when another request
+/// with the key came first.
 pub async fn remember(
     tx: &mut Tx,
     principal: &Principal,
@@ -215,7 +220,7 @@ pub async fn remember(
     remember_answer(tx, principal, key, begun, None).await
 }
 
-/// [`remember`], and with it the answer in a chat that the client names.
+/// Like [`remember`], and also records the answer in the chat that the client names.
 pub async fn remember_answer(
     tx: &mut Tx,
     principal: &Principal,
@@ -234,32 +239,32 @@ pub async fn remember_answer(
     }
 }
 
-/// How often the request that began a run was sent again.
-async fn count(app: &App, principal: &Principal, run: RunId) -> Result<i32> {
+/// Reads how often the request that began a run was sent again.
+async fn count_repeats(app: &App, principal: &Principal, run: RunId) -> Result<i32> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::request_keys::repeats(&mut tx, run).await
 }
 
-/// What becomes of a run whose client went away.
+/// What happens to a run whose client has left.
 #[derive(Clone, Copy)]
 pub enum AfterLeaving {
     GoOn,
     Stop,
-    /// Stop, unless the client sends its request again: more often than so many times.
+    /// Stop, unless the client sends its request again: more often than this number of times.
     StopUnlessRepeated(i32),
 }
 
-/// A run whose client went away.
+/// A run whose client has left.
 #[derive(Clone, Copy)]
 pub struct LeftRun {
     pub conversation: ConversationId,
     pub run: RunId,
-    /// The client has read some of the text as it came. None repeats a request by itself from there on.
+    /// Whether the client has read a part of the text. After that no client repeats a request by itself.
     pub is_read: bool,
 }
 
-/// Records that the client of a run went away, so that an equal request does not begin a second one beside it, and stops
-/// the run as told.
+/// Records that the client of a run has left, so that an equal request does not begin a second run beside it. Then stops
+/// the run, if `after` says so.
 pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterLeaving) {
     let LeftRun {
         conversation, run, ..
@@ -268,24 +273,20 @@ pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterL
     let tasks = app.tasks.clone();
     tasks.spawn(async move {
         let goes_on = matches!(after, AfterLeaving::GoOn);
-        let is_stopped = left.is_read && !goes_on;
-        record(
-            &app,
-            &principal,
-            (conversation, run),
-            Client::Left { is_stopped },
-        )
-        .await;
+        let state = ClientState::Left {
+            is_stopped: left.is_read && !goes_on,
+        };
+        record_client(&app, &principal, conversation, run, state).await;
         if goes_on {
             return;
         }
         if let AfterLeaving::StopUnlessRepeated(known) = after {
             tokio::select! {
                 () = tokio::time::sleep(app.config.retry_grace) => {}
-                // The run is taken up by another replica.
+                // Another replica takes the run up.
                 () = app.shutdown.cancelled() => return,
             }
-            match count(&app, &principal, run).await {
+            match count_repeats(&app, &principal, run).await {
                 Ok(repeats) if repeats > known => return,
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
@@ -298,38 +299,40 @@ pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterL
     });
 }
 
-/// Records that the client of a run has read its whole answer, so that it sends the request again only if it means it.
+/// Records that the client of a run has read the whole answer. An equal request of the client then begins a new run.
 pub fn arrive(app: &Arc<App>, principal: &Principal, conversation: ConversationId, run: RunId) {
     let (app, principal) = (app.clone(), principal.clone());
     let tasks = app.tasks.clone();
     tasks.spawn(async move {
-        record(&app, &principal, (conversation, run), Client::HasAnswer).await;
+        record_client(&app, &principal, conversation, run, ClientState::HasAnswer).await;
     });
 }
 
-/// What is known of a client that waited for an answer.
+/// The state of a client that waited for an answer.
 #[derive(Clone, Copy)]
-enum Client {
+enum ClientState {
     Left { is_stopped: bool },
     HasAnswer,
 }
 
-/// Records whether a client has its answer. Tries until the database takes it: the client's next request needs it.
-async fn record(
+/// Records whether a client has its answer, since its next request depends on that. Tries again while the database is
+/// away, until the time in which an equal request is refused would have passed.
+async fn record_client(
     app: &App,
     principal: &Principal,
-    (conversation, run): (ConversationId, RunId),
-    client: Client,
+    conversation: ConversationId,
+    run: RunId,
+    state: ClientState,
 ) {
     let deadline = clock::instant() + Duration::from_secs(REFUSED_SECONDS.unsigned_abs().into());
     loop {
         let written = async {
             let mut tx = app.db.tenant(principal.tenant).await?;
-            match client {
-                Client::Left { is_stopped } => {
+            match state {
+                ClientState::Left { is_stopped } => {
                     store::request_keys::mark_left(&mut tx, conversation, run, is_stopped).await?;
                 }
-                Client::HasAnswer => {
+                ClientState::HasAnswer => {
                     store::request_keys::mark_answered(&mut tx, conversation, run, true).await?;
                 }
             }
