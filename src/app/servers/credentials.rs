@@ -1,52 +1,53 @@
-//! Personal servers: what each user entered for them, and the connections that are made with it.
+//! Personal servers: the credentials of users, and the connections that are made with them.
 //!
-//! Truth is the row. What is kept in memory is bounded and forgotten when nobody uses it: who has which
-//! credential ([`UserCredentials`]), decrypted credentials, catalogs. A change is told to the other replicas at once
-//! and looked for each second (`news`).
+//! The rows are the truth. The memory of a process is bounded and forgets what nobody uses: which user has which
+//! credential ([`UserCredentials`]), decrypted credentials, catalogs. A change is announced to the other replicas at
+//! once by a hint, and each process also polls for changes every second ([`find_news`]).
 //!
-//! Invariant: a connection is made only with a credential that is active in its present generation, and
-//! every change of a credential is a new generation, so that nothing old is used after it.
+//! Invariant: a connection is made only with the generation of a credential that is in force. Every change of a
+//! credential is a new generation, so an old one is never used after a change.
 
 mod catalogs;
 mod change;
-mod content;
-mod judges;
-mod news;
-mod removal;
 mod trial;
 mod view;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use moka::future::Cache;
 
-use self::content::{DecryptedCredential, decrypt};
 pub(super) use self::{catalogs::learn, trial::ConnectionTrial};
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{NewSignIn, prove, put, put_checked, put_sign_in, test},
-    content::scrubber,
-    news::{changed_elsewhere, close_all, close_tenant, find_news},
-    removal::{end_sign_ins, remove, remove_all, remove_by_id},
+    change::{
+        NewSignIn, end_sign_ins, prove, put, put_checked, put_sign_in, remove, remove_all,
+        remove_by_id, test,
+    },
     trial::TestOutcome,
     view::{FieldView, ServerConnection, get, list, views},
 };
-use super::{connections, oauth};
-use crate::app::{App, platform::keys::mark_credential};
 use crate::{
+    app::{
+        App,
+        platform::keys::{OpenError, mark_credential},
+        servers::{connections, oauth},
+    },
     domain::{
         connection::ConnectionTestError,
         credential::{CredentialMeta, CredentialRef, CredentialState},
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result},
         ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
+        oauth::{Authorization, OAuthConfig, from_sealable},
         owner::{CatalogOwner, ConnectionOwner},
         pack::Pack,
+        personal::{self, Values},
         principal::Principal,
-        server::{AccessMode, CatalogScope, ServerSpec},
+        scrub::Scrubber,
+        server::{AccessMode, CatalogScope, ServerAuth, ServerSpec, UserSignIn},
         tool::Catalog,
     },
     mcp::Key,
@@ -404,4 +405,253 @@ fn copy_of(error: &Error) -> Error {
         },
         other => Error::Internal(anyhow::anyhow!("{other:?}")),
     }
+}
+
+/// A decrypted credential: the server as it is for its user.
+struct DecryptedCredential {
+    /// The pack's server that it was made from.
+    base: Arc<ServerSpec>,
+    spec: Arc<ServerSpec>,
+    content: Content,
+}
+
+/// What a credential holds. The tokens of a sign-in change without it and are looked up when they are needed.
+#[derive(Clone)]
+enum Content {
+    Values(Values),
+    SignIn(CredentialRef),
+}
+
+/// Decrypts a credential once for as long as it is used; `None` when it cannot be.
+async fn decrypt(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+    held: &CredentialMeta,
+    spec: &Arc<ServerSpec>,
+) -> Result<Option<Arc<DecryptedCredential>>> {
+    let generation = (held.id, held.current());
+    if let Some(known) = app.credentials.decrypted.get(&generation).await {
+        if Arc::ptr_eq(&known.base, spec) || known.base == *spec {
+            return Ok(Some(known));
+        }
+        // The pack has changed since.
+        let Ok(effective) = known.content.effective(spec) else {
+            return Ok(None);
+        };
+        let decrypted = Arc::new(DecryptedCredential {
+            base: spec.clone(),
+            spec: Arc::new(effective),
+            content: known.content.clone(),
+        });
+        app.credentials
+            .decrypted
+            .insert(generation, decrypted.clone())
+            .await;
+        return Ok(Some(decrypted));
+    }
+    let credential = credential(principal, agent, &spec.id, held);
+    let load = async {
+        let text = app.keys.open_credential(&credential).await?;
+        let content = match from_sealable::<Authorization>(&text) {
+            Ok(_) => Content::SignIn(credential.clone()),
+            Err(_) => Content::Values(Values::from_sealable(&text).map_err(Error::internal)?),
+        };
+        let effective = content.effective(spec)?;
+        Ok::<_, OpenError>(Arc::new(DecryptedCredential {
+            base: spec.clone(),
+            spec: Arc::new(effective),
+            content,
+        }))
+    };
+    match app
+        .credentials
+        .decrypted
+        .try_get_with(generation, load)
+        .await
+    {
+        Ok(decrypted) => Ok(Some(decrypted)),
+        Err(error) => match &*error {
+            OpenError::Unopenable(_) => {
+                forget_marked(app, &credential).await;
+                Ok(None)
+            }
+            OpenError::Failed(error) => Err(copy_of(error)),
+        },
+    }
+}
+
+impl DecryptedCredential {
+    /// What was entered in fields; nothing for a sign-in.
+    fn values(&self) -> Option<&Values> {
+        match &self.content {
+            Content::Values(values) => Some(values),
+            Content::SignIn(_) => None,
+        }
+    }
+}
+
+/// Finds what a user has entered for the servers of a pack, wherever it is repeated.
+pub async fn scrubber(app: &App, principal: &Principal, pack: &Pack) -> Result<Scrubber> {
+    let personal = |spec: &&ServerSpec| spec.access_mode == AccessMode::UserControlled;
+    let mut entered = Vec::new();
+    for spec in pack.servers.iter().filter(personal) {
+        let credentials = of_user(app, principal, pack.id()).await?;
+        let Some(held) = credentials.active(&spec.id) else {
+            continue;
+        };
+        let spec = Arc::new(spec.clone());
+        // What does not fit its server any more, or cannot be decrypted, is no reason to refuse a conversation.
+        if let Ok(Some(known)) = decrypt(app, principal, pack.id(), held, &spec).await {
+            entered.extend(known.spec.entered.iter().cloned());
+        }
+    }
+    Ok(Scrubber::new(&entered))
+}
+
+impl Content {
+    /// The server as it is reached with this content.
+    fn effective(&self, spec: &ServerSpec) -> Result<ServerSpec> {
+        match self {
+            Self::Values(values) => personal::effective(spec, values).map_err(|unfit| {
+                Error::conflict(
+                    ErrorCode::CredentialUnusable,
+                    format!(
+                        "what was entered for {} does not fit it any more: {}",
+                        spec.id, unfit.fault
+                    ),
+                )
+            }),
+            Self::SignIn(credential) => {
+                let secret = |oauth: &OAuthConfig| oauth.client_secret.clone();
+                Ok(ServerSpec {
+                    auth: Some(ServerAuth::User(UserSignIn {
+                        credential: credential.clone(),
+                        client_secret: spec.oauth.as_ref().and_then(secret),
+                    })),
+                    ..spec.clone()
+                })
+            }
+        }
+    }
+}
+
+/// Another replica changed a user's credentials.
+pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
+    app.credentials
+        .users
+        .invalidate(&(tenant, agent.clone(), user.clone()))
+        .await;
+    let keys = app
+        .mcp
+        .personal_keys()
+        .into_iter()
+        .filter(|key| key.tenant == tenant && key.agent == *agent);
+    if let Err(error) = close_outdated(app, keys.collect()).await {
+        tracing::debug!(%error, "connections are looked at again within a second");
+    }
+}
+
+/// Closes a user's connections; what they entered stays.
+pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let ids = store::credentials::ids_of_user(&mut tx, user).await?;
+    drop(tx);
+    let ids: HashSet<CredentialId> = ids.into_iter().collect();
+    for key in app.mcp.personal_keys() {
+        let credential = key.owner.credential();
+        if key.tenant == tenant && credential.is_some_and(|(id, _)| ids.contains(&id)) {
+            close(app, &key).await;
+        }
+    }
+    Ok(())
+}
+
+/// Closes the personal connections of everybody of a tenant.
+pub async fn close_tenant(app: &App, tenant: TenantId) {
+    for key in app.mcp.personal_keys() {
+        if key.tenant == tenant {
+            close(app, &key).await;
+        }
+    }
+}
+
+/// Closes a personal connection and forgets the credential that it was made with.
+async fn close(app: &App, key: &Key) {
+    app.mcp.close(key).await;
+    if let Some(credential) = key.owner.credential() {
+        app.credentials.decrypted.invalidate(&credential).await;
+    }
+}
+
+/// Closes the connections that were made with other generations of a credential and are not in force any more.
+async fn close_older(app: &App, of: &CredentialRef) {
+    let keys = app.mcp.personal_keys().into_iter();
+    let keys = keys.filter(|key| {
+        let credential = key.owner.credential();
+        key.tenant == of.tenant && credential.is_some_and(|(id, _)| id == of.id)
+    });
+    if let Err(error) = close_outdated(app, keys.collect()).await {
+        tracing::debug!(%error, "connections are looked at again within a second");
+    }
+}
+
+/// Looks for changed credentials as long as any are in memory: two queries for all tenants.
+pub async fn find_news(app: &Arc<App>) -> Result<()> {
+    for whose in outdated(app).await? {
+        app.credentials.users.invalidate(&*whose).await;
+    }
+    close_outdated(app, app.mcp.personal_keys()).await
+}
+
+/// The users whose cached credentials differ from the rows.
+async fn outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
+    let known: Vec<(Arc<UserOfAgent>, Arc<UserCredentials>)> =
+        app.credentials.users.iter().collect();
+    if known.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut tx = app.db.system().await?;
+    let rows =
+        store::credentials::of_users(&mut tx, known.iter().map(|(whose, _)| &**whose)).await?;
+    drop(tx);
+    let mut now: HashMap<UserOfAgent, Vec<CredentialMeta>> = HashMap::new();
+    for (whose, credential) in rows {
+        now.entry(whose).or_default().push(credential);
+    }
+    let differs = |(whose, credentials): &(Arc<UserOfAgent>, Arc<UserCredentials>)| {
+        now.get(&**whose).map_or(&[][..], Vec::as_slice) != credentials.0
+    };
+    Ok(known
+        .into_iter()
+        .filter(differs)
+        .map(|(whose, _)| whose)
+        .collect())
+}
+
+/// Closes connections whose credential is not in force any more. One that is only being tried is left alone.
+async fn close_outdated(app: &App, mut keys: Vec<Key>) -> Result<()> {
+    // In this order: a trial that ends between the two is a row when the rows are read.
+    keys.retain(|key| !app.credentials.trials().contains(key));
+    let ids: HashSet<(TenantId, CredentialId)> = keys
+        .iter()
+        .filter_map(|key| Some((key.tenant, key.owner.credential()?.0)))
+        .collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<_> = ids.into_iter().collect();
+    let mut tx = app.db.system().await?;
+    let rows = store::credentials::in_force(&mut tx, &ids).await?;
+    drop(tx);
+    let in_force: HashSet<(TenantId, ConnectionOwner)> = rows
+        .into_iter()
+        .map(|(tenant, id, generation)| (tenant, owner(id, generation)))
+        .collect();
+    for key in keys {
+        if !in_force.contains(&(key.tenant, key.owner)) {
+            close(app, &key).await;
+        }
+    }
+    Ok(())
 }

@@ -1,21 +1,19 @@
-//! The registry of servers at work: what a tenant's admins define, and what packs make of it.
+//! The registry of servers: the entries that a tenant's admins define, and the packs that refer to them.
 //!
-//! Truth is rows. A process keeps each tenant's entries and secrets in memory ([`RegistrySnapshot`]), opened, for as long as
-//! somebody asks for them; a change is told to the other replicas at once and looked for each second. A pack is
-//! put to use for a tenant by [`pack_for`]; within a run, whose values it needs, by [`pack_for_run`].
+//! The rows are the truth. A process keeps each tenant's entries and secrets, decrypted, in memory
+//! ([`RegistrySnapshot`]) while requests need them. A change is announced to the other replicas at once, and each
+//! process also polls for changes every second ([`find_news`]). [`pack_for`] completes a pack for a tenant;
+//! [`pack_for_run`] completes it with the values of a run.
 //!
-//! Invariant: a variable of the environment reaches a server that a tenant defined only if the operator granted
-//! it, whoever wrote the reference.
+//! Invariant: a variable of the environment reaches a server that a tenant defined only if the operator granted it,
+//! whoever wrote the reference.
 
 mod change; // what admins change
 mod resolution; // packs with the servers of their references
-mod secret_hosts;
 mod secrets;
-mod snapshot; // a tenant's registry in memory
-pub mod tokens;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -23,31 +21,26 @@ use std::{
 use moka::future::Cache;
 use tokio::sync::Notify;
 
+use self::resolution::ResolvedPack;
+pub(in crate::app) use self::resolution::{entry_of, resolution_problem};
 pub use self::{
     change::{ChangeOutcome, EntryView, IfMatch, create, get, list, remove, update},
     resolution::{ResolutionError, pack_for, pack_for_run, resolve},
     secrets::{SecretView, list_secrets, put_secret, remove_secret},
-    snapshot::{RegistrySnapshot, find_news},
-};
-use self::{
-    resolution::ResolvedPack,
-    snapshot::{entry_context, opened, secret_context},
-};
-pub(in crate::app) use self::{
-    resolution::{entry_of, resolution_problem},
-    snapshot::snapshot,
 };
 use crate::{
-    app::App,
+    app::{App, platform::keys::contexts},
     domain::{
         config::Environment,
         error::{Error, ErrorCode, Result},
         ids::{AgentId, TenantId},
         pack::Pack,
-        registry::{Grants, ServerRef},
+        registry::{Definition, Entry, EntryId, Grants, Rules, SensitiveValues, ServerRef},
+        secret::Secret,
     },
     egress::Egress,
-    store::hints::Hint,
+    store::{self, hints::Hint, registry::StoredEntry, secrets::StoredSecret},
+    vault::Context,
 };
 
 /// Tenants whose registry is in memory, and for how long when nobody asks.
@@ -145,4 +138,136 @@ fn check_capacity(count: i64, of_what: &str) -> Result<()> {
             "there are {count} {of_what}, and there may be {MAX_ENTRIES} at most; remove one first"
         ),
     ))
+}
+
+/// A tenant's registry as it was at one moment.
+#[derive(Default)]
+pub struct RegistrySnapshot {
+    stamp: String,
+    /// Read after so many changes.
+    after: u64,
+    entries: BTreeMap<EntryId, Arc<Entry>>,
+    secrets: BTreeMap<String, Secret>,
+}
+
+/// A tenant's registry, from memory or from its rows: never as it was before a change that was made here and answered.
+pub(in crate::app) async fn snapshot(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
+    let (snapshots, changes) = (&app.registry.snapshots, app.registry.changes_of(tenant));
+    loop {
+        if let Some(snapshot) = snapshots.get(&tenant).await {
+            if snapshot.after >= changes {
+                return Ok(snapshot);
+            }
+            // A reader that began before the change may have stored the old state after it.
+            snapshots.invalidate(&tenant).await;
+        }
+        // Boxed to keep the futures of the callers small.
+        let loaded = Box::pin(snapshots.try_get_with(tenant, load(app, tenant))).await;
+        let snapshot = loaded.map_err(|error: Arc<Error>| match &*error {
+            Error::Busy {
+                reason,
+                retry_after,
+            } => Error::Busy {
+                reason: reason.clone(),
+                retry_after: *retry_after,
+            },
+            Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
+            other => Error::Internal(anyhow::anyhow!("{other:?}")),
+        })?;
+        if snapshot.after >= changes {
+            return Ok(snapshot);
+        }
+    }
+}
+
+async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
+    let after = app.registry.changes_of(tenant);
+    let mut tx = app.db.tenant(tenant).await?;
+    let stamp = store::registry::stamp(&mut tx).await?;
+    let rows = store::registry::list(&mut tx, None, 2 * MAX_ENTRIES).await?;
+    let stored = store::secrets::all(&mut tx).await?;
+    drop(tx);
+    let (mut entries, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+    for row in rows {
+        match opened(app, tenant, &row).await {
+            Ok(entry) => drop(entries.insert(entry.id.clone(), Arc::new(entry))),
+            Err(error @ (Error::Busy { .. } | Error::Unavailable(_) | Error::Internal(_))) => {
+                return Err(error);
+            }
+            Err(error) => {
+                tracing::error!(%tenant, entry = row.entry, %error, "an entry of the registry cannot be used");
+            }
+        }
+    }
+    for row in stored {
+        let context = secret_context(tenant, &row);
+        match app
+            .keys
+            .open(tenant, &context, &row.sealed)
+            .await
+            .map_err(Error::from)
+        {
+            Ok(secret) => drop(secrets.insert(row.name, secret)),
+            Err(error @ (Error::Busy { .. } | Error::Unavailable(_) | Error::Internal(_))) => {
+                return Err(error);
+            }
+            Err(error) => {
+                tracing::error!(%tenant, secret = row.name, %error, "a secret cannot be opened");
+            }
+        }
+    }
+    Ok(Arc::new(RegistrySnapshot {
+        stamp,
+        after,
+        entries,
+        secrets,
+    }))
+}
+
+/// An entry with its secrets. What was allowed when it was written is checked again when it is resolved.
+async fn opened(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Entry> {
+    let mut definition: Definition =
+        serde_json::from_str(&row.definition).map_err(Error::internal)?;
+    if let Some(sealed) = &row.sealed {
+        let text = app
+            .keys
+            .open(tenant, &entry_context(tenant, row), sealed)
+            .await?;
+        definition = definition.with(SensitiveValues::from_text(&text).map_err(Error::internal)?);
+    }
+    Entry::parse(definition, Rules::Operator)
+        .map_err(|fault| Error::conflict(ErrorCode::Conflict, fault.to_string()))
+}
+
+/// The context of an entry. Its scope contains a colon, which no scope of a credential has, so the two
+/// never mix.
+fn entry_context(tenant: TenantId, row: &StoredEntry) -> Context {
+    contexts::of_entry(tenant, &row.entry, row.id, row.version)
+}
+
+fn secret_context(tenant: TenantId, row: &StoredSecret) -> Context {
+    contexts::of_secret(tenant, &row.name, row.id, row.version)
+}
+
+/// Has a registry changed that is in memory? One query for all tenants.
+pub async fn find_news(app: &Arc<App>) -> Result<()> {
+    let known: Vec<(TenantId, Arc<RegistrySnapshot>)> = app
+        .registry
+        .snapshots
+        .iter()
+        .map(|(tenant, snapshot)| (*tenant, snapshot))
+        .collect();
+    if known.is_empty() {
+        return Ok(());
+    }
+    let tenants: Vec<_> = known.iter().map(|(tenant, _)| *tenant).collect();
+    let mut tx = app.db.system().await?;
+    let stamps = store::registry::stamps(&mut tx, &tenants).await?;
+    drop(tx);
+    for (tenant, snapshot) in known {
+        if stamps.get(&tenant).map_or("", String::as_str) != snapshot.stamp {
+            changed(app, tenant).await;
+        }
+    }
+    Ok(())
 }

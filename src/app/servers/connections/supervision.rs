@@ -1,6 +1,9 @@
-//! The tasks that keep servers connected: one for each shared server of an agent of a tenant, and for each personal one
-//! that the operator gave headers to discover its tools with. They are started and
-//! stopped when packs, tenants or registries change.
+//! The tasks that keep servers connected: one for each shared server of an agent of a tenant, and one for each
+//! personal server that the operator gave headers for discovery. They start and stop when packs, tenants or
+//! registries change.
+//!
+//! A starting process waits here for required servers, and the first turn of a new tenant for servers that are still
+//! being connected.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,12 +11,23 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::{
+    sync::broadcast::{Receiver, error::RecvError},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{SharedServer, SharedServerKey, State, catalogs, discover, shared_key};
 use crate::{
-    app::{App, servers::registry},
+    app::{
+        App,
+        servers::{
+            connections::{
+                SharedServer, SharedServerKey, State, discover, learn_for_users, load_stored,
+                put_in_force, shared_key,
+            },
+            registry,
+        },
+    },
     domain::{
         backoff,
         connection::DownCause,
@@ -132,7 +146,7 @@ async fn keep(
 ) {
     let key = shared_key(place.0, &place.1, &place.2);
     let is_personal = spec.access_mode == AccessMode::UserControlled;
-    if !is_personal && let Err(error) = catalogs::load_stored(&app, &place, &spec).await {
+    if !is_personal && let Err(error) = load_stored(&app, &place, &spec).await {
         tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
     }
     let mut failures = 0;
@@ -147,9 +161,9 @@ async fn keep(
             Ok(discovery) => {
                 failures = 0;
                 let fresh_for = if is_personal {
-                    catalogs::learn_for_users(&app, &key, &place, &spec, &discovery).await
+                    learn_for_users(&app, &key, &place, &spec, &discovery).await
                 } else {
-                    catalogs::put_in_force(&app, &place, &spec, discovery).await
+                    put_in_force(&app, &place, &spec, discovery).await
                 };
                 (QUIET, fresh_for)
             }
@@ -222,4 +236,81 @@ pub(super) fn shared_servers<'a>(
     pack.servers.iter().filter(|server| {
         server.access_mode == AccessMode::AdminControlled && !app.orchestrator.is(server)
     })
+}
+
+/// Between two looks whether the first discovery is over.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// Waits for the servers that a pack calls `required`; the error names those that cannot be reached. A server that a
+/// tenant's registry defines stops no start: the log names it.
+pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
+    let packs = app.library.snapshot();
+    for tenant in app.accounts.tenants().await? {
+        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
+            let served = match registry::pack_for(app, tenant.id, pack).await {
+                Ok(served) => served,
+                Err(error) => {
+                    tracing::warn!(tenant = %tenant.id, agent = %pack.id(), %error, "the registry of a tenant cannot be read");
+                    pack.clone()
+                }
+            };
+            for spec in shared_servers(app, &served).filter(|server| server.required) {
+                let (key, id) = (shared_key(tenant.id, pack.id(), &spec.id), &spec.id);
+                let Err(error) = app.mcp.discover(&key, &Arc::new(spec.clone())).await else {
+                    continue;
+                };
+                let agent = pack.id();
+                if pack.servers.iter().any(|own| own.id == *id) {
+                    anyhow::bail!(
+                        "agent {agent}: server {id} is `required: true` and cannot be reached: {error}"
+                    );
+                }
+                tracing::warn!(tenant = %tenant.id, %agent, server = %id, %error, "a required server of the registry cannot be reached");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until each shared server has been asked for its tools once, whether it answered or not.
+pub async fn await_first_discovery(app: &App) {
+    app.connections.looked.cancelled().await;
+    let is_open = |server: &SharedServer| server.state == State::Connecting;
+    while app.connections.servers().values().any(is_open) {
+        tokio::time::sleep(SETTLING).await;
+    }
+}
+
+/// Waits for those shared servers of an agent whose tools nobody knows yet and that are being connected, for each as long
+/// as its `connectSeconds`.
+pub async fn await_connecting(app: &App, tenant: TenantId, pack: &Pack) {
+    let start = Instant::now();
+    while let Some(longest) = unknown(app, tenant, pack).max() {
+        if start.elapsed() >= longest {
+            return;
+        }
+        tokio::time::sleep(SETTLING).await;
+    }
+}
+
+/// How long each of these servers may take to connect.
+fn unknown<'a>(
+    app: &'a App,
+    tenant: TenantId,
+    pack: &'a Pack,
+) -> impl Iterator<Item = Duration> + 'a {
+    let is_unknown = move |spec: &&ServerSpec| {
+        let place = (tenant, pack.id().clone(), spec.id.clone());
+        match app.connections.servers().get(&place) {
+            Some(server) => server.catalog.is_none() && server.state == State::Connecting,
+            None => {
+                app.connections.wanted.notify_one();
+                true
+            }
+        }
+    };
+    shared_servers(app, pack)
+        .filter(|spec| spec.run_config.is_none())
+        .filter(is_unknown)
+        .map(|spec| spec.timeouts.connect)
 }

@@ -1,37 +1,48 @@
-//! Enter, test, replace. Test first, then replace in one statement: a bad new token never destroys a
-//! good old one, and what fails its test is not kept. The test is a request in which the server tells a false credential
-//! from a right one (`judges`). Where there is none, what was entered is a candidate: calls are made with it, and what was
-//! there before stays until the first of them succeeds ([`prove`]).
+//! Enter, test, replace and remove credentials.
+//!
+//! A credential is tested first and then replaced in one statement: a bad new token never destroys a good old one,
+//! and a credential that fails its test is not kept. The test is a request in which the server tells a false
+//! credential from a right one ([`is_test_conclusive`]). Where no such request exists, the new credential is a
+//! candidate: calls are made with it, and the old one stays until the first of these calls succeeds ([`prove`]).
+//!
+//! Removal deletes the rows, closes the connections and revokes the tokens of sign-ins where they came from.
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{
-    TestOutcome, catalogs, changed, content::decrypt, credential, judges, key, news, of_user,
-    owner, reject, trial::ConnectionTrial, whose,
-};
 use crate::{
     app::{
         App,
+        accounts::users,
         platform::keys,
-        servers::{agents, oauth},
+        servers::{
+            agents,
+            credentials::{
+                TestOutcome, catalogs, changed, close_older, credential, decrypt, key, of_user,
+                owner, reject,
+                trial::{ConnectionTrial, is_test_conclusive},
+                whose,
+            },
+            oauth,
+        },
     },
     domain::{
         audit::Fact,
         connection::ConnectionTestError,
         credential::{CredentialMeta, CredentialRef, CredentialState},
         error::{Error, ErrorCode, Result, Thing},
-        ids::{ConversationId, CredentialId},
+        ids::{ConversationId, CredentialId, TenantId, UserId},
         oauth::{Authorization, to_sealable},
         pack::Pack,
         personal::{self, FieldError, InvalidField, Values},
-        principal::Principal,
+        principal::{Admin, Principal},
         secret::Secret,
         server::{AccessMode, CatalogScope, ServerSpec},
     },
     mcp::Key,
-    store,
+    store::{self, credentials::Removed},
 };
 
 /// Tests what a user entered and, when it works, puts it in force in place of what they had.
@@ -146,7 +157,7 @@ async fn replace(
     };
     // An authorization server has vouched for a sign-in.
     let is_proven = match new.values {
-        Some(values) => judges::judges(app, principal, pack.id(), spec, values).await?,
+        Some(values) => is_test_conclusive(app, principal, pack.id(), spec, values).await?,
         None => true,
     };
     let placement = match &old {
@@ -165,7 +176,7 @@ async fn replace(
     }
     kept?;
     changed(app, principal.tenant, pack.id(), &principal.user).await;
-    news::close_older(app, &credential).await;
+    close_older(app, &credential).await;
     if let Some(discovery) = discovery
         && is_list_wanted(app, principal, pack, spec).await?
     {
@@ -316,7 +327,7 @@ pub async fn test(
         }
     };
     let is_proven = match decrypted.values() {
-        Some(values) => judges::judges(app, principal, pack.id(), &spec, values).await?,
+        Some(values) => is_test_conclusive(app, principal, pack.id(), &spec, values).await?,
         None => true,
     };
     accept(app, &credential, &held, is_proven).await?;
@@ -364,7 +375,7 @@ async fn accept(
     tx.commit().await?;
     changed(app, credential.tenant, &credential.agent, &credential.user).await;
     if is_promoted {
-        news::close_older(app, credential).await;
+        close_older(app, credential).await;
     }
     Ok(())
 }
@@ -410,4 +421,82 @@ pub(super) async fn personal_server(
 
 fn unfit(unfit: &InvalidField) -> Error {
     Error::invalid(format!("fields.{}", unfit.field), unfit.fault.to_string())
+}
+
+/// Removes what a user entered and closes the connection made with it. `false` when there was nothing.
+pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str) -> Result<bool> {
+    let (pack, spec) = personal_server(app, principal, agent, server).await?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let only = Some((pack.id(), &spec.id));
+    store::oauth_sign_ins::end(&mut tx, Some(&principal.user), only).await?;
+    let removed = store::credentials::delete(&mut tx, &principal.user, only).await?;
+    let is_any = !removed.is_empty();
+    let fact = Fact::new(principal.user.as_str(), "credential.removed");
+    finish_removal(app, tx, removed, &fact).await?;
+    Ok(is_any)
+}
+
+/// Removes what a user who has been seen entered for personal servers; how many that were.
+pub async fn remove_by_id(app: &App, admin: &Admin, user: &str) -> Result<usize> {
+    let user = users::get(app, admin, user).await?.id;
+    remove_all(app, admin.tenant(), &UserId(user.into()), admin.user()).await
+}
+
+/// Removes all that a user entered and closes the connections made with it; for how many servers. `by` says so.
+pub async fn remove_all(app: &App, tenant: TenantId, user: &UserId, by: &UserId) -> Result<usize> {
+    let mut tx = app.db.tenant(tenant).await?;
+    store::oauth_sign_ins::end(&mut tx, Some(user), None).await?;
+    let removed = store::credentials::delete(&mut tx, user, None).await?;
+    let count = removed.len();
+    let detail = format!("of {user}");
+    let fact = Fact::new(by.as_str(), "credential.removed").detail(&detail);
+    finish_removal(app, tx, removed, &fact).await?;
+    Ok(count)
+}
+
+/// Ends the sign-ins at servers that were made until then: those of a user who signed out, or those of everybody of a
+/// tenant. What users entered in fields stays. `by` says so.
+pub async fn end_sign_ins(
+    app: &App,
+    tenant: TenantId,
+    user: Option<&UserId>,
+    until: OffsetDateTime,
+    by: &str,
+) -> Result<()> {
+    loop {
+        let mut tx = app.db.tenant(tenant).await?;
+        let removed = store::credentials::delete_sign_ins(&mut tx, user, until).await?;
+        if removed.is_empty() {
+            return Ok(());
+        }
+        let fact = Fact::new(by, "credential.removed").detail("the sign-in ended");
+        finish_removal(app, tx, removed, &fact).await?;
+    }
+}
+
+/// What goes with credentials that were deleted: a line of the audit trail each, what was seen with them, the
+/// connections made with them, here and on the other replicas, and their tokens where they came from.
+async fn finish_removal(
+    app: &App,
+    mut tx: store::Tx,
+    removed: Vec<Removed>,
+    fact: &Fact<'_>,
+) -> Result<()> {
+    for Removed { credential, .. } in &removed {
+        catalogs::forget(app, &mut tx, credential).await?;
+        let fact = (*fact).at(credential.agent.as_str(), credential.server.as_str());
+        store::audit::record(&mut tx, credential.tenant, &fact).await?;
+    }
+    tx.commit().await?;
+    let mut sign_ins = Vec::new();
+    for Removed { credential, tokens } in removed {
+        let generation = (credential.id, credential.generation);
+        changed(app, credential.tenant, &credential.agent, &credential.user).await;
+        app.credentials.decrypted.invalidate(&generation).await;
+        app.mcp.close(&key(&credential)).await;
+        close_older(app, &credential).await;
+        sign_ins.extend(tokens.map(|tokens| (credential, tokens)));
+    }
+    oauth::revoke_in_background(app, sign_ins).await;
+    Ok(())
 }

@@ -1,13 +1,29 @@
-//! Connections that are made to see whether something works, and what came of it.
+//! Temporary connections that test a credential before it is stored, and whether such a test proves anything.
+//!
+//! Some servers answer the test of a false credential like that of a right one. Each server is therefore tested once
+//! with a false credential. It looks like the user's and belongs to no account ([`Values::falsify`]), so no account
+//! is locked. The result is remembered for all replicas.
+//!
+//! Invariant: while this is not known of a server, no test of a credential there counts as a success.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::{
     app::App,
-    domain::{connection::ConnectionTestError, server::ServerSpec},
+    domain::{
+        connection::ConnectionTestError,
+        error::Result,
+        ids::{AgentId, CredentialId},
+        owner::ConnectionOwner,
+        personal::{self, Values},
+        principal::Principal,
+        server::{Endpoint, ServerSpec},
+    },
     mcp::{CallError, Discovery, Key, McpError, McpErrorKind},
+    store::{self, credential_judges::Lives},
 };
 
 /// How a test went.
@@ -184,4 +200,93 @@ impl Drop for ConnectionTrial<'_> {
     fn drop(&mut self) {
         self.app.credentials.trials().remove(&self.key);
     }
+}
+
+/// How long an answer is believed. A server that lets everybody in may be mended; one that was away is asked again soon.
+const LIVES: Lives = Lives {
+    judges: Duration::from_secs(7 * 86_400),
+    is_blind: Duration::from_secs(86_400),
+    unknown: Duration::from_secs(600),
+};
+
+/// Whether the test that `values` passed would have failed with a false credential.
+pub(super) async fn is_test_conclusive(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+    spec: &Arc<ServerSpec>,
+    values: &Values,
+) -> Result<bool> {
+    let is_child = matches!(spec.endpoint, Endpoint::Stdio { .. });
+    if is_child && spec.credential_test.is_none() {
+        return Ok(false);
+    }
+    let Some(falsified) = values.falsify(&spec.user_config) else {
+        return Ok(false);
+    };
+    let (tenant, asked) = (principal.tenant, digest_of(spec));
+    // Two users who connect at once do not ask twice.
+    let place = (tenant, agent.clone(), spec.id.clone());
+    let turn = app
+        .credentials
+        .judging
+        .get_with(place, async { Arc::default() });
+    let turn = turn.await;
+    let _turn = turn.lock().await;
+    let mut tx = app.db.tenant(tenant).await?;
+    let known = store::credential_judges::get(&mut tx, agent, &spec.id, &asked, LIVES).await?;
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    if !store::credential_judges::claim(&mut tx, agent, &spec.id, &asked, LIVES).await? {
+        return Ok(false);
+    }
+    tx.commit().await?;
+    let Ok(effective) = personal::effective(spec, &falsified) else {
+        return Ok(false);
+    };
+    let key = Key {
+        tenant,
+        agent: agent.clone(),
+        server: spec.id.clone(),
+        owner: ConnectionOwner::Credential {
+            id: CredentialId::new(),
+            generation: 0,
+        },
+    };
+    let trial = ConnectionTrial::begin(app, key);
+    let tried = trial.run(&Arc::new(effective)).await;
+    trial.give_up().await;
+    let judges = match tried {
+        Err(error) if error.is_judgement() => true,
+        // Nothing is known; the claim keeps others from asking at once.
+        Err(error) if error.is_trouble() => return Ok(false),
+        // It may be about the credential or about anything else.
+        Ok(_) | Err(_) => false,
+    };
+    if !judges {
+        tracing::warn!(server = %spec.id, %agent, "a test of a credential at this server proves nothing; the first call of a user shows whether theirs is good");
+    }
+    let mut tx = app.db.tenant(tenant).await?;
+    store::credential_judges::put(&mut tx, agent, &spec.id, &asked, judges).await?;
+    tx.commit().await?;
+    Ok(judges)
+}
+
+/// What is asked: another address or another test is another question.
+fn digest_of(spec: &ServerSpec) -> Vec<u8> {
+    let mut digest = Sha256::new();
+    let mut part = |part: &str| {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    };
+    match &spec.endpoint {
+        Endpoint::Remote { url, .. } => part(&url[..url::Position::AfterPath]),
+        Endpoint::Stdio { command, .. } => part(command),
+    }
+    if let Some(test) = &spec.credential_test {
+        part(&test.tool);
+        part(&serde_json::Value::Object(test.arguments.clone()).to_string());
+    }
+    digest.finalize().to_vec()
 }

@@ -1,20 +1,25 @@
-//! Access tokens for all replicas. Those of users are refreshed before they end, by one replica for all: it has a lease
-//! on the credential while it asks, and the others take what it got.
+//! Access tokens of users, from their first refresh to their revocation. One replica refreshes them for all before
+//! they end: it holds a lease on the credential during the request, and the others take the result from Postgres.
 //!
-//! Invariant: a user loses a sign-in only by a definite no of its authorization server. One that is away, or answers
-//! with an error of its own, leaves everything as it is: tokens that are still good are used until their end.
+//! Invariant: a user loses a sign-in only by a definite refusal of its authorization server. When that server is
+//! unreachable or fails, nothing changes: tokens that are still good are used until their end.
+//!
+//! A sign-in that ends here has its tokens revoked where they came from (RFC 7009). It stays deleted here whether the
+//! authorization server answers or not.
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::{StreamExt as _, stream};
 use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     app::{
+        App,
         platform::keys::{self, Keys, OpenError},
-        servers::{
-            oauth::{clients, revocation},
-            registry::tokens::{ClientTokenRequest, TokenStore},
+        servers::oauth::{
+            client_tokens::{ClientTokenRequest, TokenStore},
+            clients,
         },
     },
     domain::{
@@ -364,7 +369,7 @@ impl UserTokens {
                 .is_some();
         tx.commit().await?;
         if !is_there {
-            revocation::revoke(&self.egress, tokens).await;
+            revoke(&self.egress, tokens).await;
         } else if !is_kept {
             tracing::warn!("tokens were replaced while they were being refreshed");
         }
@@ -423,4 +428,42 @@ fn without_refresh(
         _ => NoTokenKind::Later,
     };
     Err(NoToken::new(kind, error.why.clone()))
+}
+
+/// Requests to revoke that are under way at once, when the sign-ins of many end.
+const AT_ONCE: usize = 8;
+
+/// Revokes tokens that were never put in force.
+pub fn revoke_unused(app: &App, tokens: Authorization) {
+    let egress = app.egress.clone();
+    app.tasks
+        .spawn(async move { revoke(&egress, &tokens).await });
+}
+
+/// Revokes the tokens of credentials that were deleted. They are opened before this returns: their tenant's key may be
+/// gone a moment later.
+pub async fn revoke_in_background(app: &App, deleted: Vec<(CredentialRef, Vec<u8>)>) {
+    let mut opened: Vec<Authorization> = Vec::new();
+    for (credential, sealed) in deleted {
+        let context = keys::context(&credential);
+        let text = app.keys.open(credential.tenant, &context, &sealed).await;
+        opened.extend(text.ok().and_then(|text| from_sealable(&text).ok()));
+    }
+    if opened.is_empty() {
+        return;
+    }
+    let egress = app.egress.clone();
+    app.tasks.spawn(async move {
+        let each = |tokens| async { revoke(&egress, &{ tokens }).await };
+        stream::iter(opened)
+            .for_each_concurrent(AT_ONCE, each)
+            .await;
+    });
+}
+
+pub(super) async fn revoke(egress: &Egress, tokens: &Authorization) {
+    if let Err(error) = oauth::revoke(egress, tokens).await {
+        let issuer = &tokens.service.issuer;
+        tracing::warn!(issuer, %error, "tokens that were deleted here are not revoked at their authorization server");
+    }
 }

@@ -6,9 +6,7 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{
-    agents_with, check_capacity, entry_context, opened, secret_hosts::check_secrets, tell,
-};
+use super::{agents_with, check_capacity, entry_context, opened, secrets::check_secrets, tell};
 use crate::{
     app::App,
     domain::{

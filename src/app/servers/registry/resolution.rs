@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::snapshot::{RegistrySnapshot, snapshot};
+use super::{RegistrySnapshot, snapshot};
 use crate::{
     app::App,
     domain::{
