@@ -14,7 +14,6 @@ mod key_sets;
 mod keys;
 mod lookups;
 pub mod newest_claims;
-mod retention_change;
 mod sign_outs;
 mod tenants;
 pub mod tickets;
@@ -40,10 +39,9 @@ pub use self::{
     authentication::Caller,
     issuers::{add_issuer, list_issuers, remove_issuer},
     keys::{IssuedKey, KeyRotation, NewKey, create_key, list_keys, revoke_key, rotate_key},
-    retention_change::RetentionChange,
     tenants::{
-        LimitsChange, NewTenant, TenantChange, add_tenant, change_tenant, create_tenant,
-        find_tenant, has_been_claimed, list_tenants, page_of_tenants, remove_tenant,
+        LimitsChange, NewTenant, RetentionChange, TenantChange, add_tenant, change_tenant,
+        create_tenant, find_tenant, has_been_claimed, list_tenants, page_of_tenants, remove_tenant,
     },
 };
 use self::{

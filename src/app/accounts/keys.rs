@@ -1,28 +1,31 @@
 //! API keys: `chk_<prefix>_<secret>`, 256 random bits of which only the hash is kept.
 //!
-//! A key speaks for itself, for the users of a frontend, or for one guest. Two keys of one name may be
-//! live, so that a new one can take over before the old one ends.
+//! A key speaks for itself, for the users of a frontend, or for one guest. Two keys of one name may be live, so that
+//! a new one can take over before the old one ends.
 
-mod callers;
-mod checks;
-mod guests;
-mod rotation;
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use self::checks::{check, check_claims};
-pub(super) use self::guests::{create_guest, tenant_for_guests};
-pub use self::rotation::{KeyRotation, rotate_key};
-use super::{Accounts, EndedSessions};
 use crate::{
+    app::accounts::{
+        Accounts, CachedRow, Caller, EndedSessions, GUEST_USER, Headers, Shared,
+        authentication::{drop_unnamed, unauthenticated},
+        frontends,
+    },
     domain::{
-        account::{ApiKey, ChatSettings, KeyKind, SourceName, SourceSettings, UserSource},
+        account::{
+            ApiKey, ChatSettings, FrontendHeaders, KeyKind, SourceName, SourceSettings, UserSource,
+        },
         audit::{self, Fact},
         clock::Clock,
         error::{Error, ErrorCode, Result},
-        ids::{ApiKeyId, TenantId},
-        principal::{Admin, Operator, Scopes},
+        header,
+        ids::{ApiKeyId, TenantId, UserId},
+        principal::{Admin, KEY_USER, Operator, Principal, Scope, Scopes},
         secret::Secret,
     },
     store::{self, Db, Tx},
@@ -132,7 +135,7 @@ pub async fn create_key(
 }
 
 async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<IssuedKey> {
-    check(&new)?;
+    check_new_key(&new)?;
     let (tenant, now) = (admin.tenant(), clock.now());
     let mut tx = db.tenant(tenant).await?;
     store::api_keys::retire(&mut tx, tenant, &new.name, now).await?;
@@ -241,4 +244,299 @@ fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8;
         },
         hash,
     )
+}
+
+impl Shared {
+    pub(in crate::app::accounts) async fn key_caller(
+        &self,
+        text: &str,
+        digest: [u8; 32],
+        headers: &Headers<'_>,
+        address: Option<IpAddr>,
+    ) -> Result<Caller> {
+        let now = self.clock.now();
+        let known = match self.keys.get(&digest).await {
+            Some(known) if known.is_recent(now) => known,
+            _ => {
+                let known = Arc::new(CachedRow {
+                    what: self.look_up(text, digest, address).await?,
+                    since: now,
+                });
+                self.keys.insert(digest, known.clone()).await;
+                known
+            }
+        };
+        let key = &known.what;
+        if key.revoked_at.is_some() || self.revoked_keys.contains_key(&key.id) {
+            return unauthenticated(format!("the API key {} is revoked", key.prefix));
+        }
+        if !key.is_live(now) {
+            return unauthenticated(format!("the API key {} has expired", key.prefix));
+        }
+        let mut caller = caller_of_key(key, headers)?;
+        if caller.is_frontend {
+            drop_unnamed(&mut caller.principal, self.named_claims().as_deref());
+        }
+        Ok(caller)
+    }
+
+    async fn look_up(
+        &self,
+        text: &str,
+        digest: [u8; 32],
+        address: Option<IpAddr>,
+    ) -> Result<ApiKey> {
+        let unknown = || {
+            Error::Unauthenticated(
+                "the API key is unknown; check that it was copied whole".to_owned(),
+            )
+        };
+        let prefix = prefix_of(text).ok_or_else(unknown)?;
+        if self.lookups.is_unknown(&digest) {
+            return Err(unknown());
+        }
+        let _turn = self.lookups.begin(digest, address).await?;
+        let mut tx = self.db.system().await?;
+        let found = store::api_keys::by_prefix(&mut tx, prefix).await?;
+        match found {
+            Some((key, hash)) if bool::from(hash.as_slice().ct_eq(&digest)) => {
+                self.lookups.was_good(digest).await;
+                Ok(key)
+            }
+            _ => {
+                self.lookups.was_unknown(digest).await;
+                Err(unknown())
+            }
+        }
+    }
+}
+
+/// The prefix of a well-formed key.
+fn prefix_of(text: &str) -> Option<&str> {
+    let (prefix, secret) = text.strip_prefix(MARK)?.split_once('_')?;
+    let hex = |part: &str, bytes: usize| {
+        part.len() == 2 * bytes && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    (hex(prefix, PREFIX_BYTES) && hex(secret, SECRET_BYTES)).then_some(prefix)
+}
+
+fn caller_of_key(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
+    let (principal, conversation_key) = match &key.speaker {
+        KeyKind::Frontend(settings) => frontends::user(key, settings, headers)?,
+        KeyKind::Service(claims) => {
+            let locale = claims
+                .get("locale")
+                .and_then(|locale| locale.as_str())
+                .map(str::to_owned);
+            let user = UserId(format!("{KEY_USER}{}", key.name).into());
+            let claims = Arc::new(claims.clone());
+            (
+                Principal {
+                    tenant: key.tenant,
+                    user,
+                    claims,
+                    locale,
+                    authenticated: true,
+                    key: Some(key.id),
+                },
+                None,
+            )
+        }
+        KeyKind::Guest => {
+            let user = UserId(format!("{GUEST_USER}{}", key.id).into());
+            let claims = Arc::default();
+            (
+                Principal {
+                    tenant: key.tenant,
+                    user,
+                    claims,
+                    locale: None,
+                    authenticated: false,
+                    key: Some(key.id),
+                },
+                None,
+            )
+        }
+    };
+    Ok(Caller {
+        principal,
+        scopes: key.scopes,
+        key: Some(key.id),
+        conversation_key,
+        chat: key.chat,
+        is_frontend: matches!(key.speaker, KeyKind::Frontend(_)),
+    })
+}
+
+/// How a key is replaced.
+#[derive(Clone, Debug, Default)]
+pub struct KeyRotation {
+    /// How long the first one still works.
+    pub overlap: time::Duration,
+    /// Of a frontend.
+    pub source: SourceSettings,
+}
+
+/// Makes a second key like the live one of a name, which then ends.
+pub async fn rotate_key(
+    db: &Db,
+    clock: &Clock,
+    tenant: TenantId,
+    name: &str,
+    change: KeyRotation,
+) -> Result<IssuedKey> {
+    let now = clock.now();
+    let mut tx = db.tenant(tenant).await?;
+    store::api_keys::retire(&mut tx, tenant, name, now).await?;
+    let mut live = store::api_keys::list(&mut tx, tenant, Some(name)).await?;
+    live.retain(|key| key.is_live(now));
+    let old = live
+        .pop()
+        .ok_or_else(|| Error::not_found(format!("live key {name:?}")))?;
+    if !live.is_empty() {
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            format!("two keys {name:?} are live; revoke one by its prefix first"),
+        ));
+    }
+    let span = old.expires_at.map(|expiry| expiry - old.created_at);
+    let new = NewKey {
+        name: old.name.clone(),
+        scopes: old.scopes,
+        speaker: old.speaker.clone(),
+        source: SourceSettings::default(),
+        chat: old.chat,
+        expires_at: span.map(|span| now + span),
+    };
+    let (mut issued, hash) = issue(tenant, new, now);
+    issued.key.source = source_of(&mut tx, &issued.key, &change.source).await?;
+    let slot = store::api_keys::slot(&mut tx, tenant, old.id).await?;
+    store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
+    store::api_keys::expire(&mut tx, tenant, old.id, now + change.overlap).await?;
+    let detail = format!("{}, in place of {}", described(&issued.key), old.prefix);
+    store::audit::record(
+        &mut tx,
+        tenant,
+        &Fact::new(audit::OPERATOR, "key.rotated").detail(&detail),
+    )
+    .await?;
+    tx.commit().await?;
+    Ok(issued)
+}
+
+const GUEST_LIFE: time::Duration = time::Duration::hours(24);
+
+/// Guests of a tenant at a time.
+const MAX_GUESTS: i64 = 10_000;
+
+/// Makes a key for one guest, where the tenant accepts guests. It has no line in the audit trail: the
+/// caller is unknown, and a stranger may ask as often as they like.
+pub(in crate::app::accounts) async fn create_guest(
+    db: &Db,
+    clock: &Clock,
+    tenant: TenantId,
+) -> Result<(Secret, OffsetDateTime)> {
+    let now = clock.now();
+    let mut tx = db.tenant(tenant).await?;
+    if store::api_keys::prune_guests(&mut tx, tenant, now).await? >= MAX_GUESTS {
+        return Err(Error::Busy {
+            reason: "too many guests; try again later".to_owned(),
+            retry_after: Duration::from_secs(600),
+        });
+    }
+    let expiry = now + GUEST_LIFE;
+    let new = NewKey {
+        name: "guest".to_owned(),
+        scopes: Scopes::of([Scope::Chat]),
+        speaker: KeyKind::Guest,
+        source: SourceSettings::default(),
+        chat: ChatSettings::default(),
+        expires_at: Some(expiry),
+    };
+    let (issued, hash) = issue(tenant, new, now);
+    store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
+    tx.commit().await?;
+    Ok((issued.secret, expiry))
+}
+
+/// The tenant of this name, if it takes guests now.
+pub(in crate::app::accounts) async fn tenant_for_guests(db: &Db, name: &str) -> Result<TenantId> {
+    let mut tx = db.system().await?;
+    let tenant = store::tenants::by_name(&mut tx, name).await?;
+    let open = tenant.filter(|tenant| tenant.guests && tenant.suspended_at.is_none());
+    let closed = || Error::not_found(format!("tenant {name:?} that takes guests"));
+    Ok(open.ok_or_else(closed)?.id)
+}
+
+/// Bytes of a key's claims as JSON.
+const MAX_CLAIMS: usize = 8 * 1024;
+
+/// Claims that can be kept: not endless, and without the one character that Postgres cannot store.
+fn check_claims(claims: &Map<String, Value>) -> Result<()> {
+    let text = serde_json::to_string(claims).map_err(Error::internal)?;
+    if text.len() > MAX_CLAIMS || text.contains("\\u0000") {
+        let rule =
+            format!("must have at most {MAX_CLAIMS} bytes as JSON, without the character U+0000");
+        return Err(Error::invalid("claims", rule));
+    }
+    Ok(())
+}
+
+fn is_key_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= 63
+        && name.bytes().next().is_some_and(plain)
+        && name
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+fn check_new_key(new: &NewKey) -> Result<()> {
+    let name = &new.name;
+    if !is_key_name(name) {
+        let rule = "use 1 to 63 lower-case letters, digits, `-`, `_` or `.`, starting with a letter or digit";
+        return Err(Error::invalid(
+            "name",
+            format!("{name:?} is no key name: {rule}"),
+        ));
+    }
+    if new.scopes == Scopes::default() {
+        return Err(Error::invalid(
+            "scopes",
+            "a key without a scope opens nothing; give it `chat` or `admin`",
+        ));
+    }
+    match &new.speaker {
+        KeyKind::Service(_) => Ok(()),
+        KeyKind::Frontend(_) if new.scopes.has(Scope::Admin) => Err(Error::invalid(
+            "scopes",
+            "`admin` on a frontend's key would make all its users admins",
+        )),
+        KeyKind::Frontend(headers) => check_headers(headers),
+        KeyKind::Guest => Err(Error::invalid(
+            "speaker",
+            "a guest's key is made by asking for a guest",
+        )),
+    }
+}
+
+/// Headers that a frontend's settings name must be headers, and none that means something already.
+fn check_headers(headers: &FrontendHeaders) -> Result<()> {
+    let taken = [
+        "authorization",
+        "cookie",
+        "host",
+        "content-type",
+        "content-length",
+        "accept",
+    ];
+    for name in headers.names() {
+        if !header::is_name(name) || taken.iter().any(|taken| taken.eq_ignore_ascii_case(name)) {
+            return Err(Error::invalid(
+                "frontend",
+                format!("{name:?} cannot be the header that names a user"),
+            ));
+        }
+    }
+    Ok(())
 }

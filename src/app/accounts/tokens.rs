@@ -1,26 +1,32 @@
-//! Tokens: what an issuer says about a user, signed.
+//! Tokens: signed statements of an issuer about a user.
 //!
-//! The token is read before it is trusted only to learn which issuer is to be asked. Then exactly that
-//! issuer's algorithm, key, `iss` and `aud` must fit, so a token cannot choose how it is checked.
-
-mod verification;
+//! Before it is trusted, a token is read only to learn which issuer to ask. Then exactly that issuer's algorithm,
+//! key, `iss` and `aud` must fit, so a token cannot choose how it is checked.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
-use serde::Deserialize;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{
+    Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, errors::ErrorKind,
+};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
-use self::verification::check_times;
-pub(super) use self::verification::{algorithm, public_key};
-use super::{
-    Caller, Shared,
-    authentication::{drop_unnamed, unauthenticated, user_id},
-};
-use crate::domain::{
-    account::{ChatSettings, Issuer},
-    error::Result,
-    principal::{Principal, Scope, Scopes},
+use crate::{
+    app::accounts::{
+        CachedRow, Caller, Shared,
+        authentication::{drop_unnamed, quoted, unauthenticated, user_id},
+        key_sets::KeySource,
+    },
+    domain::{
+        account::{ChatSettings, Issuer, IssuerKeys},
+        error::{Error, Result},
+        principal::{Principal, Scope, Scopes},
+        session::AHEAD,
+    },
+    store,
 };
 
 /// A token is checked again after this time at the latest.
@@ -172,4 +178,237 @@ fn scopes(claims: &Map<String, Value>) -> Scopes {
             .into_iter()
             .chain(admin.then_some(Scope::Admin)),
     )
+}
+
+impl Shared {
+    /// Finds the issuer of the token and checks the signature with its key.
+    async fn verify(
+        &self,
+        token: &str,
+        address: Option<IpAddr>,
+    ) -> Result<(Issuer, Map<String, Value>)> {
+        let most = self.max_token_bytes;
+        if token.len() > most {
+            return unauthenticated(format!(
+                "the token is longer than {most} bytes (CHATELAINE_MAX_TOKEN_BYTES)"
+            ));
+        }
+        let mut parts = token.split('.');
+        let (Some(head), Some(payload), Some(_), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return unauthenticated(
+                "the credential is neither a token (JWT) nor an API key (`chk_…`)",
+            );
+        };
+        let header: Header = part(head, "its header is not JSON with `alg`")?;
+        let origin: UnverifiedClaims = part(
+            payload,
+            "it lacks the claim `iss` or `aud`, each of which must be text",
+        )?;
+        if header.crit.is_some() {
+            return unauthenticated(
+                "the token's header has `crit`, which names extensions that are not supported",
+            );
+        }
+        let issuer = self.trusted(&origin, address).await?;
+        if issuer.algorithm != header.alg {
+            return unauthenticated(format!(
+                "the token is signed with {}, its issuer uses {:?}",
+                quoted(&header.alg),
+                issuer.algorithm
+            ));
+        }
+        let claims = self
+            .check_signature(token, &issuer, header.kid.as_deref())
+            .await?;
+        Ok((issuer, claims))
+    }
+
+    /// The one issuer of one tenant that the token names.
+    async fn trusted(&self, origin: &UnverifiedClaims, address: Option<IpAddr>) -> Result<Issuer> {
+        let issuers = self.issuers_named(&origin.iss, address).await?;
+        let mut fitting = issuers
+            .what
+            .iter()
+            .filter(|issuer| origin.aud.names(&issuer.audience));
+        let Some(issuer) = fitting.next() else {
+            return unauthenticated(format!(
+                "no tenant trusts the token's issuer {} for its audience",
+                quoted(&origin.iss)
+            ));
+        };
+        if fitting.any(|other| other.tenant != issuer.tenant) {
+            return unauthenticated(
+                "the token's audiences belong to more than one tenant; ask for a token with one",
+            );
+        }
+        Ok(issuer.clone())
+    }
+
+    pub(in crate::app::accounts) async fn issuers_named(
+        &self,
+        iss: &str,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<CachedRow<Vec<Issuer>>>> {
+        let now = self.clock.now();
+        if let Some(known) = self.issuers.get(iss).await
+            && (known.is_recent(now) || self.watched.load().covers_issuer(iss, known.since, now))
+        {
+            return Ok(known);
+        }
+        let digest = Sha256::digest(iss).into();
+        let _turn = self.lookups.begin(digest, address).await?;
+        let mut tx = self.db.system().await?;
+        let found = CachedRow {
+            what: store::issuers::by_issuer(&mut tx, iss).await?,
+            since: now,
+        };
+        let found = Arc::new(found);
+        if !found.what.is_empty() {
+            self.lookups.was_good(digest).await;
+            self.issuers.insert(iss.to_owned(), found.clone()).await;
+        }
+        Ok(found)
+    }
+
+    async fn check_signature(
+        &self,
+        token: &str,
+        issuer: &Issuer,
+        kid: Option<&str>,
+    ) -> Result<Map<String, Value>> {
+        let algorithm = algorithm(&issuer.algorithm).ok_or_else(|| {
+            Error::internal(anyhow::anyhow!(
+                "issuer {} has an unknown algorithm",
+                issuer.id
+            ))
+        })?;
+        let mut validation = Validation::new(algorithm);
+        validation.set_issuer(&[&issuer.issuer]);
+        validation.set_audience(&[&issuer.audience]);
+        validation.set_required_spec_claims(&["exp", "iss", "aud"]);
+        // Times are checked against our own clock.
+        validation.validate_exp = false;
+        let check = |key: &DecodingKey| decode::<Map<String, Value>>(token, key, &validation);
+        let checked = match &issuer.keys {
+            IssuerKeys::Jwks(url) => {
+                let source = KeySource {
+                    url: url.clone(),
+                    of_tenant: issuer.of_tenant,
+                };
+                let key = self.key_sets.find(&source, kid, algorithm).await?;
+                let checked = check(&key);
+                let fits = |error: &jsonwebtoken::errors::Error| {
+                    !matches!(error.kind(), ErrorKind::InvalidSignature)
+                };
+                if checked.as_ref().err().is_none_or(fits) {
+                    checked
+                } else {
+                    let newer = self.key_sets.find_newer(&source, kid, algorithm, &key);
+                    newer.await.map_or(checked, |newer| check(&newer))
+                }
+            }
+            IssuerKeys::PublicKey(pem) => {
+                check(&public_key(pem, algorithm).map_err(Error::internal)?)
+            }
+            IssuerKeys::SecretEnv(name) => check(&self.secret(name)?),
+        };
+        match checked {
+            Ok(checked) => Ok(checked.claims),
+            Err(error) => unauthenticated(match error.kind() {
+                ErrorKind::MissingRequiredClaim(claim) => {
+                    format!("the token lacks the claim `{claim}`")
+                }
+                ErrorKind::InvalidSignature => {
+                    "the token's signature does not fit its issuer's key".to_owned()
+                }
+                _ => "the token is malformed or its signature does not fit its issuer's key"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    fn secret(&self, variable: &str) -> Result<DecodingKey> {
+        match self.env.get(variable) {
+            Some(secret) if secret.len() >= 32 => Ok(DecodingKey::from_secret(secret.as_bytes())),
+            found => {
+                let state = if found.is_some() {
+                    "is shorter than 32 bytes"
+                } else {
+                    "is not set"
+                };
+                tracing::error!(
+                    variable,
+                    "the environment variable with an issuer's secret {state}"
+                );
+                Err(Error::Unavailable(
+                    "the secret of the token's issuer is not configured; tell the operator".into(),
+                ))
+            }
+        }
+    }
+}
+
+fn part<T: DeserializeOwned>(encoded: &str, why: &str) -> Result<T> {
+    let decoded = URL_SAFE_NO_PAD
+        .decode(encoded)
+        .ok()
+        .and_then(|json| serde_json::from_slice(&json).ok());
+    decoded.ok_or_else(|| Error::Unauthenticated(format!("the token cannot be read: {why}")))
+}
+
+/// Refuses a token before and after its time; says when it ends.
+fn check_times(claims: &Map<String, Value>, now: OffsetDateTime) -> Result<OffsetDateTime> {
+    let seconds = |claim: &str| match claims.get(claim)?.as_f64() {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a cast saturates, and what is out of range is refused"
+        )]
+        Some(seconds) => Some(seconds as i64),
+        None => Some(i64::MIN),
+    };
+    let malformed =
+        |claim| Error::Unauthenticated(format!("the token's claim `{claim}` is not a time"));
+    let now_seconds = now.unix_timestamp();
+    if let Some(not_before) = seconds("nbf") {
+        OffsetDateTime::from_unix_timestamp(not_before).map_err(|_| malformed("nbf"))?;
+        if not_before > now_seconds + LEEWAY_SECONDS {
+            return unauthenticated("the token is not valid yet");
+        }
+    }
+    if let Some(issued) = seconds("iat") {
+        OffsetDateTime::from_unix_timestamp(issued).map_err(|_| malformed("iat"))?;
+        let ahead = issued - now_seconds;
+        // Else it would be good after every sign-out until then.
+        if ahead > AHEAD {
+            return unauthenticated(format!(
+                "the token's claim `iat` is {ahead} seconds in the future; the clock of its issuer, or ours, is wrong"
+            ));
+        }
+    }
+    let expiry = OffsetDateTime::from_unix_timestamp(seconds("exp").unwrap_or(i64::MIN))
+        .map_err(|_| malformed("exp"))?;
+    if expiry.unix_timestamp() + LEEWAY_SECONDS <= now_seconds {
+        return unauthenticated("the token has expired; ask its issuer for a new one");
+    }
+    Ok(expiry)
+}
+
+/// The algorithm of a name, as issuers are configured with it.
+pub(in crate::app::accounts) fn algorithm(name: &str) -> Option<Algorithm> {
+    name.parse().ok()
+}
+
+/// A static key of the family of an algorithm.
+pub(in crate::app::accounts) fn public_key(
+    pem: &str,
+    algorithm: Algorithm,
+) -> Result<DecodingKey, jsonwebtoken::errors::Error> {
+    match algorithm.family() {
+        AlgorithmFamily::Rsa => DecodingKey::from_rsa_pem(pem.as_bytes()),
+        AlgorithmFamily::Ec => DecodingKey::from_ec_pem(pem.as_bytes()),
+        AlgorithmFamily::Ed => DecodingKey::from_ed_pem(pem.as_bytes()),
+        AlgorithmFamily::Hmac => Err(ErrorKind::InvalidKeyFormat.into()),
+    }
 }
