@@ -1,17 +1,17 @@
-//! Sealing and opening for everybody: which key, from where. The keys of the ring come with the settings,
-//! the tenants' keys lie wrapped in Postgres and are unwrapped once per process and time.
+//! Sealing and opening of stored values. The keys of the ring come with the settings. Each tenant has a key of its
+//! own, which lies wrapped in Postgres and is unwrapped once per process and time.
 //!
-//! A tenant's new version is made when something is to be sealed and the key of the ring that seals has
-//! changed. Versions are never deleted, so a replica that still seals with the one before loses nothing;
-//! `rewrap` brings such records along the next time.
+//! A tenant's key gets a new version when something is sealed and the ring's sealing key has changed. Versions are
+//! never deleted, so a replica that still seals with the older one loses nothing; the next `rewrap` seals such
+//! records anew.
+//!
+//! A credential that cannot be opened is quarantined: it stays, and its user is asked to enter it again.
 
 pub mod contexts;
 pub mod folder;
-mod quarantine;
 pub mod replica_keys;
 pub mod rewrap;
 pub mod rotation;
-mod versions;
 
 use std::{
     sync::{
@@ -23,17 +23,17 @@ use std::{
 
 use moka::future::Cache;
 
-pub use self::quarantine::mark_credential;
 use crate::{
     app::App,
     domain::{
-        credential::CredentialRef,
+        audit::{Fact, SYSTEM},
+        credential::{CredentialRef, CredentialState},
         error::{Error, ErrorCode, Result},
-        ids::{TenantId, UserId, WebhookId},
-        ring::KeyRing,
+        ids::{KekId, TenantId, UserId, WebhookId},
+        ring::{Kek, KeyRing},
         secret::Secret,
     },
-    store::Db,
+    store::{self, Db, Tx, tenant_keys::WrappedKey},
     vault::{self, Context, TenantKey, Unopenable},
 };
 
@@ -198,4 +198,198 @@ fn same_tenant(tenant: TenantId, context: &Context) -> Result<()> {
         "a context of tenant {} was used by {tenant}",
         context.tenant
     )))
+}
+
+impl Keys {
+    /// A version of the tenant's key.
+    async fn version(&self, tenant: TenantId, version: u32) -> Result<Arc<TenantKey>, OpenError> {
+        if let Some(key) = self.versions.get(&(tenant, version)).await {
+            return Ok(key);
+        }
+        let mut tx = self.db.tenant(tenant).await?;
+        let stored = store::tenant_keys::get(&mut tx, tenant, version).await?;
+        drop(tx);
+        let stored = stored.ok_or(Unopenable::UnknownVersion(version))?;
+        self.unwrap_version(tenant, &stored).await
+    }
+
+    /// The version that seals the tenant's records, as the database says now; a new one if there is none that
+    /// the key of the ring in force wraps.
+    async fn sealing_now(&self, tenant: TenantId) -> Result<Arc<TenantKey>> {
+        for _ in 0..TRIES {
+            let mut tx = self.db.tenant(tenant).await?;
+            let stored = store::tenant_keys::sealing(&mut tx, tenant).await?;
+            let kek = store::tenant_keys::sealing_kek(&mut tx).await?;
+            let kek = kek.ok_or_else(|| {
+                closed("no key of the ring seals yet; start a replica, which adds it")
+            })?;
+            let usable = match &stored {
+                Some(stored) if stored.kek == kek => self.usable(tenant, stored).await?,
+                _ => None,
+            };
+            let key = match usable {
+                Some(key) => key,
+                None => {
+                    let version = stored.map_or(1, |stored| stored.version + 1);
+                    let Some(key) = self.create_version(tx, tenant, version, kek).await? else {
+                        continue;
+                    };
+                    key
+                }
+            };
+            self.sealing.insert(tenant, key.clone()).await;
+            return Ok(key);
+        }
+        let reason = "other replicas are making a key for this tenant; try again".to_owned();
+        Err(Error::Busy {
+            reason,
+            retry_after: Duration::from_secs(1),
+        })
+    }
+
+    /// Unwraps a version for sealing; `None` when it is damaged. Replicas that have it in memory can still
+    /// use it.
+    async fn usable(
+        &self,
+        tenant: TenantId,
+        stored: &WrappedKey,
+    ) -> Result<Option<Arc<TenantKey>>> {
+        match self.unwrap_version(tenant, stored).await {
+            Ok(key) => Ok(Some(key)),
+            Err(OpenError::Unopenable(_)) => Ok(None),
+            Err(OpenError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Makes a new version and puts it in force; `None` when another replica was first.
+    async fn create_version(
+        &self,
+        mut tx: Tx,
+        tenant: TenantId,
+        version: u32,
+        kek: KekId,
+    ) -> Result<Option<Arc<TenantKey>>> {
+        let key = Arc::new(TenantKey::generate(version));
+        let new = WrappedKey {
+            version,
+            wrapped: vault::wrap(self.kek(&kek)?, tenant, &key),
+            kek,
+        };
+        if !store::tenant_keys::insert(&mut tx, tenant, &new).await? {
+            return Ok(None);
+        }
+        let detail = format!("version {version}, wrapped with {}", new.kek);
+        store::audit::record(
+            &mut tx,
+            tenant,
+            &Fact::new(SYSTEM, "tenant_key.created").detail(&detail),
+        )
+        .await?;
+        tx.commit().await?;
+        tracing::info!(%tenant, version, key = %new.kek, "a tenant's key was made");
+        self.versions.insert((tenant, version), key.clone()).await;
+        Ok(Some(key))
+    }
+
+    /// Unwraps a version, and remembers it for a while.
+    async fn unwrap_version(
+        &self,
+        tenant: TenantId,
+        stored: &WrappedKey,
+    ) -> Result<Arc<TenantKey>, OpenError> {
+        let key = vault::unwrap(self.kek(&stored.kek)?, tenant, stored.version, &stored.wrapped).inspect_err(|why| {
+            tracing::error!(%tenant, version = stored.version, key = %stored.kek, %why, "a tenant's key cannot be unwrapped");
+        })?;
+        let key = Arc::new(key);
+        self.versions
+            .insert((tenant, key.version), key.clone())
+            .await;
+        Ok(key)
+    }
+
+    fn kek(&self, id: &KekId) -> Result<&Kek> {
+        let kek = self.ring()?.get(id);
+        self.set_fit(self.fit() && kek.is_some());
+        kek.ok_or_else(|| {
+            closed(&format!(
+                "key {id} is not in the ring; add it to MCP_CONFIG_ENCRYPTION_KEYS"
+            ))
+        })
+    }
+
+    fn ring(&self) -> Result<&KeyRing> {
+        self.ring.as_ref().ok_or_else(|| closed(MISSING))
+    }
+}
+
+/// Marks a credential that needs its user's attention. `false` when it is another generation by now, or was marked
+/// before.
+pub async fn mark_credential(
+    db: &Db,
+    credential: &CredentialRef,
+    state: CredentialState,
+    reason: &str,
+) -> Result<bool> {
+    let CredentialRef {
+        tenant,
+        user,
+        agent,
+        server,
+        id,
+        generation,
+    } = credential;
+    let mut tx = db.tenant(*tenant).await?;
+    // A candidate goes, and what was there before it stays.
+    let dropped = store::credentials::drop_candidate(&mut tx, *id, *generation).await?;
+    let marked =
+        dropped || store::credentials::mark(&mut tx, *id, *generation, state, reason).await?;
+    if marked {
+        let fact = match state {
+            _ if dropped => Fact::new(user.as_str(), "credential.refused"),
+            CredentialState::Rejected => Fact::new(user.as_str(), "credential.rejected"),
+            _ => Fact::new(SYSTEM, "credential.quarantined"),
+        };
+        let fact = fact.at(agent.as_str(), server.as_str()).detail(reason);
+        store::audit::record(&mut tx, *tenant, &fact).await?;
+    }
+    tx.commit().await?;
+    if marked {
+        tracing::warn!(%agent, %server, reason, "a user's credential needs their attention");
+        metrics::counter!("chatelaine_credentials_marked_total", "state" => state.as_str())
+            .increment(1);
+    }
+    Ok(marked)
+}
+
+impl Keys {
+    /// Opens what is stored of a credential. One that cannot be opened is quarantined: it stays, and its user is asked
+    /// to enter it again.
+    pub async fn open_credential(&self, credential: &CredentialRef) -> Result<Secret, OpenError> {
+        let mut tx = self.db.tenant(credential.tenant).await?;
+        let (id, generation) = (credential.id, credential.generation);
+        let sealed = store::credentials::sealed(&mut tx, id, generation).await?;
+        drop(tx);
+        let gone = || {
+            Error::conflict(
+                ErrorCode::Conflict,
+                "the credential has changed meanwhile; try again",
+            )
+        };
+        let sealed = sealed.ok_or_else(gone)?;
+        let opened = self
+            .open(credential.tenant, &context(credential), &sealed)
+            .await;
+        if let Err(OpenError::Unopenable(why)) = &opened {
+            self.quarantine(credential, why).await?;
+        }
+        opened
+    }
+
+    async fn quarantine(&self, credential: &CredentialRef, why: &Unopenable) -> Result<()> {
+        let (tenant, id) = (credential.tenant, credential.id);
+        tracing::error!(%tenant, credential = %id, %why, "a credential cannot be opened; it is put aside");
+        let state = CredentialState::Quarantined;
+        mark_credential(&self.db, credential, state, &why.to_string()).await?;
+        Ok(())
+    }
 }

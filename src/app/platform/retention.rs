@@ -1,7 +1,5 @@
-//! Deletes what is older than it is to be kept. One replica at a time does it, in batches, once an hour; the command line
-//! does it now. A failure of one tenant or one kind keeps nobody else's rows.
-
-mod lease;
+//! Deletes rows that are older than their tenant keeps them. One replica at a time does this, in batches, once an
+//! hour; the command line does it at once. A failure in one tenant or kind does not stop the others.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +7,6 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::lease::Lease;
 use crate::{
     app::App,
     domain::{
@@ -282,4 +279,46 @@ async fn count(tx: &mut Tx, kind: Kind, days: i32) -> Result<u64> {
 /// What was last used before this time is old, by the database's clock.
 async fn cutoff(tx: &mut Tx, days: i32) -> Result<OffsetDateTime> {
     Ok(tx.now().await? - time::Duration::days(days.into()))
+}
+
+/// The right to purge, until another one has it.
+struct Lease<'a> {
+    db: &'a Db,
+    owner: ReplicaId,
+    stop: &'a CancellationToken,
+}
+
+impl<'a> Lease<'a> {
+    async fn claim(
+        db: &'a Db,
+        owner: ReplicaId,
+        stop: &'a CancellationToken,
+        period: Duration,
+    ) -> Result<Option<Self>> {
+        let mut tx = db.system().await?;
+        let claimed = store::jobs::claim(&mut tx, JOB, owner, LEASE, period).await?;
+        tx.commit().await?;
+        Ok(claimed.then_some(Self { db, owner, stop }))
+    }
+
+    /// Whether another batch may begin.
+    async fn prolong(&self) -> Result<bool> {
+        if self.stop.is_cancelled() {
+            return Ok(false);
+        }
+        let mut tx = self.db.system().await?;
+        let held = store::jobs::prolong(&mut tx, JOB, self.owner, LEASE).await?;
+        tx.commit().await?;
+        Ok(held)
+    }
+
+    async fn release(self, done: bool) -> Result<()> {
+        let mut tx = self.db.system().await?;
+        if done {
+            store::jobs::finish(&mut tx, JOB, self.owner).await?;
+        } else {
+            store::jobs::release(&mut tx, JOB, self.owner).await?;
+        }
+        tx.commit().await
+    }
 }

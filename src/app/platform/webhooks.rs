@@ -1,7 +1,9 @@
-//! Webhooks: a tenant's admin names a URL and the events that it wants; what happens is put into the outbox with
-//! the fact ([`store::webhooks::enqueue`]) and sent from there (`outbox`), signed and through the guard.
-
-mod outbox;
+//! Webhooks: a tenant's admin names a URL and the events that it receives. An event is put into the outbox in the
+//! transaction of its fact ([`store::webhooks::enqueue`]) and sent from there, signed and through the egress guard.
+//!
+//! Each replica looks for messages that are due, claims them with a lease, sends them and records the outcome. A
+//! message whose attempt breaks off is sent again with the same id when its lease ends: a receiver may get a message
+//! twice, but it misses none.
 
 use std::{
     collections::HashMap,
@@ -9,24 +11,29 @@ use std::{
     time::Duration,
 };
 
+use futures_util::StreamExt;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-pub use self::outbox::{TIDY, deliver, forget_old};
-use super::keys;
-use crate::app::App;
 use crate::{
+    app::{
+        App,
+        platform::{keys, polls::POLL},
+    },
     domain::{
-        audit::Fact,
+        audit::{Fact, SYSTEM},
         error::{Error, ErrorCode, Result},
         ids::{DeliveryId, WebhookId},
         principal::Admin,
         secret::Secret,
         webhook::{self, Delivery, Webhook},
     },
-    egress::{Egress, parse_url},
-    store,
+    egress::{Egress, Limits, Request, Response, parse_url},
+    store::{
+        self,
+        deliveries::{ClaimedDelivery, DeliveryAttempt},
+    },
 };
 
 /// Messages under way from this process.
@@ -188,10 +195,8 @@ pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<PingOu
     tx.commit().await?;
     // The attempt continues and is recorded even when the caller has left.
     let sending = app.tasks.spawn(async move {
-        let tried = outbox::attempt(&place.app, &claimed, false).await;
-        outbox::settle(&place.app, &claimed, &tried)
-            .await
-            .map(|()| tried)
+        let tried = attempt(&place.app, &claimed, false).await;
+        settle(&place.app, &claimed, &tried).await.map(|()| tried)
     });
     let tried = sending.await.map_err(Error::internal)??;
     Ok(PingOutcome {
@@ -212,4 +217,207 @@ pub async fn deliveries(
     let mut tx = app.db.tenant(admin.tenant()).await?;
     store::webhooks::get(&mut tx, admin.tenant(), id).await?;
     store::deliveries::list(&mut tx, admin.tenant(), id, before, limit).await
+}
+
+/// The status of a receiver that wants nothing more.
+const GONE: u16 = 410;
+/// Messages looked up at once.
+const BATCH: i64 = 64;
+/// For one try, from the look-up to the last byte of the answer.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// A message without an outcome after this time is sent by another replica.
+const LEASE: Duration = Duration::from_secs(30);
+/// Bytes of an answer that are read and discarded, so that the connection can be used again.
+const MAX_ANSWER: usize = 64 * 1024;
+/// How many days finished messages are kept.
+const KEEP_DAYS: i32 = 7;
+pub const TIDY: Duration = Duration::from_secs(3600);
+/// Messages forgotten in one transaction.
+const FORGET: i64 = 1000;
+
+/// Sends messages as their time comes, until the process stops.
+pub async fn deliver(app: Arc<App>) {
+    let mut look = tokio::time::interval(POLL);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut more = false;
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            () = app.webhooks.freed.notified(), if more => {}
+            () = app.shutdown.cancelled() => return,
+        }
+        more = match send_due(&app).await {
+            Ok(more) => more,
+            Err(error) => {
+                tracing::warn!(%error, "cannot look for messages to webhooks; trying again");
+                false
+            }
+        };
+    }
+}
+
+/// Starts to send the due messages for which there is a permit. Returns whether more may be due.
+async fn send_due(app: &Arc<App>) -> Result<bool> {
+    while !app.shutdown.is_cancelled() {
+        if app.webhooks.places.available_permits() == 0 {
+            return Ok(true);
+        }
+        let busy = app.webhooks.busy();
+        let mut tx = app.db.system().await?;
+        let due = store::deliveries::due(&mut tx, &busy, BATCH).await?;
+        drop(tx);
+        if due.is_empty() {
+            return Ok(!busy.is_empty());
+        }
+        for due in due {
+            let Some(place) = DeliveryPermit::take(app, due.webhook) else {
+                continue;
+            };
+            let mut tx = app.db.tenant(due.tenant).await?;
+            let claimed = store::deliveries::claim(&mut tx, &due, LEASE).await?;
+            tx.commit().await?;
+            if let Some(claimed) = claimed {
+                app.tasks.spawn(async move { send(&place, &claimed).await });
+            }
+        }
+    }
+    Ok(false)
+}
+
+async fn send(place: &DeliveryPermit, claimed: &ClaimedDelivery) {
+    let tried = attempt(&place.app, claimed, true).await;
+    if let Err(error) = settle(&place.app, claimed, &tried).await {
+        tracing::warn!(delivery = %claimed.id, %error, "how a message was sent cannot be written; it is sent again");
+    }
+}
+
+/// Sends a message once; `again`: whether there may be another try.
+async fn attempt(app: &App, claimed: &ClaimedDelivery, again: bool) -> DeliveryAttempt {
+    let (status, error, asked) = match exchange(app, claimed).await {
+        Ok(answer) => {
+            let header = answer
+                .headers
+                .get("retry-after")
+                .and_then(|value| value.to_str().ok());
+            let asked = header.and_then(|header| webhook::retry_after(header, app.clock.now()));
+            let status = answer.status.as_u16();
+            drain_body(answer).await;
+            (Some(status), status_error(status), asked)
+        }
+        Err(reason) => (None, Some(reason), None),
+    };
+    let over = error.is_none() || !again || claimed.disabled || status == Some(GONE);
+    let tries = u32::try_from(claimed.attempt).unwrap_or(webhook::TRIES);
+    let pause = if over {
+        None
+    } else {
+        webhook::retry_delay(tries, rand::random(), asked)
+    };
+    DeliveryAttempt {
+        status,
+        error,
+        again: pause,
+    }
+}
+
+/// Why a status is a failure; `None` for a success.
+fn status_error(status: u16) -> Option<String> {
+    match status {
+        200..300 => None,
+        GONE => Some("the receiver answered 410 Gone; nothing more is sent to it".to_owned()),
+        300..400 => Some(format!(
+            "the receiver answered {status}; redirects are not followed"
+        )),
+        _ => Some(format!("the receiver answered {status}")),
+    }
+}
+
+/// One signed request. The reason of a failure names the host and nothing else.
+async fn exchange(app: &App, claimed: &ClaimedDelivery) -> Result<Response, String> {
+    if claimed.disabled {
+        return Err("the webhook is disabled".to_owned());
+    }
+    let place = keys::context_of_webhook(claimed.tenant, claimed.webhook);
+    let secret = app
+        .keys
+        .open(claimed.tenant, &place, &claimed.sealed)
+        .await
+        .map_err(|error| error.to_string())?;
+    let url = parse_url(&claimed.url).map_err(|error| error.to_string())?;
+    let (id, now) = (claimed.id.to_string(), app.clock.now().unix_timestamp());
+    let body = webhook::body(&claimed.event, claimed.created_at, &claimed.payload);
+    let signature = webhook::sign(&secret, &id, now, &body)?;
+    let limits = Limits {
+        deadline: Some(DEADLINE),
+        max_body: usize::MAX,
+        redirects: 0,
+        ..Limits::default()
+    };
+    let request = Request {
+        limits,
+        ..Request::post(url, body)
+            .header("content-type", "application/json")
+            .header("webhook-id", &id)
+            .header("webhook-timestamp", &now.to_string())
+            .header("webhook-signature", &signature)
+    };
+    app.webhooks
+        .egress
+        .send(request)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+async fn drain_body(answer: Response) {
+    let (mut body, mut read) = (answer.body, 0);
+    while read < MAX_ANSWER
+        && let Some(Ok(chunk)) = body.next().await
+    {
+        read += chunk.len();
+    }
+}
+
+/// Writes down how a try ended. A receiver that is gone for good is not told anything any more.
+async fn settle(app: &App, claimed: &ClaimedDelivery, tried: &DeliveryAttempt) -> Result<()> {
+    let mut tx = app.db.tenant(claimed.tenant).await?;
+    if !store::deliveries::finish(&mut tx, claimed, tried).await? {
+        return Ok(());
+    }
+    let gone = tried.status == Some(GONE);
+    if gone && store::webhooks::disable(&mut tx, claimed.tenant, claimed.webhook).await? {
+        let detail = format!("{}: 410", claimed.webhook);
+        let fact = Fact::new(SYSTEM, "webhook.disabled").detail(&detail);
+        store::audit::record(&mut tx, claimed.tenant, &fact).await?;
+    }
+    tx.commit().await?;
+    let outcome = match (&tried.error, tried.again) {
+        (None, _) => "delivered",
+        (Some(_), Some(_)) => "again",
+        (Some(_), None) => "failed",
+    };
+    metrics::counter!("chatelaine_webhook_tries_total", "outcome" => outcome).increment(1);
+    if let (Some(reason), None) = (&tried.error, tried.again) {
+        tracing::warn!(webhook = %claimed.webhook, delivery = %claimed.id, reason, "a message to a webhook is given up");
+    }
+    Ok(())
+}
+
+/// Forgets the messages of all tenants that are old and not to be sent any more; how many.
+pub async fn forget_old(app: &App) -> Result<u64> {
+    let mut tx = app.db.system().await?;
+    let tenants = store::deliveries::tenants_with_old(&mut tx, KEEP_DAYS).await?;
+    drop(tx);
+    let mut forgotten = 0;
+    for tenant in tenants {
+        loop {
+            let mut tx = app.db.tenant(tenant).await?;
+            let some = store::deliveries::prune(&mut tx, tenant, KEEP_DAYS, FORGET).await?;
+            tx.commit().await?;
+            forgotten += some;
+            if some == 0 || app.shutdown.is_cancelled() {
+                break;
+            }
+        }
+    }
+    Ok(forgotten)
 }
