@@ -280,13 +280,13 @@ impl App {
             app(),
             POLL,
             "look at credentials",
-            credentials::find_news,
+            credentials::poll_changes,
         ));
         tasks.spawn(every(
             app(),
             POLL,
             "look at registries",
-            registry::find_news,
+            registry::poll_changes,
         ));
     }
 

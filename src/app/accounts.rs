@@ -3,8 +3,8 @@
 //! One credential, `Authorization: Bearer …`, is either a token of an issuer that a tenant trusts or a key
 //! of a tenant. Headers that name a user count with a frontend's key and with nothing else. A credential
 //! seen shortly before is answered from memory: a token for a minute, a key for five seconds, so that a
-//! revoked key stops within seconds. What this needs of tenants, issuers and sign-outs is looked at each second
-//! ([`watch`]) instead of being read for each caller.
+//! revoked key stops within seconds. Changes of tenants, issuers and sign-outs are polled every second ([`watch`]), so
+//! that a known caller costs no query.
 
 mod authentication;
 pub mod development;
@@ -63,13 +63,13 @@ use crate::{
     store::{self, Db, Tx},
 };
 
-/// The total size in bytes of the tokens that are cached.
+/// The most bytes of cached tokens.
 const REMEMBERED_TOKEN_BYTES: u64 = 8 * 1024 * 1024;
 /// How long cached rows of keys, issuers and tenants are used. A revocation takes effect within this time.
 const ROWS_REMEMBERED: Duration = Duration::from_secs(5);
 /// Claims that did not change are not written again within this time.
 const CLAIMS_KEPT: Duration = Duration::from_secs(300);
-/// Changes of claims that nobody has looked at yet; more are found when somebody decides.
+/// Changes of claims that a listener may be behind. Those it misses are noticed at the next decision.
 const CHANGES_BEHIND: usize = 4096;
 /// How long an unused entry stays in the caches.
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -95,39 +95,39 @@ struct Shared {
     /// By `iss`; only issuers that somebody trusts.
     issuers: Cache<String, Arc<CachedRow<Vec<Issuer>>>>,
     tenants: Cache<TenantId, Arc<CachedRow<Arc<Tenant>>>>,
-    /// With the time at which each was read.
+    /// Each with the time at which it was read.
     sign_outs: Cache<(TenantId, UserId), (Option<SignOut>, OffsetDateTime)>,
-    /// When the sessions that ended and the claims that changed were looked for.
+    /// The last successful poll for ended sessions and changed claims.
     sessions_checked: Mutex<OffsetDateTime>,
     watched: ArcSwap<watch::Watched>,
     lookups: LookupLimiter,
-    /// Keys that were revoked while the row of the key may still be remembered.
+    /// Keys that were revoked while their rows may still be in the cache.
     revoked_keys: Cache<ApiKeyId, ()>,
-    /// People whose claims were written a moment ago.
+    /// The claims that were written a moment ago, by person.
     kept_claims: Cache<(TenantId, UserId), Arc<newest_claims::Kept>>,
     newest_claims: Cache<(TenantId, UserId), newest_claims::KnownClaims>,
-    /// The claims of tokens and frontends that are kept; absent: all.
+    /// The names of the claims that are kept of tokens and frontends; `None` for all.
     named_claims: RwLock<Option<Arc<BTreeSet<String>>>>,
-    /// Tells whose claims have changed.
+    /// Announces whose claims have changed.
     claims_changed: broadcast::Sender<(TenantId, UserId)>,
-    /// Tells those who listen that a session is over.
+    /// Announces sessions that have ended.
     ended: broadcast::Sender<EndedSessions>,
 }
 
-/// Whose sessions are over.
+/// Sessions that have ended.
 #[derive(Clone)]
 enum EndedSessions {
     /// A user's, as far as the sign-out goes.
     User(TenantId, UserId, SignOut),
-    /// Those that came with a key.
+    /// All sessions of a key.
     Key(TenantId, ApiKeyId),
-    /// Those of everybody of a tenant.
+    /// All sessions of a tenant.
     Tenant(TenantId),
-    /// Those of everybody whom an issuer vouches for: its rows have changed.
+    /// All sessions of an issuer's users: the rows of the issuer have changed.
     Issuer(String),
 }
 
-/// A row as it was at a time.
+/// A row, and the time at which it was read.
 struct CachedRow<T> {
     what: T,
     since: OffsetDateTime,
@@ -199,8 +199,8 @@ impl Accounts {
         }
     }
 
-    /// From here on only these claims are kept of tokens and of what frontends say: in memory, and in every row. Nothing
-    /// else that an issuer says of a person is needed.
+    /// From now on, only these claims of tokens and frontends are kept, in memory and in every row. Nothing needs the
+    /// others.
     pub fn keep_claims(&self, named: BTreeSet<String>) {
         let mut kept = self
             .shared
@@ -212,7 +212,7 @@ impl Accounts {
         }
     }
 
-    /// Makes a key for one guest, and says when it ends. `NotFound` when the tenant does not accept guests.
+    /// Makes a key for one guest and returns it with its end.
     pub async fn create_guest(&self, tenant: TenantId) -> Result<(Secret, OffsetDateTime)> {
         keys::create_guest(&self.shared.db, &self.shared.clock, tenant).await
     }
@@ -222,14 +222,14 @@ impl Accounts {
         keys::tenant_for_guests(&self.shared.db, name).await
     }
 
-    /// Every tenant that is not suspended, as it is now.
+    /// Every tenant that is not suspended, read from the database.
     pub async fn tenants(&self) -> Result<Vec<Tenant>> {
         let mut tenants = list_tenants(&self.shared.db).await?;
         tenants.retain(|tenant| tenant.suspended_at.is_none());
         Ok(tenants)
     }
 
-    /// Drops the cached row of a tenant that was changed, here or on another replica, and says whether the
+    /// Drops the cached row of a tenant that was changed, here or on another replica, and returns whether the
     /// tenant is still active. If it is not, the streams of all its users are closed.
     pub async fn tenant_changed(&self, id: TenantId) -> Result<bool> {
         self.shared.tenants.invalidate(&id).await;

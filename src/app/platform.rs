@@ -1,4 +1,4 @@
-//! What every use case needs: the audit trail, webhooks, encryption keys, health, retention.
+//! The services that every use case needs: the audit trail, webhooks, encryption keys, health, retention.
 
 pub mod audit;
 pub mod health;

@@ -1,4 +1,4 @@
-//! MCP servers as agents use them: shared connections, users' credentials, the registry, catalogs.
+//! MCP servers as agents use them: shared connections, users' credentials and sign-ins, the registry, catalogs.
 
 pub mod agent_servers;
 pub mod agents;

@@ -148,7 +148,7 @@ async fn listen(address: SocketAddr, variable: &str) -> anyhow::Result<TcpListen
 async fn enter(app: &App) -> Result<()> {
     let end = Instant::now() + app.config.database_wait;
     loop {
-        match keys::replica_keys::enter(&app.keys, app.replica).await {
+        match keys::replica_keys::register(&app.keys, app.replica).await {
             Err(Error::Busy { retry_after, .. }) if Instant::now() < end => {
                 tokio::time::sleep(retry_after).await;
             }

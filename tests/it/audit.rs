@@ -222,7 +222,7 @@ async fn each_step_of_a_rotation_is_in_the_trail_of_whom_it_concerns() {
         Keys::new(test.db.clone(), Some(ring(&["k1"]))),
         ReplicaId::new(),
     );
-    replica_keys::enter(&replica.0, replica.1).await.unwrap();
+    replica_keys::register(&replica.0, replica.1).await.unwrap();
     let context = Context {
         tenant,
         user: UserId("ann".into()),

@@ -54,13 +54,13 @@ impl Replica {
 
     async fn try_start(db: &Db, ring: KeyRing) -> Result<Self, Error> {
         let (keys, id) = (Keys::new(db.clone(), Some(ring)), ReplicaId::new());
-        replica_keys::enter(&keys, id).await?;
+        replica_keys::register(&keys, id).await?;
         Ok(Self { keys, id })
     }
 
     /// What a running one does every few seconds.
     async fn beat(&self) {
-        replica_keys::enter(&self.keys, self.id).await.unwrap();
+        replica_keys::register(&self.keys, self.id).await.unwrap();
     }
 
     async fn stop(self) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use chatelaine::{
-    app::{accounts::development, platform::keys::context},
+    app::{accounts::development, platform::keys::contexts},
     cli::user,
     domain::{
         credential::CredentialRef,
@@ -83,7 +83,10 @@ async fn enter(world: &World, user: &str, secret: &str) {
         generation: 1,
     };
     let secret = secret.to_owned().into();
-    let sealed = app.keys.seal(tenant, &context(&credential), &secret).await;
+    let sealed = app
+        .keys
+        .seal(tenant, &contexts::of_credential(&credential), &secret)
+        .await;
     let mut tx = world.db.db.tenant(tenant).await.unwrap();
     store::credentials::put(&mut tx, &credential, &sealed.unwrap(), None)
         .await

@@ -48,9 +48,9 @@ impl Caller {
 }
 
 impl Accounts {
-    /// The caller that sent these headers, from the address if it is known. Errors: `Unauthenticated` says
-    /// why there is no valid caller; `Unavailable` says that the check cannot be made now; `Limited` says
-    /// that the address sent too many unknown credentials.
+    /// Finds the caller that sent these headers; `address` is where the request came from, if that is known. Errors:
+    /// `Unauthenticated` says why there is no valid caller; `Unavailable` says that the check cannot be made now;
+    /// `Limited` says that the address sent too many unknown credentials.
     pub async fn authenticate(
         &self,
         headers: &Headers<'_>,
@@ -71,13 +71,13 @@ impl Accounts {
         self.shared
             .check_session(&caller.principal, by_token)
             .await?;
-        // An older token says what was true of its user then.
+        // An older token may hold claims of its user that have changed since.
         caller.principal = self.newest(&caller.principal).await?;
         Ok(caller)
     }
 }
 
-/// The one credential of a request.
+/// The credential of a request, which must have exactly one.
 pub(super) fn bearer<'a>(headers: &Headers<'a>) -> Result<&'a str> {
     let sent = headers("authorization");
     let value = match sent.as_slice() {
@@ -106,12 +106,12 @@ pub(super) fn unauthenticated<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Unauthenticated(why.into()))
 }
 
-/// A user id that an issuer or a frontend has named; `whose` says where, such as `the claim sub`.
+/// Checks a user id of an issuer or a frontend. `whose` names its source in errors, such as `the claim sub`.
 pub(super) fn user_id(text: &str, whose: &str) -> Result<UserId> {
     if text.is_empty() || text.len() > 255 {
         return unauthenticated(format!("{whose} is not a user id of 1 to 255 bytes"));
     }
-    // Such an id looks like that of another user.
+    // Such an id would look like another user's.
     if text.trim() != text {
         return unauthenticated(format!(
             "{whose} begins or ends with white space, which no user id does"
@@ -140,7 +140,7 @@ pub(super) fn quoted(text: &str) -> String {
     format!("{short:?}")
 }
 
-/// Drops the claims that nobody names.
+/// Drops all claims of a principal that are not in `named`.
 pub(super) fn drop_unnamed(principal: &mut Principal, named: Option<&BTreeSet<String>>) {
     if let Some(named) = named {
         keep_claims(Arc::make_mut(&mut principal.claims), named);

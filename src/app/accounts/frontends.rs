@@ -25,12 +25,12 @@ pub(super) fn user(
     headers: &Headers<'_>,
 ) -> Result<(Principal, Option<String>)> {
     let name = &settings.user_id;
-    let Some(id) = value(headers, name)? else {
+    let Some(id) = read_header(headers, name)? else {
         return unauthenticated(format!(
             "this key speaks for users: send the user's id in the header `{name}`"
         ));
     };
-    // The id is taken as it is: two spellings are two users, never one by accident.
+    // The id is used unchanged: two spellings are two users and never become one by accident.
     let subject = user_id(&id, &format!("the header `{name}`"))?;
     let user = key.source.user(&subject);
     let mut claims = Map::from_iter([("sub".to_owned(), Value::from(id))]);
@@ -40,13 +40,13 @@ pub(super) fn user(
         ("roles", &settings.roles),
     ];
     for (claim, header) in described {
-        if let Some(text) = optional(headers, header.as_ref())? {
-            claims.insert(claim.to_owned(), decoded(&text).into());
+        if let Some(text) = read_optional(headers, header.as_ref())? {
+            claims.insert(claim.to_owned(), decode(&text).into());
         }
     }
     key.source.vouch(&mut claims);
-    let locale = optional(headers, settings.locale.as_ref())?;
-    let conversation = optional(headers, settings.conversation.as_ref())?;
+    let locale = read_optional(headers, settings.locale.as_ref())?;
+    let conversation = read_optional(headers, settings.conversation.as_ref())?;
     Ok((
         Principal {
             tenant: key.tenant,
@@ -60,13 +60,13 @@ pub(super) fn user(
     ))
 }
 
-fn optional(headers: &Headers<'_>, name: Option<&String>) -> Result<Option<String>> {
-    name.map_or(Ok(None), |name| value(headers, name))
+fn read_optional(headers: &Headers<'_>, name: Option<&String>) -> Result<Option<String>> {
+    name.map_or(Ok(None), |name| read_header(headers, name))
 }
 
 /// The value of a header; `None` when it is absent or blank. A frontend that does not know the user may
-/// send its template unfilled; such a value names no user.
-fn value(headers: &Headers<'_>, name: &str) -> Result<Option<String>> {
+/// send its placeholder unfilled; such a value is refused.
+fn read_header(headers: &Headers<'_>, name: &str) -> Result<Option<String>> {
     let sent = headers(name);
     let value = match sent.as_slice() {
         [] => return Ok(None),
@@ -77,7 +77,7 @@ fn value(headers: &Headers<'_>, name: &str) -> Result<Option<String>> {
         Ok(text) => text.to_owned(),
         Err(_) => value.iter().copied().map(char::from).collect(),
     };
-    // The blanks around a header's value are none of it. Any other white space is.
+    // Spaces and tabs around a value do not belong to it (RFC 9110). Other white space does.
     let text = text.trim_matches([' ', '\t']);
     if text.starts_with("{{") && text.ends_with("}}") {
         return unauthenticated(format!(
@@ -92,13 +92,13 @@ fn value(headers: &Headers<'_>, name: &str) -> Result<Option<String>> {
     Ok((!text.trim().is_empty()).then(|| text.to_owned()))
 }
 
-/// Undoes what frontends do to text that does not fit into a header: percent-encoding (Open WebUI) or
-/// `b64:` (LibreChat). What is neither stays as it is.
-fn decoded(text: &str) -> String {
+/// Decodes a value that a frontend has encoded for a header: percent-encoded (Open WebUI) or with `b64:` (LibreChat).
+/// Any other value stays as it is.
+fn decode(text: &str) -> String {
     let base64 = text
         .strip_prefix("b64:")
         .and_then(|encoded| STANDARD.decode(encoded).ok());
-    let bytes = base64.or_else(|| percent_decoded(text));
+    let bytes = base64.or_else(|| decode_percent(text));
     let plain = |text: &String| !text.chars().any(char::is_control);
     bytes
         .and_then(|bytes| String::from_utf8(bytes).ok())
@@ -107,7 +107,7 @@ fn decoded(text: &str) -> String {
 }
 
 /// `None` when a `%` is not followed by two hexadecimal digits: then the text was not encoded.
-fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+fn decode_percent(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut pieces = text.split('%');
     bytes.extend_from_slice(pieces.next().unwrap_or_default().as_bytes());

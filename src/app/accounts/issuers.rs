@@ -19,13 +19,13 @@ use crate::{
 
 /// Issuers that a tenant may trust.
 const MAX_ISSUERS: usize = 50;
-/// Bytes of an address or a public key.
+/// The most bytes of an address or a public key.
 const MAX_KEYS: usize = 8 * 1024;
 
 impl Accounts {
-    /// Trusts an issuer for the admin's tenant, or replaces the keys of one that is trusted; its row, and whether
-    /// it is new. What only the operator may: name a variable of the environment, add an issuer that is new to the
-    /// installation, or one that vouches for another tenant, too (whoever adds audiences of it could have that tenant's
+    /// Trusts an issuer for the admin's tenant, or replaces the keys of a trusted one. Returns its row and whether it
+    /// is new. Only the operator may name a variable of the environment, add an issuer that is new to the
+    /// installation, or add one that also vouches for another tenant (an admin could otherwise have that tenant's
     /// tokens refused).
     pub async fn trust(
         &self,
@@ -46,7 +46,7 @@ impl Accounts {
                 format!("issuer {:?} {why}", issuer.issuer),
             ));
         }
-        // Whoever came first could have another's users sent to their own tenant.
+        // The first tenant to add an issuer could otherwise receive the users of another one.
         if !admin.is_operator() && same.is_empty() {
             let why = "is new to this installation; ask whoever runs the installation to add it";
             return Err(Error::conflict(
@@ -65,7 +65,7 @@ impl Accounts {
             ));
         }
         let new = put(tx, admin, &mut issuer, settings).await?;
-        // Its next token is judged by the new rows; other replicas follow within seconds.
+        // The next token is checked by the new rows; other replicas follow within seconds.
         self.shared.issuer_changed(&issuer.issuer).await;
         Ok((issuer, new))
     }
@@ -80,8 +80,8 @@ impl Accounts {
         list_issuers(&self.shared.db, tenant).await
     }
 
-    /// Trusts an issuer of the admin's tenant no longer. Its tokens and its users' event streams stop within seconds. The
-    /// last one only the operator removes, since nobody could sign in without it.
+    /// Stops trusting an issuer of the admin's tenant. Its tokens and its users' event streams stop within seconds.
+    /// Only the operator may remove the last issuer, since nobody could sign in without it.
     pub async fn distrust(&self, admin: &Admin, id: IssuerId) -> Result<()> {
         let tenant = admin.tenant();
         let mut tx = self.shared.db.tenant(tenant).await?;
@@ -101,7 +101,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// Whether the keys may come from there when somebody asks over the API.
+    /// Checks that an issuer added over the API may have its keys from this source.
     fn check_reach(&self, admin: &Admin, keys: &IssuerKeys) -> Result<()> {
         match keys {
             IssuerKeys::Jwks(url) if url.len() > MAX_KEYS => {
@@ -128,8 +128,8 @@ impl Accounts {
     }
 }
 
-/// Adds an issuer of a tenant as the operator, or replaces the one with the same issuer and audience. How its users are
-/// known.
+/// Adds an issuer of a tenant as the operator, or replaces the one with the same issuer and audience. Returns how its
+/// users are named.
 pub async fn add_issuer(
     db: &Db,
     mut issuer: Issuer,
@@ -143,7 +143,7 @@ pub async fn add_issuer(
     Ok(issuer.source)
 }
 
-/// Writes an issuer that was checked. Whether it is new; one that was there keeps its id.
+/// Writes an issuer that was checked and returns whether it is new. A replaced one keeps its id.
 async fn put(
     mut tx: Tx,
     admin: &Admin,
@@ -168,7 +168,7 @@ pub async fn list_issuers(db: &Db, tenant: TenantId) -> Result<Vec<Issuer>> {
     store::issuers::list(&mut tx, tenant).await
 }
 
-/// Removes an issuer: one audience of it, or all. Its tokens stop within seconds.
+/// Removes an issuer, with one audience or with all. Its tokens stop within seconds.
 pub async fn remove_issuer(
     db: &Db,
     tenant: TenantId,

@@ -30,9 +30,9 @@ use crate::{
 };
 
 const FRESH: Duration = Duration::minutes(5);
-/// Between two fetches because of a key that is not in the set or does not fit.
+/// Least time between two fetches for a key that is not in the set or does not fit.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::seconds(30);
-/// After a fetch that failed.
+/// Least time between a failed fetch and the next one.
 const FAILURE_PAUSE: Duration = Duration::seconds(5);
 const MAX_KEYS: usize = 100;
 const LIMITS: Limits = Limits {
@@ -49,15 +49,15 @@ pub(super) struct KeySets {
     slots: Mutex<HashMap<KeySource, Arc<Slot>>>,
 }
 
-/// Where keys come from.
+/// The address of a key set, and who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct KeySource {
     pub url: String,
-    /// As [`crate::domain::account::Issuer::of_tenant`].
+    /// See [`crate::domain::account::Issuer::of_tenant`].
     pub of_tenant: Option<bool>,
 }
 
-/// What is known of one URL.
+/// The key set of one URL.
 #[derive(Default)]
 struct Slot {
     set: ArcSwapOption<KeySet>,
@@ -68,7 +68,7 @@ struct Slot {
 #[derive(Clone, Copy, Default)]
 struct History {
     failed: Option<OffsetDateTime>,
-    /// The last fetch because of a key that was not in the set or did not fit.
+    /// The last fetch for a key that was not in the set or did not fit.
     forced: Option<OffsetDateTime>,
 }
 
@@ -84,7 +84,7 @@ struct Key {
 }
 
 impl KeySets {
-    /// Whether keys may be fetched from there, by what the operator wrote or a tenant.
+    /// Checks that keys may be fetched from an address, by the rules of its writer.
     pub(super) fn check_url(
         &self,
         url: &url::Url,
@@ -93,8 +93,8 @@ impl KeySets {
         self.egress_for(url, of_tenant).check_url(url)
     }
 
-    /// The client for an address, with the rules of whoever wrote the address, which hold for its redirects, too. Where
-    /// nobody noted who it was, the address is a tenant's if a tenant may write it.
+    /// The client for an address, with the rules of its writer, which also hold for redirects. An address without a
+    /// known writer counts as a tenant's if a tenant may use it.
     fn egress_for(&self, url: &url::Url, of_tenant: Option<bool>) -> Egress {
         let of_tenants = self.egress.for_tenants();
         if of_tenant.unwrap_or_else(|| of_tenants.check_url(url).is_ok()) {
@@ -154,7 +154,7 @@ impl KeySets {
     }
 
     /// The key with this id in a newer set, for a token whose signature does not fit the known key: an issuer may have
-    /// made another key without giving it another id. The set is fetched as seldom as for a key that is not in it.
+    /// replaced a key without changing its id. The set is fetched as rarely as for a key that is not in it.
     pub(super) async fn find_newer(
         &self,
         source: &KeySource,
@@ -180,7 +180,7 @@ impl KeySets {
         slots.entry(source.clone()).or_default().clone()
     }
 
-    /// Fetches the set if it is time to.
+    /// Fetches the set if the pauses allow it. `found` says whether the wanted key is in the present set.
     async fn refresh(
         &self,
         source: &KeySource,
@@ -225,7 +225,7 @@ impl KeySets {
                 }
             }
         });
-        // A panic is reported by the runtime; the set is as it was.
+        // The runtime reports a panic; the set stays as it was.
         let _ = fetching.await;
     }
 }
@@ -283,7 +283,7 @@ fn fits(jwk: &Jwk, algorithm: Algorithm) -> bool {
     shape && named && signs
 }
 
-/// Reads a key set; keys that cannot be used are left out, as its issuer may have others for other uses.
+/// Fetches a key set. Keys that cannot be used are left out: an issuer may publish keys for other purposes.
 async fn fetch(egress: &Egress, url: Url) -> Result<Vec<Key>, String> {
     #[derive(Deserialize)]
     struct Document {

@@ -40,15 +40,15 @@ const SECRET_BYTES: usize = 32;
 pub struct NewKey {
     pub name: String,
     pub scopes: Scopes,
-    /// Not a guest: those come from [`super::Accounts::create_guest`].
+    /// Not a guest: guests get their keys from [`super::Accounts::create_guest`].
     pub speaker: KeyKind,
-    /// Of a frontend.
+    /// For the key of a frontend.
     pub source: SourceSettings,
     pub chat: ChatSettings,
     pub expires_at: Option<OffsetDateTime>,
 }
 
-/// A new key. This is the only time that it can be seen.
+/// A new key with its secret, which is shown this once.
 #[derive(Debug)]
 pub struct IssuedKey {
     pub key: ApiKey,
@@ -56,7 +56,7 @@ pub struct IssuedKey {
 }
 
 impl Accounts {
-    /// Makes a key of the admin's tenant. A live one of the same name is a conflict.
+    /// Makes a key of the admin's tenant. A live key of the same name is a conflict.
     pub async fn create_key(&self, admin: &Admin, new: NewKey) -> Result<IssuedKey> {
         if new
             .expires_at
@@ -70,7 +70,7 @@ impl Accounts {
         create(&self.shared.db, &self.shared.clock, admin, new).await
     }
 
-    /// The keys of the admin's tenant, without guests, the newest first, those before `before` only.
+    /// The keys of the admin's tenant before `before`, newest first, without guests.
     pub async fn keys(
         &self,
         admin: &Admin,
@@ -81,8 +81,8 @@ impl Accounts {
         store::api_keys::page(&mut tx, admin.tenant(), before, limit).await
     }
 
-    /// Ends a key of the admin's tenant, on every replica within a second. One that was revoked before is a conflict that
-    /// says when.
+    /// Revokes a key of the admin's tenant, on every replica within a second. For an earlier revocation, a conflict
+    /// says when it was.
     pub async fn revoke_key(&self, admin: &Admin, id: ApiKeyId) -> Result<()> {
         let tenant = admin.tenant();
         let mut tx = self.shared.db.tenant(tenant).await?;
@@ -103,22 +103,22 @@ impl Accounts {
                 ),
             ));
         }
-        let detail = described(&key);
+        let detail = describe(&key);
         let fact = Fact::new(admin.user().as_str(), "key.revoked").detail(&detail);
         store::audit::record(&mut tx, tenant, &fact).await?;
         tx.commit().await
     }
 
-    /// A key was revoked, here, on another replica or on the command line: it is refused from here on, and whoever
-    /// listens by it is let go.
+    /// Refuses a key from now on and ends the event streams opened with it. Called when a key was revoked here, on
+    /// another replica or on the command line.
     pub async fn key_revoked(&self, tenant: TenantId, key: ApiKeyId) {
         self.shared.revoked_keys.insert(key, ()).await;
-        // Nobody may be listening.
+        // An error means that there is no listener.
         let _ = self.shared.ended.send(EndedSessions::Key(tenant, key));
     }
 }
 
-/// Makes a key as the operator. A live one of the same name is a conflict: [`rotate_key`] replaces it.
+/// Makes a key as the operator. A live key of the same name is a conflict: [`rotate_key`] replaces it.
 pub async fn create_key(
     db: &Db,
     clock: &Clock,
@@ -151,9 +151,9 @@ async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<Is
     }
     let settings = new.source.clone();
     let (mut issued, hash) = issue(tenant, new, now);
-    issued.key.source = source_of(&mut tx, &issued.key, &settings).await?;
+    issued.key.source = store_source(&mut tx, &issued.key, &settings).await?;
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
-    let detail = described(&issued.key);
+    let detail = describe(&issued.key);
     store::audit::record(
         &mut tx,
         tenant,
@@ -164,8 +164,8 @@ async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<Is
     Ok(issued)
 }
 
-/// How the users of a key are known, if it is a frontend's.
-async fn source_of(tx: &mut Tx, key: &ApiKey, settings: &SourceSettings) -> Result<UserSource> {
+/// Stores how the users of a frontend's key are named. Other keys may have no such setting.
+async fn store_source(tx: &mut Tx, key: &ApiKey, settings: &SourceSettings) -> Result<UserSource> {
     match key.speaker {
         KeyKind::Frontend(_) => {
             store::user_sources::put(tx, SourceName::Frontend(&key.name), settings).await
@@ -181,7 +181,7 @@ async fn source_of(tx: &mut Tx, key: &ApiKey, settings: &SourceSettings) -> Resu
 }
 
 /// A key as the audit trail shows it: its name, its public prefix, and its scopes.
-fn described(key: &ApiKey) -> String {
+fn describe(key: &ApiKey) -> String {
     format!(
         "{} ({}): {}, {}{}",
         key.name,
@@ -198,7 +198,8 @@ pub async fn list_keys(db: &Db, tenant: TenantId) -> Result<Vec<ApiKey>> {
     store::api_keys::list(&mut tx, tenant, None).await
 }
 
-/// Ends a key by its prefix, or all of a name. Takes effect on every replica within a second or two.
+/// Revokes a key by its prefix, or all keys of a name, and returns their number. Every replica notices within two
+/// seconds.
 pub async fn revoke_key(db: &Db, tenant: TenantId, name_or_prefix: &str) -> Result<u64> {
     let mut tx = db.tenant(tenant).await?;
     let now = tx.now().await?;
@@ -259,7 +260,7 @@ impl Shared {
             Some(known) if known.is_recent(now) => known,
             _ => {
                 let known = Arc::new(CachedRow {
-                    what: self.look_up(text, digest, address).await?,
+                    what: self.look_up_key(text, digest, address).await?,
                     since: now,
                 });
                 self.keys.insert(digest, known.clone()).await;
@@ -280,7 +281,7 @@ impl Shared {
         Ok(caller)
     }
 
-    async fn look_up(
+    async fn look_up_key(
         &self,
         text: &str,
         digest: [u8; 32],
@@ -300,11 +301,11 @@ impl Shared {
         let found = store::api_keys::by_prefix(&mut tx, prefix).await?;
         match found {
             Some((key, hash)) if bool::from(hash.as_slice().ct_eq(&digest)) => {
-                self.lookups.was_good(digest).await;
+                self.lookups.note_good(digest).await;
                 Ok(key)
             }
             _ => {
-                self.lookups.was_unknown(digest).await;
+                self.lookups.note_unknown(digest).await;
                 Err(unknown())
             }
         }
@@ -368,16 +369,16 @@ fn caller_of_key(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
     })
 }
 
-/// How a key is replaced.
+/// The settings of a rotation.
 #[derive(Clone, Debug, Default)]
 pub struct KeyRotation {
-    /// How long the first one still works.
+    /// How long the old key still works.
     pub overlap: time::Duration,
-    /// Of a frontend.
+    /// For the key of a frontend.
     pub source: SourceSettings,
 }
 
-/// Makes a second key like the live one of a name, which then ends.
+/// Makes a second key like the live one of a name. The old key ends after the overlap.
 pub async fn rotate_key(
     db: &Db,
     clock: &Clock,
@@ -409,11 +410,11 @@ pub async fn rotate_key(
         expires_at: span.map(|span| now + span),
     };
     let (mut issued, hash) = issue(tenant, new, now);
-    issued.key.source = source_of(&mut tx, &issued.key, &change.source).await?;
+    issued.key.source = store_source(&mut tx, &issued.key, &change.source).await?;
     let slot = store::api_keys::slot(&mut tx, tenant, old.id).await?;
     store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
     store::api_keys::expire(&mut tx, tenant, old.id, now + change.overlap).await?;
-    let detail = format!("{}, in place of {}", described(&issued.key), old.prefix);
+    let detail = format!("{}, in place of {}", describe(&issued.key), old.prefix);
     store::audit::record(
         &mut tx,
         tenant,
@@ -426,11 +427,11 @@ pub async fn rotate_key(
 
 const GUEST_LIFE: time::Duration = time::Duration::hours(24);
 
-/// Guests of a tenant at a time.
+/// The most guests of a tenant at a time.
 const MAX_GUESTS: i64 = 10_000;
 
-/// Makes a key for one guest, where the tenant accepts guests. It has no line in the audit trail: the
-/// caller is unknown, and a stranger may ask as often as they like.
+/// Makes a key for one guest. It has no line in the audit trail, because the caller is unknown and a stranger may ask
+/// any number of times.
 pub(in crate::app::accounts) async fn create_guest(
     db: &Db,
     clock: &Clock,
@@ -459,7 +460,7 @@ pub(in crate::app::accounts) async fn create_guest(
     Ok((issued.secret, expiry))
 }
 
-/// The tenant of this name, if it takes guests now.
+/// The tenant of this name; `NotFound` unless it accepts guests now.
 pub(in crate::app::accounts) async fn tenant_for_guests(db: &Db, name: &str) -> Result<TenantId> {
     let mut tx = db.system().await?;
     let tenant = store::tenants::by_name(&mut tx, name).await?;
@@ -468,10 +469,10 @@ pub(in crate::app::accounts) async fn tenant_for_guests(db: &Db, name: &str) -> 
     Ok(open.ok_or_else(closed)?.id)
 }
 
-/// Bytes of a key's claims as JSON.
+/// The most bytes of a key's claims as JSON.
 const MAX_CLAIMS: usize = 8 * 1024;
 
-/// Claims that can be kept: not endless, and without the one character that Postgres cannot store.
+/// Checks that claims can be stored: not too long, and without the character that Postgres cannot store.
 fn check_claims(claims: &Map<String, Value>) -> Result<()> {
     let text = serde_json::to_string(claims).map_err(Error::internal)?;
     if text.len() > MAX_CLAIMS || text.contains("\\u0000") {
@@ -520,7 +521,7 @@ fn check_new_key(new: &NewKey) -> Result<()> {
     }
 }
 
-/// Headers that a frontend's settings name must be headers, and none that means something already.
+/// Checks the header names in a frontend's settings: each must be valid and without a meaning of its own.
 fn check_headers(headers: &FrontendHeaders) -> Result<()> {
     let taken = [
         "authorization",

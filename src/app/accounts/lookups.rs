@@ -12,16 +12,15 @@ use crate::{
     domain::error::{Error, ErrorCode, Result},
 };
 
-/// Look-ups that one address may cause in a minute.
+/// Look-ups that one address may cause per minute.
 const PER_MINUTE: u32 = 600;
-/// Look-ups at once; a fraction of the connections to the database.
+/// Look-ups at once: a fraction of the connections to the database.
 const MAX_PARALLEL_LOOKUPS: usize = 4;
 /// How long a look-up waits for others to end.
 const TURN: Duration = Duration::from_secs(3);
-/// How long a credential is remembered as good.
+/// How long a credential counts as good.
 const GOOD: Duration = Duration::from_secs(60 * 60);
-/// How long a key is remembered as unknown. Keys are random, so a key that is made later was not tried
-/// before.
+/// How long a key counts as unknown. Keys are random, so nobody has tried a key before it was made.
 const UNKNOWN: Duration = Duration::from_secs(30);
 
 pub(super) struct LookupLimiter {
@@ -66,11 +65,11 @@ impl LookupLimiter {
         Ok(turn.ok().filter(|_| !self.good.contains_key(&digest)))
     }
 
-    pub async fn was_good(&self, digest: [u8; 32]) {
+    pub async fn note_good(&self, digest: [u8; 32]) {
         self.good.insert(digest, ()).await;
     }
 
-    pub async fn was_unknown(&self, digest: [u8; 32]) {
+    pub async fn note_unknown(&self, digest: [u8; 32]) {
         self.unknown.insert(digest, ()).await;
     }
 

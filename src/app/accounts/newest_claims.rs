@@ -1,5 +1,5 @@
-//! The newest verified claims of each person. They decide what becomes of what the person has waiting, whichever token
-//! they came with then. What is known of them here is at most a second old.
+//! The newest verified claims of each person. A person's waiting calls and votes are judged by these claims, and not
+//! by the claims of the token that was used then. A process knows claims that are at most a second old.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     store::{self, Tx, users::ClaimsWritten},
 };
 
-/// Claims of a token rather than of a person: another token of the same person has others.
+/// Claims that describe a token and not its person: the next token of the same person has other values.
 const OF_A_TOKEN: [&str; 10] = [
     "exp",
     "nbf",
@@ -31,17 +31,17 @@ const OF_A_TOKEN: [&str; 10] = [
     "auth_time",
     "sid",
 ];
-/// Claims that say to which session something belongs.
+/// Claims that name the session of a token.
 const OF_A_SESSION: [&str; 3] = ["iss", "iat", "exp"];
 
-/// Claims of a person that are written, and of which token they were read.
+/// The stored claims of a person, and the token that they come from.
 pub(super) struct Kept {
     source: Arc<Map<String, Value>>,
     person: Principal,
     issued_at: Option<OffsetDateTime>,
 }
 
-/// What was read of a person, and when.
+/// The newest claims of a person, and the time at which they were read.
 #[derive(Clone)]
 pub(super) struct KnownClaims {
     newest: Option<Arc<Principal>>,
@@ -49,7 +49,7 @@ pub(super) struct KnownClaims {
 }
 
 impl Shared {
-    /// The claims of somebody who was verified just now, if they have to be written.
+    /// The claims of a principal who was just verified, if they have to be written.
     pub(super) async fn claims_to_keep(&self, principal: &Principal) -> Option<Kept> {
         // A service's claims stand with its key, and a guest has none.
         if !principal.authenticated || principal.user.as_str().starts_with(KEY_USER) {
@@ -64,8 +64,8 @@ impl Shared {
         }
         let new = Kept {
             source: principal.claims.clone(),
-            person: of_person(principal),
-            issued_at: issued_at(principal, self.clock.now()),
+            person: without_token_claims(principal),
+            issued_at: issue_time(principal, self.clock.now()),
         };
         let Some(known) = known else {
             return Some(new);
@@ -76,13 +76,13 @@ impl Shared {
             self.kept_claims.insert(whose, Arc::new(new)).await;
             return None;
         }
-        // An older token than the one that was read last.
+        // A token that was issued before the one with the stored claims.
         let is_older =
             matches!((new.issued_at, known.issued_at), (Some(new), Some(known)) if new < known);
         (!is_older).then_some(new)
     }
 
-    /// What is kept of a person, at most a second old.
+    /// The newest claims of a person, at most a second old.
     async fn newest_claims_of(&self, principal: &Principal) -> Result<Option<Arc<Principal>>> {
         let whose = (principal.tenant, principal.user.clone());
         let now = self.clock.now();
@@ -102,20 +102,21 @@ impl Shared {
         Ok(newest)
     }
 
-    /// After the commit of [`Kept::write`], which says whether they are news.
-    pub(super) async fn claims_kept(&self, kept: Kept, is_news: bool) {
+    /// Remembers claims after the commit of [`Kept::write`], which says whether they are new.
+    pub(super) async fn remember_claims(&self, kept: Kept, is_news: bool) {
         let whose = (kept.person.tenant, kept.person.user.clone());
         self.newest_claims.invalidate(&whose).await;
         self.kept_claims.insert(whose.clone(), Arc::new(kept)).await;
         if is_news {
-            // Nobody may be listening.
+            // An error means that there is no listener.
             let _ = self.claims_changed.send(whose);
         }
     }
 }
 
 impl Kept {
-    /// Whether they are other claims than before. That the issuer has left out one that a pack names is told to the admins.
+    /// Writes the claims and returns whether they differ from the stored ones. When the issuer has left out a claim
+    /// that a pack names, a line of the audit trail tells the admins.
     pub(super) async fn write(
         &self,
         tx: &mut Tx,
@@ -144,8 +145,8 @@ impl Kept {
     }
 }
 
-/// When the token was issued that the principal came with, if the token says so. A time in the future counts as now.
-fn issued_at(principal: &Principal, now: OffsetDateTime) -> Option<OffsetDateTime> {
+/// When the principal's token was issued, if it says so. A time in the future counts as now.
+fn issue_time(principal: &Principal, now: OffsetDateTime) -> Option<OffsetDateTime> {
     let seconds = principal.claims.get("iat")?.as_f64()?;
     #[expect(
         clippy::cast_possible_truncation,
@@ -155,8 +156,8 @@ fn issued_at(principal: &Principal, now: OffsetDateTime) -> Option<OffsetDateTim
     Some(issued.min(now))
 }
 
-/// The principal without what belongs to one token.
-fn of_person(principal: &Principal) -> Principal {
+/// The principal without the claims of one token.
+fn without_token_claims(principal: &Principal) -> Principal {
     let mut claims: Map<String, Value> = (*principal.claims).clone();
     claims.retain(|name, _| !OF_A_TOKEN.contains(&name.as_str()));
     Principal {
@@ -165,7 +166,7 @@ fn of_person(principal: &Principal) -> Principal {
     }
 }
 
-/// Whether the newest claims of a person are those that they came with.
+/// Whether the principal already has the newest claims of their person.
 fn is_newest(principal: &Principal, newest: &Principal) -> bool {
     let of_person = |principal: &Principal| {
         let claims = principal.claims.keys();
@@ -178,7 +179,7 @@ fn is_newest(principal: &Principal, newest: &Principal) -> bool {
 }
 
 /// A principal with the newest claims of the person, in the session that they came with.
-fn renewed(principal: &Principal, newest: &Principal) -> Principal {
+fn renew(principal: &Principal, newest: &Principal) -> Principal {
     let mut claims = (*newest.claims).clone();
     for name in OF_A_SESSION {
         if let Some(value) = principal.claims.get(name) {
@@ -192,11 +193,11 @@ fn renewed(principal: &Principal, newest: &Principal) -> Principal {
     }
 }
 
-/// Somebody as they are now; or why what they did is not theirs any more.
+/// The doer of an act with their newest claims, or why the act no longer counts.
 pub type Standing = std::result::Result<Principal, SessionEnd>;
 
-/// Of each act whether it still counts, in a transaction of its tenant: its doer as they are now, or why not. The one
-/// judgement of those who asked for a call and of those who voted on it.
+/// Judges acts in a transaction of their tenant: which of them still count. Both the people who asked for a call and
+/// those who voted on it are judged here and nowhere else.
 pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Standing>> {
     let ends = store::users::session_ends(tx, acts).await?;
     let users: Vec<UserId> = acts.iter().map(|act| act.who.user.clone()).collect();
@@ -206,8 +207,8 @@ pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Standing>> {
             return Err(end);
         }
         match newest.iter().find(|newest| newest.user == act.who.user) {
-            Some(newest) if act.who.authenticated => Ok(renewed(act.who, newest)),
-            // A voter without claims was deleted, or their key is none any more. A guest never has any.
+            Some(newest) if act.who.authenticated => Ok(renew(act.who, newest)),
+            // A voter without stored claims was deleted, or their key was. Guests never have stored claims.
             _ if act.kind == ActKind::Vote => Err(SessionEnd::Deleted),
             _ => Ok(act.who.clone()),
         }
@@ -215,7 +216,7 @@ pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Standing>> {
     Ok(judged.collect())
 }
 
-/// The same for one act.
+/// Judges one act.
 pub async fn current(tx: &mut Tx, act: PastAct<'_>) -> Result<Standing> {
     let judged = judge(tx, &[act]).await?;
     judged
@@ -225,15 +226,15 @@ pub async fn current(tx: &mut Tx, act: PastAct<'_>) -> Result<Standing> {
 }
 
 impl Accounts {
-    /// Somebody who is signed in, with the newest claims that any replica has seen of them. A program has those of its
-    /// key, and a guest has none.
+    /// The principal with their newest claims that any replica has seen. A service keeps the claims of its key, and a
+    /// guest has none.
     pub async fn newest(&self, principal: &Principal) -> Result<Principal> {
         if !principal.authenticated || principal.user.as_str().starts_with(KEY_USER) {
             return Ok(principal.clone());
         }
         Ok(match self.shared.newest_claims_of(principal).await? {
             Some(newest) if !is_newest(principal, &newest) => Principal {
-                // The language is that of the request, where it names one.
+                // A language in the request wins.
                 locale: principal.locale.clone().or_else(|| newest.locale.clone()),
                 ..renewed(principal, &newest)
             },
@@ -241,20 +242,20 @@ impl Accounts {
         })
     }
 
-    /// Other claims of somebody were written, here or on another replica.
+    /// Forgets the claims of a user whose claims were written, here or on another replica.
     pub async fn claims_changed(&self, tenant: TenantId, user: &UserId) {
         let whose = (tenant, user.clone());
         self.shared.newest_claims.invalidate(&whose).await;
         self.shared.kept_claims.invalidate(&whose).await;
     }
 
-    /// Whoever asked for a call, as they are now; or why the call is not theirs any more.
+    /// Like [`current`], in a transaction of its own.
     pub async fn current(&self, act: PastAct<'_>) -> Result<Standing> {
         let mut tx = self.shared.db.tenant(act.who.tenant).await?;
         current(&mut tx, act).await
     }
 
-    /// Whose claims change from here on, as far as this replica sees it.
+    /// Subscribes to the users whose claims this replica sees changing.
     pub fn watch_claims(&self) -> tokio::sync::broadcast::Receiver<(TenantId, UserId)> {
         self.shared.claims_changed.subscribe()
     }

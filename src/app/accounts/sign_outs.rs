@@ -1,5 +1,5 @@
-//! Sessions that ended before their tokens did. What is known of a user's is at most a second old, so that a
-//! sign-out holds on every replica within one.
+//! Sessions that end before their tokens do: sign-outs and blocks. A process knows sign-outs that are at most a second
+//! old, so a sign-out holds on every replica within a second.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ pub(super) const REMEMBERED: Duration = Duration::from_secs(1);
 /// How long a listener goes on after its user signed out.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Listeners that are this many sign-outs behind end as if theirs was among them.
+/// A listener that is this many ended sessions behind ends, because its own session may be among them.
 pub(super) const BEHIND: usize = 256;
 
 impl Shared {
-    /// What is known of a user's sign-outs, at most a second old.
+    /// A user's sign-out from memory, at most a second old; `None` when it has to be read.
     async fn known_sign_out(&self, whose: &(TenantId, UserId)) -> Option<Option<SignOut>> {
         let (sign_out, read) = self.sign_outs.get(whose).await?;
         if self.knows_recent_changes() || self.clock.now() < read + REMEMBERED {
@@ -36,8 +36,8 @@ impl Shared {
         None
     }
 
-    /// Refuses a caller whose token was valid and whose session is over, and one whose tenant is gone or suspended; keeps
-    /// the claims of any other. What is not remembered of it is read and written in one transaction.
+    /// Refuses a caller with a valid credential whose session has ended, or whose tenant is gone or suspended. Stores
+    /// the claims of every other caller. Rows that are not in memory are read and written in one transaction.
     pub(super) async fn check_session(&self, principal: &Principal, by_token: bool) -> Result<()> {
         let Principal { tenant, user, .. } = principal;
         let whose = (*tenant, user.clone());
@@ -52,7 +52,7 @@ impl Shared {
             (None, Some(tx)) => {
                 let now = self.clock.now();
                 let found = store::sign_outs::get(tx, user).await?;
-                // What a sign-out has written here meanwhile is newer.
+                // An entry that a sign-out has written here meanwhile is newer.
                 let entry = self.sign_outs.entry(whose).or_insert((found, now)).await;
                 entry.into_value().0
             }
@@ -81,7 +81,7 @@ impl Shared {
             let named = self.named_claims();
             let is_news = claims.write(&mut tx, named.as_deref()).await?;
             tx.commit().await?;
-            self.claims_kept(claims, is_news).await;
+            self.remember_claims(claims, is_news).await;
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ fn blocked() -> Error {
     Error::Blocked("an admin of your organisation has blocked you; ask them".to_owned())
 }
 
-/// Ends a user's sessions, and takes no credential of theirs any more.
+/// Ends a user's sessions and refuses all their credentials from now on.
 async fn block(tx: &mut Tx, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
     end_sessions(tx, tenant, user).await?;
     store::sign_outs::block(tx, user, by).await?;
@@ -99,7 +99,7 @@ async fn block(tx: &mut Tx, tenant: TenantId, user: &UserId, by: &UserId) -> Res
     store::audit::record(tx, tenant, &fact).await
 }
 
-/// Takes the credentials of a user again. Those that the block ended stay so: they sign in anew.
+/// Accepts the credentials of a user again. Sessions that the block ended stay ended: the user signs in again.
 pub async fn unblock_user(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
     let mut tx = db.tenant(tenant).await?;
     if !store::sign_outs::unblock(&mut tx, user).await? {
@@ -113,14 +113,14 @@ pub async fn unblock_user(db: &Db, tenant: TenantId, user: &UserId, by: &UserId)
     tx.commit().await
 }
 
-/// Blocks a user. What runs and waits for them is ended by the caller.
+/// Blocks a user. The caller ends their runs and waiting calls.
 pub async fn block_user(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
     let mut tx = db.tenant(tenant).await?;
     block(&mut tx, tenant, user, by).await?;
     tx.commit().await
 }
 
-/// No token that a user has now is taken any more, and a guest's key is revoked.
+/// Ends a user's sessions: their present tokens are refused from now on, and a guest's key is revoked.
 pub(in crate::app) async fn end_sessions(
     tx: &mut Tx,
     tenant: TenantId,
@@ -140,8 +140,8 @@ pub(in crate::app) async fn end_sessions(
 }
 
 impl Accounts {
-    /// Ends the principal's sessions: their present tokens are not accepted any more, and a guest's key is revoked.
-    /// `false` when a frontend or a service came with a key: only its holder can stop using a key.
+    /// Ends the principal's sessions: their present tokens are refused from now on, and a guest's key is revoked.
+    /// `false` for the key of a frontend or a service, which only its holder can stop using.
     pub async fn sign_out(&self, principal: &Principal) -> Result<bool> {
         let mut tx = self.shared.db.tenant(principal.tenant).await?;
         if !principal.authenticated {
@@ -158,8 +158,8 @@ impl Accounts {
         Ok(true)
     }
 
-    /// Ends a user's sessions in their stead: no token that they have now is taken any more, and a guest's key is
-    /// revoked. A frontend's key goes on speaking for them.
+    /// Ends a user's sessions as an admin: their present tokens are refused from now on, and a guest's key is revoked.
+    /// A frontend's key still speaks for them.
     pub async fn sign_out_user(&self, admin: &Admin, user: &UserId) -> Result<()> {
         let mut tx = self.shared.db.tenant(admin.tenant()).await?;
         end_sessions(&mut tx, admin.tenant(), user).await?;
@@ -168,7 +168,7 @@ impl Accounts {
         tx.commit().await
     }
 
-    /// Refuses somebody who is blocked, as far as is known here within a second.
+    /// Refuses a principal who is blocked. A block on another replica is noticed within a second.
     pub async fn require_unblocked(&self, principal: &Principal) -> Result<()> {
         let whose = (principal.tenant, principal.user.clone());
         let sign_out = match self.shared.known_sign_out(&whose).await {
@@ -184,7 +184,8 @@ impl Accounts {
         }
     }
 
-    /// The sessions of a user ended or their block did, here or on another replica. Whether they are blocked.
+    /// Reads a user's sign-out again and ends their streams, after a sign-out, block or unblock here or on another
+    /// replica. Returns whether the user is blocked.
     pub async fn signed_out(&self, tenant: TenantId, user: &UserId) -> Result<bool> {
         let mut tx = self.shared.db.tenant(tenant).await?;
         let sign_out = store::sign_outs::get(&mut tx, user).await?;
@@ -192,7 +193,7 @@ impl Accounts {
         let whose = (tenant, user.clone());
         let known = (sign_out, self.shared.clock.now());
         self.shared.sign_outs.insert(whose.clone(), known).await;
-        // They may have been deleted with the user.
+        // The claims may have been deleted with the user.
         self.shared.newest_claims.invalidate(&whose).await;
         self.shared.kept_claims.invalidate(&whose).await;
         if let Some(sign_out) = sign_out {
@@ -203,8 +204,9 @@ impl Accounts {
         Ok(sign_out.is_some_and(|sign_out| sign_out.is_blocked))
     }
 
-    /// Completes a moment after the principal signed out, their key was revoked, their issuer was changed or removed, or
-    /// their tenant was suspended (the answer to that is still heard), and when their token ends.
+    /// Completes when the principal's token ends, and a moment after they signed out, their key was revoked, their
+    /// issuer was changed or removed, or their tenant was suspended. In that moment the answer to the sign-out is
+    /// still delivered.
     pub fn ended(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
         let mut ended = self.shared.ended.subscribe();
         let me = principal.clone();

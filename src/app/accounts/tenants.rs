@@ -16,24 +16,24 @@ use crate::{
     store::{self, Db, Tx},
 };
 
-/// Characters of what people call a tenant.
+/// The most characters of a tenant's display name.
 const MAX_DISPLAY_NAME: usize = 200;
-/// Agents that a tenant may name.
+/// The most agents that a tenant may name.
 const MAX_AGENTS: usize = 1000;
 
-/// A tenant to be made.
+/// The settings of a new tenant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTenant {
-    /// 1 to 63 lower-case letters, digits or `-`. It does not change.
+    /// 1 to 63 lower-case letters, digits or `-`. It never changes.
     pub name: String,
-    /// What people call it; absent: by its name.
+    /// The name for people; absent: `name`.
     #[serde(default)]
     pub display_name: Option<String>,
     /// The agents that serve it; absent: every one.
     #[serde(default)]
     pub agents: Option<Vec<String>>,
-    /// Whether somebody without a token may ask for a guest's.
+    /// Whether people without a token may get a guest's key.
     #[serde(default)]
     pub guests: bool,
     /// In place of the installation's limits of a day.
@@ -44,14 +44,14 @@ pub struct NewTenant {
     pub retention: RetentionChange,
 }
 
-/// Distinguishes `null` from an absent field.
+/// Deserializes a field so that `null` differs from an absent field.
 pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     input: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
 }
 
-/// Adds a tenant. `agents`: those that serve it; absent: every one.
+/// Adds a tenant with default settings. `agents`: those that serve it; `None`: all.
 pub async fn add_tenant(
     db: &Db,
     clock: &Clock,
@@ -113,18 +113,18 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
     };
     let mut tx = db.system().await?;
     store::tenants::insert(&mut tx, &tenant).await?;
-    record(tx, &tenant, &[("tenant.created", tenant.name.clone())]).await?;
+    record_facts(tx, &tenant, &[("tenant.created", tenant.name.clone())]).await?;
     Ok(tenant)
 }
 
 pub async fn find_tenant(db: &Db, name: &str) -> Result<Tenant> {
-    check_name(name).map_err(|_| unknown(name))?;
+    check_name(name).map_err(|_| unknown_tenant(name))?;
     let mut tx = db.system().await?;
     let tenant = store::tenants::by_name(&mut tx, name).await?;
-    tenant.ok_or_else(|| unknown(name))
+    tenant.ok_or_else(|| unknown_tenant(name))
 }
 
-fn unknown(name: &str) -> Error {
+fn unknown_tenant(name: &str) -> Error {
     Error::not_found(format!(
         "tenant {:?}",
         name.chars().take(80).collect::<String>()
@@ -155,8 +155,8 @@ pub async fn page_of_tenants(db: &Db, after: Option<&str>, limit: i64) -> Result
     store::tenants::page(&mut tx, after, limit).await
 }
 
-/// Removes a tenant with all that it has: issuers, keys, conversations, audit. That it was removed stays in the
-/// operator's trail.
+/// Removes a tenant with all its rows: issuers, keys, conversations, audit. The operator's trail keeps a line of the
+/// removal.
 pub async fn remove_tenant(db: &Db, id: TenantId) -> Result<()> {
     let mut tx = db.system().await?;
     store::audit::record_for_operator(&mut tx, OPERATOR, "tenant.removed", &id.to_string()).await?;
@@ -217,7 +217,7 @@ fn check_agents(agents: Option<&[String]>) -> Result<()> {
 pub struct TenantChange {
     #[serde(default, deserialize_with = "given")]
     pub display_name: Option<Option<String>>,
-    /// `true`: its tokens and keys are refused, what runs is stopped. `false`: as before.
+    /// `true`: its tokens and keys are refused, and its runs are stopped. `false`: they are accepted again.
     #[serde(default)]
     pub suspended: Option<bool>,
     #[serde(default, deserialize_with = "given")]
@@ -230,7 +230,7 @@ pub struct TenantChange {
     pub retention: RetentionChange,
 }
 
-/// The same for the limits of a day: a number, `unlimited`, or `null` for the installation's.
+/// A change of a tenant's daily limits: for each, a number, `unlimited`, or `null` for the installation's.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsChange {
@@ -244,7 +244,7 @@ pub struct LimitsChange {
     pub tokens_per_tenant: Option<Option<Limit>>,
 }
 
-/// Changes a tenant, and says whether anything is different now. Concurrent changes of different fields are
+/// Changes a tenant and returns whether anything is different now. Concurrent changes of different fields are
 /// all kept; of the same field, the last one is.
 pub async fn change_tenant(
     db: &Db,
@@ -255,11 +255,11 @@ pub async fn change_tenant(
     check_display_name(change.display_name.as_ref().and_then(Option::as_deref))?;
     check_agents(change.agents.as_ref().and_then(Option::as_deref))?;
     change.retention.check()?;
-    check_name(name).map_err(|_| unknown(name))?;
+    check_name(name).map_err(|_| unknown_tenant(name))?;
     let mut tx = db.system().await?;
     let mut tenant = store::tenants::lock(&mut tx, name)
         .await?
-        .ok_or_else(|| unknown(name))?;
+        .ok_or_else(|| unknown_tenant(name))?;
     let mut facts = Vec::new();
     if let Some(suspended) = change
         .suspended
@@ -275,7 +275,7 @@ pub async fn change_tenant(
             tenant.name.clone(),
         ));
     }
-    let changed = apply(&mut tenant, change);
+    let changed = apply_change(&mut tenant, change);
     if !changed.is_empty() {
         facts.push((
             "tenant.changed",
@@ -286,12 +286,12 @@ pub async fn change_tenant(
         return Ok((tenant, false));
     }
     store::tenants::update(&mut tx, &tenant).await?;
-    record(tx, &tenant, &facts).await?;
+    record_facts(tx, &tenant, &facts).await?;
     Ok((tenant, true))
 }
 
-/// Applies a change; returns what has changed, in words.
-fn apply(tenant: &mut Tenant, change: TenantChange) -> Vec<String> {
+/// Applies a change and returns the changed settings in words.
+fn apply_change(tenant: &mut Tenant, change: TenantChange) -> Vec<String> {
     let mut changed = Vec::new();
     if let Some(name) = change
         .display_name
@@ -359,8 +359,8 @@ impl LimitsChange {
     }
 }
 
-/// Writes down what is done to a tenant, for its admins and for the operator, and does it.
-async fn record(mut tx: Tx, tenant: &Tenant, facts: &[(&'static str, String)]) -> Result<()> {
+/// Writes the facts of a change into both audit trails and commits.
+async fn record_facts(mut tx: Tx, tenant: &Tenant, facts: &[(&'static str, String)]) -> Result<()> {
     for (action, detail) in facts {
         let detail = format!("{detail} ({})", tenant.id);
         store::audit::record_for_operator(&mut tx, OPERATOR, action, &detail).await?;
@@ -377,7 +377,8 @@ async fn record(mut tx: Tx, tenant: &Tenant, facts: &[(&'static str, String)]) -
     tx.commit().await
 }
 
-/// A change of how long a tenant's things are kept: a number of days, `unlimited`, or `null` for the installation's.
+/// A change of a tenant's retention: for each kind of data, a number of days, `unlimited`, or `null` for the
+/// installation's.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionChange {
@@ -394,7 +395,7 @@ pub struct RetentionChange {
 }
 
 impl RetentionChange {
-    /// Applies it; adds what has changed, in words.
+    /// Applies the change and adds the changed settings to `changed`, in words.
     pub(super) fn apply(self, own: &mut Retention, changed: &mut Vec<String>) {
         let said = self;
         for (name, limit, said) in [

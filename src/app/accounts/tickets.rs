@@ -1,5 +1,5 @@
-//! Tickets for event streams. `EventSource` of a browser cannot send a credential, so a client gets a ticket with its
-//! credential and names it in the address. A ticket opens one stream, once, within a minute, and nothing else.
+//! Tickets for event streams. A browser's `EventSource` cannot send a credential, so a client gets a ticket with its
+//! credential and sends it in the URL. A ticket opens one stream, once, within a minute, and nothing else.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use crate::{
     store,
 };
 
-/// How long a ticket is good.
+/// How long a ticket may be used.
 const LIFE: Duration = Duration::from_secs(60);
 const PREFIX: &str = "cst";
 
-/// Makes a ticket for the principal; when it is over.
+/// Makes a ticket for the principal and returns it with its end.
 pub async fn create(app: &App, principal: &Principal) -> Result<(Secret, OffsetDateTime)> {
     let random = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
     let ticket = format!("{PREFIX}.{}.{random}", principal.tenant.0.simple());
@@ -35,7 +35,7 @@ pub async fn create(app: &App, principal: &Principal) -> Result<(Secret, OffsetD
     Ok((Secret::new(ticket), expires_at))
 }
 
-/// Uses a ticket up; who asked for it, as they are now.
+/// Uses up a ticket and returns the principal who asked for it, with their newest claims.
 pub async fn redeem(app: &App, ticket: &str) -> Result<Principal> {
     let refused = || {
         let detail = "this ticket is no good any more; ask for another with POST /v1/events/ticket";

@@ -29,20 +29,20 @@ use crate::{
     store,
 };
 
-/// A token is checked again after this time at the latest.
+/// A token is checked again after this time.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(60);
 /// Clocks of issuers may differ from ours by this much.
 const LEEWAY_SECONDS: i64 = 30;
-/// In the claim `scope` or `scp`, it gives the right to manage the tenant.
+/// The scope that gives the right to manage the tenant, in the claim `scope` or `scp`.
 const ADMIN_SCOPE: &str = "chatelaine:admin";
 
 /// A token that was checked.
 pub(super) struct VerifiedToken {
     caller: Caller,
     until: OffsetDateTime,
-    /// The claims that were kept.
+    /// The names of the claims that were kept.
     named: Option<Arc<BTreeSet<String>>>,
-    /// About the memory that its claims take, in bytes.
+    /// About the memory of its claims, in bytes.
     pub(super) size: u32,
 }
 
@@ -53,7 +53,7 @@ struct Header {
     crit: Option<Value>,
 }
 
-/// What an unchecked token says about where it is from.
+/// The claims of an unchecked token that name its issuer and its audience.
 #[derive(Deserialize)]
 struct UnverifiedClaims {
     iss: String,
@@ -92,10 +92,10 @@ impl Shared {
         }
         let (issuer, claims) = self.verify(token, address).await?;
         let expiry = check_times(&claims, now)?;
-        let mut caller = caller(&issuer, claims)?;
+        let mut caller = make_caller(&issuer, claims)?;
         drop_unnamed(&mut caller.principal, named.as_deref());
         let until = expiry.min(now + REMEMBERED);
-        let size = memory_of(&caller);
+        let size = estimate_memory(&caller);
         self.tokens
             .insert(
                 digest,
@@ -111,17 +111,17 @@ impl Shared {
     }
 }
 
-fn caller(issuer: &Issuer, mut claims: Map<String, Value>) -> Result<Caller> {
+fn make_caller(issuer: &Issuer, mut claims: Map<String, Value>) -> Result<Caller> {
     issuer.source.vouch(&mut claims);
     let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
     // `decode` also accepts a list of issuers, which identifies no single issuer.
     if text("iss") != Some(&issuer.issuer) {
         return unauthenticated("the token's claim `iss` is not its issuer");
     }
-    let subject = user_id(subject(&claims)?, "the token's claim `sub`")?;
+    let subject = user_id(read_subject(&claims)?, "the token's claim `sub`")?;
     let user = issuer.source.user(&subject);
     let locale = text("locale").map(str::to_owned);
-    let scopes = scopes(&claims);
+    let scopes = read_scopes(&claims);
     let principal = Principal {
         tenant: issuer.tenant,
         user,
@@ -140,8 +140,8 @@ fn caller(issuer: &Issuer, mut claims: Map<String, Value>) -> Result<Caller> {
     })
 }
 
-/// About the bytes that a caller takes in memory.
-fn memory_of(caller: &Caller) -> u32 {
+/// About the memory of a caller, in bytes.
+fn estimate_memory(caller: &Caller) -> u32 {
     let claims = serde_json::to_string(&*caller.principal.claims).unwrap_or_default();
     u32::try_from(claims.len())
         .unwrap_or(u32::MAX)
@@ -149,7 +149,7 @@ fn memory_of(caller: &Caller) -> u32 {
 }
 
 /// The claim `sub`, which is text (RFC 7519): a number would have more than one spelling.
-fn subject(claims: &Map<String, Value>) -> Result<&str> {
+fn read_subject(claims: &Map<String, Value>) -> Result<&str> {
     let kind = match claims.get("sub") {
         None => return unauthenticated("the token lacks the claim `sub`"),
         Some(Value::String(subject)) => return Ok(subject),
@@ -163,7 +163,7 @@ fn subject(claims: &Map<String, Value>) -> Result<&str> {
 
 /// The scopes of a token. Every user may chat; the claim `scope` (text) or `scp` (list or text) says who
 /// manages the tenant.
-fn scopes(claims: &Map<String, Value>) -> Scopes {
+fn read_scopes(claims: &Map<String, Value>) -> Scopes {
     let names_admin = |claim: &Value| match claim {
         Value::String(text) => text.split_whitespace().any(|scope| scope == ADMIN_SCOPE),
         Value::Array(items) => items.iter().any(|scope| scope == ADMIN_SCOPE),
@@ -201,8 +201,8 @@ impl Shared {
                 "the credential is neither a token (JWT) nor an API key (`chk_…`)",
             );
         };
-        let header: Header = part(head, "its header is not JSON with `alg`")?;
-        let origin: UnverifiedClaims = part(
+        let header: Header = decode_part(head, "its header is not JSON with `alg`")?;
+        let origin: UnverifiedClaims = decode_part(
             payload,
             "it lacks the claim `iss` or `aud`, each of which must be text",
         )?;
@@ -211,7 +211,7 @@ impl Shared {
                 "the token's header has `crit`, which names extensions that are not supported",
             );
         }
-        let issuer = self.trusted(&origin, address).await?;
+        let issuer = self.find_trusted_issuer(&origin, address).await?;
         if issuer.algorithm != header.alg {
             return unauthenticated(format!(
                 "the token is signed with {}, its issuer uses {:?}",
@@ -226,8 +226,12 @@ impl Shared {
     }
 
     /// The one issuer of one tenant that the token names.
-    async fn trusted(&self, origin: &UnverifiedClaims, address: Option<IpAddr>) -> Result<Issuer> {
-        let issuers = self.issuers_named(&origin.iss, address).await?;
+    async fn find_trusted_issuer(
+        &self,
+        origin: &UnverifiedClaims,
+        address: Option<IpAddr>,
+    ) -> Result<Issuer> {
+        let issuers = self.find_issuers(&origin.iss, address).await?;
         let mut fitting = issuers
             .what
             .iter()
@@ -246,7 +250,7 @@ impl Shared {
         Ok(issuer.clone())
     }
 
-    pub(in crate::app::accounts) async fn issuers_named(
+    pub(in crate::app::accounts) async fn find_issuers(
         &self,
         iss: &str,
         address: Option<IpAddr>,
@@ -266,7 +270,7 @@ impl Shared {
         };
         let found = Arc::new(found);
         if !found.what.is_empty() {
-            self.lookups.was_good(digest).await;
+            self.lookups.note_good(digest).await;
             self.issuers.insert(iss.to_owned(), found.clone()).await;
         }
         Ok(found)
@@ -350,7 +354,7 @@ impl Shared {
     }
 }
 
-fn part<T: DeserializeOwned>(encoded: &str, why: &str) -> Result<T> {
+fn decode_part<T: DeserializeOwned>(encoded: &str, why: &str) -> Result<T> {
     let decoded = URL_SAFE_NO_PAD
         .decode(encoded)
         .ok()
@@ -358,7 +362,7 @@ fn part<T: DeserializeOwned>(encoded: &str, why: &str) -> Result<T> {
     decoded.ok_or_else(|| Error::Unauthenticated(format!("the token cannot be read: {why}")))
 }
 
-/// Refuses a token before and after its time; says when it ends.
+/// Refuses a token before and after its time; returns its end.
 fn check_times(claims: &Map<String, Value>, now: OffsetDateTime) -> Result<OffsetDateTime> {
     let seconds = |claim: &str| match claims.get(claim)?.as_f64() {
         #[expect(
@@ -380,7 +384,7 @@ fn check_times(claims: &Map<String, Value>, now: OffsetDateTime) -> Result<Offse
     if let Some(issued) = seconds("iat") {
         OffsetDateTime::from_unix_timestamp(issued).map_err(|_| malformed("iat"))?;
         let ahead = issued - now_seconds;
-        // Else it would be good after every sign-out until then.
+        // Otherwise such a token would outlive every sign-out until that time.
         if ahead > AHEAD {
             return unauthenticated(format!(
                 "the token's claim `iat` is {ahead} seconds in the future; the clock of its issuer, or ours, is wrong"

@@ -17,8 +17,8 @@ use crate::{
     store::{self, Tx},
 };
 
-/// `Limited` when the principal or their tenant has used all of today's, by the tenant's own limits where it has
-/// some; `Suspended` when the tenant is. Both as of now, on every replica.
+/// Checks that the principal may begin a run: `Limited` when they or their tenant have reached a limit of today,
+/// `Suspended` when the tenant is. Both are read from the database, so they hold on every replica.
 pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> {
     let tenant = store::tenants::get(tx, principal.tenant)
         .await?
@@ -33,8 +33,8 @@ pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> 
     daily.check(user, tenant, app.clock.now())
 }
 
-/// `Limited` when the principal may not store so many bytes more today, with what is left. Counted over all replicas, in
-/// the transaction that stores.
+/// Checks that the principal may store this many more bytes today: `Limited`, with the rest, when they may not.
+/// Counted over all replicas, in the transaction that stores.
 pub async fn require_space(
     app: &App,
     tx: &mut Tx,
@@ -56,7 +56,7 @@ pub async fn require_space(
     Ok(())
 }
 
-/// Checks the limit of tokens alone, for a request that costs tokens and is no run.
+/// Checks the limits of tokens alone, for a request that costs tokens and is no run.
 pub async fn admit_tokens(app: &App, principal: &Principal) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let tenant = store::tenants::get(&mut tx, principal.tenant)
@@ -71,12 +71,12 @@ pub async fn admit_tokens(app: &App, principal: &Principal) -> Result<()> {
     daily.check(user, tenant, app.clock.now())
 }
 
-/// What a user has used today, and what they may use.
+/// A user's usage of today, and their limits.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OwnUsage {
     /// Turns: messages that the model was asked about.
     pub runs: i64,
-    /// Absent: as many as they like, within what their organisation may use.
+    /// Absent: no limit of their own; the limits of the tenant hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs_limit: Option<i64>,
     pub tokens: i64,
@@ -86,12 +86,12 @@ pub struct OwnUsage {
     pub stored_bytes: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored_bytes_limit: Option<i64>,
-    /// When the day ends and all is counted from 0.
+    /// When the day ends and counting begins again at 0.
     #[serde(with = "time::serde::rfc3339")]
     pub resets_at: OffsetDateTime,
 }
 
-/// What the principal has used today.
+/// The principal's usage of today.
 pub async fn own(app: &App, principal: &Principal) -> Result<OwnUsage> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let tenant = store::tenants::get(&mut tx, principal.tenant)
@@ -119,7 +119,7 @@ const FOLD: i64 = 5000;
 /// How often additions are folded.
 pub const PERIOD: Duration = Duration::from_secs(5);
 
-/// Adds up what runs have used into the rows of their days.
+/// Adds the usage of runs to the rows of their days.
 pub async fn fold(app: &Arc<App>) -> Result<()> {
     let mut tx = app.db.system().await?;
     let tenants = store::usage::tenants_to_fold(&mut tx).await?;
@@ -139,7 +139,7 @@ pub async fn of_tenant_today(app: &App, tenant: TenantId) -> Result<Used> {
     Ok(store::usage::today(&mut tx, &UserId("".into())).await?.1)
 }
 
-/// What was used in a tenant, by user and agent, from a day on and before another one.
+/// The usage of a tenant by user and agent, from the day `since` to the day before `until`.
 pub async fn list(
     app: &App,
     admin: &Admin,
@@ -151,7 +151,7 @@ pub async fn list(
     store::usage::list(&mut tx, since, until, limit).await
 }
 
-/// What was used in a tenant, by all users or by one, on each day from one on and before another one.
+/// The usage of a tenant per day, of all users or of one, from the day `since` to the day before `until`.
 pub async fn list_days(
     app: &App,
     admin: &Admin,

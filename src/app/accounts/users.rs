@@ -1,5 +1,4 @@
-//! A tenant's users, for its admins: who has been seen, and what they have. Users come from issuers and
-//! frontends; nothing here makes one or takes one away.
+//! A tenant's users, for its admins. Users come from issuers and frontends; nothing here creates or deletes one.
 
 use crate::app::App;
 use crate::{
@@ -12,7 +11,7 @@ use crate::{
     store,
 };
 
-/// By id, those whose id starts with `prefix`, those after `after` only.
+/// The users whose id starts with `prefix`, by id, after `after`.
 pub async fn list(
     app: &App,
     admin: &Admin,
@@ -32,7 +31,7 @@ pub async fn get(app: &App, admin: &Admin, user: &str) -> Result<SeenUser> {
             user.chars().take(80).collect::<String>()
         ))
     };
-    // Postgres keeps no such text.
+    // Postgres cannot hold this character.
     if user.contains('\0') {
         return Err(unknown());
     }

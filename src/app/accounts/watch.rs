@@ -1,6 +1,5 @@
-//! What is remembered of tenants and issuers stays good for longer than a few seconds where this process looks each
-//! second whether it has changed: a caller who comes again costs no query. The rows themselves are not read, only a
-//! stamp of each.
+//! Polls for changes of cached tenants and issuers every second. While the polls succeed, cached rows stay valid for
+//! longer than a few seconds, so a known caller costs no query. A poll reads a stamp of each row, not the row.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,22 +12,22 @@ use crate::{
     store::{self, Tx},
 };
 
-/// Without a successful look for this time, nothing is taken for unchanged.
+/// After this time without a successful poll, no cached row counts as unchanged.
 const ALIVE: Duration = Duration::seconds(3);
-/// The looks at sign-outs overlap by ten seconds. After a longer time without one, some may have been missed.
+/// The polls for sign-outs overlap by ten seconds. After a longer pause, some sign-outs may have been missed.
 const OVERLAP: Duration = Duration::seconds(8);
 
 /// How often a listener asks whether the issuer of its token is still trusted: before the issuer is forgotten.
 const TRUST_CHECKED: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// What the last look saw.
+/// The result of the last poll.
 pub(super) struct Watched {
     at: OffsetDateTime,
     tenants: HashMap<TenantId, Seen>,
     issuers: HashMap<String, Seen>,
 }
 
-/// A stamp, and the end of the look that saw it first: what was read after that has not changed since.
+/// A stamp, and the end of the poll that saw it first: a row that was read after that has not changed since.
 #[derive(Clone)]
 struct Seen {
     stamp: String,
@@ -46,7 +45,7 @@ impl Default for Watched {
 }
 
 impl Watched {
-    /// Whether a tenant that was read at a time has not changed.
+    /// Whether a tenant that was read at the time `read` is unchanged.
     pub(super) fn covers_tenant(
         &self,
         id: TenantId,
@@ -67,7 +66,7 @@ impl Watched {
     }
 }
 
-/// Looks whether the tenants and issuers that are remembered have changed.
+/// Polls for changes of the cached tenants and issuers, and drops those that have changed.
 pub async fn find_changes(app: &Arc<App>) -> Result<()> {
     let shared = &app.accounts.shared;
     let tenants: Vec<TenantId> = shared.tenants.iter().map(|(id, _)| *id).collect();
@@ -77,7 +76,7 @@ pub async fn find_changes(app: &Arc<App>) -> Result<()> {
     let of_tenants = store::tenants::stamps(&mut tx, &tenants).await?;
     let of_issuers = store::issuers::stamps(&mut tx, &issuers).await?;
     let (now, before) = (app.clock.now(), shared.watched.load_full());
-    let changed_before = changed_since_read(&mut tx, &before, &known).await?;
+    let changed_before = find_changed_since_read(&mut tx, &before, &known).await?;
     drop(tx);
     let seen = |stamp: Option<&String>, known: Option<&Seen>| {
         let stamp = stamp.cloned().unwrap_or_default();
@@ -117,11 +116,11 @@ pub async fn find_changes(app: &Arc<App>) -> Result<()> {
     Ok(())
 }
 
-/// The name of an issuer, and its rows as they were read.
+/// The name of an issuer, and its cached rows.
 type KnownIssuer = (Arc<String>, Arc<CachedRow<Vec<Issuer>>>);
 
-/// The issuers that are looked at for the first time, and that have changed since they were read.
-async fn changed_since_read(
+/// The issuers that this poll sees for the first time and that have changed since they were read.
+async fn find_changed_since_read(
     tx: &mut Tx,
     before: &Watched,
     known: &[KnownIssuer],
@@ -138,7 +137,7 @@ async fn changed_since_read(
 }
 
 impl Accounts {
-    /// The sessions that ended were looked for, and what was found is known here.
+    /// Notes that a poll for ended sessions has succeeded and its results are known here.
     pub fn sessions_were_checked(&self) {
         let now = self.shared.clock.now();
         let mut checked = self.shared.sessions_checked();
@@ -151,8 +150,8 @@ impl Accounts {
 }
 
 impl super::Shared {
-    /// The rows of an issuer have changed: its tokens are checked again, what they say is written again, and who listens
-    /// with one of them has to come back with it.
+    /// Drops an issuer whose rows have changed: its tokens are checked again, their claims are written again, and the
+    /// streams of its users end, so that their clients authenticate again.
     pub(super) async fn issuer_changed(&self, issuer: &str) {
         self.issuers.invalidate(issuer).await;
         self.tokens.invalidate_all();
@@ -161,16 +160,16 @@ impl super::Shared {
         let _ = self.ended.send(EndedSessions::Issuer(issuer.to_owned()));
     }
 
-    /// Completes when the principal's tenant does not trust the issuer of their token any more. Asking keeps the issuer
-    /// among those that are watched, so that a change is noticed within a second.
+    /// Completes when the principal's tenant no longer trusts the issuer of their token. The look-ups here keep the
+    /// issuer in the cache and so among those that are polled, which notices a change within a second.
     pub(super) async fn wait_for_distrust(&self, principal: &Principal) {
         let Some(issuer) = principal.issuer() else {
             return std::future::pending().await;
         };
         loop {
             tokio::time::sleep(TRUST_CHECKED).await;
-            // The database may be away for a moment.
-            if let Ok(known) = self.issuers_named(issuer, None).await
+            // The database may be unreachable for a moment.
+            if let Ok(known) = self.find_issuers(issuer, None).await
                 && known
                     .what
                     .iter()
@@ -186,7 +185,7 @@ impl super::Shared {
         checked.unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Whether this process knows of every session that ended and of all claims that changed more than a few seconds ago.
+    /// Whether this process knows all ended sessions and all changed claims that are older than a few seconds.
     pub(super) fn knows_recent_changes(&self) -> bool {
         self.clock.now() < *self.sessions_checked() + ALIVE
     }

@@ -1,8 +1,9 @@
-//! The audit trail: reading it, and writing that of calls which have no row of their own: calls of MCP clients, refused
-//! calls, prompts and resources (everything else is written where it is done, in the same transaction). The line of a
-//! call is queued before the call is sent and written within 100 ms, in batches; how the call ended follows it. When the
-//! queue is full the call is refused, never a line dropped. A killed process loses at most the lines of its last 100 ms,
-//! and none with `CHATELAINE_AUDIT_WAIT`: then a call waits until its line is written.
+//! The audit trail: its readers, and the queue for calls that have no row of their own (calls of MCP clients, refused
+//! calls, prompts and resources). Every other line is written in the transaction of its fact.
+//!
+//! The line of a call is queued before the call is sent and written within 100 ms, in batches; the outcome of the call
+//! follows it. When the queue is full, the call is refused, and no line is dropped. A killed process loses at most the
+//! lines of its last 100 ms, and none with `CHATELAINE_AUDIT_WAIT`: then a call waits until its line is written.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -26,21 +27,21 @@ const EVERY: Duration = Duration::from_millis(100);
 /// The sending end of the audit queue.
 pub struct AuditQueue {
     sender: mpsc::Sender<QueuedLine>,
-    /// Calls wait until their lines are written.
+    /// Whether calls wait until their lines are written.
     waits: bool,
 }
 
 /// The receiving end of the audit queue.
 pub struct AuditReceiver(mpsc::Receiver<QueuedLine>);
 
-/// What waits to be written.
+/// A change of the trail that waits to be written.
 enum QueuedLine {
     Row(Box<AuditRow>, Option<oneshot::Sender<()>>),
     Outcome(TenantId, AuditId, &'static str),
 }
 
-/// The line of a call, which is queued, and a reserved place for how the call ends. Dropped without [`Line::end`],
-/// because the call was stopped, the line stays as it was queued.
+/// The queued line of a call, with a reserved place in the queue for the outcome of the call. When the call is stopped
+/// and this is dropped without [`Line::end`], the line stays as it was queued.
 pub struct Line<'a> {
     place: mpsc::Permit<'a, QueuedLine>,
     tenant: TenantId,
@@ -57,9 +58,9 @@ impl AuditQueue {
 
     /// Queues the line of a call that is about to be sent; `Busy` when the database cannot keep up.
     pub fn open(&self, row: AuditRow) -> Result<Line<'_>> {
-        let mut places = self.sender.try_reserve_many(2).map_err(|_| full())?;
+        let mut places = self.sender.try_reserve_many(2).map_err(|_| queue_full())?;
         let (Some(first), Some(place)) = (places.next(), places.next()) else {
-            return Err(full());
+            return Err(queue_full());
         };
         let (tenant, id, outcome) = (row.tenant, row.id, row.outcome);
         let (confirm, written) = if self.waits {
@@ -78,13 +79,13 @@ impl AuditQueue {
         })
     }
 
-    /// Queues the line of a call that is not made. When the queue is full, the line is dropped.
+    /// Queues the line of a refused call. When the queue is full, this line is dropped: no call is made.
     pub fn record(&self, row: AuditRow) {
         let _ = self.sender.try_send(QueuedLine::Row(Box::new(row), None));
     }
 }
 
-fn full() -> Error {
+fn queue_full() -> Error {
     Error::Busy {
         reason: "the audit trail cannot be written fast enough; try again".to_owned(),
         retry_after: Duration::from_secs(1),
@@ -92,15 +93,15 @@ fn full() -> Error {
 }
 
 impl Line<'_> {
-    /// Completes when the line is written, where the settings say that a call waits for that.
+    /// Completes when the line is written, or at once unless the settings say that calls wait.
     pub async fn wait_until_written(&mut self) -> Result<()> {
         match self.written.take() {
-            Some(written) => written.await.map_err(|_| full()),
+            Some(written) => written.await.map_err(|_| queue_full()),
             None => Ok(()),
         }
     }
 
-    /// Queues how the call ended.
+    /// Queues the outcome of the call.
     pub fn end(self, outcome: &'static str) {
         if outcome != self.outcome {
             self.place
@@ -115,12 +116,12 @@ pub async fn write(app: Arc<App>, mut inbox: AuditReceiver) {
     loop {
         tokio::select! {
             received = inbox.0.recv_many(&mut lines, BATCH) => if received == 0 { return },
-            () = finished(&app) => inbox.0.close(),
+            () = wait_until_idle(&app) => inbox.0.close(),
         }
-        // More lines wait already: without a pause, or a busy process would refuse calls because the queue
-        // is full. A call that waits for its line is not kept waiting either.
+        // A full batch means that more lines wait: a pause could fill the queue, and calls would be refused. A call
+        // that waits for its line must not wait for a pause either.
         let pauses = lines.len() < BATCH && !app.audit.waits;
-        let mut batches = by_tenant(lines.drain(..));
+        let mut batches = group_by_tenant(lines.drain(..));
         while !batches.is_empty() {
             if let Err(error) = write_batches(&app, &mut batches).await {
                 tracing::error!(%error, tenants = batches.len(), "the audit trail could not be written; trying again");
@@ -134,7 +135,7 @@ pub async fn write(app: Arc<App>, mut inbox: AuditReceiver) {
 }
 
 /// Waits until a stop was requested and only the background work is still running.
-async fn finished(app: &App) {
+async fn wait_until_idle(app: &App) {
     app.shutdown.cancelled().await;
     while !app.run_slots.is_idle() {
         tokio::time::sleep(EVERY).await;
@@ -145,14 +146,14 @@ async fn finished(app: &App) {
 #[derive(Default)]
 struct Batch {
     rows: Vec<AuditRow>,
-    /// Where each row is in `rows`.
+    /// The index of each row in `rows`.
     places: HashMap<AuditId, usize>,
-    /// Of lines that were written before.
+    /// The outcomes of lines that were written before.
     outcomes: Vec<(AuditId, &'static str)>,
     confirms: Vec<oneshot::Sender<()>>,
 }
 
-fn by_tenant(lines: impl Iterator<Item = QueuedLine>) -> HashMap<TenantId, Batch> {
+fn group_by_tenant(lines: impl Iterator<Item = QueuedLine>) -> HashMap<TenantId, Batch> {
     let mut batches: HashMap<TenantId, Batch> = HashMap::new();
     for line in lines {
         match line {
@@ -208,7 +209,7 @@ async fn write_batch(app: &App, tenant: TenantId, batch: &Batch) -> Result<()> {
     tx.commit().await
 }
 
-/// The tenant's trail, newest first: what passes a filter, before a line.
+/// The lines of the tenant's trail that pass the filter, before the line `before`, newest first.
 pub async fn list(
     app: &App,
     admin: &Admin,
@@ -219,7 +220,7 @@ pub async fn list(
     of_tenant(&app.db, admin.tenant(), filter, before, limit).await
 }
 
-/// The same for the operator, who may read any tenant's.
+/// Like [`list`], for the operator, who may read the trail of any tenant.
 pub async fn of_tenant(
     db: &Db,
     tenant: TenantId,
@@ -231,7 +232,7 @@ pub async fn of_tenant(
     store::audit::list(&mut tx, tenant, filter, before, limit).await
 }
 
-/// The operator's own trail, newest first: the keys of the ring, tenants that came and went.
+/// The operator's own trail, newest first: changes of the key ring, tenants that were created and removed.
 pub async fn of_operator(
     db: &Db,
     since: Option<time::OffsetDateTime>,

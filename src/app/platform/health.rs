@@ -9,13 +9,13 @@ use crate::{
 
 /// How often the clock of this machine is compared with the database's.
 const COMPARISON: Duration = Duration::from_secs(10);
-/// A correction that changes by more is worth a warning.
+/// A correction that changes by more than this causes a warning.
 const MAX_DIFFERENCE: Duration = Duration::from_secs(5);
 
 /// Asks the database and counts the servers.
 pub async fn readiness(app: &App) -> Readiness {
     let database = app.db.is_writable().await;
-    let (keys, started) = (app.keys.fit(), app.started.is_cancelled());
+    let (keys, started) = (app.keys.is_complete(), app.started.is_cancelled());
     let accepting = !app.draining.is_cancelled() && !app.shutdown.is_cancelled();
     let (servers_ready, servers_down) = app.connections.count();
     let personal_connections = app.mcp.personal_keys().len();
@@ -31,8 +31,8 @@ pub async fn readiness(app: &App) -> Readiness {
     }
 }
 
-/// Takes the database's time while the clock of this machine is wrong: else tokens would be refused that are good, and
-/// accepted that are not, and the sign-ins of users at servers would be thought over before their time or after it.
+/// Uses the database's time while the clock of this machine is wrong. Otherwise this process would refuse valid
+/// tokens, accept expired ones, and misjudge when the sign-ins of users end.
 pub async fn follow_clock(app: Arc<App>) {
     loop {
         tokio::select! {
@@ -43,7 +43,7 @@ pub async fn follow_clock(app: Arc<App>) {
     }
 }
 
-/// Compares the clocks once.
+/// Compares this machine's clock with the database's once, and corrects it.
 pub async fn compare_clocks(app: &App) {
     let Ok(mut tx) = app.db.system().await else {
         return;

@@ -39,31 +39,31 @@ use crate::{
 
 /// How long an unwrapped key stays in memory. The key of a version never changes.
 const OPENED_FOR: Duration = Duration::from_secs(600);
-/// How long a replica may take to notice that another version is used for sealing.
+/// How long a replica may take to notice that another version seals.
 const SEALS_FOR: Duration = Duration::from_secs(30);
-/// Tenants' keys in memory, of each kind.
+/// The most tenants' keys in each cache.
 const AT_MOST: u64 = 10_000;
-/// Looks at a version that another replica is making at the same time.
+/// How often a process tries to make a version while other replicas do the same.
 const TRIES: u8 = 5;
 
-/// The vault of a process. Cheap to clone; clones share what they have unwrapped.
+/// The vault of a process. Cheap to clone; clones share their caches.
 #[derive(Clone)]
 pub struct Keys {
     db: Db,
     ring: Option<KeyRing>,
     versions: Cache<(TenantId, u32), Arc<TenantKey>>,
     sealing: Cache<TenantId, Arc<TenantKey>>,
-    /// The ring has the keys that the database needs, as of the last look.
+    /// Whether the ring had the keys that the database needs when they were last compared.
     fits: Arc<AtomicBool>,
 }
 
-/// Why something was not opened.
+/// Why a value was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The value can never be opened: quarantine it.
+    /// The value can never be opened and should be quarantined.
     #[error("the stored value cannot be opened: {0}")]
     Unopenable(#[from] Unopenable),
-    /// The value was not opened because of another failure; it may open later.
+    /// Opening failed for another reason; it may succeed later.
     #[error(transparent)]
     Failed(#[from] Error),
 }
@@ -77,48 +77,6 @@ impl From<OpenError> for Error {
             ),
             OpenError::Failed(error) => error,
         }
-    }
-}
-
-/// Seals for a context of this tenant.
-pub async fn seal(
-    app: &App,
-    tenant: TenantId,
-    context: &Context,
-    plaintext: &Secret,
-) -> Result<Vec<u8>> {
-    app.keys.seal(tenant, context, plaintext).await
-}
-
-/// Opens what was sealed for the same context.
-pub async fn open(
-    app: &App,
-    tenant: TenantId,
-    context: &Context,
-    sealed: &[u8],
-) -> Result<Secret, OpenError> {
-    app.keys.open(tenant, context, sealed).await
-}
-
-/// What a credential is sealed for.
-pub fn context(credential: &CredentialRef) -> Context {
-    Context {
-        tenant: credential.tenant,
-        user: credential.user.clone(),
-        scope: format!("{}/{}", credential.agent, credential.server),
-        credential: credential.id.0,
-        generation: credential.generation,
-    }
-}
-
-/// What the secret of a webhook is sealed for.
-pub fn context_of_webhook(tenant: TenantId, id: WebhookId) -> Context {
-    Context {
-        tenant,
-        user: UserId("".into()),
-        scope: "webhook".to_owned(),
-        credential: id.0,
-        generation: 1,
     }
 }
 
@@ -142,11 +100,11 @@ impl Keys {
     }
 
     /// Whether the ring has the keys that the database needs.
-    pub fn fit(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.fits.load(Ordering::Relaxed)
     }
 
-    fn set_fit(&self, fits: bool) {
+    fn set_complete(&self, fits: bool) {
         self.fits.store(fits, Ordering::Relaxed);
     }
 
@@ -161,11 +119,11 @@ impl Keys {
         context: &Context,
         plaintext: &Secret,
     ) -> Result<Vec<u8>> {
-        same_tenant(tenant, context)?;
+        check_tenant(tenant, context)?;
         self.ring()?;
         let key = match self.sealing.get(&tenant).await {
             Some(key) => key,
-            None => self.sealing_now(tenant).await?,
+            None => self.load_sealing_version(tenant).await?,
         };
         Ok(vault::seal(&key, context, plaintext))
     }
@@ -176,21 +134,23 @@ impl Keys {
         context: &Context,
         sealed: &[u8],
     ) -> Result<Secret, OpenError> {
-        same_tenant(tenant, context)?;
-        let key = self.version(tenant, vault::key_version(sealed)?).await?;
+        check_tenant(tenant, context)?;
+        let key = self
+            .load_version(tenant, vault::key_version(sealed)?)
+            .await?;
         Ok(vault::open(&key, context, sealed)?)
     }
 }
 
-/// What to do when there is no ring.
+/// What to do without a ring, for people.
 const MISSING: &str = "there is no key to protect credentials with; set MCP_CONFIG_ENCRYPTION_KEY to 64 hex \
                        digits (`openssl rand -hex 32` makes them), and keep a copy in a safe place";
 
-fn closed(why: &str) -> Error {
+fn unavailable(why: &str) -> Error {
     Error::Unavailable(why.to_owned())
 }
 
-fn same_tenant(tenant: TenantId, context: &Context) -> Result<()> {
+fn check_tenant(tenant: TenantId, context: &Context) -> Result<()> {
     if context.tenant == tenant {
         return Ok(());
     }
@@ -202,7 +162,11 @@ fn same_tenant(tenant: TenantId, context: &Context) -> Result<()> {
 
 impl Keys {
     /// A version of the tenant's key.
-    async fn version(&self, tenant: TenantId, version: u32) -> Result<Arc<TenantKey>, OpenError> {
+    async fn load_version(
+        &self,
+        tenant: TenantId,
+        version: u32,
+    ) -> Result<Arc<TenantKey>, OpenError> {
         if let Some(key) = self.versions.get(&(tenant, version)).await {
             return Ok(key);
         }
@@ -213,18 +177,18 @@ impl Keys {
         self.unwrap_version(tenant, &stored).await
     }
 
-    /// The version that seals the tenant's records, as the database says now; a new one if there is none that
-    /// the key of the ring in force wraps.
-    async fn sealing_now(&self, tenant: TenantId) -> Result<Arc<TenantKey>> {
+    /// The version that seals the tenant's records, read from the database. When no version is wrapped with the
+    /// sealing key of the ring, a new version is made.
+    async fn load_sealing_version(&self, tenant: TenantId) -> Result<Arc<TenantKey>> {
         for _ in 0..TRIES {
             let mut tx = self.db.tenant(tenant).await?;
             let stored = store::tenant_keys::sealing(&mut tx, tenant).await?;
             let kek = store::tenant_keys::sealing_kek(&mut tx).await?;
             let kek = kek.ok_or_else(|| {
-                closed("no key of the ring seals yet; start a replica, which adds it")
+                unavailable("no key of the ring seals yet; start a replica, which adds it")
             })?;
             let usable = match &stored {
-                Some(stored) if stored.kek == kek => self.usable(tenant, stored).await?,
+                Some(stored) if stored.kek == kek => self.try_unwrap(tenant, stored).await?,
                 _ => None,
             };
             let key = match usable {
@@ -248,8 +212,8 @@ impl Keys {
     }
 
     /// Unwraps a version for sealing; `None` when it is damaged. Replicas that have it in memory can still
-    /// use it.
-    async fn usable(
+    /// open with it.
+    async fn try_unwrap(
         &self,
         tenant: TenantId,
         stored: &WrappedKey,
@@ -309,21 +273,21 @@ impl Keys {
 
     fn kek(&self, id: &KekId) -> Result<&Kek> {
         let kek = self.ring()?.get(id);
-        self.set_fit(self.fit() && kek.is_some());
+        self.set_complete(self.is_complete() && kek.is_some());
         kek.ok_or_else(|| {
-            closed(&format!(
+            unavailable(&format!(
                 "key {id} is not in the ring; add it to MCP_CONFIG_ENCRYPTION_KEYS"
             ))
         })
     }
 
     fn ring(&self) -> Result<&KeyRing> {
-        self.ring.as_ref().ok_or_else(|| closed(MISSING))
+        self.ring.as_ref().ok_or_else(|| unavailable(MISSING))
     }
 }
 
-/// Marks a credential that needs its user's attention. `false` when it is another generation by now, or was marked
-/// before.
+/// Marks a credential that needs its user's attention. `false` when the credential has a newer generation by now, or
+/// was marked before.
 pub async fn mark_credential(
     db: &Db,
     credential: &CredentialRef,
@@ -339,7 +303,7 @@ pub async fn mark_credential(
         generation,
     } = credential;
     let mut tx = db.tenant(*tenant).await?;
-    // A candidate goes, and what was there before it stays.
+    // A candidate is dropped, and the credential before it stays.
     let dropped = store::credentials::drop_candidate(&mut tx, *id, *generation).await?;
     let marked =
         dropped || store::credentials::mark(&mut tx, *id, *generation, state, reason).await?;
@@ -362,8 +326,8 @@ pub async fn mark_credential(
 }
 
 impl Keys {
-    /// Opens what is stored of a credential. One that cannot be opened is quarantined: it stays, and its user is asked
-    /// to enter it again.
+    /// Opens a stored credential. One that cannot be opened is quarantined: it stays, and its user is asked to enter
+    /// it again.
     pub async fn open_credential(&self, credential: &CredentialRef) -> Result<Secret, OpenError> {
         let mut tx = self.db.tenant(credential.tenant).await?;
         let (id, generation) = (credential.id, credential.generation);
@@ -377,7 +341,11 @@ impl Keys {
         };
         let sealed = sealed.ok_or_else(gone)?;
         let opened = self
-            .open(credential.tenant, &context(credential), &sealed)
+            .open(
+                credential.tenant,
+                &contexts::of_credential(credential),
+                &sealed,
+            )
             .await;
         if let Err(OpenError::Unopenable(why)) = &opened {
             self.quarantine(credential, why).await?;

@@ -1,4 +1,4 @@
-//! Holding a lease: the owner of a piece of work prolongs the row's lease while the work goes on.
+//! Leases: the owner of a piece of work prolongs the lease in its row while the work goes on.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use crate::{
     domain::error::{Error, Result},
 };
 
-/// A tool that was called may answer for so long after a stop was asked for.
+/// How long after a stop was requested a called tool may still answer.
 const GRACE: Duration = Duration::from_secs(8);
-/// Time between two prolongations, at most.
+/// The longest time between two prolongations.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Why a lease is not held any longer.
+/// Why a lease has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseEnd {
-    /// Another owner has it, or may have it by now.
+    /// Another owner has the lease, or may have it by now.
     Lost,
     /// The process stops and has waited long enough.
     Stopped,
 }
 
-/// Prolongs a lease until it ends. `prolong` answers `Conflict` when another owner has it. A write that fails is tried
-/// again for as long as the lease lasts.
+/// Prolongs a lease until it ends. `prolong` returns `Conflict` when another owner has the lease. A failed write is
+/// tried again while the lease lasts.
 pub async fn renew_until_lost<F>(app: &App, what: &str, mut prolong: impl FnMut() -> F) -> LeaseEnd
 where
     F: Future<Output = Result<()>>,

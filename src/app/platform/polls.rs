@@ -6,10 +6,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{app::App, domain::error::Result};
 
-/// How often a process looks for what hints have missed.
+/// How often a process polls for changes that no hint has announced.
 pub const POLL: Duration = Duration::from_secs(1);
 
-/// Does `work` now and then after each `period`, until the process stops. When the work fails, the log says `name`, and
+/// Runs `work` at once and then after each `period`, until the process stops. When it fails, the log says `name`, and
 /// the next round tries again.
 pub async fn every(
     app: Arc<App>,

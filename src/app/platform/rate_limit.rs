@@ -20,15 +20,15 @@ type Limiter<K> =
 pub struct RateLimit<K: Hash + Eq + Clone> {
     limiter: Limiter<K>,
     clock: DefaultClock,
-    /// Events since keys that have used nothing lately were last forgotten.
+    /// Events since idle keys were last forgotten.
     counted: AtomicU32,
 }
 
-/// After so many events, keys that have used nothing lately are forgotten.
+/// Idle keys are forgotten after this many events.
 const FORGET_EVERY: u32 = 4096;
 
 impl<K: Hash + Eq + Clone> RateLimit<K> {
-    /// `per_minute` events at once at most, and as many in each minute.
+    /// Allows `per_minute` events per minute, which may also come at once.
     pub fn per_minute(per_minute: u32) -> Self {
         let per_minute = NonZeroU32::new(per_minute).unwrap_or(NonZeroU32::MIN);
         Self {
@@ -39,7 +39,7 @@ impl<K: Hash + Eq + Clone> RateLimit<K> {
         }
     }
 
-    /// Counts one event and says how many more are allowed at once, or how long to wait until one is.
+    /// Counts one event. Returns how many more are allowed now, or how long to wait for the next one.
     pub fn count(&self, key: &K) -> Result<u32, Duration> {
         if self.counted.fetch_add(1, Ordering::Relaxed) % FORGET_EVERY == FORGET_EVERY - 1 {
             self.limiter.retain_recent();

@@ -1,4 +1,4 @@
-//! Which replicas are at work. Each says how it is every few seconds, and that it goes when it is stopped.
+//! The list of living replicas. Each writes its state every few seconds and removes itself when it stops.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
     store,
 };
 
-/// How often a replica says how it is.
+/// How often a replica writes its state.
 pub const BEAT: Duration = Duration::from_secs(15);
 
-/// Writes how this replica is.
+/// Writes the state of this replica.
 pub async fn announce(app: &Arc<App>, started_at: OffsetDateTime) -> Result<()> {
     let readiness = health::readiness(app).await;
     let mut tx = app.db.system().await?;

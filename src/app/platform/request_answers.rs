@@ -1,5 +1,6 @@
-//! Requests that make something and may be sent again: a key, a webhook, a tenant. The first request with a key makes
-//! it. Its answer is kept for a day, sealed, because some answers hold a secret; a later request gets the same answer.
+//! Idempotency of requests that create something (an API key, a webhook, a tenant) and may be sent again. The first
+//! request with an idempotency key creates it, and its answer is kept for a day. It is sealed, because some answers
+//! hold a secret. Later requests with the same key get the same answer.
 
 use std::time::Duration;
 
@@ -17,31 +18,31 @@ use crate::{
     store::{self, request_answers::EarlierAnswer},
 };
 
-/// After this time a request that has no answer is not being answered any more.
+/// A request without an answer after this time has failed.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
 
-/// Whose keys are compared with each other.
+/// Whose idempotency keys are compared with each other.
 #[derive(Clone, Debug)]
 pub enum RequestOwner {
     User(TenantId, UserId),
     Operator,
 }
 
-/// Who answers a request.
+/// Which request answers.
 pub enum RequestClaim {
-    /// This request, which is the first one with its key.
+    /// This request: it is the first with its key.
     First(Uuid),
-    /// An earlier one: its answer.
+    /// An earlier request, with this answer.
     Answered(Secret),
-    /// An earlier one is being answered.
+    /// An earlier request, which is still being answered.
     InProgress,
-    /// An earlier one came, and its answer was not kept.
+    /// An earlier request, whose answer was not kept.
     Unknown,
-    /// An earlier one had another method, path or body.
+    /// No request: an earlier one with this key had another method, path or body.
     Different,
 }
 
-/// Claims the answer of a request, or finds the answer of an earlier one.
+/// Claims the right to answer a request, or finds the answer of an earlier one.
 pub async fn claim(app: &App, owner: &RequestOwner, key: &RequestKey) -> Result<RequestClaim> {
     let (id, earlier) = match owner {
         RequestOwner::User(tenant, user) => {
@@ -61,13 +62,13 @@ pub async fn claim(app: &App, owner: &RequestOwner, key: &RequestKey) -> Result<
     };
     match (id, earlier) {
         (Some(id), _) => Ok(RequestClaim::First(id)),
-        // The first request has failed in between.
+        // The first request failed between the two queries.
         (None, None) => Err(Error::Repeated),
-        (None, Some(earlier)) => answered(app, owner, key, earlier).await,
+        (None, Some(earlier)) => open_answer(app, owner, key, earlier).await,
     }
 }
 
-async fn answered(
+async fn open_answer(
     app: &App,
     owner: &RequestOwner,
     key: &RequestKey,
@@ -93,7 +94,7 @@ async fn answered(
     Ok(opened.map_or(RequestClaim::Unknown, RequestClaim::Answered))
 }
 
-/// Keeps the answer of a request. Without keys to seal with there is nothing to keep.
+/// Keeps the answer of a request. Without a key ring nothing is kept.
 pub async fn keep(app: &App, owner: &RequestOwner, id: Uuid, answer: &Secret) -> Result<()> {
     match owner {
         RequestOwner::User(tenant, user) => {

@@ -20,27 +20,27 @@ use crate::{
     store::{self, Db, Tx, retention::Batch},
 };
 
-/// Time between two looks at whether it is due.
+/// How often a replica checks whether a purge is due.
 pub const LOOK: Duration = Duration::from_secs(60);
 /// Time between two purges of all replicas.
 const PERIOD: Duration = Duration::from_secs(3600);
-/// A replica that was killed keeps the others from purging for so long. A batch takes much less.
+/// How long a killed replica keeps the others from purging. A batch takes much less.
 const LEASE: Duration = Duration::from_secs(120);
 const JOB: &str = "retention";
 /// How long an attachment waits for a message that names it.
 const UNNAMED: Duration = Duration::from_secs(3600);
 
-/// What is old of one kind in one tenant.
+/// The old rows of one kind in one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Old {
     pub tenant: String,
     pub kind: Kind,
-    /// It is kept so long.
+    /// How long this kind is kept.
     pub days: i32,
     pub rows: u64,
 }
 
-/// Purges if no replica has for an hour.
+/// Purges if no replica has purged for an hour.
 pub async fn purge_due(app: &Arc<App>) -> Result<()> {
     let Some(lease) = Lease::claim(&app.db, app.replica, &app.shutdown, PERIOD).await? else {
         return Ok(());
@@ -58,7 +58,7 @@ pub async fn purge_due(app: &Arc<App>) -> Result<()> {
     Ok(())
 }
 
-/// Purges now: every tenant, or one. `Conflict` while a replica does.
+/// Purges every tenant, or one, now. `Conflict` while a replica is purging.
 pub async fn purge(db: &Db, settings: &Days, only: Option<&str>, actor: &str) -> Result<Vec<Old>> {
     let stop = CancellationToken::new();
     let lease = Lease::claim(db, ReplicaId::new(), &stop, Duration::ZERO).await?;
@@ -69,25 +69,25 @@ pub async fn purge(db: &Db, settings: &Days, only: Option<&str>, actor: &str) ->
         )
     })?;
     let purged = purge_all(&lease, settings, only, actor).await;
-    // The next purge of the replicas is an hour later only if this one was of all tenants.
+    // Only a purge of all tenants postpones the next purge of the replicas by an hour.
     lease.release(purged.is_ok() && only.is_none()).await?;
     purged
 }
 
-/// What a purge would delete now.
+/// Counts the rows that a purge would delete now.
 pub async fn preview(db: &Db, settings: &Days, only: Option<&str>) -> Result<Vec<Old>> {
     let mut found = Vec::new();
-    for tenant in tenants(db, only).await? {
-        for (kind, days) in due(&tenant, settings) {
+    for tenant in find_tenants(db, only).await? {
+        for (kind, days) in due_kinds(&tenant, settings) {
             let mut tx = db.tenant(tenant.id).await?;
-            let rows = count(&mut tx, kind, days).await?;
-            add(&mut found, &tenant, kind, days, rows);
+            let rows = count_old(&mut tx, kind, days).await?;
+            push_found(&mut found, &tenant, kind, days, rows);
         }
     }
     Ok(found)
 }
 
-async fn tenants(db: &Db, only: Option<&str>) -> Result<Vec<Tenant>> {
+async fn find_tenants(db: &Db, only: Option<&str>) -> Result<Vec<Tenant>> {
     let mut tx = db.system().await?;
     let Some(name) = only else {
         return store::tenants::list(&mut tx).await;
@@ -98,15 +98,15 @@ async fn tenants(db: &Db, only: Option<&str>) -> Result<Vec<Tenant>> {
         .ok_or_else(|| Error::not_found(format!("tenant {name:?}")))
 }
 
-/// The kinds of which a tenant keeps nothing for ever.
-fn due(tenant: &Tenant, settings: &Days) -> impl Iterator<Item = (Kind, i32)> + use<> {
+/// The kinds of data that a tenant does not keep for ever, each with its days.
+fn due_kinds(tenant: &Tenant, settings: &Days) -> impl Iterator<Item = (Kind, i32)> + use<> {
     let days = tenant.retention.effective(settings);
     Kind::ALL
         .into_iter()
         .filter_map(move |kind| Some((kind, days.of(kind)?)))
 }
 
-fn add(found: &mut Vec<Old>, tenant: &Tenant, kind: Kind, days: i32, rows: u64) {
+fn push_found(found: &mut Vec<Old>, tenant: &Tenant, kind: Kind, days: i32, rows: u64) {
     if rows > 0 {
         let tenant = tenant.name.clone();
         found.push(Old {
@@ -125,58 +125,58 @@ async fn purge_all(
     actor: &str,
 ) -> Result<Vec<Old>> {
     let (mut found, mut failed) = (Vec::new(), None);
-    for tenant in tenants(lease.db, only).await? {
+    for tenant in find_tenants(lease.db, only).await? {
         let set = set_audit_days(lease.db, &tenant, settings, actor).await;
-        failed = failed.or(warn(&tenant, "the days of the audit trail", set));
+        failed = failed.or(log_error(&tenant, "the days of the audit trail", set));
         for (what, purge) in [
             ("old request keys", Leftover::RequestKeys),
             ("attachments that no message names", Leftover::Attachments),
         ] {
             match purge_leftovers(lease, &tenant, purge).await {
                 Ok(true) => {}
-                Ok(false) => return Err(stopped()),
-                Err(error) => failed = failed.or(warn(&tenant, what, Err(error))),
+                Ok(false) => return Err(stopped_error()),
+                Err(error) => failed = failed.or(log_error(&tenant, what, Err(error))),
             }
         }
-        for (kind, days) in due(&tenant, settings) {
+        for (kind, days) in due_kinds(&tenant, settings) {
             let mut rows = 0;
-            let purged = purge_kind(lease, &tenant, (kind, days), actor, &mut rows).await;
-            add(&mut found, &tenant, kind, days, rows);
+            let purged = purge_kind(lease, &tenant, kind, days, actor, &mut rows).await;
+            push_found(&mut found, &tenant, kind, days, rows);
             match purged {
                 Ok(true) => {}
-                Ok(false) => return Err(stopped()),
-                Err(error) => failed = failed.or(warn(&tenant, kind.name(), Err(error))),
+                Ok(false) => return Err(stopped_error()),
+                Err(error) => failed = failed.or(log_error(&tenant, kind.name(), Err(error))),
             }
         }
     }
     failed.map_or(Ok(found), Err)
 }
 
-fn stopped() -> Error {
+fn stopped_error() -> Error {
     Error::conflict(
         ErrorCode::Conflict,
         "the purge was stopped; what is left is purged the next time",
     )
 }
 
-/// The error of one tenant, in the log.
-fn warn(tenant: &Tenant, what: &str, done: Result<()>) -> Option<Error> {
+/// Logs the error of one tenant, if there is one.
+fn log_error(tenant: &Tenant, what: &str, done: Result<()>) -> Option<Error> {
     let error = done.err()?;
     tracing::warn!(tenant = tenant.name, what, %error, "cannot purge; trying again");
     Some(error)
 }
 
-/// What is deleted whatever a tenant keeps.
+/// Rows that are deleted whatever the settings of their tenant are.
 #[derive(Clone, Copy)]
 enum Leftover {
-    /// Keys of requests that are not remembered any more.
+    /// Idempotency keys that are too old.
     RequestKeys,
-    /// Attachments that were sent an hour ago and that no message names.
+    /// Attachments that were uploaded an hour ago and that no message names.
     Attachments,
 }
 
-/// Deletes leftovers. `false` when it was stopped. No tenant decides how long they are kept, so they are not counted,
-/// and no line of the trail tells of them.
+/// Deletes leftovers; `false` when it was stopped. They are neither counted nor in the audit trail, because no tenant
+/// decides how long they are kept.
 async fn purge_leftovers(lease: &Lease<'_>, tenant: &Tenant, what: Leftover) -> Result<bool> {
     loop {
         if !lease.prolong().await? {
@@ -200,7 +200,7 @@ async fn purge_leftovers(lease: &Lease<'_>, tenant: &Tenant, what: Leftover) -> 
     }
 }
 
-/// Tells the database which lines of the trail may be deleted. The change is a line of the trail itself.
+/// Tells the database which lines of the audit trail may be deleted. The change has a line in the trail.
 async fn set_audit_days(db: &Db, tenant: &Tenant, settings: &Days, actor: &str) -> Result<()> {
     let days = tenant.retention.effective(settings).audit;
     let mut tx = db.system().await?;
@@ -219,12 +219,13 @@ async fn set_audit_days(db: &Db, tenant: &Tenant, settings: &Days, actor: &str) 
     tx.commit().await
 }
 
-/// Deletes what is old of one kind, counting it in `rows`. `false` when it was stopped. A line of the trail says how much
-/// each batch has deleted.
+/// Deletes the old rows of one kind and counts them in `rows`; `false` when it was stopped. Each batch has a line in
+/// the audit trail.
 async fn purge_kind(
     lease: &Lease<'_>,
     tenant: &Tenant,
-    (kind, days): (Kind, i32),
+    kind: Kind,
+    days: i32,
     actor: &str,
     rows: &mut u64,
 ) -> Result<bool> {
@@ -264,7 +265,7 @@ async fn purge_batch(tx: &mut Tx, kind: Kind, days: i32, before: Option<Uuid>) -
     }
 }
 
-async fn count(tx: &mut Tx, kind: Kind, days: i32) -> Result<u64> {
+async fn count_old(tx: &mut Tx, kind: Kind, days: i32) -> Result<u64> {
     let cutoff = cutoff(tx, days).await?;
     let count = match kind {
         Kind::Conversations => store::retention::count_conversations(tx, false, cutoff).await?,
@@ -276,12 +277,12 @@ async fn count(tx: &mut Tx, kind: Kind, days: i32) -> Result<u64> {
     Ok(count.cast_unsigned())
 }
 
-/// What was last used before this time is old, by the database's clock.
+/// Rows that were last used before this time are old, by the database's clock.
 async fn cutoff(tx: &mut Tx, days: i32) -> Result<OffsetDateTime> {
     Ok(tx.now().await? - time::Duration::days(days.into()))
 }
 
-/// The right to purge, until another one has it.
+/// The right to purge, which one process has at a time.
 struct Lease<'a> {
     db: &'a Db,
     owner: ReplicaId,

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use crate::{
     app::{
         App,
-        platform::{keys, polls::POLL},
+        platform::{keys::contexts, polls::POLL},
     },
     domain::{
         audit::{Fact, SYSTEM},
@@ -36,20 +36,20 @@ use crate::{
     },
 };
 
-/// Messages under way from this process.
+/// The most messages that this process sends at once.
 const MAX_PARALLEL_DELIVERIES: usize = 64;
-/// Messages under way to one webhook: a slow receiver delays only its own messages.
+/// The most messages at once to one webhook: a slow receiver delays only its own messages.
 const MAX_PARALLEL_OF_WEBHOOK: usize = 2;
 const MAX_URL: usize = 2048;
 /// The event that a test sends.
 const PING: &str = "ping";
 
-/// What sends messages.
+/// The sender of messages, and the messages under way.
 pub struct Webhooks {
     egress: Egress,
     places: Arc<Semaphore>,
     under_way: Mutex<HashMap<WebhookId, usize>>,
-    /// A place is free again.
+    /// Notified when a permit is given back.
     freed: Notify,
 }
 
@@ -69,8 +69,8 @@ impl Webhooks {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The webhooks to which no more may be sent at the moment.
-    fn busy(&self) -> Vec<WebhookId> {
+    /// The webhooks that already have the most messages under way.
+    fn busy_webhooks(&self) -> Vec<WebhookId> {
         self.under_way()
             .iter()
             .filter(|(_, count)| **count >= MAX_PARALLEL_OF_WEBHOOK)
@@ -79,7 +79,7 @@ impl Webhooks {
     }
 }
 
-/// The right to send one message; given back when dropped.
+/// A permit to send one message, which is given back when dropped.
 struct DeliveryPermit {
     app: Arc<App>,
     webhook: WebhookId,
@@ -135,7 +135,10 @@ pub async fn create(
     let parsed = parse_url(url).and_then(|url| app.webhooks.egress.check_url(&url).map(|()| url));
     let url = parsed.map_err(|refused| Error::invalid("url", refused.to_string()))?;
     let (tenant, id, secret) = (admin.tenant(), WebhookId::new(), webhook::new_secret());
-    let sealed = keys::seal(app, tenant, &keys::context_of_webhook(tenant, id), &secret).await?;
+    let sealed = app
+        .keys
+        .seal(tenant, &contexts::of_webhook(tenant, id), &secret)
+        .await?;
     let mut tx = app.db.tenant(tenant).await?;
     let made = store::webhooks::insert(&mut tx, id, url.as_str(), events, &sealed).await?;
     // The path of a URL is often a secret.
@@ -162,7 +165,7 @@ pub async fn remove(app: &App, admin: &Admin, id: WebhookId) -> Result<()> {
     tx.commit().await
 }
 
-/// How a test went.
+/// The outcome of a test of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PingOutcome {
     pub delivered: bool,
@@ -173,7 +176,7 @@ pub struct PingOutcome {
     pub error: Option<String>,
 }
 
-/// Sends a `ping` now, once, and says how that went.
+/// Sends one `ping` now and returns the outcome.
 pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<PingOutcome> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
     let webhook = store::webhooks::get(&mut tx, admin.tenant(), id).await?;
@@ -196,7 +199,9 @@ pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<PingOu
     // The attempt continues and is recorded even when the caller has left.
     let sending = app.tasks.spawn(async move {
         let tried = attempt(&place.app, &claimed, false).await;
-        settle(&place.app, &claimed, &tried).await.map(|()| tried)
+        record_outcome(&place.app, &claimed, &tried)
+            .await
+            .map(|()| tried)
     });
     let tried = sending.await.map_err(Error::internal)??;
     Ok(PingOutcome {
@@ -219,11 +224,11 @@ pub async fn deliveries(
     store::deliveries::list(&mut tx, admin.tenant(), id, before, limit).await
 }
 
-/// The status of a receiver that wants nothing more.
+/// The status with which a receiver refuses all further messages.
 const GONE: u16 = 410;
 /// Messages looked up at once.
 const BATCH: i64 = 64;
-/// For one try, from the look-up to the last byte of the answer.
+/// The time limit of one try, from the DNS look-up to the last byte of the answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// A message without an outcome after this time is sent by another replica.
 const LEASE: Duration = Duration::from_secs(30);
@@ -262,7 +267,7 @@ async fn send_due(app: &Arc<App>) -> Result<bool> {
         if app.webhooks.places.available_permits() == 0 {
             return Ok(true);
         }
-        let busy = app.webhooks.busy();
+        let busy = app.webhooks.busy_webhooks();
         let mut tx = app.db.system().await?;
         let due = store::deliveries::due(&mut tx, &busy, BATCH).await?;
         drop(tx);
@@ -286,14 +291,14 @@ async fn send_due(app: &Arc<App>) -> Result<bool> {
 
 async fn send(place: &DeliveryPermit, claimed: &ClaimedDelivery) {
     let tried = attempt(&place.app, claimed, true).await;
-    if let Err(error) = settle(&place.app, claimed, &tried).await {
+    if let Err(error) = record_outcome(&place.app, claimed, &tried).await {
         tracing::warn!(delivery = %claimed.id, %error, "how a message was sent cannot be written; it is sent again");
     }
 }
 
-/// Sends a message once; `again`: whether there may be another try.
+/// Sends a message once. `again`: whether there may be another try.
 async fn attempt(app: &App, claimed: &ClaimedDelivery, again: bool) -> DeliveryAttempt {
-    let (status, error, asked) = match exchange(app, claimed).await {
+    let (status, error, asked) = match send_request(app, claimed).await {
         Ok(answer) => {
             let header = answer
                 .headers
@@ -332,12 +337,12 @@ fn status_error(status: u16) -> Option<String> {
     }
 }
 
-/// One signed request. The reason of a failure names the host and nothing else.
-async fn exchange(app: &App, claimed: &ClaimedDelivery) -> Result<Response, String> {
+/// Sends one signed request. The reason of a failure names the host and nothing else of the URL.
+async fn send_request(app: &App, claimed: &ClaimedDelivery) -> Result<Response, String> {
     if claimed.disabled {
         return Err("the webhook is disabled".to_owned());
     }
-    let place = keys::context_of_webhook(claimed.tenant, claimed.webhook);
+    let place = contexts::of_webhook(claimed.tenant, claimed.webhook);
     let secret = app
         .keys
         .open(claimed.tenant, &place, &claimed.sealed)
@@ -377,8 +382,12 @@ async fn drain_body(answer: Response) {
     }
 }
 
-/// Writes down how a try ended. A receiver that is gone for good is not told anything any more.
-async fn settle(app: &App, claimed: &ClaimedDelivery, tried: &DeliveryAttempt) -> Result<()> {
+/// Records the outcome of a try, and disables a webhook whose receiver has answered 410 Gone.
+async fn record_outcome(
+    app: &App,
+    claimed: &ClaimedDelivery,
+    tried: &DeliveryAttempt,
+) -> Result<()> {
     let mut tx = app.db.tenant(claimed.tenant).await?;
     if !store::deliveries::finish(&mut tx, claimed, tried).await? {
         return Ok(());
@@ -402,7 +411,7 @@ async fn settle(app: &App, claimed: &ClaimedDelivery, tried: &DeliveryAttempt) -
     Ok(())
 }
 
-/// Forgets the messages of all tenants that are old and not to be sent any more; how many.
+/// Deletes the old finished messages of all tenants and returns their number.
 pub async fn forget_old(app: &App) -> Result<u64> {
     let mut tx = app.db.system().await?;
     let tenants = store::deliveries::tenants_with_old(&mut tx, KEEP_DAYS).await?;

@@ -315,12 +315,12 @@ async fn fill_in(
 ) -> Result<(Arc<Pack>, Option<Vec<u8>>)> {
     let tenant = initiator.principal().tenant;
     if let RunInitiator::Run { caller, .. } = initiator {
-        values.scope = run_values::stored(app, tenant, caller.run).await?.0;
+        values.scope = run_values::load_stored(app, tenant, caller.run).await?.0;
     }
-    let filled = run_values::filled_in(app, tenant, pack, &values).await?;
+    let filled = run_values::resolve_pack(app, tenant, pack, &values).await?;
     let scope = match initiator {
         RunInitiator::Program(_) => {
-            run_values::sealed(app, tenant, values.run_id, &values.scope).await?
+            run_values::seal_scope(app, tenant, values.run_id, &values.scope).await?
         }
         RunInitiator::Run { .. } => None,
     };

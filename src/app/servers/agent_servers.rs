@@ -1,5 +1,5 @@
-//! The servers that an agent takes from the registry, as people see them: where they are, what they are given, and
-//! who said so. Sensitive values are masked, and a value of a run is shown as the reference that it comes from.
+//! The servers that an agent takes from the registry, as people see them: their addresses, their configuration, and
+//! the origin of each value. Sensitive values are masked, and a value of a run is shown as its reference.
 
 use std::collections::BTreeMap;
 
@@ -31,38 +31,38 @@ pub struct ServerView {
     pub r#ref: String,
     pub name: String,
     pub description: String,
-    /// It is another one for each run, and there only within runs.
+    /// Whether the server differs from run to run and exists only within runs.
     pub per_run: bool,
-    /// The keys of a run's scope that it is told of.
+    /// The keys of a run's scope that are sent to the server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scope: Vec<ScopeView>,
-    /// How its connection is, where it is the same for every run.
+    /// The state of its connection, if that is the same for every run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<State>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<ServerDetails>,
 }
 
-/// A key of a run's scope, for whoever starts runs.
+/// A key of a run's scope, for the people who start runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScopeView {
     pub key: String,
     /// Without it no run of the agent is created.
     pub required: bool,
-    /// As the definition's `scope_schema` has it.
+    /// The type in the definition's `scope_schema`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
 }
 
-/// What only those see who run the agent.
+/// Details for the people who run the agent.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerDetails {
-    /// With its placeholders; absent when the entry is not there.
+    /// The URL with its placeholders; absent when the entry does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Why it cannot be used.
+    /// Why the server cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Every key that the server takes.
@@ -73,7 +73,7 @@ pub struct ServerDetails {
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyView {
     pub key: String,
-    /// As it was written; `••••` when it is sensitive, absent when there is none.
+    /// The value as it was written; `••••` when it is sensitive, absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
     /// `registry default`, `capability <name>`, `agent` or `framework`.
@@ -114,7 +114,7 @@ pub async fn list(
     Ok(pack.references.iter().map(view).collect())
 }
 
-/// Without what `explain` adds.
+/// The view of one server without the details.
 fn view(
     app: &App,
     tenant: TenantId,
@@ -208,7 +208,7 @@ fn key_view(entry: &Entry, key: &str, merged: &MergedKey) -> KeyView {
     }
 }
 
-/// What the configuration refers to, and what the definition says beside that.
+/// The keys of a run's scope that the configuration refers to or the definition describes.
 fn scope(entry: &Entry, keys: &BTreeMap<String, MergedKey>) -> Vec<ScopeView> {
     let mut found: BTreeMap<String, bool> = BTreeMap::new();
     let mut refer = |reference: &Reference, required: bool| {

@@ -26,9 +26,9 @@ pub struct AgentView {
     pub display_name: String,
     pub description: String,
     pub tags: Vec<String>,
-    /// Languages that the agent has texts in; the first is its default.
+    /// Languages of the agent's texts; the first is its default.
     pub languages: Vec<String>,
-    /// Guests may not talk to it.
+    /// Whether guests may not talk to it.
     pub requires_authentication: bool,
 }
 
@@ -57,20 +57,20 @@ pub async fn list(app: &App, principal: &Principal) -> Result<Vec<AgentView>> {
     Ok(usable.map(|pack| AgentView::from(&**pack)).collect())
 }
 
-/// What a principal is to an agent.
+/// The roles of a principal at an agent.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentRoles {
     pub agent: String,
     /// The roles that the agent's pack names and the principal has.
     pub roles: Vec<String>,
-    /// One of the pack's `adminUsers`.
+    /// Whether the principal is one of the pack's `adminUsers`.
     pub admin: bool,
     /// Why roles may be missing: their issuer has left the claim with the roles out of the token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
 }
 
-/// What to do where an issuer leaves a claim out, for whoever manages the tenant.
+/// Explains to an admin that an issuer leaves a claim out, and what to change there.
 pub fn explain_left_out(claim: &str) -> String {
     format!(
         "the issuer left the claim `{claim}` out of the token, as Entra ID does for people in more than 200 groups; let it \
@@ -78,7 +78,7 @@ pub fn explain_left_out(claim: &str) -> String {
     )
 }
 
-/// The roles of the principal at each agent that they may talk to, and the claims that say so.
+/// The roles of the principal at each agent that they may talk to, and the claims that these roles come from.
 pub async fn roles(
     app: &App,
     principal: &Principal,
@@ -107,7 +107,7 @@ pub async fn roles(
     Ok((agents, claims))
 }
 
-/// What another user is to each agent, by the newest claims that were seen of them; nothing without such claims.
+/// The roles of another user at each agent, from their newest claims; empty when no claims of theirs are stored.
 pub async fn roles_of_user(app: &App, admin: &Admin, user: &str) -> Result<Vec<AgentRoles>> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
     let found = store::users::newest(&mut tx, &[UserId(user.into())]).await?;
@@ -118,19 +118,20 @@ pub async fn roles_of_user(app: &App, admin: &Admin, user: &str) -> Result<Vec<A
     }
 }
 
-/// One of them.
+/// One agent that the principal may talk to.
 pub async fn get(app: &App, principal: &Principal, agent: &str) -> Result<AgentView> {
     Ok(AgentView::from(&*pack(app, principal, agent).await?))
 }
 
-/// What somebody is told of an agent who has not signed in yet.
+/// An agent as people see it before they sign in.
 pub struct SignIn {
     pub agent: AgentView,
     /// The issuers that vouch for users of the tenant.
     pub issuers: Vec<String>,
 }
 
-/// Where users of an agent sign in. `tenant` is the name of theirs; without it the only tenant that has the agent.
+/// Where users of an agent sign in. `tenant` is the name of their tenant; without it, the only tenant that has the
+/// agent.
 pub async fn sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<SignIn> {
     let unknown = || Error::NotFound(Thing::Agent(agent.to_owned()));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
@@ -140,7 +141,7 @@ pub async fn sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<Sig
     let issuers = match tenants.as_slice() {
         [] => return Err(unknown()),
         [tenant] => app.accounts.issuers_of(tenant.id).await?,
-        // Whose users the caller is one of is not known.
+        // The tenant of the caller is unknown.
         _ => Vec::new(),
     };
     Ok(SignIn {
@@ -149,8 +150,8 @@ pub async fn sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<Sig
     })
 }
 
-/// The pack behind an agent that the principal may talk to: the snapshot that a run keeps. Among its servers are
-/// those that it takes from the tenant's registry.
+/// The pack of an agent that the principal may talk to, as a snapshot that a run keeps. Its servers include those that
+/// it takes from the tenant's registry.
 pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<Pack>> {
     let tenant = app.accounts.tenant(principal.tenant).await?;
     tenant.require_active()?;
@@ -158,7 +159,7 @@ pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<P
     registry::pack_for(app, tenant.id, &pack).await
 }
 
-/// The pack as its author wrote it, for use inside a transaction: it does not wait for the database.
+/// Like [`pack`], but as its author wrote it and without a query, so that it can be called inside a transaction.
 pub(in crate::app) fn pack_of(
     app: &App,
     tenant: &Tenant,

@@ -6,8 +6,8 @@
 //! fetched by the first run that needs it, and shared by the runs that reach the server with the same values
 //! ([`catalog_of`]).
 
-mod supervision; // a task for each server
-mod view; // how a server is, for people
+mod supervision; // the task of each server
+mod view; // the state of a server, for people
 
 use std::{
     collections::HashMap,
@@ -43,14 +43,14 @@ type SharedServerKey = (TenantId, AgentId, ServerId);
 #[derive(Default)]
 pub struct Connections {
     servers: Mutex<HashMap<SharedServerKey, SharedServer>>,
-    /// Set when packs and tenants were looked at for the first time.
-    looked: CancellationToken,
-    /// Somebody needs a server that is not known yet.
+    /// Set after the first look at all packs and tenants.
+    reconciled: CancellationToken,
+    /// Notified when a turn needs a server that has no task yet.
     wanted: Notify,
     per_run: PerRunCatalogs,
 }
 
-/// What is known of one shared server.
+/// One shared server, its state and its tools.
 struct SharedServer {
     spec: Arc<ServerSpec>,
     stop: CancellationToken,
@@ -69,7 +69,7 @@ pub fn shared_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
 }
 
 impl Connections {
-    /// The catalog of a shared server, if it was ever discovered.
+    /// The catalog of a shared server; `None` before its first discovery.
     pub fn catalog(
         &self,
         tenant: TenantId,
@@ -82,7 +82,7 @@ impl Connections {
             .clone()
     }
 
-    /// Shared servers that are ready, and that are down.
+    /// The number of shared servers that are ready, and of those that are down.
     pub fn count(&self) -> (usize, usize) {
         let servers = self.servers();
         let count = |wanted: fn(&State) -> bool| {
@@ -97,7 +97,7 @@ impl Connections {
         )
     }
 
-    /// Changes what is known, unless another version of the server has taken the place.
+    /// Changes a server's entry, unless another version of the server has taken its place.
     fn update(
         &self,
         place: &SharedServerKey,
@@ -118,10 +118,10 @@ impl Connections {
     }
 }
 
-/// A list that could not be stored is asked for again after this time.
+/// Time until a list that could not be stored is fetched again.
 const UNSTORED: Duration = Duration::from_secs(30);
 
-/// Takes over what an earlier process discovered, so that its tools are listed at once.
+/// Loads the catalog that an earlier process stored, so that the tools are listed at once.
 async fn load_stored(app: &App, place: &SharedServerKey, spec: &Arc<ServerSpec>) -> Result<()> {
     let mut tx = app.db.tenant(place.0).await?;
     let stored = store::catalogs::get(
@@ -139,14 +139,14 @@ async fn load_stored(app: &App, place: &SharedServerKey, spec: &Arc<ServerSpec>)
     Ok(())
 }
 
-/// Puts a discovery in force and stores it when it says something new. For how long it is fresh.
+/// Puts a discovery in force, stores it if it differs from the known catalog, and returns how long it is fresh.
 async fn put_in_force(
     app: &App,
     place: &SharedServerKey,
     spec: &Arc<ServerSpec>,
     discovery: Discovery,
 ) -> Duration {
-    let catalog = Arc::new(catalog(app, &place.2, &discovery));
+    let catalog = Arc::new(make_catalog(app, &place.2, &discovery));
     let mut news = false;
     app.connections.update(place, spec, |server| {
         server.state = State::Ready {
@@ -183,8 +183,8 @@ async fn put_in_force(
     catalog.fresh_for()
 }
 
-/// The same for a personal server that was asked with the operator's headers: its list is for the users who have a
-/// credential of their own.
+/// Like [`put_in_force`], for a personal server that was discovered with the operator's headers: its list is for the
+/// users who have a credential of their own.
 async fn learn_for_users(
     app: &App,
     key: &Key,
@@ -203,8 +203,8 @@ async fn learn_for_users(
     })
 }
 
-/// What a discovery comes to.
-pub(in crate::app) fn catalog(app: &App, server: &ServerId, discovery: &Discovery) -> Catalog {
+/// Makes the catalog of a discovery.
+pub(in crate::app) fn make_catalog(app: &App, server: &ServerId, discovery: &Discovery) -> Catalog {
     Catalog {
         server: server.clone(),
         tools: discovery.tools.clone(),
@@ -216,7 +216,7 @@ pub(in crate::app) fn catalog(app: &App, server: &ServerId, discovery: &Discover
     }
 }
 
-/// SHA-256 over everything that a server's lists say, in hex.
+/// SHA-256 over a server's lists of tools and prompts, in hex.
 fn fingerprint(discovery: &Discovery) -> String {
     let mut digest = Sha256::new();
     for tool in &discovery.tools {
@@ -230,10 +230,12 @@ fn fingerprint(discovery: &Discovery) -> String {
     hex::encode(digest.finalize())
 }
 
-/// The moment between the two.
+/// The pause before a server is asked again.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// What a server offers.
+/// Discovers the tools and prompts of a server. A server that lists fewer tools than its pack names may still be
+/// starting, so it is asked once more. A tool that is still missing costs only itself, and each run without it says
+/// so.
 pub(in crate::app) async fn discover(
     app: &App,
     key: &Key,
@@ -244,13 +246,13 @@ pub(in crate::app) async fn discover(
         return Ok(first);
     }
     tokio::time::sleep(AGAIN).await;
-    // It has answered; what it said holds even if it does not say it twice.
+    // The first answer holds even if the second request fails.
     Ok(app.mcp.discover(key, spec).await.unwrap_or(first))
 }
 
 const REMEMBERED: u64 = 1024;
 
-/// What was discovered, by connection.
+/// The catalogs of servers whose requests contain values of a run, by connection.
 struct PerRunCatalogs(Cache<Key, Arc<Catalog>>);
 
 impl Default for PerRunCatalogs {
@@ -272,8 +274,8 @@ impl Expiry<Key, Arc<Catalog>> for Freshness {
     }
 }
 
-/// The key of the connection to a shared server: one for all, or one for each way in which runs reach it.
-pub fn key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
+/// The key of the connection to a shared server: one for all runs, or one for each set of values that runs send to it.
+pub fn connection_key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
     Key {
         owner: spec
             .run_config
@@ -282,8 +284,8 @@ pub fn key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
     }
 }
 
-/// The tools of a shared server; `None` when they are not known. Those of a run's own server are asked for now,
-/// unless a run that reaches it in the same way did so before.
+/// The tools of a shared server; `None` when they are not known. A server that differs per run is asked now, unless a
+/// run with the same values has asked it before.
 pub async fn catalog_of(
     app: &App,
     tenant: TenantId,
@@ -293,10 +295,10 @@ pub async fn catalog_of(
     if spec.run_config.is_none() {
         return app.connections.catalog(tenant, agent, &spec.id);
     }
-    let key = key(tenant, agent, spec);
+    let key = connection_key(tenant, agent, spec);
     let list = async {
         let discovery = discover(app, &key, &Arc::new(spec.clone())).await?;
-        Ok::<_, McpError>(Arc::new(catalog(app, &spec.id, &discovery)))
+        Ok::<_, McpError>(Arc::new(make_catalog(app, &spec.id, &discovery)))
     };
     match Box::pin(app.connections.per_run.0.try_get_with(key.clone(), list)).await {
         Ok(catalog) => Some(catalog),

@@ -2,7 +2,7 @@
 //!
 //! The rows are the truth. The memory of a process is bounded and forgets what nobody uses: which user has which
 //! credential ([`UserCredentials`]), decrypted credentials, catalogs. A change is announced to the other replicas at
-//! once by a hint, and each process also polls for changes every second ([`find_news`]).
+//! once by a hint, and each process also polls for changes every second ([`poll_changes`]).
 //!
 //! Invariant: a connection is made only with the generation of a credential that is in force. Every change of a
 //! credential is a new generation, so an old one is never used after a change.
@@ -22,7 +22,7 @@ use moka::future::Cache;
 
 pub(super) use self::{catalogs::learn, trial::ConnectionTrial};
 pub use self::{
-    catalogs::{catalog_changed_elsewhere, follow_changes},
+    catalogs::{follow_changes, forget_catalog},
     change::{
         NewSignIn, end_sign_ins, prove, put, put_checked, put_sign_in, remove, remove_all,
         remove_by_id, test,
@@ -54,13 +54,13 @@ use crate::{
     store::{self, hints::Hint},
 };
 
-/// Users whose credentials are known without a query; one who is idle is forgotten.
+/// Users whose credentials are in memory. An idle user is forgotten.
 const USERS: u64 = 20_000;
 const USER_IDLE: Duration = Duration::from_secs(60);
 /// Decrypted credentials in memory, for as long as a connection may be idle.
 const DECRYPTED: u64 = 4096;
 const DECRYPTED_IDLE: Duration = Duration::from_secs(600);
-/// Catalogs of personal servers, looked up again after a while even if nobody says that they changed.
+/// Catalogs of personal servers in memory. Each is read again after a while, even without a hint that it changed.
 const CATALOGS: u64 = 4096;
 const CATALOG_LIFE: Duration = Duration::from_secs(60);
 /// A list that could not be refreshed is tried again after this time.
@@ -69,16 +69,16 @@ const REFRESH_PAUSE: Duration = Duration::from_secs(30);
 type UserOfAgent = (TenantId, AgentId, UserId);
 type CatalogKey = (TenantId, AgentId, ServerId, CatalogOwner);
 
-/// What this process knows of its users' credentials.
+/// The credentials of users that this process has in memory.
 pub struct Credentials {
     users: Cache<UserOfAgent, Arc<UserCredentials>>,
     decrypted: Cache<(CredentialId, u64), Arc<DecryptedCredential>>,
     catalogs: Cache<CatalogKey, Arc<Catalog>>,
-    /// Lists being refreshed, or not to be asked for again so soon.
+    /// Lists that are being refreshed, or were refreshed a moment ago.
     refreshing: Cache<CatalogKey, ()>,
-    /// One change of a credential at a time.
+    /// The locks that let one change of a credential run at a time.
     changing: Cache<(UserOfAgent, ServerId), Arc<tokio::sync::Mutex<()>>>,
-    /// One question at a time whether a server tells a false credential from a right one.
+    /// The locks that let one test with a false credential run at a time.
     judging: Cache<(TenantId, AgentId, ServerId), Arc<tokio::sync::Mutex<()>>>,
     /// Temporary connections that test a credential before it is stored.
     trials: Mutex<HashSet<Key>>,
@@ -88,7 +88,7 @@ pub struct Credentials {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UserCredentials(Vec<CredentialMeta>);
 
-/// How to reach a personal server for one user.
+/// A personal server as it is reached for one user.
 pub struct ResolvedConnection {
     pub key: Key,
     pub spec: Arc<ServerSpec>,
@@ -98,7 +98,7 @@ pub struct ResolvedConnection {
 pub struct ServerAccess {
     pub catalog: Option<Arc<Catalog>>,
     pub usable: bool,
-    /// The catalog is this user's alone.
+    /// Whether the catalog belongs to this user alone.
     pub own: bool,
 }
 
@@ -143,25 +143,25 @@ impl Default for Credentials {
 }
 
 impl UserCredentials {
-    pub fn of(&self, server: &ServerId) -> Option<&CredentialMeta> {
+    pub fn get(&self, server: &ServerId) -> Option<&CredentialMeta> {
         self.0
             .iter()
             .find(|credential| credential.server == server.as_str())
     }
 
     pub(in crate::app) fn active(&self, server: &ServerId) -> Option<&CredentialMeta> {
-        self.of(server)
+        self.get(server)
             .filter(|credential| credential.state == CredentialState::Active)
     }
 }
 
-/// A user's credentials at an agent. A query only after a while of not being asked.
+/// A user's credentials at an agent, from memory or from their rows.
 pub async fn of_user(
     app: &App,
     principal: &Principal,
     agent: &AgentId,
 ) -> Result<Arc<UserCredentials>> {
-    let whose = whose(principal, agent);
+    let whose = user_of_agent(principal, agent);
     let load = async {
         let mut tx = app.db.tenant(principal.tenant).await?;
         Ok(Arc::new(UserCredentials(
@@ -172,10 +172,10 @@ pub async fn of_user(
         .users
         .try_get_with(whose, load)
         .await
-        .map_err(|error| copy_of(&error))
+        .map_err(|error| clone_error(&error))
 }
 
-/// What a principal sees of the servers of a pack, in its order.
+/// The servers of a pack as a principal sees them, in the pack's order.
 pub async fn server_access(
     app: &Arc<App>,
     principal: &Principal,
@@ -202,7 +202,7 @@ pub async fn server_access(
         .filter(of_users)
         .map(|server| (server, held(server)))
         .collect();
-    let mut catalogs = catalogs::of(app, principal, pack, &personal)
+    let mut catalogs = catalogs::load_all(app, principal, pack, &personal)
         .await?
         .into_iter();
     let mut all = Vec::with_capacity(pack.servers.len());
@@ -233,8 +233,8 @@ pub async fn server_access(
     Ok(all)
 }
 
-/// How to reach a personal server with the user's own credential; `None` without an active one.
-pub async fn connection(
+/// The connection to a personal server with the user's own credential; `None` without an active one.
+pub async fn resolve_connection(
     app: &App,
     principal: &Principal,
     agent: &AgentId,
@@ -248,14 +248,14 @@ pub async fn connection(
         return Ok(None);
     };
     Ok(Some(ResolvedConnection {
-        key: key(&credential(principal, agent, &spec.id, held)),
+        key: connection_key(&credential_ref(principal, agent, &spec.id, held)),
         spec: decrypted.spec.clone(),
     }))
 }
 
-/// Asks the user of a connection for more scopes, at their next sign-in. `false` when that would change nothing, or the
-/// connection was not made with a sign-in.
-pub async fn want_scopes(
+/// Notes that the next sign-in of a connection's user should ask for more scopes. `false` when that would change
+/// nothing, or when the connection was not made with a sign-in.
+pub async fn request_scopes(
     app: &App,
     principal: &Principal,
     connection: &Key,
@@ -268,12 +268,12 @@ pub async fn want_scopes(
     let Some(held) = held else {
         return Ok(false);
     };
-    let credential = credential(principal, &connection.agent, &connection.server, held);
+    let credential = credential_ref(principal, &connection.agent, &connection.server, held);
     oauth::step_up(app, &credential, scope).await
 }
 
-/// Marks a credential that the server has rejected for good: its tools leave the toolbox. Where it was a candidate, what
-/// was there before it is in force again.
+/// Marks a credential that its server has rejected for good: its tools leave the toolset. When it was a candidate, the
+/// credential before it is in force again.
 pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
     let credentials = of_user(app, principal, &connection.agent).await?;
     let Some(held) = credentials
@@ -282,14 +282,14 @@ pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Resul
     else {
         return Ok(());
     };
-    let credential = credential(principal, &connection.agent, &connection.server, held);
+    let credential = credential_ref(principal, &connection.agent, &connection.server, held);
     let reason = ConnectionTestError::Unauthorized.code().as_str();
     mark_credential(&app.db, &credential, CredentialState::Rejected, reason).await?;
     forget_marked(app, &credential).await;
     Ok(())
 }
 
-/// Nothing that was known of a credential before it was marked is used any more.
+/// Forgets a credential that was marked: its user's list, its decrypted content and its connection.
 async fn forget_marked(app: &App, credential: &CredentialRef) {
     let CredentialRef {
         tenant,
@@ -297,21 +297,21 @@ async fn forget_marked(app: &App, credential: &CredentialRef) {
         user,
         ..
     } = credential;
-    changed(app, *tenant, agent, user).await;
+    announce_change(app, *tenant, agent, user).await;
     let generation = (credential.id, credential.generation);
     app.credentials.decrypted.invalidate(&generation).await;
-    app.mcp.close(&key(credential)).await;
+    app.mcp.close(&connection_key(credential)).await;
 }
 
-/// What a user has to be told of their credentials.
+/// One credential that needs its user's attention.
 pub struct CredentialReport {
     pub server: String,
-    /// What was entered last is refused, and what was there before is in force again.
+    /// The newest credential was refused, and the one before it is in force again.
     pub keeps_old: bool,
 }
 
-/// The servers of which the principal has to be told that their credential needs attention. Whoever asks
-/// first tells; the answer is empty from then on.
+/// Takes the credentials of a principal that need attention and were not reported yet. The first caller gets them and
+/// reports them; later callers get none.
 pub async fn credentials_to_report(
     app: &App,
     principal: &Principal,
@@ -336,15 +336,15 @@ pub async fn credentials_to_report(
     let rejected = store::credentials::take_unnotified(&mut tx, agent, user).await?;
     let refused = store::credentials::take_refused_candidates(&mut tx, agent, user).await?;
     tx.commit().await?;
-    changed(app, principal.tenant, pack.id(), &principal.user).await;
+    announce_change(app, principal.tenant, pack.id(), &principal.user).await;
     let rejected = rejected.into_iter().map(report(false));
     Ok(rejected
         .chain(refused.into_iter().map(report(true)))
         .collect())
 }
 
-/// Forgets what is known of a user's credentials, here and on the other replicas.
-async fn changed(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
+/// Makes every replica read a user's credentials again.
+async fn announce_change(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
     let (agent, user) = (agent.clone(), user.clone());
     let whose = (tenant, agent.clone(), user.clone());
     app.credentials.users.invalidate(&whose).await;
@@ -355,12 +355,12 @@ async fn changed(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
     });
 }
 
-fn whose(principal: &Principal, agent: &AgentId) -> UserOfAgent {
+fn user_of_agent(principal: &Principal, agent: &AgentId) -> UserOfAgent {
     (principal.tenant, agent.clone(), principal.user.clone())
 }
 
-/// The generation of a credential that calls of a principal are made with.
-fn credential(
+/// The generation of a credential that is in force for a principal.
+fn credential_ref(
     principal: &Principal,
     agent: &AgentId,
     server: &ServerId,
@@ -377,7 +377,7 @@ fn credential(
 }
 
 /// The key of a personal connection.
-fn key(credential: &CredentialRef) -> Key {
+fn connection_key(credential: &CredentialRef) -> Key {
     Key {
         tenant: credential.tenant,
         agent: credential.agent.clone(),
@@ -390,8 +390,8 @@ fn owner(id: CredentialId, generation: u64) -> ConnectionOwner {
     ConnectionOwner::Credential { id, generation }
 }
 
-/// An error that several waited for.
-fn copy_of(error: &Error) -> Error {
+/// Copies an error for each caller that waited for the same query.
+fn clone_error(error: &Error) -> Error {
     match error {
         Error::NotFound(text) => Error::NotFound(text.clone()),
         Error::Conflict(code, text) => Error::Conflict(*code, text.clone()),
@@ -407,22 +407,22 @@ fn copy_of(error: &Error) -> Error {
     }
 }
 
-/// A decrypted credential: the server as it is for its user.
+/// A decrypted credential and its server as it is reached with it.
 struct DecryptedCredential {
-    /// The pack's server that it was made from.
+    /// The server as its pack defines it.
     base: Arc<ServerSpec>,
     spec: Arc<ServerSpec>,
     content: Content,
 }
 
-/// What a credential holds. The tokens of a sign-in change without it and are looked up when they are needed.
+/// The content of a credential. A sign-in holds no tokens here: they are refreshed without it and read when needed.
 #[derive(Clone)]
 enum Content {
     Values(Values),
     SignIn(CredentialRef),
 }
 
-/// Decrypts a credential once for as long as it is used; `None` when it cannot be.
+/// Decrypts a credential, once while it is in use; `None` when it cannot be decrypted.
 async fn decrypt(
     app: &App,
     principal: &Principal,
@@ -450,7 +450,7 @@ async fn decrypt(
             .await;
         return Ok(Some(decrypted));
     }
-    let credential = credential(principal, agent, &spec.id, held);
+    let credential = credential_ref(principal, agent, &spec.id, held);
     let load = async {
         let text = app.keys.open_credential(&credential).await?;
         let content = match from_sealable::<Authorization>(&text) {
@@ -476,13 +476,13 @@ async fn decrypt(
                 forget_marked(app, &credential).await;
                 Ok(None)
             }
-            OpenError::Failed(error) => Err(copy_of(error)),
+            OpenError::Failed(error) => Err(clone_error(error)),
         },
     }
 }
 
 impl DecryptedCredential {
-    /// What was entered in fields; nothing for a sign-in.
+    /// The values of the fields; `None` for a sign-in.
     fn values(&self) -> Option<&Values> {
         match &self.content {
             Content::Values(values) => Some(values),
@@ -491,7 +491,7 @@ impl DecryptedCredential {
     }
 }
 
-/// Finds what a user has entered for the servers of a pack, wherever it is repeated.
+/// Makes a scrubber that removes the values a user has entered for the servers of a pack from any text.
 pub async fn scrubber(app: &App, principal: &Principal, pack: &Pack) -> Result<Scrubber> {
     let personal = |spec: &&ServerSpec| spec.access_mode == AccessMode::UserControlled;
     let mut entered = Vec::new();
@@ -501,7 +501,7 @@ pub async fn scrubber(app: &App, principal: &Principal, pack: &Pack) -> Result<S
             continue;
         };
         let spec = Arc::new(spec.clone());
-        // What does not fit its server any more, or cannot be decrypted, is no reason to refuse a conversation.
+        // A credential that no longer fits its server, or cannot be decrypted, must not stop the conversation.
         if let Ok(Some(known)) = decrypt(app, principal, pack.id(), held, &spec).await {
             entered.extend(known.spec.entered.iter().cloned());
         }
@@ -536,8 +536,8 @@ impl Content {
     }
 }
 
-/// Another replica changed a user's credentials.
-pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
+/// Forgets a user's credentials that another replica has changed, and closes the connections of old generations.
+pub async fn forget_user(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
     app.credentials
         .users
         .invalidate(&(tenant, agent.clone(), user.clone()))
@@ -552,7 +552,7 @@ pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, use
     }
 }
 
-/// Closes a user's connections; what they entered stays.
+/// Closes a user's connections; their credentials stay.
 pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let ids = store::credentials::ids_of_user(&mut tx, user).await?;
@@ -584,7 +584,7 @@ async fn close(app: &App, key: &Key) {
     }
 }
 
-/// Closes the connections that were made with other generations of a credential and are not in force any more.
+/// Closes the connections of a credential's generations that are no longer in force.
 async fn close_older(app: &App, of: &CredentialRef) {
     let keys = app.mcp.personal_keys().into_iter();
     let keys = keys.filter(|key| {
@@ -596,16 +596,16 @@ async fn close_older(app: &App, of: &CredentialRef) {
     }
 }
 
-/// Looks for changed credentials as long as any are in memory: two queries for all tenants.
-pub async fn find_news(app: &Arc<App>) -> Result<()> {
-    for whose in outdated(app).await? {
+/// Looks for changed credentials while any are in memory: two queries for all tenants.
+pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
+    for whose in find_outdated(app).await? {
         app.credentials.users.invalidate(&*whose).await;
     }
     close_outdated(app, app.mcp.personal_keys()).await
 }
 
 /// The users whose cached credentials differ from the rows.
-async fn outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
+async fn find_outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
     let known: Vec<(Arc<UserOfAgent>, Arc<UserCredentials>)> =
         app.credentials.users.iter().collect();
     if known.is_empty() {
@@ -629,9 +629,9 @@ async fn outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
         .collect())
 }
 
-/// Closes connections whose credential is not in force any more. One that is only being tried is left alone.
+/// Closes connections whose credential is no longer in force. A connection of a [`ConnectionTrial`] stays.
 async fn close_outdated(app: &App, mut keys: Vec<Key>) -> Result<()> {
-    // In this order: a trial that ends between the two is a row when the rows are read.
+    // Trials are left out before the rows are read: a trial that ends in between has its row by then.
     keys.retain(|key| !app.credentials.trials().contains(key));
     let ids: HashSet<(TenantId, CredentialId)> = keys
         .iter()

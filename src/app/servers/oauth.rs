@@ -9,8 +9,8 @@ pub mod tokens;
 pub use self::{
     clients::{RegisteredClient, forget_client, forget_clients_of, list_clients, list_clients_of},
     sign_in::{
-        BeginError, BegunSignIn, Place, Stale, TakenSignIn, begin, client_document, purge_old,
-        redeem, step_up, take,
+        BeginError, BegunSignIn, SignInLookup, SignInOrigin, Stale, TakenSignIn, begin,
+        client_document, purge_old, redeem, step_up, take,
     },
     tokens::{revoke_in_background, revoke_unused},
 };

@@ -1,7 +1,7 @@
-//! The server that is built in: which servers of packs are it, and how a run calls it. Its calls are made in process.
+//! The built-in server, which packs name like any other: its catalog, and its calls, which are made in process.
 //!
-//! What its tools do belongs to runs, which this group may not use: the process hands over one function for it when
-//! it is put together.
+//! Its tools start runs, and this group may not use the group of runs. So the process passes in the [`Handler`] of its
+//! tools when it is put together.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,12 +57,12 @@ impl Orchestrator {
         }
     }
 
-    /// Whether a server of a pack is this one.
+    /// Whether a pack's server is the built-in one.
     pub fn is(&self, spec: &ServerSpec) -> bool {
         orchestrator::is_built_in(spec)
     }
 
-    /// Its tools, which are the same for everybody.
+    /// The catalog of the built-in server, which is the same for everybody.
     pub fn catalog(&self, server: &ServerId) -> Arc<Catalog> {
         Arc::new(Catalog {
             server: server.clone(),
@@ -80,7 +80,7 @@ impl Orchestrator {
     }
 }
 
-/// The run as a caller; `NotFound` when it is gone.
+/// The caller that a run is; `NotFound` when the run is gone.
 pub async fn caller(app: &App, tenant: TenantId, run: RunId) -> Result<RunCaller> {
     let mut tx = app.db.tenant(tenant).await?;
     let found = store::trees::caller(&mut tx, run).await?;

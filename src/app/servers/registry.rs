@@ -2,13 +2,13 @@
 //!
 //! The rows are the truth. A process keeps each tenant's entries and secrets, decrypted, in memory
 //! ([`RegistrySnapshot`]) while requests need them. A change is announced to the other replicas at once, and each
-//! process also polls for changes every second ([`find_news`]). [`pack_for`] completes a pack for a tenant;
+//! process also polls for changes every second ([`poll_changes`]). [`pack_for`] completes a pack for a tenant;
 //! [`pack_for_run`] completes it with the values of a run.
 //!
 //! Invariant: a variable of the environment reaches a server that a tenant defined only if the operator granted it,
 //! whoever wrote the reference.
 
-mod change; // what admins change
+mod change; // entries, as admins change them
 mod resolution; // packs with the servers of their references
 mod secrets;
 
@@ -43,10 +43,10 @@ use crate::{
     vault::Context,
 };
 
-/// Tenants whose registry is in memory, and for how long when nobody asks.
+/// Tenants whose registry is in memory, and how long an idle one stays there.
 const TENANTS: u64 = 10_000;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-/// Entries of one tenant, and secrets.
+/// The most entries of one tenant, and the most secrets.
 pub const MAX_ENTRIES: i64 = 1000;
 
 pub struct Registry {
@@ -56,7 +56,7 @@ pub struct Registry {
     snapshots: Cache<TenantId, Arc<RegistrySnapshot>>,
     /// How often each tenant's registry has changed, as far as this process knows.
     changes: Mutex<HashMap<TenantId, u64>>,
-    /// Packs as tenants see them.
+    /// Packs with the servers that they take from a tenant's registry.
     packs: Cache<(TenantId, AgentId), Arc<ResolvedPack>>,
     news: Notify,
 }
@@ -92,26 +92,26 @@ impl Registry {
     }
 
     /// Completes when a tenant's registry has changed since the last time.
-    pub async fn news(&self) {
+    pub async fn wait_for_change(&self) {
         self.news.notified().await;
     }
 }
 
-/// Forgets what is known of a tenant's registry: it has changed, here or elsewhere.
-pub async fn changed(app: &App, tenant: TenantId) {
+/// Forgets a tenant's registry, which has changed here or on another replica.
+pub async fn forget(app: &App, tenant: TenantId) {
     *app.registry.changes().entry(tenant).or_default() += 1;
     app.registry.snapshots.invalidate(&tenant).await;
     app.registry.news.notify_one();
 }
 
-/// The same, and tells the other replicas.
-async fn tell(app: &App, tenant: TenantId) {
-    changed(app, tenant).await;
+/// Forgets a tenant's registry on every replica.
+async fn announce_change(app: &App, tenant: TenantId) {
+    forget(app, tenant).await;
     let _ = app.hints.send(Hint::Registry { tenant });
 }
 
-/// The agents of a tenant whose references pass a test on what they refer to.
-async fn agents_with(
+/// The agents of a tenant that have a reference for which `uses` holds.
+async fn find_agents(
     app: &App,
     tenant: TenantId,
     uses: impl Fn(&Pack, &ServerRef) -> bool,
@@ -127,7 +127,7 @@ async fn agents_with(
     Ok(using.map(|pack| pack.id().to_string()).collect())
 }
 
-/// Refuses one more row than the limit. Two concurrent additions may both be accepted as the last one.
+/// Refuses an addition beyond the limit. Two concurrent additions may both be accepted as the last one.
 fn check_capacity(count: i64, of_what: &str) -> Result<()> {
     if count < MAX_ENTRIES {
         return Ok(());
@@ -144,13 +144,13 @@ fn check_capacity(count: i64, of_what: &str) -> Result<()> {
 #[derive(Default)]
 pub struct RegistrySnapshot {
     stamp: String,
-    /// Read after so many changes.
+    /// The number of changes that this process had seen before the rows were read.
     after: u64,
     entries: BTreeMap<EntryId, Arc<Entry>>,
     secrets: BTreeMap<String, Secret>,
 }
 
-/// A tenant's registry, from memory or from its rows: never as it was before a change that was made here and answered.
+/// A tenant's registry, from memory or from its rows. It includes every change that this process has answered before.
 pub(in crate::app) async fn snapshot(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     let (snapshots, changes) = (&app.registry.snapshots, app.registry.changes_of(tenant));
     loop {
@@ -189,7 +189,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     drop(tx);
     let (mut entries, mut secrets) = (BTreeMap::new(), BTreeMap::new());
     for row in rows {
-        match opened(app, tenant, &row).await {
+        match open_entry(app, tenant, &row).await {
             Ok(entry) => drop(entries.insert(entry.id.clone(), Arc::new(entry))),
             Err(error @ (Error::Busy { .. } | Error::Unavailable(_) | Error::Internal(_))) => {
                 return Err(error);
@@ -224,8 +224,9 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     }))
 }
 
-/// An entry with its secrets. What was allowed when it was written is checked again when it is resolved.
-async fn opened(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Entry> {
+/// Decrypts an entry. It is parsed with the operator's rules, because the tenant's rules are checked at each
+/// resolution.
+async fn open_entry(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Entry> {
     let mut definition: Definition =
         serde_json::from_str(&row.definition).map_err(Error::internal)?;
     if let Some(sealed) = &row.sealed {
@@ -239,8 +240,8 @@ async fn opened(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Entry>
         .map_err(|fault| Error::conflict(ErrorCode::Conflict, fault.to_string()))
 }
 
-/// The context of an entry. Its scope contains a colon, which no scope of a credential has, so the two
-/// never mix.
+/// The context of an entry. Its scope contains a colon, which no credential's scope does, so neither opens as the
+/// other.
 fn entry_context(tenant: TenantId, row: &StoredEntry) -> Context {
     contexts::of_entry(tenant, &row.entry, row.id, row.version)
 }
@@ -249,8 +250,8 @@ fn secret_context(tenant: TenantId, row: &StoredSecret) -> Context {
     contexts::of_secret(tenant, &row.name, row.id, row.version)
 }
 
-/// Has a registry changed that is in memory? One query for all tenants.
-pub async fn find_news(app: &Arc<App>) -> Result<()> {
+/// Looks for changed registries among those in memory: one query for all tenants.
+pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
     let known: Vec<(TenantId, Arc<RegistrySnapshot>)> = app
         .registry
         .snapshots
@@ -266,7 +267,7 @@ pub async fn find_news(app: &Arc<App>) -> Result<()> {
     drop(tx);
     for (tenant, snapshot) in known {
         if stamps.get(&tenant).map_or("", String::as_str) != snapshot.stamp {
-            changed(app, tenant).await;
+            forget(app, tenant).await;
         }
     }
     Ok(())

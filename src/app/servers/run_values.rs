@@ -1,4 +1,4 @@
-//! The scope and the parameters of a run, and the pack that they complete. Only this module opens the
+//! The scope and the parameters of a run, and the pack that they complete. Only this module decrypts the
 //! scope; from here it goes to servers, never to a model, a message, a log line or an answer of the API.
 
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::{
     store,
 };
 
-/// Characters of a scope as JSON.
+/// The most characters of a scope as JSON.
 const MAX_SCOPE: usize = 100_000;
 
-/// A scope as it may be stored; nothing for an empty one.
-pub(in crate::app) async fn sealed(
+/// Seals a scope for storage; `None` for an empty one.
+pub(in crate::app) async fn seal_scope(
     app: &App,
     tenant: TenantId,
     root: RunId,
@@ -49,14 +49,14 @@ pub(in crate::app) async fn sealed(
         .map(Some)
 }
 
-/// What a run was given. The scope is that of its tree, and empty once that is over.
-pub async fn of(
+/// The values that a run was started with. The scope belongs to its tree, and is empty once the tree has ended.
+pub async fn load(
     app: &App,
     tenant: TenantId,
     run_id: RunId,
     session_id: ConversationId,
 ) -> Result<RunValues> {
-    let (scope, params) = stored(app, tenant, run_id).await?;
+    let (scope, params) = load_stored(app, tenant, run_id).await?;
     Ok(RunValues {
         scope,
         params,
@@ -66,7 +66,7 @@ pub async fn of(
 }
 
 /// Scope and parameters of a run.
-pub async fn stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Members, Members)> {
+pub async fn load_stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Members, Members)> {
     let mut tx = app.db.tenant(tenant).await?;
     let stored = store::trees::values(&mut tx, run).await?;
     drop(tx);
@@ -92,9 +92,9 @@ fn depends_on_run(pack: &Pack) -> bool {
     !pack.references.is_empty()
 }
 
-/// The pack as it is in a run: what its servers take from the run's values is filled in. An error says what is
-/// missing, and then the run is not created. This is the one place where resolution happens.
-pub async fn filled_in(
+/// The pack as it is in a run: the run's values are filled into its servers. An error says which value is missing, and
+/// then the run is not created. Resolution happens nowhere else.
+pub async fn resolve_pack(
     app: &App,
     tenant: TenantId,
     pack: &Arc<Pack>,
@@ -112,7 +112,7 @@ pub async fn filled_in(
     Ok(with_guarded_orchestrator(&resolved))
 }
 
-/// The pack with the built-in server as a pack may have it, where the registry defines it.
+/// The pack with its built-in server as a pack may define it, in case the registry defines it otherwise.
 fn with_guarded_orchestrator(pack: &Arc<Pack>) -> Arc<Pack> {
     if !pack.servers.iter().any(orchestrator::is_built_in) {
         return pack.clone();
@@ -127,8 +127,9 @@ fn with_guarded_orchestrator(pack: &Arc<Pack>) -> Arc<Pack> {
     Arc::new(guarded)
 }
 
-/// The same for a run that was created; its values are looked up only for a pack that takes some. Nobody checked the
-/// values of a message in a chat: there, what cannot be resolved is left out, as it is outside of runs.
+/// The pack as it is in a run that was created; the run's values are read only for a pack that uses them. The values
+/// of a message in a chat were not checked before: a server that they do not resolve is left out, as it is outside of
+/// runs.
 pub async fn pack_for_run(
     app: &App,
     tenant: TenantId,
@@ -139,7 +140,7 @@ pub async fn pack_for_run(
     if !depends_on_run(&pack) {
         return Ok(pack);
     }
-    match filled_in(app, tenant, &pack, &of(app, tenant, run, session).await?).await {
+    match resolve_pack(app, tenant, &pack, &load(app, tenant, run, session).await?).await {
         Err(Error::Invalid { reason, .. }) => {
             tracing::warn!(%run, agent = %pack.id(), %reason, "servers of the registry are left out of a run");
             Ok(with_guarded_orchestrator(&pack))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chatelaine::{
-    app::{accounts::development, platform::keys::context},
+    app::{accounts::development, platform::keys::contexts},
     cli::user,
     domain::{
         account::{FrontendHeaders, KeyKind},
@@ -40,7 +40,10 @@ async fn enter(world: &World, user: &str, server: &str) {
         generation: 1,
     };
     let secret = "a-token-of-theirs".to_owned().into();
-    let sealed = app.keys.seal(tenant, &context(&credential), &secret).await;
+    let sealed = app
+        .keys
+        .seal(tenant, &contexts::of_credential(&credential), &secret)
+        .await;
     let mut tx = world.db.db.tenant(tenant).await.unwrap();
     store::credentials::put(&mut tx, &credential, &sealed.unwrap(), None)
         .await

@@ -17,10 +17,10 @@ use super::{
 use crate::{
     app::{
         App,
-        platform::keys,
+        platform::keys::contexts,
         servers::{
             agents,
-            oauth::{self, BeginError, Place, Stale, TakenSignIn},
+            oauth::{self, BeginError, SignInLookup, SignInOrigin, Stale, TakenSignIn},
         },
     },
     domain::{
@@ -70,12 +70,12 @@ pub struct SignInLink {
 impl FlowContext<'_> {
     /// Asks the user to sign in: a link to the server's sign-in page, or a notice that says why there is none.
     pub(super) async fn ask_to_sign_in(&self, spec: &ServerSpec, flow: Uuid) -> Result<Part> {
-        let place = Place {
+        let origin = SignInOrigin {
             conversation: Some(self.conversation),
             flow: Some(flow),
         };
         let server = ("server", spec.id.as_str());
-        let begun = oauth::begin(self.app, self.principal, &self.pack, spec, place).await;
+        let begun = oauth::begin(self.app, self.principal, &self.pack, spec, origin).await;
         let mut reason = String::new();
         let key = match begun {
             Ok(begun) => {
@@ -137,11 +137,11 @@ pub async fn begin(
     let flow = context
         .start(Step::Page, Some(&spec.id), false, None)
         .await?;
-    let place = Place {
+    let origin = SignInOrigin {
         conversation: Some(conversation),
         flow: Some(flow),
     };
-    let begun = oauth::begin(app, principal, &pack, spec, place).await?;
+    let begun = oauth::begin(app, principal, &pack, spec, origin).await?;
     Ok(SignInLink {
         url: begun.url,
         id: begun.id,
@@ -166,8 +166,8 @@ pub async fn come_back(
     browser: impl Fn(Uuid) -> Option<Secret>,
 ) -> Result<SignInPage> {
     let taken = match oauth::take(app, &callback.state).await? {
-        Ok(taken) => taken,
-        Err(stale) => return Ok(stale_page(callback.language, stale)),
+        SignInLookup::Taken(taken) => taken,
+        SignInLookup::Stale(stale) => return Ok(stale_page(callback.language, stale)),
     };
     let (principal, agent) = (&taken.principal, taken.sign_in.agent.as_str());
     let pack = agents::pack(app, principal, agent).await?;
@@ -321,7 +321,11 @@ impl Returning<'_> {
         };
         let context = context_of(principal, &flow, FlowValue::Entered);
         let text = to_sealable(&tokens);
-        let sealed = keys::seal(self.app, principal.tenant, &context, &text).await?;
+        let sealed = self
+            .app
+            .keys
+            .seal(principal.tenant, &context, &text)
+            .await?;
         let code = format!("{:06}", rand::random_range(0..1_000_000));
         let mut tx = self.app.db.tenant(principal.tenant).await?;
         if !store::flows::accept_page(&mut tx, flow.id, &sealed, &hash(&code)).await? {

@@ -1,6 +1,6 @@
-//! What everything is sealed for, other than credentials and webhooks ([`super::context`],
-//! [`super::context_of_webhook`]). In one place, since a record is sealed anew here too: what opens it there must be
-//! the same. No two kinds share a scope, so that none opens as another.
+//! What each kind of stored value is sealed for. The contexts stand in one place because `rewrap` seals rows anew: it
+//! must build the same context for a row as the code that opens the row later. No two kinds share a scope, so a value
+//! of one kind never opens as another.
 
 use uuid::Uuid;
 
@@ -14,6 +14,28 @@ use crate::{
     vault::Context,
 };
 
+/// A user's credential for a server, in one generation of it.
+pub fn of_credential(credential: &CredentialRef) -> Context {
+    Context {
+        tenant: credential.tenant,
+        user: credential.user.clone(),
+        scope: format!("{}/{}", credential.agent, credential.server),
+        credential: credential.id.0,
+        generation: credential.generation,
+    }
+}
+
+/// The secret of a webhook.
+pub fn of_webhook(tenant: TenantId, id: WebhookId) -> Context {
+    Context {
+        tenant,
+        user: UserId("".into()),
+        scope: "webhook".to_owned(),
+        credential: id.0,
+        generation: 1,
+    }
+}
+
 /// The sensitive values of a server's definition, in one version of it.
 pub fn of_entry(tenant: TenantId, entry: &str, id: Uuid, version: i64) -> Context {
     of_registry(tenant, format!("mcp-server:{entry}"), id, version)
@@ -24,13 +46,13 @@ pub fn of_secret(tenant: TenantId, name: &str, id: Uuid, version: i64) -> Contex
     of_registry(tenant, format!("secret:{name}"), id, version)
 }
 
-/// An access token that replicas share, in one version of it. Its row is not sealed anew: one that cannot be opened is
-/// fetched again.
+/// An access token that replicas share, in one version of it. `rewrap` leaves its row alone: a token that cannot be
+/// opened is fetched again.
 pub fn of_access_token(tenant: TenantId, id: Uuid, version: i64) -> Context {
     of_registry(tenant, "access-token".to_owned(), id, version)
 }
 
-/// The answer of a request that made something. Its row is not sealed anew: it is kept for a day.
+/// The answer of a request that created something. `rewrap` leaves its row alone: it is kept for a day.
 pub fn of_answer(tenant: TenantId, user: &UserId, id: Uuid) -> Context {
     Context {
         tenant,
@@ -41,13 +63,13 @@ pub fn of_answer(tenant: TenantId, user: &UserId, id: Uuid) -> Context {
     }
 }
 
-/// The program as a client of an authorization server. Its row is not sealed anew: one that cannot be opened is
-/// registered again.
+/// The program as a client of an authorization server. `rewrap` leaves its row alone: a client that cannot be opened
+/// is registered again.
 pub fn of_oauth_client(tenant: TenantId, id: Uuid) -> Context {
     of_registry(tenant, "oauth-client".to_owned(), id, 1)
 }
 
-/// A user who was sent to sign in. The row lives for minutes and is not sealed anew.
+/// A pending sign-in of a user. `rewrap` leaves its row alone: it lives for minutes.
 pub fn of_sign_in(tenant: TenantId, user: &UserId, id: Uuid) -> Context {
     Context {
         tenant,
@@ -69,7 +91,7 @@ fn of_registry(tenant: TenantId, scope: String, credential: Uuid, version: i64) 
     }
 }
 
-/// The arguments of a call that waits for approval. The scope has one part more than a credential's, so that neither
+/// The arguments of a call that waits for approval. Its scope has one part more than a credential's, so that neither
 /// opens as the other.
 pub fn of_approval(
     tenant: TenantId,
@@ -88,7 +110,7 @@ pub fn of_approval(
     }
 }
 
-/// The scope of a tree of runs, by the run that began it.
+/// The scope of a tree of runs, by the root run.
 pub fn of_scope(tenant: TenantId, root: RunId) -> Context {
     // No user has the empty id.
     Context {
@@ -100,12 +122,12 @@ pub fn of_scope(tenant: TenantId, root: RunId) -> Context {
     }
 }
 
-/// Which of a flow's two sealed values: they must not be taken for each other.
+/// The two sealed values of a flow, which must not open as each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowValue {
-    /// What was entered so far.
+    /// The values that the user has entered so far.
     Entered = 1,
-    /// An answer on its way to the run that takes it in.
+    /// An answer on its way to the run that receives it.
     Answer = 2,
 }
 
@@ -126,20 +148,21 @@ pub fn of_flow(
     }
 }
 
-/// Which of an elicitation's two sealed values: they must not be taken for each other.
+/// The two sealed values of an elicitation, which must not open as each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElicitationValue {
     /// The call, the questions and the server's own state.
     Asked = 1,
-    /// What was answered so far.
+    /// The answers that the user has entered so far.
     Entered = 2,
 }
 
-/// Bound to user, agent and server: a row that was altered opens for nobody.
+/// A value of an elicitation. It is bound to its user, agent and server, so a row that was altered never opens.
 pub fn of_elicitation(
     tenant: TenantId,
     user: &UserId,
-    (agent, server): (&str, &str),
+    agent: &str,
+    server: &str,
     id: Uuid,
     which: ElicitationValue,
 ) -> Context {
@@ -153,16 +176,13 @@ pub fn of_elicitation(
     }
 }
 
-/// The same of a row, whatever it is.
+/// The context of a sealed row of any kind.
 pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Result<Context> {
     let (id, user) = (row.id, UserId(row.user.as_str().into()));
-    let of_elicitation = |which| {
-        let place = (row.agent.as_str(), row.name.as_str());
-        of_elicitation(tenant, &user, place, id, which)
-    };
+    let of_elicitation = |which| of_elicitation(tenant, &user, &row.agent, &row.name, id, which);
     Ok(match row.kind {
-        Kind::Credential | Kind::CredentialCandidate => super::context(&credential(tenant, row)?),
-        Kind::Webhook => super::context_of_webhook(tenant, WebhookId(id)),
+        Kind::Credential | Kind::CredentialCandidate => of_credential(&credential(tenant, row)?),
+        Kind::Webhook => of_webhook(tenant, WebhookId(id)),
         Kind::Entry => of_entry(tenant, &row.name, id, row.version),
         Kind::Secret => of_secret(tenant, &row.name, id, row.version),
         Kind::Approval => of_approval(tenant, &user, &row.agent, &row.name, id),
@@ -174,7 +194,7 @@ pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Result<Context> {
     })
 }
 
-/// The credential that a row is one of.
+/// The credential of a row.
 pub(super) fn credential(tenant: TenantId, row: &Sealed) -> Result<CredentialRef> {
     let broken = |why: String| Error::internal(anyhow::anyhow!("credential {}: {why}", row.id));
     Ok(CredentialRef {

@@ -1,5 +1,5 @@
-//! The demo's key: made once and kept in the data folder, for the eyes of its owner only. A deployment has its
-//! keys from the environment, where they are not beside what they protect.
+//! The demo's key: made once and kept in the data folder, where only its owner may read it. A deployment gets its keys
+//! from the environment, so that they do not lie beside the data they protect.
 
 use std::{
     fs,
@@ -36,11 +36,11 @@ pub fn ring_or_new(data: &Path) -> anyhow::Result<KeyRing> {
     let key = Zeroizing::new(rand::random::<[u8; 32]>());
     let text = Zeroizing::new(format!("k1:{}\n", &*Zeroizing::new(hex::encode(*key))));
     write(data, &text).with_context(|| format!("cannot write a key into {}", data.display()))?;
-    // Read again: another process may have been first, and its key is the one that counts.
+    // The key is read back because another process may have written one first, and that key counts.
     ring(data)?.context("the key that was just written is gone")
 }
 
-/// All of it or nothing, and never over a file that is there: a lost key is a lost credential.
+/// Writes the whole file or nothing, and never over an existing file: a lost key is a lost credential.
 fn write(data: &Path, text: &str) -> io::Result<()> {
     fs::create_dir_all(data)?;
     let draft = data.join(format!("{FILE}.{:016x}", rand::random::<u64>()));

@@ -1,9 +1,8 @@
-//! A replica and its ring. At the start, a wrong or missing key is refused. While the replica lives, it
-//! counts as a holder of its keys, and the first key of its ring may begin to seal once every replica has
-//! it.
+//! The keys that each replica holds. A replica with a wrong or missing key does not start. While it lives, it is
+//! registered as a holder of the keys of its ring.
 //!
-//! A key begins to seal only when every living replica has it; until then the one before goes on. So a rolling
-//! restart with a new ring never makes anything that some replica cannot open.
+//! A key begins to seal only when every living replica holds it; until then the one before seals. So a rolling restart
+//! with a new ring never seals a value that some replica cannot open.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,10 +24,10 @@ use crate::{
     vault,
 };
 
-/// How often a replica says that it is alive; it counts for a minute after it said so.
+/// How often a replica renews its registration, which lasts for a minute.
 const BEAT: Duration = Duration::from_secs(15);
 
-/// Refuses packs with personal servers when there is no key for what their users will enter.
+/// Refuses packs with personal servers when there is no key to seal their users' credentials.
 pub fn require_ring<'a>(
     ring: Option<&KeyRing>,
     packs: impl Iterator<Item = &'a Arc<Pack>>,
@@ -52,20 +51,20 @@ pub fn require_ring<'a>(
     Ok(())
 }
 
-/// Makes sure at the start that the ring is the one this database was sealed with; the error says which key is
-/// wrong. From then on the replica counts as a holder of its keys.
-pub async fn enter(keys: &Keys, replica: ReplicaId) -> Result<()> {
+/// Checks that the ring is the one this database was sealed with, and registers the replica as a holder of its keys.
+/// The error says which key is wrong.
+pub async fn register(keys: &Keys, replica: ReplicaId) -> Result<()> {
     let Some(ring) = &keys.ring else {
         return Ok(());
     };
     let mut tx = keys.db.system().await?;
-    let known = register(&mut tx, ring).await?;
+    let known = add_new_keys(&mut tx, ring).await?;
     let sealing = known.iter().find(|kek| kek.state == KekState::Sealing);
     for needed in store::tenant_keys::keks(&mut tx).await? {
-        require(ring, &needed, "it wraps tenants' keys")?;
+        require_key(ring, &needed, "it wraps tenants' keys")?;
     }
     if let Some(sealing) = sealing {
-        require(ring, &sealing.id, "it seals")?;
+        require_key(ring, &sealing.id, "it seals")?;
     }
     let ids: Vec<String> = ring.keks().map(|kek| kek.id.to_string()).collect();
     store::keks::record_replica(&mut tx, replica, &ids).await?;
@@ -79,7 +78,7 @@ pub async fn enter(keys: &Keys, replica: ReplicaId) -> Result<()> {
     tx.commit().await
 }
 
-/// Lets a new first key seal, if every living replica has it.
+/// Lets a new first key seal, if every living replica holds it.
 async fn promote_first(tx: &mut Tx, first: &KekId, sealing: Option<&KekId>) -> Result<()> {
     let lacking = store::keks::replicas_without(tx, first).await?.len();
     if let Some(sealing) = sealing
@@ -96,7 +95,7 @@ async fn promote_first(tx: &mut Tx, first: &KekId, sealing: Option<&KekId>) -> R
     Ok(())
 }
 
-/// Ends the registration of a replica: its keys do not count any more.
+/// Ends the registration of a replica as a holder of keys.
 pub async fn leave(keys: &Keys, replica: ReplicaId) {
     let left = async {
         let mut tx = keys.db.system().await?;
@@ -109,8 +108,8 @@ pub async fn leave(keys: &Keys, replica: ReplicaId) {
     }
 }
 
-/// Says that this replica is alive, until it is asked to stop. It counts on until it [`leave`]s: what is under
-/// way may still need a key.
+/// Renews the registration of this replica until a stop is requested. It stays registered until it [`leave`]s, because
+/// running work may still need a key.
 pub async fn hold(app: Arc<App>) {
     if !app.keys.has_ring() {
         return;
@@ -120,12 +119,12 @@ pub async fn hold(app: Arc<App>) {
             () = tokio::time::sleep(BEAT) => {}
             () = app.shutdown.cancelled() => break,
         }
-        match enter(&app.keys, app.replica).await {
-            Ok(()) => app.keys.set_fit(true),
+        match register(&app.keys, app.replica).await {
+            Ok(()) => app.keys.set_complete(true),
             Err(error) => {
-                // A database that is away says nothing about the keys.
+                // An unreachable database says nothing about the keys.
                 if matches!(error, Error::Conflict(..)) {
-                    app.keys.set_fit(false);
+                    app.keys.set_complete(false);
                 }
                 tracing::error!(%error, "this replica's keys could not be checked, or do not fit the database");
             }
@@ -133,15 +132,15 @@ pub async fn hold(app: Arc<App>) {
     }
 }
 
-/// Makes the keys of the ring known and compares those that are. Everything known, locked until the end of the
-/// transaction.
-async fn register(tx: &mut Tx, ring: &KeyRing) -> Result<Vec<KekRecord>> {
+/// Adds the new keys of the ring to the database and compares the others. Returns all keys of the database, locked
+/// until the end of the transaction.
+async fn add_new_keys(tx: &mut Tx, ring: &KeyRing) -> Result<Vec<KekRecord>> {
     let before = store::keks::lock(tx).await?;
     let mut new: Vec<&Kek> = ring
         .keks()
         .filter(|kek| !before.iter().any(|known| known.id == kek.id))
         .collect();
-    // In one order everywhere, so that replicas that start at once do not wait for each other in a circle.
+    // One order on all replicas, so that replicas that start at once do not deadlock.
     new.sort_by_key(|kek| &kek.id);
     for kek in new {
         refuse_other_name(kek, &before)?;
@@ -151,13 +150,13 @@ async fn register(tx: &mut Tx, ring: &KeyRing) -> Result<Vec<KekRecord>> {
     }
     let known = store::keks::lock(tx).await?;
     for kek in ring.keks() {
-        compare(kek, &known)?;
+        check_same_key(kek, &known)?;
     }
     Ok(known)
 }
 
-/// Refuses a key that is not the one known by its id.
-pub(super) fn compare(kek: &Kek, known: &[KekRecord]) -> Result<()> {
+/// Refuses a key that differs from the database's key with the same id.
+pub(super) fn check_same_key(kek: &Kek, known: &[KekRecord]) -> Result<()> {
     let (id, ours) = (&kek.id, vault::check_value(kek));
     let Some(theirs) = known.iter().find(|known| known.id == *id) else {
         return Ok(());
@@ -177,7 +176,7 @@ pub(super) fn compare(kek: &Kek, known: &[KekRecord]) -> Result<()> {
     ))
 }
 
-/// Refuses a key that is known by another id.
+/// Refuses a key that the database knows by another id.
 pub(super) fn refuse_other_name(kek: &Kek, known: &[KekRecord]) -> Result<()> {
     let value = vault::check_value(kek);
     match known.iter().find(|known| known.check_value == value) {
@@ -192,7 +191,7 @@ pub(super) fn refuse_other_name(kek: &Kek, known: &[KekRecord]) -> Result<()> {
     }
 }
 
-fn require(ring: &KeyRing, id: &KekId, why: &str) -> Result<()> {
+fn require_key(ring: &KeyRing, id: &KekId, why: &str) -> Result<()> {
     if ring.get(id).is_some() {
         return Ok(());
     }

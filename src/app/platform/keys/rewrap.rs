@@ -1,13 +1,13 @@
-//! Brings along what an older key protects: every tenant's key is wrapped with the key of the ring that seals
-//! now, and every record is sealed anew with the tenant's newest version.
+//! Protects all data with the newest keys: every tenant's key is wrapped with the sealing key of the ring, and every
+//! record is sealed anew with the newest version of its tenant's key.
 //!
-//! In short transactions, while everybody serves. Nothing is remembered between them: what is left to do is
-//! seen from the rows, so a run that was stopped anywhere is continued by the next one, and two at once do
-//! no harm. A record that changes in the meantime is left to who changed it.
+//! This happens in short transactions while all replicas serve. The rows alone say what is left to do, so a command
+//! that was stopped anywhere is continued by the next one, and two at once do no harm. A record that changes meanwhile
+//! is skipped, because the change seals it anew.
 
 use std::collections::BTreeMap;
 
-use super::{Keys, OpenError, closed, contexts};
+use super::{Keys, OpenError, contexts, unavailable};
 use crate::{
     domain::{
         audit::{Fact, OPERATOR},
@@ -23,25 +23,25 @@ use crate::{
     vault::{self, Unopenable},
 };
 
-/// Records in one transaction, unless asked otherwise.
+/// The default number of records in one transaction.
 pub const BATCH: u16 = 256;
 
-/// What was done so far.
+/// The progress of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Versions of tenants' keys that were wrapped anew.
     pub tenant_keys: u64,
     /// Records that were sealed anew.
     pub records: u64,
-    /// Records that were looked at, of `total`.
+    /// Records that were handled, of `total`.
     pub seen: u64,
-    /// Records that were to do at the start.
+    /// Records that had to be sealed anew at the start.
     pub total: u64,
-    /// Records that cannot be opened. They are kept; of credentials, users are asked to enter them again.
+    /// Records that cannot be opened. They are kept; the users of such credentials are asked to enter them again.
     pub unopenable: u64,
 }
 
-/// Wraps and seals everything anew that needs it; says after each batch how far it is.
+/// Wraps and seals anew all that needs it, and calls `say` with the progress after each batch.
 pub async fn rewrap(
     keys: &Keys,
     batch: u16,
@@ -52,11 +52,11 @@ pub async fn rewrap(
     let tenants = store::tenant_keys::tenants(&mut tx).await?;
     drop(tx);
     for tenant in &tenants {
-        // First the new version, so that nothing new is sealed with the one that is left behind.
-        keys.sealing_now(*tenant).await?;
+        // The new version comes first, so that nothing more is sealed with the old one.
+        keys.load_sealing_version(*tenant).await?;
         progress.tenant_keys += wrap_anew(keys, *tenant).await?;
     }
-    progress.total = stale(keys, &tenants).await?;
+    progress.total = count_stale(keys, &tenants).await?;
     say(&progress);
     for tenant in tenants {
         seal_anew(keys, tenant, batch, &mut progress, &mut say).await?;
@@ -64,12 +64,13 @@ pub async fn rewrap(
     Ok(progress)
 }
 
-/// Wraps the tenant's older versions with the key of the ring that seals now.
+/// Wraps the tenant's older versions with the sealing key of the ring.
 async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
     let mut tx = keys.db.tenant(tenant).await?;
     let id = store::tenant_keys::sealing_kek(&mut tx).await?;
-    let id =
-        id.ok_or_else(|| closed("no key of the ring seals yet; start a replica, which adds it"))?;
+    let id = id.ok_or_else(|| {
+        unavailable("no key of the ring seals yet; start a replica, which adds it")
+    })?;
     let kek: &Kek = keys.kek(&id)?;
     let mut wrapped = 0;
     for old in store::tenant_keys::not_wrapped_with(&mut tx, tenant, &id).await? {
@@ -101,8 +102,8 @@ async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
     Ok(wrapped)
 }
 
-/// Seals those of the tenant's records anew that are not sealed with its newest version. A record that
-/// cannot be opened stays as it is; its user is told when it is needed.
+/// Seals anew the tenant's records that are not sealed with its newest version. A record that cannot be opened stays
+/// as it is; its user is told when it is needed.
 async fn seal_anew(
     keys: &Keys,
     tenant: TenantId,
@@ -110,7 +111,7 @@ async fn seal_anew(
     progress: &mut Progress,
     say: &mut (impl FnMut(&Progress) + Send),
 ) -> Result<()> {
-    let newest = keys.sealing_now(tenant).await?;
+    let newest = keys.load_sealing_version(tenant).await?;
     let mut after = None;
     loop {
         let mut tx = keys.db.tenant(tenant).await?;
@@ -143,7 +144,7 @@ async fn seal_anew(
     }
 }
 
-/// Puts what was sealed anew in its place, in one transaction; how many records were changed.
+/// Stores the records that were sealed anew, in one transaction, and returns how many rows changed.
 async fn replace(
     keys: &Keys,
     tenant: TenantId,
@@ -173,7 +174,7 @@ async fn replace(
     Ok(credentials + others)
 }
 
-/// A record that cannot be opened is kept as it is; of a credential, the user is asked to enter it again.
+/// Handles a record that cannot be opened: it stays as it is, and a credential is quarantined.
 async fn give_up(keys: &Keys, tenant: TenantId, row: &Sealed, why: &Unopenable) -> Result<()> {
     if matches!(row.kind, Kind::Credential | Kind::CredentialCandidate) {
         return keys
@@ -185,8 +186,8 @@ async fn give_up(keys: &Keys, tenant: TenantId, row: &Sealed, why: &Unopenable) 
     Ok(())
 }
 
-/// How many records of all tenants are not sealed with the newest version of their tenant's key.
-pub(super) async fn stale(keys: &Keys, tenants: &[TenantId]) -> Result<u64> {
+/// The number of records, in all tenants, that are not sealed with the newest version of their tenant's key.
+pub(super) async fn count_stale(keys: &Keys, tenants: &[TenantId]) -> Result<u64> {
     let mut stale = 0;
     for tenant in tenants {
         let mut tx = keys.db.tenant(*tenant).await?;

@@ -1,12 +1,12 @@
-//! Rotation: `add` a key, `promote` it, [`rewrap`](super::rewrap) what the one before protects, `retire` that.
-//! Replicas serve all the while; each step can be repeated, and refuses what would lose something.
+//! Rotation of the ring's keys in four steps: `add` a new key, `promote` it, [`rewrap`](super::rewrap) the data of the
+//! old key, `retire` the old key. Replicas serve all the while. Each step can be repeated, and refuses to lose data.
 
 use std::collections::BTreeMap;
 
 use super::{
     Keys, MISSING,
-    replica_keys::{compare, refuse_other_name},
-    rewrap::stale,
+    replica_keys::{check_same_key, refuse_other_name},
+    rewrap::count_stale,
 };
 use crate::{
     domain::{
@@ -27,22 +27,22 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct KekView {
     pub id: KekId,
-    /// `None`: in the ring, and not known to the database.
+    /// The key's record; `None` when it is in the ring alone.
     pub known: Option<KekRecord>,
-    /// `None`: not in the ring; else whether it is the key that the database knows, if it does.
+    /// Whether the ring's key is the one that the database knows; `None` when it is not in the ring.
     pub fits: Option<bool>,
     pub needed: KekUsage,
 }
 
-/// All keys, of the database and of the ring; and how many records are sealed with an older version of their
+/// All keys of the database and of the ring, and the number of records that are sealed with an older version of their
 /// tenant's key.
 pub async fn list(keys: &Keys) -> Result<(Vec<KekView>, u64)> {
     let mut tx = keys.db.system().await?;
     let known = store::keks::list(&mut tx).await?;
     let tenants = store::tenant_keys::tenants(&mut tx).await?;
     drop(tx);
-    let needs = needs(keys, &tenants).await?;
-    let stale = stale(keys, &tenants).await?;
+    let needs = count_needs(keys, &tenants).await?;
+    let stale = count_stale(keys, &tenants).await?;
     let ours: Vec<&Kek> = keys.ring.iter().flat_map(KeyRing::keks).collect();
     let new = ours
         .iter()
@@ -66,9 +66,9 @@ pub async fn list(keys: &Keys) -> Result<(Vec<KekView>, u64)> {
     Ok((views.chain(new).collect(), stale))
 }
 
-/// Makes a key of the ring known, so that a replica with another key of the same id does not start.
+/// Adds a key of the ring to the database, so that a replica with another key of the same id does not start.
 pub async fn add(keys: &Keys, id: &KekId) -> Result<KekState> {
-    let kek = in_ring(keys, id)?;
+    let kek = find_in_ring(keys, id)?;
     let mut tx = keys.db.system().await?;
     let before = store::keks::lock(&mut tx).await?;
     if !before.iter().any(|known| known.id == *id) {
@@ -78,8 +78,8 @@ pub async fn add(keys: &Keys, id: &KekId) -> Result<KekState> {
         }
     }
     let known = store::keks::lock(&mut tx).await?;
-    compare(kek, &known)?;
-    let state = found(&known, id)?.state;
+    check_same_key(kek, &known)?;
+    let state = find_record(&known, id)?.state;
     if state == KekState::Retired {
         return Err(Error::conflict(
             ErrorCode::Conflict,
@@ -90,13 +90,13 @@ pub async fn add(keys: &Keys, id: &KekId) -> Result<KekState> {
     Ok(state)
 }
 
-/// Lets a key seal, in place of the one that does. Refused while a living replica does not have it.
+/// Lets a key seal in place of the present one. Refused while a living replica does not hold it.
 pub async fn promote(keys: &Keys, id: &KekId) -> Result<()> {
-    let kek = in_ring(keys, id)?;
+    let kek = find_in_ring(keys, id)?;
     let mut tx = keys.db.system().await?;
     let known = store::keks::lock(&mut tx).await?;
-    let state = found(&known, id)?.state;
-    compare(kek, &known)?;
+    let state = find_record(&known, id)?.state;
+    check_same_key(kek, &known)?;
     match state {
         KekState::Sealing => return Ok(()),
         KekState::Retired => {
@@ -115,7 +115,7 @@ pub async fn promote(keys: &Keys, id: &KekId) -> Result<()> {
             format!(
                 "{} running without key {id} ({}): restart with `{id}:…` in MCP_CONFIG_ENCRYPTION_KEYS first (a replica \
              that was killed counts for a minute)",
-                counted(lacking.len() as u64, "replica is", "replicas are"),
+                count_words(lacking.len() as u64, "replica is", "replicas are"),
                 replicas.join(", "),
             ),
         ));
@@ -125,12 +125,12 @@ pub async fn promote(keys: &Keys, id: &KekId) -> Result<()> {
     tx.commit().await
 }
 
-/// Marks a key as not needed any more, so that it may leave the ring. Refused while it seals or anything is
-/// wrapped with it.
+/// Marks a key as no longer needed, so that it may leave the ring. Refused while it seals or anything is wrapped with
+/// it.
 pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
     let mut tx = keys.db.system().await?;
     let known = store::keks::lock(&mut tx).await?;
-    match found(&known, id)?.state {
+    match find_record(&known, id)?.state {
         KekState::Retired => return Ok(()),
         KekState::Sealing => {
             return Err(Error::conflict(
@@ -140,12 +140,13 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
         }
         KekState::Added | KekState::Opening => {}
     }
-    // Each record needs a version of its tenant's key, and each version the key that wraps it: so this is all.
+    // A record needs a version of its tenant's key, and a version needs the key that wraps it. So this covers all
+    // data.
     if store::tenant_keys::keks(&mut tx).await?.contains(id) {
         let tenants = store::tenant_keys::tenants(&mut tx).await?;
-        // It is refused, so the lock has served; the counting wants transactions of its own.
+        // The key stays, so the lock is no longer needed, and counting takes transactions of its own.
         drop(tx);
-        let needed = needs(keys, &tenants)
+        let needed = count_needs(keys, &tenants)
             .await?
             .get(id)
             .copied()
@@ -154,8 +155,8 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
             ErrorCode::Conflict,
             format!(
                 "key {id} is needed: it wraps {}, which {}; run `chatelaine keys rewrap` first",
-                counted(needed.tenant_keys, "tenant key", "tenant keys"),
-                counted(needed.records, "record needs", "records need"),
+                count_words(needed.tenant_keys, "tenant key", "tenant keys"),
+                count_words(needed.records, "record needs", "records need"),
             ),
         ));
     }
@@ -164,8 +165,8 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
     tx.commit().await
 }
 
-/// Per key of the ring, what needs it; keys that nothing needs are left out.
-async fn needs(keys: &Keys, tenants: &[TenantId]) -> Result<BTreeMap<KekId, KekUsage>> {
+/// The data that needs each key of the ring. A key that nothing needs is left out.
+async fn count_needs(keys: &Keys, tenants: &[TenantId]) -> Result<BTreeMap<KekId, KekUsage>> {
     let mut needs: BTreeMap<KekId, KekUsage> = BTreeMap::new();
     for tenant in tenants {
         let mut tx = keys.db.tenant(*tenant).await?;
@@ -180,7 +181,7 @@ async fn needs(keys: &Keys, tenants: &[TenantId]) -> Result<BTreeMap<KekId, KekU
     Ok(needs)
 }
 
-fn in_ring<'a>(keys: &'a Keys, id: &KekId) -> Result<&'a Kek> {
+fn find_in_ring<'a>(keys: &'a Keys, id: &KekId) -> Result<&'a Kek> {
     let ring = keys
         .ring
         .as_ref()
@@ -194,7 +195,7 @@ fn in_ring<'a>(keys: &'a Keys, id: &KekId) -> Result<&'a Kek> {
     ring.get(id).ok_or_else(missing)
 }
 
-fn found<'a>(known: &'a [KekRecord], id: &KekId) -> Result<&'a KekRecord> {
+fn find_record<'a>(known: &'a [KekRecord], id: &KekId) -> Result<&'a KekRecord> {
     known.iter().find(|known| known.id == *id).ok_or_else(|| {
         Error::conflict(
             ErrorCode::Conflict,
@@ -203,6 +204,6 @@ fn found<'a>(known: &'a [KekRecord], id: &KekId) -> Result<&'a KekRecord> {
     })
 }
 
-fn counted(number: u64, one: &str, many: &str) -> String {
+fn count_words(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

@@ -61,7 +61,7 @@ pub async fn receive_hints(app: Arc<App>) {
                             agent,
                             user,
                         } => {
-                            credentials::changed_elsewhere(&app, tenant, &agent, &user).await;
+                            credentials::forget_user(&app, tenant, &agent, &user).await;
                         }
                         Hint::Approvals { tenant } => app.live.approvals_changed(tenant),
                         Hint::SignedOut { tenant, user } => {
@@ -73,7 +73,7 @@ pub async fn receive_hints(app: Arc<App>) {
                         Hint::Tenant { tenant } => {
                             sign_outs::apply_tenant_change(&app, tenant).await?;
                         }
-                        Hint::Registry { tenant } => registry::changed(&app, tenant).await,
+                        Hint::Registry { tenant } => registry::forget(&app, tenant).await,
                         Hint::CallCancelled {
                             tenant,
                             agent,
@@ -86,10 +86,7 @@ pub async fn receive_hints(app: Arc<App>) {
                             server,
                             owner,
                         } => {
-                            credentials::catalog_changed_elsewhere(
-                                &app, tenant, agent, server, owner,
-                            )
-                            .await;
+                            credentials::forget_catalog(&app, tenant, agent, server, owner).await;
                         }
                     }
                 }

@@ -40,13 +40,13 @@ use crate::{
     mcp::{ConnectionState, Key},
 };
 
-/// How often packs and tenants are looked at for servers to keep.
+/// Time between two looks at packs and tenants.
 const LOOK: Duration = Duration::from_secs(2);
-/// Between two looks at a server's tools, however often it says that they changed.
+/// Least time between two discoveries of a server, however often it announces changes.
 const QUIET: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
-/// The same where somebody has to change something first.
+/// The longest pause between two tries where a person has to change something first.
 const RETRY_LASTING: Duration = Duration::from_secs(600);
 
 /// Keeps every shared server that a tenant can see connected, until the process stops.
@@ -54,16 +54,16 @@ pub async fn supervise(app: Arc<App>) {
     let mut packs = app.library.changes();
     loop {
         match reconcile(&app).await {
-            Ok(()) => app.connections.looked.cancel(),
+            Ok(()) => app.connections.reconciled.cancel(),
             Err(error) => {
                 tracing::warn!(%error, "cannot see which servers to keep; trying again");
             }
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
-            // One that was missed is seen all the same.
+            // A lagging receiver has missed a change, which is as good as receiving one.
             Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
-            () = app.registry.news() => {}
+            () = app.registry.wait_for_change() => {}
             () = app.connections.wanted.notified() => {}
             () = app.shutdown.cancelled() => break,
         }
@@ -127,18 +127,20 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
                 state: State::Connecting,
             },
         );
-        app.tasks.spawn(keep(app.clone(), place, spec, stop));
+        app.tasks
+            .spawn(keep_connected(app.clone(), place, spec, stop));
     }
     Ok(())
 }
 
-/// Whether what is connected to one serves the other.
+/// Whether a connection made for one spec also serves the other.
 fn is_same(kept: &ServerSpec, spec: &ServerSpec) -> bool {
     kept.endpoint == spec.endpoint && kept.timeouts == spec.timeouts && kept.auth == spec.auth
 }
 
-/// Connects, discovers, and again whenever the server says that its tools changed.
-async fn keep(
+/// Keeps one server connected and its catalog fresh: discovers again when the catalog is old, when the server
+/// announces a change, and when a call has found the server unreachable.
+async fn keep_connected(
     app: Arc<App>,
     place: SharedServerKey,
     spec: Arc<ServerSpec>,
@@ -151,7 +153,7 @@ async fn keep(
     }
     let mut failures = 0;
     loop {
-        // Subscribed before asking: a change between the answer and the wait is not missed.
+        // Subscribe before the request: a change between its answer and the wait is not missed.
         let mut changes = app.mcp.changes();
         let discovered = tokio::select! {
             discovered = discover(&app, &key, &spec) => discovered,
@@ -187,8 +189,8 @@ async fn keep(
             tokio::time::sleep(least).await;
             tokio::select! {
                 () = tokio::time::sleep(pause.saturating_sub(least)) => {}
-                () = changed(&mut changes, &key) => {}
-                () = lost(&app, &key) => {}
+                () = wait_for_change(&mut changes, &key) => {}
+                () = wait_until_down(&app, &key) => {}
             }
         };
         tokio::select! {
@@ -203,14 +205,14 @@ async fn keep(
 }
 
 /// Waits until a call has found the server unreachable.
-async fn lost(app: &App, key: &Key) {
+async fn wait_until_down(app: &App, key: &Key) {
     while !matches!(app.mcp.state(key), ConnectionState::Down { .. }) {
         tokio::time::sleep(LOOK).await;
     }
 }
 
 /// Waits until the server of `key` says that its tools changed.
-async fn changed(changes: &mut Receiver<Key>, key: &Key) {
+async fn wait_for_change(changes: &mut Receiver<Key>, key: &Key) {
     loop {
         match changes.recv().await {
             Ok(which) if which == *key => return,
@@ -238,11 +240,11 @@ pub(super) fn shared_servers<'a>(
     })
 }
 
-/// Between two looks whether the first discovery is over.
+/// Time between two looks at servers that are being connected.
 const SETTLING: Duration = Duration::from_millis(50);
 
-/// Waits for the servers that a pack calls `required`; the error names those that cannot be reached. A server that a
-/// tenant's registry defines stops no start: the log names it.
+/// Connects the servers that packs call `required`; the error names the first one that cannot be reached. A required
+/// server of a tenant's registry does not stop the start: only the log names it.
 pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     let packs = app.library.snapshot();
     for tenant in app.accounts.tenants().await? {
@@ -274,18 +276,18 @@ pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
 
 /// Waits until each shared server has been asked for its tools once, whether it answered or not.
 pub async fn await_first_discovery(app: &App) {
-    app.connections.looked.cancelled().await;
+    app.connections.reconciled.cancelled().await;
     let is_open = |server: &SharedServer| server.state == State::Connecting;
     while app.connections.servers().values().any(is_open) {
         tokio::time::sleep(SETTLING).await;
     }
 }
 
-/// Waits for those shared servers of an agent whose tools nobody knows yet and that are being connected, for each as long
-/// as its `connectSeconds`.
+/// Waits for the shared servers of an agent that are being connected for the first time, for each as long as its
+/// `connectSeconds`.
 pub async fn await_connecting(app: &App, tenant: TenantId, pack: &Pack) {
     let start = Instant::now();
-    while let Some(longest) = unknown(app, tenant, pack).max() {
+    while let Some(longest) = unknown_connect_times(app, tenant, pack).max() {
         if start.elapsed() >= longest {
             return;
         }
@@ -293,8 +295,8 @@ pub async fn await_connecting(app: &App, tenant: TenantId, pack: &Pack) {
     }
 }
 
-/// How long each of these servers may take to connect.
-fn unknown<'a>(
+/// The `connectSeconds` of each shared server that is being connected for the first time.
+fn unknown_connect_times<'a>(
     app: &'a App,
     tenant: TenantId,
     pack: &'a Pack,

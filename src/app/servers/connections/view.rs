@@ -1,4 +1,4 @@
-//! How the servers of an agent are, as its users and its admins see them.
+//! The state of an agent's servers, as its users and its admins see it.
 
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub enum State {
     Ready {
         protocol: String,
     },
-    /// Could not be reached; tried again by itself. Known tools stay listed.
+    /// Unreachable; the connection is tried again automatically. Known tools stay listed.
     Down {
         cause: DownCause,
         reason: String,
@@ -68,8 +68,8 @@ pub struct ConnectionView {
     pub dropped: Vec<String>,
     /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
     pub missing: Vec<String>,
-    /// Names in the pack's rules for this server, and in its skills, that fit none of its tools, each as a sentence; only
-    /// for whoever runs the agent.
+    /// Names in the pack's rules for this server, and in its skills, that fit none of its tools, each as a sentence;
+    /// only for whoever runs the agent.
     pub unmatched: Vec<String>,
 }
 
@@ -99,11 +99,11 @@ impl Connections {
         }
     }
 
-    /// How a server of a pack is for this tenant.
+    /// The state of a pack's server for a tenant.
     pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
         let servers = self.servers();
         let known = servers.get(&(tenant, pack.id().clone(), server.id.clone()));
-        // What the operator's headers discover of a personal server says nothing of a user's own connection.
+        // The discovery with the operator's headers says nothing about a user's own connection.
         let known = known.filter(|_| server.access_mode == AccessMode::AdminControlled);
         let (kind, unknown) = match server.access_mode {
             AccessMode::AdminControlled => (ConnectionKind::Shared, State::Connecting),

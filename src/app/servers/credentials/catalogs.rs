@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{CatalogKey, connection, reject};
+use super::{CatalogKey, reject, resolve_connection};
 use crate::{
     app::{App, servers::connections},
     domain::{
@@ -28,9 +28,9 @@ use crate::{
 
 type CatalogsByOwner = HashMap<(ServerId, CatalogOwner), Arc<Catalog>>;
 
-/// The catalogs that a principal's toolbox is made of, a server each. One is listed in the background when there is
-/// none or it is old.
-pub(super) async fn of(
+/// The catalogs of a principal's personal servers, in the order of `servers`. A missing or old catalog is listed again
+/// in the background.
+pub(super) async fn load_all(
     app: &Arc<App>,
     principal: &Principal,
     pack: &Pack,
@@ -54,8 +54,8 @@ pub(super) async fn of(
     Ok(catalogs)
 }
 
-/// What was listed before, without asking a server.
-pub(super) async fn known(
+/// The catalogs that were listed before, without a request to any server.
+pub(super) async fn load_known(
     app: &App,
     tenant: TenantId,
     agent: &AgentId,
@@ -65,8 +65,8 @@ pub(super) async fn known(
     Ok(looked_up.into_iter().map(|(_, catalog)| catalog).collect())
 }
 
-/// The catalog that the holder of a credential sees, a server each, and whose it is; that of a credential is not known
-/// without one.
+/// The catalog of each server for the holder of a credential, and the owner of that catalog. Without a credential, the
+/// owner of a catalog that is not shared is unknown.
 async fn look_up(
     app: &App,
     tenant: TenantId,
@@ -102,7 +102,7 @@ async fn look_up(
     Ok(places.into_iter().map(found).collect())
 }
 
-/// Catalogs from memory; what is not there is read with one query for all.
+/// Catalogs from memory. One query reads all that are missing there.
 async fn fetch(
     app: &App,
     tenant: TenantId,
@@ -136,7 +136,7 @@ async fn fetch(
     Ok(found)
 }
 
-/// Lists the tools anew with a principal's credential, unless somebody is at it or was a moment ago.
+/// Lists the tools again with a principal's credential, unless that is happening or has just happened.
 async fn refresh(
     app: &App,
     principal: &Principal,
@@ -155,7 +155,7 @@ async fn refresh(
     {
         return;
     }
-    let connection = match connection(app, principal, agent, spec).await {
+    let connection = match resolve_connection(app, principal, agent, spec).await {
         Ok(Some(connection)) => connection,
         Ok(None) => return,
         Err(error) => {
@@ -180,15 +180,15 @@ async fn refresh(
     }
 }
 
-/// Puts a list in force, here and on the other replicas: for how long it is fresh. One that was made with the operator's
-/// headers is nobody's own.
+/// Puts a list in force on every replica and returns how long it is fresh. A list that was fetched with the operator's
+/// headers belongs to no user.
 pub(in crate::app::servers) async fn learn(
     app: &App,
     key: &Key,
     spec: &ServerSpec,
     discovery: &Discovery,
 ) -> Result<Duration> {
-    let catalog = connections::catalog(app, &spec.id, discovery);
+    let catalog = connections::make_catalog(app, &spec.id, discovery);
     let fresh_for = catalog.fresh_for();
     let own = key.owner.credential();
     let own = own.map(|(id, _)| CatalogOwner::Credential(id));
@@ -197,7 +197,7 @@ pub(in crate::app::servers) async fn learn(
     let kept = match (spec.catalog, catalog.is_private()) {
         (CatalogScope::PerUser, _) => own.map(|own| (own, catalog)).into_iter().collect(),
         (CatalogScope::Shared, false) => vec![(CatalogOwner::Shared, catalog)],
-        // What was shared before is so no more.
+        // An empty catalog takes the place of the one that was shared until now.
         (CatalogScope::Shared, true) => {
             let empty = Catalog {
                 tools: Vec::new(),
@@ -235,8 +235,8 @@ pub(in crate::app::servers) async fn learn(
     Ok(fresh_for)
 }
 
-/// Another replica listed tools.
-pub async fn catalog_changed_elsewhere(
+/// Forgets a catalog that another replica has listed again.
+pub async fn forget_catalog(
     app: &App,
     tenant: TenantId,
     agent: AgentId,
@@ -262,17 +262,17 @@ pub async fn follow_changes(app: Arc<App>) {
                 let app = app.clone();
                 app.tasks
                     .clone()
-                    .spawn(async move { listen_to(&app, &which).await });
+                    .spawn(async move { list_again(&app, &which).await });
             }
-            // Whatever was missed is found when the catalog is old.
+            // A missed change is found when the catalog is old.
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
         }
     }
 }
 
-/// A server said over this connection that its tools changed.
-async fn listen_to(app: &App, which: &Key) {
+/// Lists the tools again over the connection on which their server announced a change.
+async fn list_again(app: &App, which: &Key) {
     let Some(credential) = which.owner.credential() else {
         return;
     };
@@ -291,7 +291,7 @@ async fn listen_to(app: &App, which: &Key) {
     }
 }
 
-/// Forgets what one credential saw.
+/// Deletes the catalog that was listed with a credential.
 pub(super) async fn forget(
     app: &App,
     tx: &mut store::Tx,

@@ -16,14 +16,14 @@ use crate::{
     app::{
         App,
         accounts::users,
-        platform::keys,
+        platform::keys::contexts,
         servers::{
             agents,
             credentials::{
-                TestOutcome, catalogs, changed, close_older, credential, decrypt, key, of_user,
-                owner, reject,
+                TestOutcome, announce_change, catalogs, close_older, connection_key,
+                credential_ref, decrypt, of_user, owner, reject,
                 trial::{ConnectionTrial, is_test_conclusive},
-                whose,
+                user_of_agent,
             },
             oauth,
         },
@@ -45,7 +45,7 @@ use crate::{
     store::{self, credentials::Removed},
 };
 
-/// Tests what a user entered and, when it works, puts it in force in place of what they had.
+/// Tests the values that a user entered and, when they work, puts them in force in place of the old ones.
 pub async fn put(
     app: &App,
     principal: &Principal,
@@ -53,12 +53,13 @@ pub async fn put(
     server: &str,
     entered: &BTreeMap<String, Secret>,
 ) -> Result<TestOutcome> {
-    let (pack, spec) = personal_server(app, principal, agent, server).await?;
-    let values = Values::check(&spec.user_config, entered).map_err(|error| unfit(&error))?;
+    let (pack, spec) = find_personal_server(app, principal, agent, server).await?;
+    let values =
+        Values::check(&spec.user_config, entered).map_err(|error| invalid_field(&error))?;
     put_checked(app, principal, &pack, &spec, &values).await
 }
 
-/// The same with values that were checked one by one.
+/// Like [`put`], for values that were checked one by one.
 pub async fn put_checked(
     app: &App,
     principal: &Principal,
@@ -72,7 +73,7 @@ pub async fn put_checked(
             fault: FieldError::NotForHeaders,
             ..
         }) => return Ok(TestOutcome::failed(ConnectionTestError::BadTemplate)),
-        Err(error) => return Err(unfit(&error)),
+        Err(error) => return Err(invalid_field(&error)),
     };
     let new = NewCredential {
         effective: Arc::new(effective),
@@ -83,14 +84,15 @@ pub async fn put_checked(
     replace(app, principal, pack, spec, new).await
 }
 
-/// Tokens, and the flow in which their user signed in.
+/// New tokens, and the flow in which their user signed in.
 pub struct NewSignIn {
     pub tokens: Authorization,
     pub flow: (ConversationId, Uuid),
 }
 
-/// Puts a sign-in in force in place of what the user had. Only a definite no of the server keeps it from that: the
-/// authorization server has vouched for it. One that ended meanwhile is a conflict ([`ErrorCode::NoSignIn`]).
+/// Puts a sign-in in force in place of the user's old credential. Only a definite refusal of the server prevents that,
+/// because the authorization server has vouched for the user. A sign-in that ended meanwhile is a conflict
+/// ([`ErrorCode::NoSignIn`]).
 pub async fn put_sign_in(
     app: &App,
     principal: &Principal,
@@ -108,11 +110,11 @@ pub async fn put_sign_in(
     replace(app, principal, pack, spec, new).await
 }
 
-/// What is to be put in force.
+/// A credential on its way to be put in force.
 struct NewCredential<'a> {
-    /// The server as it is tried.
+    /// The server as it is reached with the credential.
     effective: Arc<ServerSpec>,
-    /// To be sealed.
+    /// The content to seal.
     text: Secret,
     /// Absent for a sign-in.
     values: Option<&'a Values>,
@@ -122,9 +124,9 @@ struct NewCredential<'a> {
 /// How a new credential comes into force.
 #[derive(Clone, Copy)]
 enum Placement {
-    /// In place of the generation that was seen. Unless it `is_proven`, its first call will show whether it is good.
+    /// In place of the generation `old`. Unless the new one `is_proven`, its first call will show whether it is good.
     Replaces { old: Option<u64>, is_proven: bool },
-    /// Beside a proven one, until its first call succeeds.
+    /// As a candidate beside a proven generation, until its first call succeeds.
     Beside(u64),
 }
 
@@ -136,7 +138,7 @@ async fn replace(
     spec: &Arc<ServerSpec>,
     new: NewCredential<'_>,
 ) -> Result<TestOutcome> {
-    let one_at_a_time = (whose(principal, pack.id()), spec.id.clone());
+    let one_at_a_time = (user_of_agent(principal, pack.id()), spec.id.clone());
     let turn = app
         .credentials
         .changing
@@ -144,7 +146,7 @@ async fn replace(
         .await;
     let _turn = turn.lock().await;
     let (credential, old) = next_generation(app, principal, pack, spec).await?;
-    let trial = ConnectionTrial::begin(app, key(&credential));
+    let trial = ConnectionTrial::begin(app, connection_key(&credential));
     record_test(app, &credential, spec).await?;
     let discovery = match trial.run(&new.effective).await {
         Ok(discovery) => Some(discovery),
@@ -175,7 +177,7 @@ async fn replace(
         trial.give_up().await;
     }
     kept?;
-    changed(app, principal.tenant, pack.id(), &principal.user).await;
+    announce_change(app, principal.tenant, pack.id(), &principal.user).await;
     close_older(app, &credential).await;
     if let Some(discovery) = discovery
         && is_list_wanted(app, principal, pack, spec).await?
@@ -191,7 +193,7 @@ async fn replace(
     })
 }
 
-/// The audit line of a tool that is called to test a credential.
+/// Writes the audit line of a tool that is called to test a credential.
 async fn record_test(app: &App, credential: &CredentialRef, spec: &ServerSpec) -> Result<()> {
     let Some(test) = &spec.credential_test else {
         return Ok(());
@@ -203,7 +205,7 @@ async fn record_test(app: &App, credential: &CredentialRef, spec: &ServerSpec) -
     tx.commit().await
 }
 
-/// The credential to come, and what there is.
+/// The next generation of a credential, and the credential that exists now.
 async fn next_generation(
     app: &App,
     principal: &Principal,
@@ -228,26 +230,26 @@ async fn next_generation(
     Ok((credential, old))
 }
 
-/// Whether a list is to be put in force: not when a shared one is there already, which serves everybody.
+/// Whether a new list should be put in force. A shared list that exists already serves everybody and stays.
 async fn is_list_wanted(
     app: &App,
     principal: &Principal,
     pack: &Pack,
     spec: &ServerSpec,
 ) -> Result<bool> {
-    let known = catalogs::known(app, principal.tenant, pack.id(), &[(spec, None)]).await?;
+    let known = catalogs::load_known(app, principal.tenant, pack.id(), &[(spec, None)]).await?;
     Ok(spec.catalog != CatalogScope::Shared || known.iter().all(Option::is_none))
 }
 
-/// Seals a new credential and puts it where it belongs.
+/// Seals a new credential and stores it as its placement says.
 async fn store_credential(
     app: &App,
     credential: &CredentialRef,
     new: &NewCredential<'_>,
     placement: Placement,
 ) -> Result<()> {
-    let (tenant, context) = (credential.tenant, keys::context(credential));
-    let sealed = keys::seal(app, tenant, &context, &new.text).await?;
+    let (tenant, context) = (credential.tenant, contexts::of_credential(credential));
+    let sealed = app.keys.seal(tenant, &context, &new.text).await?;
     let mut tx = app.db.tenant(tenant).await?;
     if let Some(sign_in) = &new.sign_in
         && !store::oauth_sign_ins::is_in_force(&mut tx, sign_in.flow).await?
@@ -292,7 +294,7 @@ pub async fn test(
     agent: &str,
     server: &str,
 ) -> Result<TestOutcome> {
-    let (pack, spec) = personal_server(app, principal, agent, server).await?;
+    let (pack, spec) = find_personal_server(app, principal, agent, server).await?;
     let held = of_user(app, principal, pack.id()).await?;
     let not_configured = || {
         Error::conflict(
@@ -300,7 +302,7 @@ pub async fn test(
             format!("there is no credential for {server} yet; enter one first"),
         )
     };
-    let held = held.of(&spec.id).cloned().ok_or_else(not_configured)?;
+    let held = held.get(&spec.id).cloned().ok_or_else(not_configured)?;
     if held.state == CredentialState::Quarantined {
         return Err(Error::conflict(
             ErrorCode::CredentialUnusable,
@@ -310,8 +312,8 @@ pub async fn test(
     let Some(decrypted) = decrypt(app, principal, pack.id(), &held, &spec).await? else {
         return Err(not_configured());
     };
-    let credential = credential(principal, pack.id(), &spec.id, &held);
-    let key = key(&credential);
+    let credential = credential_ref(principal, pack.id(), &spec.id, &held);
+    let key = connection_key(&credential);
     // An existing connection proves nothing about the present state of the credential.
     app.mcp.close(&key).await;
     let trial = ConnectionTrial::begin(app, key);
@@ -341,8 +343,8 @@ pub async fn test(
     })
 }
 
-/// Notes that a test or a call with a credential succeeded. One that `is_proven` takes the place of what was there before;
-/// one that was rejected may be tried again.
+/// Notes that a test or a call with a credential succeeded. A credential that `is_proven` takes the place of the one
+/// before it; one that was rejected may be used again.
 async fn accept(
     app: &App,
     credential: &CredentialRef,
@@ -373,14 +375,14 @@ async fn accept(
         store::audit::record(&mut tx, credential.tenant, &fact).await?;
     }
     tx.commit().await?;
-    changed(app, credential.tenant, &credential.agent, &credential.user).await;
+    announce_change(app, credential.tenant, &credential.agent, &credential.user).await;
     if is_promoted {
         close_older(app, credential).await;
     }
     Ok(())
 }
 
-/// A call with a credential succeeded: one that waited for its first call is good.
+/// Accepts a credential that waited for its first successful call.
 pub async fn prove(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
     let credentials = of_user(app, principal, &connection.agent).await?;
     let held = credentials.active(&connection.server);
@@ -389,12 +391,12 @@ pub async fn prove(app: &App, principal: &Principal, connection: &Key) -> Result
     }) else {
         return Ok(());
     };
-    let credential = credential(principal, &connection.agent, &connection.server, held);
+    let credential = credential_ref(principal, &connection.agent, &connection.server, held);
     accept(app, &credential, held, true).await
 }
 
-/// A personal server of an agent, for somebody who may have a credential of their own.
-pub(super) async fn personal_server(
+/// A personal server of an agent, for a principal who may have a credential of their own.
+pub(super) async fn find_personal_server(
     app: &App,
     principal: &Principal,
     agent: &str,
@@ -419,13 +421,13 @@ pub(super) async fn personal_server(
     Ok((pack, Arc::new(spec)))
 }
 
-fn unfit(unfit: &InvalidField) -> Error {
+fn invalid_field(unfit: &InvalidField) -> Error {
     Error::invalid(format!("fields.{}", unfit.field), unfit.fault.to_string())
 }
 
-/// Removes what a user entered and closes the connection made with it. `false` when there was nothing.
+/// Removes a user's credential for one server and closes its connection. `false` when there was none.
 pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str) -> Result<bool> {
-    let (pack, spec) = personal_server(app, principal, agent, server).await?;
+    let (pack, spec) = find_personal_server(app, principal, agent, server).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let only = Some((pack.id(), &spec.id));
     store::oauth_sign_ins::end(&mut tx, Some(&principal.user), only).await?;
@@ -436,13 +438,14 @@ pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str)
     Ok(is_any)
 }
 
-/// Removes what a user who has been seen entered for personal servers; how many that were.
+/// Removes all credentials of a user of the admin's tenant and returns their number. `NotFound` for an unknown user.
 pub async fn remove_by_id(app: &App, admin: &Admin, user: &str) -> Result<usize> {
     let user = users::get(app, admin, user).await?.id;
     remove_all(app, admin.tenant(), &UserId(user.into()), admin.user()).await
 }
 
-/// Removes all that a user entered and closes the connections made with it; for how many servers. `by` says so.
+/// Removes all credentials of a user, closes their connections and returns their number. `by` is the actor of the
+/// audit lines.
 pub async fn remove_all(app: &App, tenant: TenantId, user: &UserId, by: &UserId) -> Result<usize> {
     let mut tx = app.db.tenant(tenant).await?;
     store::oauth_sign_ins::end(&mut tx, Some(user), None).await?;
@@ -454,8 +457,8 @@ pub async fn remove_all(app: &App, tenant: TenantId, user: &UserId, by: &UserId)
     Ok(count)
 }
 
-/// Ends the sign-ins at servers that were made until then: those of a user who signed out, or those of everybody of a
-/// tenant. What users entered in fields stays. `by` says so.
+/// Ends the sign-ins at servers that were made before `until`: those of one user, or those of a whole tenant. Values
+/// that users entered in fields stay. `by` is the actor of the audit lines.
 pub async fn end_sign_ins(
     app: &App,
     tenant: TenantId,
@@ -474,8 +477,8 @@ pub async fn end_sign_ins(
     }
 }
 
-/// What goes with credentials that were deleted: a line of the audit trail each, what was seen with them, the
-/// connections made with them, here and on the other replicas, and their tokens where they came from.
+/// Completes a removal: writes one audit line per credential, deletes the catalogs listed with them, commits, closes
+/// their connections on every replica, and revokes their tokens.
 async fn finish_removal(
     app: &App,
     mut tx: store::Tx,
@@ -491,9 +494,9 @@ async fn finish_removal(
     let mut sign_ins = Vec::new();
     for Removed { credential, tokens } in removed {
         let generation = (credential.id, credential.generation);
-        changed(app, credential.tenant, &credential.agent, &credential.user).await;
+        announce_change(app, credential.tenant, &credential.agent, &credential.user).await;
         app.credentials.decrypted.invalidate(&generation).await;
-        app.mcp.close(&key(&credential)).await;
+        app.mcp.close(&connection_key(&credential)).await;
         close_older(app, &credential).await;
         sign_ins.extend(tokens.map(|tokens| (credential, tokens)));
     }

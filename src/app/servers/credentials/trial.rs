@@ -26,12 +26,13 @@ use crate::{
     store::{self, credential_judges::Lives},
 };
 
-/// How a test went.
+/// The outcome of a test of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TestOutcome {
-    /// The server has accepted it in a request in which it refuses a false one.
+    /// The server has accepted the credential in a request in which it refuses a false one.
     pub ok: bool,
-    /// Why it does not work. Absent without `ok`: the test shows nothing, and the first call will.
+    /// Why the credential does not work. When this is absent and `ok` is false, the test proves nothing, and the first
+    /// call will show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ConnectionTestError>,
     /// For people.
@@ -47,7 +48,7 @@ impl TestOutcome {
         }
     }
 
-    /// Nothing could judge it.
+    /// The test proves nothing.
     pub(super) fn unproven(keeps_old: bool) -> Self {
         Self {
             ok: false,
@@ -72,9 +73,9 @@ impl TestOutcome {
 /// Why a test did not succeed.
 pub(super) enum TrialError {
     Server(McpError),
-    /// The tool that tests the credential could not be called, or nobody knows whether it was.
+    /// The call of the tool that tests the credential failed, or its outcome is unknown.
     Call(CallError),
-    /// The tool that tests the credential says no.
+    /// The tool that tests the credential answered with an error.
     Tool,
 }
 
@@ -90,7 +91,7 @@ impl TrialError {
         }
     }
 
-    /// Whether this says something of the credential, and not of the server or the network.
+    /// Whether the failure is about the credential, and not about the server or the network.
     pub(super) fn is_judgement(&self) -> bool {
         match self {
             Self::Server(error) => matches!(
@@ -108,7 +109,7 @@ impl TrialError {
         }
     }
 
-    /// Whether the server or the network was in trouble, so that nothing is known.
+    /// Whether the server or the network failed, so that nothing is known about the credential.
     pub(super) fn is_trouble(&self) -> bool {
         match self {
             Self::Server(error) => !matches!(
@@ -152,8 +153,8 @@ impl From<&McpError> for ConnectionTestError {
     }
 }
 
-/// A connection made to see whether something works. There is no row of its credential, and the poll for outdated
-/// connections leaves it alone meanwhile.
+/// A temporary connection that tests a credential. Its credential has no row yet, so the poll that closes outdated
+/// connections leaves it alone while this value lives.
 pub(in crate::app::servers) struct ConnectionTrial<'a> {
     app: &'a App,
     pub(super) key: Key,
@@ -173,8 +174,8 @@ impl<'a> ConnectionTrial<'a> {
         self.app.mcp.discover(&self.key, spec).await
     }
 
-    /// Lists the tools, and calls the one that its pack names as the test. A server that does not list that one is tested
-    /// by the list alone.
+    /// Lists the tools and calls the one that the pack names as the test. A server that does not have that tool is
+    /// tested by the list alone.
     pub(super) async fn run(&self, spec: &Arc<ServerSpec>) -> Result<Discovery, TrialError> {
         let discovery = self.list(spec).await.map_err(TrialError::Server)?;
         let Some(test) = &spec.credential_test else {
@@ -202,7 +203,8 @@ impl Drop for ConnectionTrial<'_> {
     }
 }
 
-/// How long an answer is believed. A server that lets everybody in may be mended; one that was away is asked again soon.
+/// How long a result is used. A server that accepts everybody may be mended, and one that was unreachable is tested
+/// again soon.
 const LIVES: Lives = Lives {
     judges: Duration::from_secs(7 * 86_400),
     is_blind: Duration::from_secs(86_400),
@@ -225,7 +227,7 @@ pub(super) async fn is_test_conclusive(
         return Ok(false);
     };
     let (tenant, asked) = (principal.tenant, digest_of(spec));
-    // Two users who connect at once do not ask twice.
+    // Two users who connect at once cause one test.
     let place = (tenant, agent.clone(), spec.id.clone());
     let turn = app
         .credentials
@@ -259,9 +261,9 @@ pub(super) async fn is_test_conclusive(
     trial.give_up().await;
     let judges = match tried {
         Err(error) if error.is_judgement() => true,
-        // Nothing is known; the claim keeps others from asking at once.
+        // Nothing is known; the claim keeps other replicas from testing at once.
         Err(error) if error.is_trouble() => return Ok(false),
-        // It may be about the credential or about anything else.
+        // Another failure may have any cause, and a success shows that the server accepts a false credential.
         Ok(_) | Err(_) => false,
     };
     if !judges {
@@ -273,7 +275,7 @@ pub(super) async fn is_test_conclusive(
     Ok(judges)
 }
 
-/// What is asked: another address or another test is another question.
+/// The digest of a test: its address and its tool. Another address or another tool needs a result of its own.
 fn digest_of(spec: &ServerSpec) -> Vec<u8> {
     let mut digest = Sha256::new();
     let mut part = |part: &str| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{catalogs, credential, key, of_user};
+use super::{catalogs, connection_key, credential_ref, of_user};
 use crate::{
     app::{
         App,
@@ -26,7 +26,7 @@ use crate::{
     mcp::ConnectionState,
 };
 
-/// The servers of an agent and how they are for the principal.
+/// The servers of an agent and their state for the principal.
 pub async fn list(
     app: &App,
     principal: &Principal,
@@ -34,15 +34,15 @@ pub async fn list(
     operator: bool,
 ) -> Result<Vec<ConnectionView>> {
     let pack = agents::pack(app, principal, agent).await?;
-    of_pack(app, principal, &pack, operator).await
+    views_of_pack(app, principal, &pack, operator).await
 }
 
-/// The same for a pack at hand, with everything that is known of its servers.
+/// Like [`list`] for a pack that is already loaded, with the details that only an operator sees.
 pub async fn views(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec<ConnectionView>> {
-    of_pack(app, principal, pack, true).await
+    views_of_pack(app, principal, pack, true).await
 }
 
-async fn of_pack(
+async fn views_of_pack(
     app: &App,
     principal: &Principal,
     pack: &Pack,
@@ -50,14 +50,14 @@ async fn of_pack(
 ) -> Result<Vec<ConnectionView>> {
     let mut views = Vec::with_capacity(pack.servers.len());
     for server in &pack.servers {
-        views.push(shown(app, principal, pack, server, operator).await?);
+        views.push(redacted_view(app, principal, pack, server, operator).await?);
     }
     Ok(views)
 }
 
-/// A server as it may be shown: how many tools there are, and what was left out, is for whoever runs the agent.
-/// Everybody else is told how many they may use.
-async fn shown(
+/// A server as the principal may see it. The operator and the pack's admins see all tools and what discovery left out;
+/// other users see how many tools they may use.
+async fn redacted_view(
     app: &App,
     principal: &Principal,
     pack: &Pack,
@@ -74,7 +74,7 @@ async fn shown(
     Ok(view)
 }
 
-/// How a server is, and the tools that are behind it for the principal.
+/// The state of a server for the principal, and its catalog.
 async fn view(
     app: &App,
     principal: &Principal,
@@ -98,12 +98,12 @@ async fn view(
         ));
     }
     let credentials = of_user(app, principal, pack.id()).await?;
-    let Some(held) = credentials.of(&server.id) else {
+    let Some(held) = credentials.get(&server.id) else {
         return Ok((view, None));
     };
     view.state = match held.state {
         CredentialState::Active => {
-            let key = key(&credential(principal, pack.id(), &server.id, held));
+            let key = connection_key(&credential_ref(principal, pack.id(), &server.id, held));
             match app.mcp.state(&key) {
                 ConnectionState::Down { error, .. } => State::Down {
                     cause: error.kind.into(),
@@ -120,7 +120,7 @@ async fn view(
     if held.state != CredentialState::Active {
         return Ok((view, None));
     }
-    let catalog = catalogs::known(app, principal.tenant, pack.id(), &[(server, Some(held))])
+    let catalog = catalogs::load_known(app, principal.tenant, pack.id(), &[(server, Some(held))])
         .await?
         .pop()
         .flatten();
@@ -132,18 +132,18 @@ async fn view(
     Ok((view, catalog))
 }
 
-/// One server of an agent, with what a user enters for it.
+/// One server of an agent, with the fields that a user fills in.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerConnection {
     #[serde(flatten)]
     pub connection: ConnectionView,
-    /// What to enter; empty for a shared server. Values never come back.
+    /// The fields to fill in; empty for a shared server. Values never come back.
     pub fields: Vec<FieldView>,
-    /// The user can sign in at the server, instead of entering something or because there is nothing to enter.
+    /// Whether the user can sign in at the server, instead of filling in fields or because there are none.
     pub sign_in: bool,
 }
 
-/// One thing that a user enters.
+/// One field that a user fills in.
 #[derive(Clone, Debug, Serialize)]
 pub struct FieldView {
     pub name: String,
@@ -188,7 +188,7 @@ pub async fn get(
             options: options.collect(),
         }
     });
-    let connection = shown(app, principal, &pack, spec, operator).await?;
+    let connection = redacted_view(app, principal, &pack, spec, operator).await?;
     Ok(ServerConnection {
         connection,
         fields: fields.collect(),

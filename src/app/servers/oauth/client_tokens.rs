@@ -1,9 +1,9 @@
-//! Access tokens for all replicas: one of them asks the token endpoint, the others take what it got from Postgres,
-//! where it lies sealed until shortly before its end. A restart asks for nothing.
+//! Access tokens of the program itself (client credentials). One replica fetches a token from the token endpoint; the
+//! others read it from Postgres, where it lies sealed until shortly before its end. A restart fetches nothing.
 //!
-//! Nobody holds a transaction while a token endpoint thinks: whoever asks has a lease, and one that dies on the way is
-//! followed by another. A replica that cannot share, because there is no key ring or the database does not answer in
-//! time, asks for a token of its own: that costs one request, and calls that need no database go on without it.
+//! No transaction is open during a request to a token endpoint. The fetching replica holds a lease, which another one
+//! takes over when it dies. A replica that cannot share tokens, because there is no key ring or the database does not
+//! answer in time, fetches its own: that costs one request, and calls that need no database work without it.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ use crate::{
     },
 };
 
-/// More than a token endpoint may take.
+/// Longer than a token endpoint may take.
 const LEASE: Duration = Duration::from_secs(15);
-/// How long the database may take; without it each process gets its own.
+/// How long the database may take. After that, a process fetches a token of its own.
 const DATABASE: Duration = Duration::from_secs(3);
 /// How long a process waits for the token that another replica fetches, and how often it polls.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
 /// The program's own tokens.
 pub struct TokenStore {
@@ -41,11 +41,11 @@ pub struct TokenStore {
     egress: Egress,
 }
 
-/// What is sealed. Two entries may name the same client with different secrets; neither gets the other's token.
+/// The sealed content. Two entries may name the same client with different secrets; neither gets the other's token.
 #[derive(Serialize, Deserialize)]
 struct SealedToken {
     token: String,
-    /// Hex of the SHA-256 of the secret that it was got with.
+    /// Hex of the SHA-256 of the secret that the token was fetched with.
     secret_sha256: String,
 }
 
@@ -57,11 +57,11 @@ enum TokenLookup {
     BeingFetched,
 }
 
-/// A token of the program's own that is wanted.
+/// A request for a token of the program itself.
 pub struct ClientTokenRequest {
     pub tenant: TenantId,
     pub credentials: ClientCredentials,
-    /// The version of the one before, when its server has refused it.
+    /// The version of the last token, when the server has refused it.
     pub refused: Option<i64>,
 }
 
@@ -74,9 +74,9 @@ impl TokenStore {
         if !self.keys.has_ring() {
             return fetch(&self.egress, &wanted.credentials).await;
         }
-        match self.shared(wanted).await {
+        match self.find_or_claim(wanted).await {
             Ok(TokenLookup::Token(granted)) => Ok(granted),
-            Ok(TokenLookup::MayFetch(claim)) => self.got(wanted, &claim).await,
+            Ok(TokenLookup::MayFetch(claim)) => self.fetch_for_all(wanted, &claim).await,
             Ok(TokenLookup::BeingFetched) => {
                 tracing::warn!(tenant = %wanted.tenant, "no other replica got an access token in time; getting one alone");
                 fetch(&self.egress, &wanted.credentials).await
@@ -88,30 +88,30 @@ impl TokenStore {
         }
     }
 
-    /// A token that is there, or the right to get one; waits for whoever is about to.
-    async fn shared(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
+    /// Finds the stored token, or claims the right to fetch one. Waits while another replica fetches it.
+    async fn find_or_claim(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
         let until = tokio::time::Instant::now() + TIME_LIMIT;
         loop {
-            let looked = tokio::time::timeout(DATABASE, self.look(wanted)).await;
+            let looked = tokio::time::timeout(DATABASE, self.look_up(wanted)).await;
             match looked.map_err(|_| {
                 Error::Unavailable("the database does not answer in time".to_owned())
             })?? {
                 TokenLookup::BeingFetched if tokio::time::Instant::now() < until => {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL).await;
                 }
                 found => return Ok(found),
             }
         }
     }
 
-    async fn look(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
-        let request = request(&wanted.credentials);
+    async fn look_up(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
+        let request = request_digest(&wanted.credentials);
         let mut tx = self.db.tenant(wanted.tenant).await?;
         let stored = store::access_tokens::get(&mut tx, &request).await?;
         drop(tx);
         let mut useless = wanted.refused;
         if let Some(stored) = stored.filter(|stored| Some(stored.version) != useless) {
-            match self.opened(wanted, &stored).await? {
+            match self.open(wanted, &stored).await? {
                 Some(token) => {
                     let StoredToken {
                         version,
@@ -135,8 +135,8 @@ impl TokenStore {
         Ok(claimed.map_or(TokenLookup::BeingFetched, TokenLookup::MayFetch))
     }
 
-    /// What was sealed; `None` when it cannot be opened any more, or was got with another secret.
-    async fn opened(
+    /// Decrypts a stored token; `None` when it can no longer be opened, or was fetched with another secret.
+    async fn open(
         &self,
         wanted: &ClientTokenRequest,
         stored: &StoredToken,
@@ -157,8 +157,8 @@ impl TokenStore {
             .then(|| Secret::new(kept.token)))
     }
 
-    /// Gets a token under a claim and leaves it to all.
-    async fn got(
+    /// Fetches a token under a claim and stores it for all replicas.
+    async fn fetch_for_all(
         &self,
         wanted: &ClientTokenRequest,
         claim: &TokenClaim,
@@ -210,7 +210,7 @@ impl TokenStore {
 }
 
 /// A digest of the token endpoint, the client and the requested scope. The secret is not in it.
-fn request(of: &ClientCredentials) -> [u8; 32] {
+fn request_digest(of: &ClientCredentials) -> [u8; 32] {
     let mut digest = Sha256::new();
     for part in of.identity() {
         digest.update((part.len() as u64).to_be_bytes());

@@ -1,5 +1,6 @@
-//! The program as authorization servers have registered it. A client that one of them knows no more is noted, and another
-//! one is registered at the next sign-in; the sign-ins that were made with it keep it.
+//! The OAuth clients that the program has registered at authorization servers. When an authorization server no longer
+//! knows a client, that is noted, and the next sign-in registers another one. Earlier sign-ins keep the client they
+//! were made with.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -32,7 +33,7 @@ pub struct RegisteredClient {
     /// When a user came back last.
     #[serde(with = "time::serde::rfc3339::option")]
     pub came_back_at: Option<OffsetDateTime>,
-    /// Since when the authorization server does not know it any more.
+    /// Since when the authorization server no longer knows it.
     #[serde(with = "time::serde::rfc3339::option")]
     pub unknown_since: Option<OffsetDateTime>,
 }
@@ -42,7 +43,7 @@ pub async fn list_clients(app: &App, admin: &Admin) -> Result<Vec<RegisteredClie
     list_clients_of(&app.db, admin.tenant()).await
 }
 
-/// Forgets a client: another one is registered at the next sign-in. The sign-ins that were made with it keep it.
+/// Forgets a client, so that the next sign-in registers another one. Earlier sign-ins keep the client.
 pub async fn forget_client(app: &App, admin: &Admin, id: &str) -> Result<()> {
     let unknown = || Error::NotFound(Thing::from(format!("OAuth client {id:?}")));
     let row = id.parse().map_err(|_| unknown())?;
@@ -70,7 +71,7 @@ pub async fn list_clients_of(db: &Db, tenant: TenantId) -> Result<Vec<Registered
     Ok(rows.into_iter().map(view).collect())
 }
 
-/// Forgets the clients of a tenant at an issuer, for an operator: how many.
+/// Forgets the clients of a tenant at an issuer, for an operator, and returns their number.
 pub async fn forget_clients_of(db: &Db, tenant: TenantId, issuer: &str) -> Result<u64> {
     let mut tx = db.tenant(tenant).await?;
     let count = store::oauth_clients::delete(&mut tx, None, Some(issuer)).await?;
@@ -82,7 +83,7 @@ pub async fn forget_clients_of(db: &Db, tenant: TenantId, issuer: &str) -> Resul
     Ok(count)
 }
 
-/// A client; `None` when it cannot be opened any more.
+/// Decrypts a client; `None` when it can no longer be opened.
 pub(super) async fn open(
     keys: &Keys,
     tenant: TenantId,
@@ -97,7 +98,7 @@ pub(super) async fn open(
     }
 }
 
-/// Notes that an issuer does not know the client with this id any more. Another client of it stays.
+/// Notes that an issuer no longer knows the client with this id. Its other clients stay.
 pub(super) async fn note_unknown(db: &Db, keys: &Keys, tenant: TenantId, issuer: &str, id: &str) {
     let found = async {
         let mut tx = db.tenant(tenant).await?;
@@ -116,7 +117,7 @@ pub(super) async fn note_unknown(db: &Db, keys: &Keys, tenant: TenantId, issuer:
     }
 }
 
-/// The same for the client in this row.
+/// Notes that an issuer no longer knows the client of a row.
 pub(super) async fn note_row_unknown(db: &Db, tenant: TenantId, row: Uuid) {
     let noted = async {
         let mut tx = db.tenant(tenant).await?;

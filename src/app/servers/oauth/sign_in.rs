@@ -1,5 +1,4 @@
-//! A sign-in from its beginning to its tokens. What is known in between is a row, so any replica takes the user in who
-//! comes back.
+//! A sign-in from its beginning to its tokens. Its state in between is a row, so a user may come back to any replica.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,7 +11,7 @@ use super::clients;
 use crate::{
     app::{
         App,
-        platform::keys::{self, contexts},
+        platform::keys::contexts,
         servers::credentials::{self, ConnectionTrial},
     },
     domain::{
@@ -39,18 +38,18 @@ use crate::{
     store::{self, oauth_sign_ins::SignIn},
 };
 
-/// How long a user may take.
+/// How long a user may take to sign in.
 const LIFE: Duration = Duration::from_secs(600);
-/// How long it is remembered that a sign-in was used or is too old.
+/// How long the row of a used or expired sign-in is kept.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-/// How often a client is registered in place of another one at most.
+/// Least time between two registrations of a client in place of an older one.
 const REGISTER_PAUSE: Duration = Duration::from_secs(600);
 /// The path of the document that describes the program as a client.
 const DOCUMENT: &str = "/.well-known/oauth-client/chatelaine.json";
 
 /// Where a sign-in began.
 #[derive(Clone, Copy, Default)]
-pub struct Place {
+pub struct SignInOrigin {
     pub conversation: Option<ConversationId>,
     pub flow: Option<Uuid>,
 }
@@ -59,16 +58,16 @@ pub struct Place {
 pub struct BegunSignIn {
     /// Where the user signs in.
     pub url: Url,
-    /// By which the sign-in is known to the browser that asked for it.
+    /// The id of the sign-in in the cookie of the browser that asked for it.
     pub id: Uuid,
-    /// What only this browser is given.
+    /// The secret of that cookie.
     pub browser: Secret,
 }
 
 /// Why a sign-in cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
-    /// The server lets everybody in, or wants something else than a sign-in.
+    /// The server accepts everybody, or wants something other than a sign-in.
     #[error("the server does not ask for a sign-in")]
     NotWanted,
     #[error("{0}")]
@@ -104,7 +103,7 @@ pub async fn begin(
     principal: &Principal,
     pack: &Pack,
     spec: &ServerSpec,
-    place: Place,
+    origin: SignInOrigin,
 ) -> Result<BegunSignIn, BeginError> {
     let Some(address) = spec.url() else {
         return Err(BeginError::NotWanted);
@@ -116,7 +115,8 @@ pub async fn begin(
     let before = scopes_so_far(app, principal, pack, &spec.id).await?;
     let scopes = found.scopes_to_request(&config.scopes, &before);
     let server = &found.authorization_server;
-    let ChosenClient { client, row } = choose(app, principal, &config, server, &scopes).await?;
+    let ChosenClient { client, row } =
+        choose_client(app, principal, &config, server, &scopes).await?;
     let request = SignInRequest {
         at: &found,
         client,
@@ -135,11 +135,11 @@ pub async fn begin(
         locale: principal.locale.clone(),
         agent: pack.id().clone(),
         server: spec.id.clone(),
-        conversation: place.conversation,
-        flow: place.flow,
+        conversation: origin.conversation,
+        flow: origin.flow,
         browser_hash: hash(&browser),
         client: row,
-        sealed: keys::seal(app, principal.tenant, &context, &sealed).await?,
+        sealed: app.keys.seal(principal.tenant, &context, &sealed).await?,
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::oauth_sign_ins::begin(&mut tx, &sign_in, &hash(&started.state), LIFE).await?;
@@ -154,7 +154,7 @@ pub async fn begin(
     })
 }
 
-/// What the server says to somebody without a credential.
+/// Asks the server without a credential for its OAuth challenge.
 async fn challenge_of(
     app: &App,
     principal: &Principal,
@@ -180,7 +180,7 @@ async fn challenge_of(
         McpErrorKind::Unreachable | McpErrorKind::TimedOut | McpErrorKind::RateLimited => {
             Err(BeginError::Away(error.to_string()))
         }
-        // What else a server may say to somebody whom it does not know.
+        // Any other answer to an unknown caller; it may carry a challenge or not.
         _ => Ok(error
             .challenge
             .map(|challenge| *challenge)
@@ -188,16 +188,16 @@ async fn challenge_of(
     }
 }
 
-/// As whom the program comes.
+/// The OAuth client that a sign-in uses.
 struct ChosenClient {
     client: OAuthClient,
-    /// Where it is kept, if it was registered.
+    /// Its row, if it was registered.
     row: Option<Uuid>,
 }
 
-/// As whom the program comes. A client that was registered now is kept for the next user. One that the authorization
-/// server may have forgotten, or whose secret ends, is registered again.
-async fn choose(
+/// Chooses the client of a sign-in. A newly registered client is stored for the next users. A client that the
+/// authorization server may have forgotten, or whose secret ends soon, is registered again.
+async fn choose_client(
     app: &App,
     principal: &Principal,
     config: &OAuthConfig,
@@ -231,7 +231,7 @@ async fn choose(
             client,
             row: Some(stored.id),
         };
-        let is_wanted = stored.is_doubtful || secret_ends(&known.client, app.clock.now());
+        let is_wanted = stored.is_doubtful || ends_soon(&known.client, app.clock.now());
         if !is_wanted {
             return Ok(known);
         }
@@ -243,7 +243,7 @@ async fn choose(
             return Ok(known);
         }
         return match oauth::choose_client(&app.egress, server, choice(None)).await {
-            Ok(client) => Ok(keep(app, tenant, issuer, &redirect_uri, client).await?),
+            Ok(client) => Ok(store_client(app, tenant, issuer, &redirect_uri, client).await?),
             Err(error) => {
                 tracing::warn!(issuer, %error, "a client could not be registered again; the one before is used");
                 let mut tx = app.db.tenant(tenant).await?;
@@ -254,11 +254,11 @@ async fn choose(
         };
     }
     let client = oauth::choose_client(&app.egress, server, choice(None)).await?;
-    Ok(keep(app, tenant, issuer, &redirect_uri, client).await?)
+    Ok(store_client(app, tenant, issuer, &redirect_uri, client).await?)
 }
 
-/// Keeps a client that was registered now.
-async fn keep(
+/// Stores a newly registered client.
+async fn store_client(
     app: &App,
     tenant: TenantId,
     issuer: &str,
@@ -267,7 +267,10 @@ async fn keep(
 ) -> Result<ChosenClient> {
     let id = Uuid::now_v7();
     let context = contexts::of_oauth_client(tenant, id);
-    let sealed = keys::seal(app, tenant, &context, &to_sealable(&client)).await?;
+    let sealed = app
+        .keys
+        .seal(tenant, &context, &to_sealable(&client))
+        .await?;
     let mut tx = app.db.tenant(tenant).await?;
     store::oauth_clients::put(&mut tx, id, issuer, redirect_uri, &sealed).await?;
     tx.commit().await?;
@@ -278,11 +281,11 @@ async fn keep(
 }
 
 /// Whether a client's secret ends before a user who signs in now would be back.
-fn secret_ends(client: &OAuthClient, now: OffsetDateTime) -> bool {
+fn ends_soon(client: &OAuthClient, now: OffsetDateTime) -> bool {
     client.secret_ends_at.is_some_and(|end| end < now + LIFE)
 }
 
-/// What the user allowed so far, and what the server asked for since.
+/// The scopes that the user allowed so far and those that the server asked for since; empty when it asked for none.
 async fn scopes_so_far(
     app: &App,
     principal: &Principal,
@@ -290,12 +293,12 @@ async fn scopes_so_far(
     server: &ServerId,
 ) -> Result<Vec<String>> {
     let credentials = credentials::of_user(app, principal, pack.id()).await?;
-    let Some(held) = credentials.of(server) else {
+    let Some(held) = credentials.get(server) else {
         return Ok(Vec::new());
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
     let so_far = store::authorizations::scopes(&mut tx, held.id).await?;
-    // Otherwise it is a new beginning, at which the user may allow less than before.
+    // Without a request for more, the user may now allow less than before.
     let Some(so_far) = so_far.filter(|so_far| !so_far.wanted.is_empty()) else {
         return Ok(Vec::new());
     };
@@ -304,7 +307,7 @@ async fn scopes_so_far(
     Ok(scopes)
 }
 
-/// A user who came back, and the sign-in that this was.
+/// A sign-in whose user came back.
 pub struct TakenSignIn {
     pub principal: Principal,
     pub sign_in: SignIn,
@@ -319,25 +322,32 @@ pub enum Stale {
     Expired,
 }
 
-/// Uses up the sign-in that a state belongs to. The inner error says why there is none.
-pub async fn take(app: &App, state: &Secret) -> Result<Result<TakenSignIn, Stale>> {
+/// The sign-in that a state belongs to, or why nobody can come back with that state.
+pub enum SignInLookup {
+    Taken(TakenSignIn),
+    Stale(Stale),
+}
+
+/// Uses up the sign-in that a state belongs to.
+pub async fn take(app: &App, state: &Secret) -> Result<SignInLookup> {
     let mut tx = app.db.system().await?;
     let found = store::oauth_sign_ins::by_state(&mut tx, &hash(state)).await?;
     drop(tx);
     let Some((tenant, id)) = found else {
-        return Ok(Err(Stale::Unknown));
+        return Ok(SignInLookup::Stale(Stale::Unknown));
     };
     let mut tx = app.db.tenant(tenant).await?;
     let Some(sign_in) = store::oauth_sign_ins::take(&mut tx, id).await? else {
         let is_used = store::oauth_sign_ins::is_used(&mut tx, id).await?;
-        return Ok(Err(if is_used { Stale::Used } else { Stale::Expired }));
+        let stale = if is_used { Stale::Used } else { Stale::Expired };
+        return Ok(SignInLookup::Stale(stale));
     };
     if let Some(client) = sign_in.client {
         store::oauth_clients::note_back(&mut tx, client).await?;
     }
     tx.commit().await?;
     let context = contexts::of_sign_in(tenant, &sign_in.user, id);
-    let text = keys::open(app, tenant, &context, &sign_in.sealed).await?;
+    let text = app.keys.open(tenant, &context, &sign_in.sealed).await?;
     let principal = Principal {
         tenant,
         user: sign_in.user.clone(),
@@ -346,7 +356,7 @@ pub async fn take(app: &App, state: &Secret) -> Result<Result<TakenSignIn, Stale
         authenticated: true,
         key: None,
     };
-    Ok(Ok(TakenSignIn {
+    Ok(SignInLookup::Taken(TakenSignIn {
         principal,
         sign_in,
         pending: from_sealable(&text).map_err(Error::internal)?,
@@ -370,7 +380,7 @@ pub async fn redeem(
     let redeemed = oauth::redeem(&app.egress, pending, params).await;
     if let Err(error) = &redeemed {
         tracing::warn!(server = %taken.sign_in.server, issuer = pending.service.issuer, %error, "a sign-in brought no tokens");
-        // The client is known no more, or not for this.
+        // Codes that say that the client is unknown or not allowed.
         let codes = [
             "invalid_client",
             "incorrect_client_credentials",
@@ -386,7 +396,7 @@ pub async fn redeem(
     Ok(redeemed?.into_authorization(service, scopes, None))
 }
 
-/// Keeps the scopes that a server asks for. `false` when the user has allowed them already: then another sign-in would
+/// Notes the scopes that a server asks for. `false` when the user has already allowed them: then another sign-in would
 /// change nothing.
 pub async fn step_up(app: &App, credential: &CredentialRef, scope: &str) -> Result<bool> {
     let mut tx = app.db.tenant(credential.tenant).await?;
@@ -417,24 +427,24 @@ pub async fn purge_old(app: &Arc<App>) -> Result<()> {
     Ok(())
 }
 
-/// The document that describes the program as a client.
+/// The document that describes the program as an OAuth client.
 pub fn client_document(app: &App) -> serde_json::Value {
-    let id = Url::parse(&format!("{}{DOCUMENT}", base(app))).ok();
+    let id = Url::parse(&format!("{}{DOCUMENT}", base_url(app))).ok();
     oauth::client_metadata(id.as_ref(), &redirect_uri(app), ClientAuthMethod::None)
 }
 
-/// Where authorization servers read the document; only one that is not on this machine alone can be read.
+/// The address where authorization servers read the document; `None` unless it is https, since they may not reach it.
 fn document_url(app: &App) -> Option<Url> {
-    let url = Url::parse(&format!("{}{DOCUMENT}", base(app))).ok()?;
+    let url = Url::parse(&format!("{}{DOCUMENT}", base_url(app))).ok()?;
     (url.scheme() == "https").then_some(url)
 }
 
 /// Where users come back to.
 fn redirect_uri(app: &App) -> String {
-    format!("{}/oauth/callback", base(app))
+    format!("{}/oauth/callback", base_url(app))
 }
 
-fn base(app: &App) -> &str {
+fn base_url(app: &App) -> &str {
     app.config.public_url.trim_end_matches('/')
 }
 

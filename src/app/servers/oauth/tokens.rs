@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     app::{
         App,
-        platform::keys::{self, Keys, OpenError},
+        platform::keys::{Keys, OpenError, contexts},
         servers::oauth::{
             client_tokens::{ClientTokenRequest, TokenStore},
             clients,
@@ -40,23 +40,23 @@ use crate::{
     },
 };
 
-/// More than a token endpoint may take.
+/// Longer than a token endpoint may take.
 const LEASE: Duration = Duration::from_secs(15);
-/// How long a process waits for the tokens that another replica fetches, and how often it looks.
+/// How long a process waits for tokens that another replica refreshes, and how often it looks.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(50);
-/// For how long, and how often, tokens are written that the database did not take.
+const POLL: Duration = Duration::from_millis(50);
+/// How long, and how often, a process tries to write tokens that the database did not take.
 const WRITE_LIMIT: Duration = Duration::from_secs(600);
 const WRITE_PAUSE: Duration = Duration::from_millis(200);
-/// Tokens whose end nobody knows are looked at again after this time.
+/// The assumed life of tokens that name no end.
 const UNKNOWN_LIFE: Duration = Duration::from_secs(300);
-/// Tokens that could not be refreshed are used for so long before the next try.
+/// How long tokens that could not be refreshed are used before the next try.
 const RETRY: Duration = Duration::from_secs(5);
-/// So many refusals within this time end an authorization although each may be the fault of one request.
+/// This many doubtful refusals within this time end an authorization. One alone may be the fault of its request.
 const DOUBTFUL: i32 = 3;
 const DOUBTFUL_WITHIN: Duration = Duration::from_secs(600);
-/// The tokens of users who signed in at the same time are not refreshed at the same time: up to this part of their life
-/// earlier.
+/// Tokens are refreshed earlier by a random part of their life, up to this one, so that users who signed in at the
+/// same time do not cause a burst.
 const JITTER: f64 = 0.1;
 
 struct UserTokens {
@@ -76,7 +76,7 @@ enum Lookup {
     Gone,
 }
 
-/// Where this process's connections get their tokens.
+/// The source from which this process's connections get their tokens.
 pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSource {
     let own = Arc::new(TokenStore::new(db.clone(), keys.clone(), egress.clone()));
     let users = Arc::new(UserTokens {
@@ -87,8 +87,9 @@ pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSo
     });
     TokenSource::new(move |wanted| {
         let (own, users) = (own.clone(), users.clone());
-        // In a task of its own: whoever wants it may give up at any moment, and all would wait for the lease to end.
-        let task = tasks.spawn(async move { get(&own, &users, wanted).await });
+        // In a task of its own: a caller may give up at any moment, and then all others would wait for the lease to
+        // end.
+        let task = tasks.spawn(async move { get_token(&own, &users, wanted).await });
         Box::pin(async move {
             task.await.unwrap_or_else(|_| {
                 Err(NoToken::new(NoTokenKind::Later, "asking for it broke off"))
@@ -97,7 +98,7 @@ pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSo
     })
 }
 
-async fn get(
+async fn get_token(
     own: &TokenStore,
     users: &Arc<UserTokens>,
     wanted: TokenRequest,
@@ -120,7 +121,7 @@ async fn get(
     }
 }
 
-/// When tokens that were just got are to be refreshed; `None` when nobody knows when they end.
+/// When new tokens should be refreshed; `None` when they name no end.
 pub fn refresh_at(tokens: &Authorization) -> Option<OffsetDateTime> {
     let now = Clock::System.now();
     let life: Duration = (tokens.expires_at? - now).try_into().unwrap_or_default();
@@ -138,7 +139,7 @@ impl UserTokens {
         loop {
             let later = |error: Error| NoToken::new(NoTokenKind::Later, error.to_string());
             match self
-                .look(&sign_in.credential, refused)
+                .look_up(&sign_in.credential, refused)
                 .await
                 .map_err(later)?
             {
@@ -151,7 +152,7 @@ impl UserTokens {
                     return Err(NoToken::new(NoTokenKind::Refused, why));
                 }
                 Lookup::BeingRefreshed if tokio::time::Instant::now() < until => {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL).await;
                 }
                 Lookup::BeingRefreshed => {
                     let why = "no replica refreshed it in time";
@@ -161,7 +162,7 @@ impl UserTokens {
         }
     }
 
-    async fn look(&self, credential: &CredentialRef, refused: Option<i64>) -> Result<Lookup> {
+    async fn look_up(&self, credential: &CredentialRef, refused: Option<i64>) -> Result<Lookup> {
         let mut tx = self.db.tenant(credential.tenant).await?;
         let stored = store::authorizations::get(&mut tx, credential).await?;
         drop(tx);
@@ -177,12 +178,12 @@ impl UserTokens {
             return Ok(Lookup::Tokens(grant(&tokens, &stored)));
         }
         if stored.is_claimed {
-            // They are still good for as long as another replica takes.
-            return Ok(match left(&tokens).filter(|_| !is_refused) {
+            // The tokens are usually still good while another replica refreshes them.
+            return Ok(match remaining_life(&tokens).filter(|_| !is_refused) {
                 Some(life) if !life.is_zero() => Lookup::Tokens(TokenGrant {
                     ends_at: tokens.expires_at,
                     token: tokens.access_token,
-                    life: life.min(LOOK),
+                    life: life.min(POLL),
                     version: stored.version,
                 }),
                 _ => Lookup::BeingRefreshed,
@@ -197,13 +198,13 @@ impl UserTokens {
         }))
     }
 
-    /// What was sealed; `None` when it cannot be opened any more.
+    /// Decrypts stored tokens; `None` when they can no longer be opened.
     async fn open(
         &self,
         credential: &CredentialRef,
         stored: &StoredTokens,
     ) -> Result<Option<Authorization>> {
-        let context = keys::context(credential);
+        let context = contexts::of_credential(credential);
         match self
             .keys
             .open(credential.tenant, &context, &stored.sealed)
@@ -215,7 +216,7 @@ impl UserTokens {
         }
     }
 
-    /// Refreshes tokens under a claim and leaves the new ones to all.
+    /// Refreshes tokens under a claim and stores the new ones for all replicas.
     async fn refresh(
         self: &Arc<Self>,
         sign_in: &UserSignIn,
@@ -224,7 +225,7 @@ impl UserTokens {
         refused: Option<i64>,
     ) -> Result<TokenGrant, NoToken> {
         if tokens.service.client.is_of_pack {
-            // The operator may have changed it since.
+            // The operator may have changed the secret since the sign-in.
             let secret = sign_in.client_secret.clone();
             tokens.service.client.proof = secret.map(ClientProof::Secret);
         }
@@ -239,22 +240,25 @@ impl UserTokens {
             Err(error) => {
                 let refusal = error.refresh_refusal();
                 if refusal.is_some_and(|refusal| refusal != RefreshRefusal::UnknownClient)
-                    && let Ok(Some(granted)) = self.newer(sign_in, &claim).await
+                    && let Ok(Some(granted)) = self.find_newer(sign_in, &claim).await
                 {
                     return Ok(granted);
                 }
-                let is_ended = self.ends(&sign_in.credential, &tokens, refusal).await;
+                let is_ended = self
+                    .ends_authorization(&sign_in.credential, &tokens, refusal)
+                    .await;
                 let release = self.release(&sign_in.credential, &claim);
                 if let Err(error) = release.await {
                     tracing::debug!(%error, "the right to refresh tokens ends by itself");
                 }
-                without_refresh(&tokens, &claim, refused, &error, is_ended)
+                fall_back(&tokens, &claim, refused, &error, is_ended)
             }
         }
     }
 
-    /// Whether a refusal ends an authorization. A client that is known no more is another one at the next sign-in.
-    async fn ends(
+    /// Whether a refusal ends an authorization. A client that is no longer known is noted, so that the next sign-in
+    /// registers another one.
+    async fn ends_authorization(
         &self,
         of: &CredentialRef,
         tokens: &Authorization,
@@ -284,9 +288,13 @@ impl UserTokens {
         }
     }
 
-    /// Tokens that another replica has written since the claim: it held the lease before, got them, and came to writing
-    /// them only now. Then the refusal was of the refresh token that they replaced.
-    async fn newer(&self, of: &UserSignIn, claim: &RefreshClaim) -> Result<Option<TokenGrant>> {
+    /// Tokens that another replica has written since the claim. It held the lease before and wrote its tokens late; so
+    /// the refusal was of the refresh token that its tokens replace.
+    async fn find_newer(
+        &self,
+        of: &UserSignIn,
+        claim: &RefreshClaim,
+    ) -> Result<Option<TokenGrant>> {
         let mut tx = self.db.tenant(of.credential.tenant).await?;
         let stored = store::authorizations::get(&mut tx, &of.credential).await?;
         drop(tx);
@@ -297,8 +305,8 @@ impl UserTokens {
         Ok(tokens.map(|tokens| grant(&tokens, &stored)))
     }
 
-    /// Writes the tokens of a refresh, of which there is no second copy anywhere: also when the database is away for a
-    /// while.
+    /// Writes the tokens of a refresh. No other copy of them exists, so writing goes on in the background while the
+    /// database is unreachable.
     async fn keep(
         self: &Arc<Self>,
         credential: &CredentialRef,
@@ -348,7 +356,7 @@ impl UserTokens {
         tracing::error!("tokens that were refreshed are lost; their user has to sign in again");
     }
 
-    /// `false` when the sign-in has ended meanwhile. Then the new tokens end, too.
+    /// Writes refreshed tokens. `false` when the sign-in has ended meanwhile; then the new tokens are revoked.
     async fn write(
         &self,
         credential: &CredentialRef,
@@ -356,7 +364,7 @@ impl UserTokens {
         tokens: &Authorization,
         refresh_at: Option<OffsetDateTime>,
     ) -> Result<bool> {
-        let context = keys::context(credential);
+        let context = contexts::of_credential(credential);
         let text = to_sealable(tokens);
         let sealed = self.keys.seal(credential.tenant, &context, &text).await?;
         let mut tx = self.db.tenant(credential.tenant).await?;
@@ -392,8 +400,8 @@ fn grant(tokens: &Authorization, stored: &StoredTokens) -> TokenGrant {
     }
 }
 
-/// For how long an access token is still good; `None` when nobody knows.
-fn left(tokens: &Authorization) -> Option<Duration> {
+/// How long an access token is still good; `None` when it names no end.
+fn remaining_life(tokens: &Authorization) -> Option<Duration> {
     Some(
         (tokens.expires_at? - Clock::System.now())
             .try_into()
@@ -401,8 +409,8 @@ fn left(tokens: &Authorization) -> Option<Duration> {
     )
 }
 
-/// What follows when tokens could not be refreshed: those that are there are used while they are good.
-fn without_refresh(
+/// The result when tokens could not be refreshed: the present tokens while they are good, then the reason.
+fn fall_back(
     tokens: &Authorization,
     claim: &RefreshClaim,
     refused: Option<i64>,
@@ -412,7 +420,7 @@ fn without_refresh(
     let outcome = if is_ended { "refused" } else { "failed" };
     metrics::counter!("chatelaine_oauth_refreshes_total", "outcome" => outcome).increment(1);
     tracing::warn!(issuer = tokens.service.issuer, %error, "tokens of a user cannot be refreshed");
-    let life = left(tokens).unwrap_or_default();
+    let life = remaining_life(tokens).unwrap_or_default();
     if !is_ended && refused != Some(claim.version) && !life.is_zero() {
         return Ok(TokenGrant {
             ends_at: tokens.expires_at,
@@ -423,14 +431,14 @@ fn without_refresh(
     }
     let kind = match error.refresh_refusal() {
         _ if is_ended => NoTokenKind::Refused,
-        // The operator's client: nothing that the user does would help.
+        // The client is the operator's, so nothing that the user does would help.
         Some(RefreshRefusal::UnknownClient) => NoTokenKind::Misconfigured,
         _ => NoTokenKind::Later,
     };
     Err(NoToken::new(kind, error.why.clone()))
 }
 
-/// Requests to revoke that are under way at once, when the sign-ins of many end.
+/// The most revocations at once, when the sign-ins of many users end.
 const AT_ONCE: usize = 8;
 
 /// Revokes tokens that were never put in force.
@@ -440,12 +448,12 @@ pub fn revoke_unused(app: &App, tokens: Authorization) {
         .spawn(async move { revoke(&egress, &tokens).await });
 }
 
-/// Revokes the tokens of credentials that were deleted. They are opened before this returns: their tenant's key may be
-/// gone a moment later.
+/// Revokes the tokens of deleted credentials. They are decrypted before this returns, because their tenant's key may
+/// be deleted a moment later.
 pub async fn revoke_in_background(app: &App, deleted: Vec<(CredentialRef, Vec<u8>)>) {
     let mut opened: Vec<Authorization> = Vec::new();
     for (credential, sealed) in deleted {
-        let context = keys::context(&credential);
+        let context = contexts::of_credential(&credential);
         let text = app.keys.open(credential.tenant, &context, &sealed).await;
         opened.extend(text.ok().and_then(|text| from_sealable(&text).ok()));
     }

@@ -1,12 +1,14 @@
-//! Create, read, update, delete: for the admins of a tenant. Every change is a version, an audit line in the same
-//! transaction, and news for every replica.
+//! Create, read, update and delete entries, for the admins of a tenant. Every change makes a new version, writes an
+//! audit line in the same transaction, and is announced to every replica.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{agents_with, check_capacity, entry_context, opened, secrets::check_secrets, tell};
+use super::{
+    announce_change, check_capacity, entry_context, find_agents, open_entry, secrets::check_secrets,
+};
 use crate::{
     app::App,
     domain::{
@@ -19,7 +21,7 @@ use crate::{
     store::{self, Tx, audit::AuditRow, registry::StoredEntry},
 };
 
-/// Looks at a row that others change at the same time.
+/// How often a change is tried on a row that others change at the same time.
 const TRIES: u8 = 5;
 
 /// An entry as its admins see it.
@@ -34,12 +36,12 @@ pub struct EntryView {
     pub etag: String,
 }
 
-/// What a change wants to find: any version, or one of these.
+/// The versions that a change may replace: any version, or the ones in the header `If-Match`.
 #[derive(Clone, Debug, Default)]
 pub struct IfMatch(Option<String>);
 
 impl IfMatch {
-    /// From the header `If-Match`, if there is one.
+    /// From the header `If-Match`; any version without one.
     pub fn new(header: Option<&str>) -> Self {
         Self(header.map(str::to_owned).filter(|text| text.trim() != "*"))
     }
@@ -55,14 +57,14 @@ impl IfMatch {
     }
 }
 
-/// What a change found.
+/// The outcome of a change.
 pub enum ChangeOutcome<T> {
     Done(T),
-    /// Another version than the one that was asked for.
+    /// The entry has another version than `If-Match` allows; nothing was changed.
     Another,
 }
 
-/// The tenant's entries by name, after the entry with this name and id; with everything but what is sealed.
+/// The tenant's entries by name, after the entry with this name and id. Sensitive values are masked.
 pub async fn list(
     app: &App,
     admin: &Admin,
@@ -74,21 +76,24 @@ pub async fn list(
     drop(tx);
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
-        views.push(view(&row, shown(app, admin.tenant(), &row).await?));
+        views.push(view(
+            &row,
+            masked_definition(app, admin.tenant(), &row).await?,
+        ));
     }
     Ok(views)
 }
 
 pub async fn get(app: &App, admin: &Admin, id: &str) -> Result<EntryView> {
-    let row = row(app, admin.tenant(), id).await?;
-    let shown = shown(app, admin.tenant(), &row).await?;
+    let row = find_row(app, admin.tenant(), id).await?;
+    let shown = masked_definition(app, admin.tenant(), &row).await?;
     Ok(view(&row, shown))
 }
 
-/// The entry behind a row; `None` when what is sealed in it cannot be opened any more. Then it can be seen without
-/// that, replaced and removed.
-async fn usable(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Option<Entry>> {
-    match opened(app, tenant, row).await {
+/// The entry of a row; `None` when its sealed values can no longer be opened. Such an entry can still be seen without
+/// them, replaced and removed.
+async fn try_open_entry(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Option<Entry>> {
+    match open_entry(app, tenant, row).await {
         Ok(entry) => Ok(Some(entry)),
         Err(Error::Conflict(_, reason)) => {
             tracing::error!(%tenant, entry = row.entry, reason, "an entry of the registry cannot be used");
@@ -98,8 +103,8 @@ async fn usable(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Option
     }
 }
 
-async fn shown(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Definition> {
-    match usable(app, tenant, row).await? {
+async fn masked_definition(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Definition> {
+    match try_open_entry(app, tenant, row).await? {
         Some(entry) => Ok(entry.masked()),
         None => serde_json::from_str(&row.definition).map_err(Error::internal),
     }
@@ -109,8 +114,8 @@ async fn shown(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Definit
 pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<EntryView> {
     let entry = definition
         .keep_sensitive(None)
-        .and_then(|definition| checked(app, definition))
-        .map_err(unusable)?;
+        .and_then(|definition| parse_checked(app, definition))
+        .map_err(invalid_definition)?;
     check_secrets(app, admin.tenant(), &entry).await?;
     let mut row = StoredEntry {
         id: Uuid::now_v7(),
@@ -121,7 +126,7 @@ pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<
         version: 1,
         updated_at: app.clock.now(),
     };
-    fill(app, admin.tenant(), &mut row, &entry).await?;
+    fill_row(app, admin.tenant(), &mut row, &entry).await?;
     let mut tx = app.db.tenant(admin.tenant()).await?;
     check_capacity(store::registry::count(&mut tx).await?, "MCP servers")?;
     if !store::registry::insert(&mut tx, admin.tenant(), &row).await? {
@@ -132,12 +137,12 @@ pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<
     }
     audit(app, &mut tx, admin, "registry.created", &row).await?;
     tx.commit().await?;
-    tell(app, admin.tenant()).await;
+    announce_change(app, admin.tenant()).await;
     Ok(view(&row, entry.masked()))
 }
 
-/// Puts a definition in the place of the one that is there. Its id never changes; sensitive values that it leaves
-/// out stay.
+/// Replaces the definition of an entry. The id never changes; sensitive values that the new definition leaves out
+/// stay.
 pub async fn update(
     app: &App,
     admin: &Admin,
@@ -149,7 +154,7 @@ pub async fn update(
         id.clone_into(&mut definition.id);
     }
     for _ in 0..TRIES {
-        let before = row(app, admin.tenant(), id).await?;
+        let before = find_row(app, admin.tenant(), id).await?;
         if definition.id != before.entry {
             return Err(Error::unfit(
                 ErrorCode::ReadOnlyField,
@@ -160,11 +165,11 @@ pub async fn update(
         if !wanted.allows(&etag(&before)) {
             return Ok(ChangeOutcome::Another);
         }
-        let old = usable(app, admin.tenant(), &before).await?;
+        let old = try_open_entry(app, admin.tenant(), &before).await?;
         let kept = definition.clone().keep_sensitive(old.as_ref());
         let entry = kept
-            .and_then(|definition| checked(app, definition))
-            .map_err(unusable)?;
+            .and_then(|definition| parse_checked(app, definition))
+            .map_err(invalid_definition)?;
         check_secrets(app, admin.tenant(), &entry).await?;
         let mut row = StoredEntry {
             name: entry.definition.name.clone(),
@@ -172,12 +177,12 @@ pub async fn update(
             updated_at: app.clock.now(),
             ..before
         };
-        fill(app, admin.tenant(), &mut row, &entry).await?;
+        fill_row(app, admin.tenant(), &mut row, &entry).await?;
         let mut tx = app.db.tenant(admin.tenant()).await?;
         if store::registry::update(&mut tx, &row).await? {
             audit(app, &mut tx, admin, "registry.updated", &row).await?;
             tx.commit().await?;
-            tell(app, admin.tenant()).await;
+            announce_change(app, admin.tenant()).await;
             return Ok(ChangeOutcome::Done(view(&row, entry.masked())));
         }
         if !wanted.is_any() {
@@ -195,11 +200,11 @@ pub async fn remove(
     wanted: &IfMatch,
 ) -> Result<ChangeOutcome<()>> {
     for _ in 0..TRIES {
-        let row = row(app, admin.tenant(), id).await?;
+        let row = find_row(app, admin.tenant(), id).await?;
         if !wanted.allows(&etag(&row)) {
             return Ok(ChangeOutcome::Another);
         }
-        let users = agents_with(app, admin.tenant(), |pack, reference| {
+        let users = find_agents(app, admin.tenant(), |pack, reference| {
             reference.entry.as_str() == id
                 && pack.entries.iter().all(|own| own.id != reference.entry)
         });
@@ -215,23 +220,23 @@ pub async fn remove(
         if store::registry::delete(&mut tx, row.id, row.version).await? {
             audit(app, &mut tx, admin, "registry.removed", &row).await?;
             tx.commit().await?;
-            tell(app, admin.tenant()).await;
+            announce_change(app, admin.tenant()).await;
             return Ok(ChangeOutcome::Done(()));
         }
     }
     Err(concurrent_change(id))
 }
 
-async fn row(app: &App, tenant: TenantId, id: &str) -> Result<StoredEntry> {
+async fn find_row(app: &App, tenant: TenantId, id: &str) -> Result<StoredEntry> {
     let unknown = || Error::not_found(format!("MCP server {id:?}"));
-    // What cannot be an id names nothing.
+    // A text that cannot be an id names no entry.
     EntryId::parse(id).map_err(|_| unknown())?;
     let mut tx = app.db.tenant(tenant).await?;
     store::registry::get(&mut tx, id).await?.ok_or_else(unknown)
 }
 
-/// A definition that may be stored: also its addresses may be gone to.
-fn checked(app: &App, definition: Definition) -> Result<Entry, InvalidDefinition> {
+/// Parses a definition and checks that requests to its addresses are allowed.
+fn parse_checked(app: &App, definition: Definition) -> Result<Entry, InvalidDefinition> {
     let rules = Rules::of_tenant(&app.registry.grants);
     let entry = Entry::parse(definition, rules)?;
     let token_url = entry
@@ -271,12 +276,12 @@ fn checked(app: &App, definition: Definition) -> Result<Entry, InvalidDefinition
     Ok(entry)
 }
 
-fn unusable(fault: InvalidDefinition) -> Error {
+fn invalid_definition(fault: InvalidDefinition) -> Error {
     Error::invalid(fault.field, fault.reason)
 }
 
-/// Writes an entry into its row: what is sensitive sealed, the rest as it is.
-async fn fill(app: &App, tenant: TenantId, row: &mut StoredEntry, entry: &Entry) -> Result<()> {
+/// Writes an entry into its row, with its sensitive values sealed.
+async fn fill_row(app: &App, tenant: TenantId, row: &mut StoredEntry, entry: &Entry) -> Result<()> {
     row.definition = serde_json::to_string(&entry.without_secrets()).map_err(Error::internal)?;
     let sealable = entry.sealable();
     row.sealed = if sealable.is_empty() {
@@ -319,7 +324,7 @@ fn view(row: &StoredEntry, definition: Definition) -> EntryView {
     }
 }
 
-/// The tag of a version. It differs for each version, also when an entry is removed and created again.
+/// The tag of a version. Every version has another tag, even when an entry is removed and created again.
 fn etag(row: &StoredEntry) -> String {
     format!("\"{}.{}\"", row.id.simple(), row.version)
 }

@@ -27,7 +27,7 @@ pub(super) struct ResolvedPack {
 /// Why a run's servers were not resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolutionError {
-    /// The caller can mend it: nothing was begun.
+    /// The caller can mend the configuration; no run was begun.
     #[error(transparent)]
     Config(#[from] ResolveError),
     #[error(transparent)]
@@ -43,7 +43,8 @@ impl From<ResolutionError> for Error {
     }
 }
 
-/// What a pack's reference refers to, and whose it is. What lies beside the pack goes first.
+/// The entry that a pack's reference names, and the rules for it. An entry in the pack's folder wins over the
+/// tenant's.
 pub(in crate::app) fn entry_of<'a>(
     app: &'a App,
     snapshot: &'a RegistrySnapshot,
@@ -63,8 +64,8 @@ pub(in crate::app) fn entry_of<'a>(
     }
 }
 
-/// The pack as it is for a tenant outside of runs: with the servers of its references that are the same for every
-/// run. One that cannot be resolved is left out, and said so in the log and by `servers::list`.
+/// The pack as it is for a tenant outside of runs: with those servers of its references that are the same for every
+/// run. A reference that cannot be resolved is left out; the log and `agent_servers::list` say why.
 pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<Arc<Pack>> {
     if pack.references.is_empty() {
         return Ok(pack.clone());
@@ -97,8 +98,8 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
     Ok(served)
 }
 
-/// Every reference of a pack with the values of a run, in the pack's order. One that cannot be resolved is an
-/// error that says what is missing, and nothing should be begun.
+/// Resolves every reference of a pack with the values of a run, in the pack's order. A reference that cannot be
+/// resolved is an error that says what is missing; then the run must not begin.
 pub async fn resolve(
     app: &App,
     tenant: TenantId,
@@ -116,8 +117,8 @@ pub async fn resolve(
     Ok(resolved)
 }
 
-/// The pack as it is in a run with these values: with every server that it takes from the registry. Toolbox and
-/// gate need nothing else; connections are shared by runs that reach a server in the same way, and by no others.
+/// The pack as it is in a run with these values: with every server that it takes from the registry. The toolset and
+/// the gate need nothing else. Runs that send the same values to a server share a connection; other runs do not.
 pub async fn pack_for_run(
     app: &App,
     tenant: TenantId,
@@ -130,7 +131,7 @@ pub async fn pack_for_run(
     ))
 }
 
-/// The pack with these in the place of all servers of its references.
+/// The pack with the resolved servers in place of all servers of its references.
 fn with_servers(pack: &Arc<Pack>, resolved: &[ResolvedServer]) -> Arc<Pack> {
     let mut served = Pack::clone(pack);
     served.servers.retain(|server| {
@@ -147,8 +148,8 @@ fn with_servers(pack: &Arc<Pack>, resolved: &[ResolvedServer]) -> Arc<Pack> {
     Arc::new(served)
 }
 
-/// Resolves one reference with the values of a run. `Ok(None)`: the server differs for each run, and there are no
-/// values.
+/// Resolves one reference with the values of a run. `Ok(None)` when the server differs per run and no values are
+/// given.
 fn resolve_one(
     app: &App,
     snapshot: &RegistrySnapshot,
@@ -175,7 +176,7 @@ fn resolve_one(
     resolve::resolve(entry, reference, sources).map(Some)
 }
 
-/// Why a reference cannot be resolved, for people; `None` when it can, as far as can be told outside of runs.
+/// Why a reference cannot be resolved, for people; `None` when nothing is wrong with it outside of runs.
 pub(in crate::app) fn resolution_problem(
     app: &App,
     snapshot: &RegistrySnapshot,

@@ -15,7 +15,9 @@ use uuid::Uuid;
 use crate::{
     app::{
         App,
-        servers::registry::{agents_with, check_capacity, secret_context, snapshot, tell},
+        servers::registry::{
+            announce_change, check_capacity, find_agents, secret_context, snapshot,
+        },
     },
     domain::{
         error::{Error, ErrorCode, Result},
@@ -28,11 +30,11 @@ use crate::{
     store::{self, Tx, audit::AuditRow, secrets::StoredSecret},
 };
 
-/// Bytes of a secret.
+/// The most bytes of a secret.
 const MAX_SECRET: usize = 8192;
 const TRIES: u8 = 5;
 
-/// All that is told of a secret.
+/// A secret as its admins see it, without its value.
 #[derive(Clone, Debug, Serialize)]
 pub struct SecretView {
     pub name: String,
@@ -52,7 +54,7 @@ pub async fn list_secrets(app: &App, admin: &Admin) -> Result<Vec<SecretView>> {
         .collect())
 }
 
-/// Sets a secret, new or not.
+/// Creates or replaces a secret.
 pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) -> Result<()> {
     let name = SecretName::parse(name).map_err(|reason| Error::invalid("name", reason))?;
     if value.expose().is_empty() || value.expose().len() > MAX_SECRET {
@@ -92,7 +94,7 @@ pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) ->
         if store::secrets::put(&mut tx, admin.tenant(), &row).await? {
             audit(app, &mut tx, admin, "secret.stored", &row.name).await?;
             tx.commit().await?;
-            tell(app, admin.tenant()).await;
+            announce_change(app, admin.tenant()).await;
             return Ok(());
         }
     }
@@ -103,11 +105,11 @@ pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) ->
     })
 }
 
-/// Removes a secret, unless an entry or an agent names it: then a conflict that says which.
+/// Removes a secret. One that an entry or an agent names is a conflict that says which.
 pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
     let unknown = || Error::not_found(format!("secret {name:?}"));
     SecretName::parse(name).map_err(|_| unknown())?;
-    // The rows, not what is in memory of them.
+    // Memory may be behind the rows, so they are read again.
     app.registry.snapshots.invalidate(&admin.tenant()).await;
     let snapshot = snapshot(app, admin.tenant()).await?;
     let entries = snapshot
@@ -127,7 +129,7 @@ pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
             .filter_map(ConfigValue::secret)
             .any(|used| used.as_str() == name)
     };
-    let agents = agents_with(app, admin.tenant(), |pack, reference| {
+    let agents = find_agents(app, admin.tenant(), |pack, reference| {
         names(reference)
             || pack
                 .entries
@@ -145,7 +147,7 @@ pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
         return Err(unknown());
     }
     if !users.is_empty() {
-        // Rolled back.
+        // The deletion is rolled back.
         return Err(Error::conflict(
             ErrorCode::SecretInUse,
             format!(
@@ -156,11 +158,11 @@ pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
     }
     audit(app, &mut tx, admin, "secret.removed", name).await?;
     tx.commit().await?;
-    tell(app, admin.tenant()).await;
+    announce_change(app, admin.tenant()).await;
     Ok(())
 }
 
-/// Says which secret, never what was in it, not even as a hash.
+/// Writes the audit line of a change. It names the secret and never holds its value, not even as a hash.
 async fn audit(
     app: &App,
     tx: &mut Tx,
@@ -180,13 +182,14 @@ async fn audit(
     store::audit::insert(tx, admin.tenant(), &[line]).await
 }
 
-/// For so long after it was entered a secret may be sent to hosts that have not had it.
+/// How long after its entry a secret may be sent to hosts that have not had it.
 const SECRET_IS_NEW: time::Duration = time::Duration::hours(1);
 
-/// Refuses to send a secret of the tenant to a host that no entry has sent it to yet, unless it was entered a moment ago.
+/// Refuses to send a secret of the tenant to a host that no entry has sent it to yet, unless it was entered a moment
+/// ago.
 pub(super) async fn check_secrets(app: &App, tenant: TenantId, entry: &Entry) -> Result<()> {
     let hosts = hosts_of(entry);
-    // The rows, not what is in memory of them.
+    // Memory may be behind the rows, so they are read again.
     app.registry.snapshots.invalidate(&tenant).await;
     let snapshot = snapshot(app, tenant).await?;
     let of_packs = secrets_of_packs(app, tenant).await?;
@@ -217,7 +220,7 @@ pub(super) async fn check_secrets(app: &App, tenant: TenantId, entry: &Entry) ->
     Ok(())
 }
 
-/// Where an entry sends what it is given.
+/// The hosts that an entry sends its values to.
 fn hosts_of(entry: &Entry) -> BTreeSet<String> {
     let token_url = entry.definition.auth.as_ref().map(|auth| &auth.token_url);
     std::iter::once(&entry.definition.url)
@@ -226,10 +229,10 @@ fn hosts_of(entry: &Entry) -> BTreeSet<String> {
         .collect()
 }
 
-/// The secrets that packs hand to an entry of the tenant.
+/// The secrets that the tenant's packs pass to entries.
 async fn secrets_of_packs(app: &App, tenant: TenantId) -> Result<BTreeSet<(EntryId, String)>> {
     let found = Mutex::new(BTreeSet::new());
-    agents_with(app, tenant, |_, reference| {
+    find_agents(app, tenant, |_, reference| {
         let values = reference
             .levels
             .iter()

@@ -97,7 +97,8 @@ pub(super) async fn obstacle(app: &Arc<App>, approval: &Approval) -> Result<Opti
     };
     if spec.access_mode == AccessMode::UserControlled {
         let connection =
-            credentials::connection(app, &approval.principal, &approval.agent, &spec).await?;
+            credentials::resolve_connection(app, &approval.principal, &approval.agent, &spec)
+                .await?;
         let held = connection.map(|connection| credential_of(&connection.key));
         let changed = held.as_deref() != Some(&approval.credential);
         return Ok(changed.then(|| "its requester's credential has changed; ask again".to_owned()));
@@ -112,7 +113,7 @@ pub(super) async fn obstacle(app: &Arc<App>, approval: &Approval) -> Result<Opti
         return Ok(None);
     }
     // What is known here may be older than the request. A server that does not answer is asked before it runs.
-    let key = connections::key(approval.tenant, &approval.agent, &spec);
+    let key = connections::connection_key(approval.tenant, &approval.agent, &spec);
     let asked = app.mcp.discover(&key, &spec).await;
     Ok(asked
         .ok()

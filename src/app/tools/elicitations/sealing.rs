@@ -54,8 +54,15 @@ pub(super) fn context(
     elicitation: &Elicitation,
     which: ElicitationValue,
 ) -> Context {
-    let place = (elicitation.agent.as_str(), elicitation.server.as_str());
-    contexts::of_elicitation(tenant, &elicitation.user, place, elicitation.id, which)
+    let (agent, server) = (elicitation.agent.as_str(), elicitation.server.as_str());
+    contexts::of_elicitation(
+        tenant,
+        &elicitation.user,
+        agent,
+        server,
+        elicitation.id,
+        which,
+    )
 }
 
 pub(super) async fn seal(app: &App, context: &Context, value: &impl Serialize) -> Result<Vec<u8>> {

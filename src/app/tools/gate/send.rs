@@ -182,7 +182,7 @@ impl<'a> Permit<'a> {
         };
         let (CallContext { app, principal, .. }, scope) = (self.caller, scope.clone());
         let asked = if self.server.access_mode == AccessMode::UserControlled {
-            credentials::want_scopes(app, principal, &connection.key, &scope).await
+            credentials::request_scopes(app, principal, &connection.key, &scope).await
         } else {
             Ok(false)
         };
@@ -274,10 +274,12 @@ pub(super) async fn resolve_connection(
     }
     let connection = match spec.access_mode {
         AccessMode::AdminControlled => Some(ResolvedConnection {
-            key: connections::key(principal.tenant, agent, spec),
+            key: connections::connection_key(principal.tenant, agent, spec),
             spec: spec.clone(),
         }),
-        AccessMode::UserControlled => credentials::connection(app, principal, agent, spec).await?,
+        AccessMode::UserControlled => {
+            credentials::resolve_connection(app, principal, agent, spec).await?
+        }
     };
     Ok(connection.map(Destination::Server))
 }

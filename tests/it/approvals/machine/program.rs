@@ -77,7 +77,7 @@ impl Program {
         };
         write_pack(&folder, false);
         let (app, idle) = App::build(config, &env, test.db.clone()).unwrap();
-        keys::replica_keys::enter(&app.keys, app.replica)
+        keys::replica_keys::register(&app.keys, app.replica)
             .await
             .unwrap();
         Self {
