@@ -286,7 +286,7 @@ pub(super) async fn listen(
         value
             .to_str()
             .ok()
-            .filter(|id| app::tools::approvals::listening::moment(id).is_some())
+            .filter(|id| app::tools::approvals::listening::time_of_id(id).is_some())
     });
     let unknown = || Problem::invalid("Last-Event-ID", "must be the id of an event of this stream");
     let last = last.map(|id| id.ok_or_else(unknown)).transpose()?;

@@ -92,7 +92,7 @@ struct Shared {
     /// By SHA-256 of the credential.
     tokens: Cache<[u8; 32], Arc<VerifiedToken>>,
     keys: Cache<[u8; 32], Arc<CachedRow<ApiKey>>>,
-    /// By `iss`; only issuers that somebody trusts.
+    /// By `iss`; only issuers that some tenant trusts.
     issuers: Cache<String, Arc<CachedRow<Vec<Issuer>>>>,
     tenants: Cache<TenantId, Arc<CachedRow<Arc<Tenant>>>>,
     /// Each with the time at which it was read.

@@ -1,4 +1,4 @@
-//! Which tools a principal may see and call, the one gate for every call, approvals and skills.
+//! The tools that a principal may see and call, the one gate for every call, approvals and skills.
 
 pub mod approvals;
 pub mod client_tools;

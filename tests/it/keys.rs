@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use chatelaine::{
     app::{
         accounts,
-        platform::keys::{Keys, context, replica_keys},
+        platform::keys::{Keys, contexts, replica_keys},
     },
     domain::{
         credential::{CredentialMeta, CredentialRef, CredentialState},
@@ -114,7 +114,9 @@ async fn put(
     replaces: Option<u64>,
 ) -> Result<(), Error> {
     let (tenant, secret) = (credential.tenant, Secret::new(plaintext));
-    let sealed = keys.seal(tenant, &context(credential), &secret).await?;
+    let sealed = keys
+        .seal(tenant, &contexts::of_credential(credential), &secret)
+        .await?;
     let mut tx = db.tenant(tenant).await?;
     store::credentials::put(&mut tx, credential, &sealed, replaces).await?;
     tx.commit().await
@@ -238,7 +240,7 @@ async fn each_tenant_has_a_key_of_its_own() {
     };
     let error = replica
         .keys
-        .open(globex, &context(&stolen), &theirs)
+        .open(globex, &contexts::of_credential(&stolen), &theirs)
         .await
         .unwrap_err();
     assert_eq!(
@@ -255,7 +257,7 @@ async fn a_context_of_another_tenant_is_not_sealed_for() {
     let ours = entered(&replica.keys, &test.db, acme, "ours").await;
     let sealed = replica
         .keys
-        .seal(globex, &context(&ours), &Secret::new("x"))
+        .seal(globex, &contexts::of_credential(&ours), &Secret::new("x"))
         .await;
     assert!(matches!(sealed, Err(Error::Internal(_))), "{sealed:?}");
 }
@@ -273,7 +275,7 @@ async fn without_a_ring_nothing_is_sealed_and_the_error_says_what_to_do() {
     .await;
     let keys = Keys::new(test.db.clone(), None);
     let error = keys
-        .seal(tenant, &context(&ours), &Secret::new("x"))
+        .seal(tenant, &contexts::of_credential(&ours), &Secret::new("x"))
         .await
         .unwrap_err();
     assert!(

@@ -60,12 +60,9 @@ impl Client {
             return Err(RpcError::invalid_params("there are no resource templates here").into());
         };
         let (app, principal) = (&self.state.app, &self.principal);
-        let argument = (
-            params.argument.name.as_str(),
-            params.argument.value.as_str(),
-        );
-        let values = self.tools.complete(app, principal, &name, argument).await;
-        let values = values.map_err(RpcError::invalid_params)?;
+        let (argument, value) = (&params.argument.name, &params.argument.value);
+        let values = self.tools.complete(app, principal, &name, argument, value);
+        let values = values.await.map_err(RpcError::invalid_params)?;
         let none = || r#"{"completion":{"values":[],"hasMore":false}}"#.to_owned();
         let values = values.map_or_else(none, |raw| String::from(Box::<str>::from(raw)));
         Ok(with_result_type(values, request.era))

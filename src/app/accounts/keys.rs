@@ -31,7 +31,7 @@ use crate::{
     store::{self, Db, Tx},
 };
 
-/// What every key starts with.
+/// The beginning of every key.
 pub(super) const MARK: &str = "chk_";
 const PREFIX_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;

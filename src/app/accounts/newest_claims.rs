@@ -236,7 +236,7 @@ impl Accounts {
             Some(newest) if !is_newest(principal, &newest) => Principal {
                 // A language in the request wins.
                 locale: principal.locale.clone().or_else(|| newest.locale.clone()),
-                ..renewed(principal, &newest)
+                ..renew(principal, &newest)
             },
             _ => principal.clone(),
         })

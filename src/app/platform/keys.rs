@@ -24,12 +24,11 @@ use std::{
 use moka::future::Cache;
 
 use crate::{
-    app::App,
     domain::{
         audit::{Fact, SYSTEM},
         credential::{CredentialRef, CredentialState},
         error::{Error, ErrorCode, Result},
-        ids::{KekId, TenantId, UserId, WebhookId},
+        ids::{KekId, TenantId},
         ring::{Kek, KeyRing},
         secret::Secret,
     },

@@ -25,7 +25,7 @@ use crate::domain::{
 /// One server that an agent takes from the registry.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerView {
-    /// What the agent calls it.
+    /// The agent's name for the server.
     pub server: String,
     /// The entry of the registry.
     pub r#ref: String,

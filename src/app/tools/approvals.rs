@@ -1,42 +1,38 @@
-//! Calls that wait for consent: requesting, giving and withdrawing it, and reading requests. Approved calls
-//! are executed by `runs::scheduler`, through the gate like any other call.
+//! Calls that wait for consent. A request is made ([`request`]), decided ([`decide`]), executed through the gate
+//! ([`execution`]) and its outcome delivered ([`delivery`]). `runs::scheduler` says when a request is executed.
 //!
-//! Every transition is one transaction with its line in the audit trail and, when it ends a request, with what
-//! its requester is told ([`delivery`]): a crash leaves all of it or nothing.
+//! Every transition is one transaction together with its audit line, its event for webhooks and, when it ends a
+//! request, the delivery of the outcome: a crash leaves all of it or nothing.
 
 pub mod client_calls;
-mod creation;
-mod deciding;
+mod decision;
 pub mod delivery;
 pub mod execution;
 pub mod listening;
-mod lists;
-mod news;
-pub mod recheck;
-mod recording;
-mod standing;
+mod request;
 pub mod view;
 
 use std::sync::Arc;
 
+use serde_json::json;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
+use self::delivery::OutcomeMessage;
 pub use self::{
-    creation::{ApprovalRequest, Requested, request, waiting_text},
-    deciding::{Verdict, decide, revoke_unpermitted},
-    lists::{
+    decision::{Verdict, cancel, decide, record, revoke_unpermitted},
+    request::{ApprovalRequest, Requested, request, waiting_text},
+    view::{
         ApprovalFilter, decidable_count, find, get, last_shown, list, own_open_count,
         remember_shown, view_for_list,
     },
-    recording::record,
 };
-use self::{delivery::OutcomeMessage, recording::apply_vote};
 pub use crate::store::approvals::Page;
 use crate::{
     app::{App, platform::keys::contexts},
     domain::{
-        approval::{Approval, Approver, Choice, State, Vote},
-        error::{Error, ErrorCode, Result, Thing},
+        approval::{Approval, Approver, State},
+        canonical::Hex,
+        error::{Error, Result, Thing},
         hidden::clean_name,
         ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
         pack::Pack,
@@ -46,21 +42,22 @@ use crate::{
     vault::Context,
 };
 
-/// The power of a principal to decide, by today's packs and the newest claims that were seen of them.
+/// The roles with which a principal may decide, from today's packs and their newest claims. `Forbidden` without such a
+/// role.
 pub async fn approver(app: &App, principal: &Principal) -> Result<Approver> {
-    let packs = packs(app, principal.tenant).await?;
+    let packs = served_packs(app, principal.tenant).await?;
     app.accounts.newest(principal).await?.approver(&packs)
 }
 
 /// The packs that serve a tenant.
-async fn packs(app: &App, tenant: TenantId) -> Result<Vec<Arc<Pack>>> {
+async fn served_packs(app: &App, tenant: TenantId) -> Result<Vec<Arc<Pack>>> {
     let tenant = app.accounts.tenant(tenant).await?;
     let library = app.library.snapshot();
     let packs = library.packs().filter(|pack| tenant.serves(pack.id()));
     Ok(packs.cloned().collect())
 }
 
-/// The same; `None` for somebody who holds no approver role.
+/// Like [`approver`]; `None` for a principal without an approver role.
 pub(in crate::app) async fn power(app: &App, principal: &Principal) -> Result<Option<Approver>> {
     match approver(app, principal).await {
         Ok(approver) => Ok(Some(approver)),
@@ -69,45 +66,11 @@ pub(in crate::app) async fn power(app: &App, principal: &Principal) -> Result<Op
     }
 }
 
-/// Takes one's own request back.
-pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Result<Approval> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::approvals::lock(&mut tx, id).await?;
-    let approval = store::approvals::get(&mut tx, id)
-        .await?
-        .filter(|found| *found.requester() == principal.user);
-    let approval = approval.ok_or_else(|| unknown(&id.to_string()))?;
-    if approval.state == State::Cancelled {
-        return Ok(approval);
-    }
-    if !store::approvals::is_live(&mut tx, id).await? {
-        return Err(Error::conflict(
-            ErrorCode::AlreadyDecided,
-            closed_reason(&approval),
-        ));
-    }
-    let vote = Vote {
-        approval: id,
-        voter: principal.clone(),
-        choice: Choice::Reject,
-        reason: None,
-        at: app.clock.now(),
-    };
-    let name = principal.display_name();
-    let vote = (&vote, name.as_str());
-    let (approval, delivered) = apply_vote(app, &mut tx, id, State::Cancelled, vote).await?;
-    let step = AuditedStep::new("approval.cancelled", &principal.user);
-    audit(app, &mut tx, &approval, step).await?;
-    tx.commit().await?;
-    publish_outcome(app, &approval, delivered);
-    Ok(approval)
-}
-
-fn unknown(which: &str) -> Error {
+fn unknown_request(which: &str) -> Error {
     Error::NotFound(Thing::Approval(which.to_owned()))
 }
 
-/// The error for a caller who may not decide. A caller who may not know of the request gets `NotFound`.
+/// The error for a caller who may not decide. It is `NotFound` for a caller who may not know of the request.
 fn refusal(approver: &Approver, approval: &Approval) -> Error {
     let own = approver.user() == approval.requester();
     if own && approver.holds_role_for(approval) {
@@ -122,11 +85,11 @@ fn refusal(approver: &Approver, approval: &Approval) -> Error {
             approval.consent.approvers.join(" or ")
         ))
     } else {
-        unknown(&approval.code)
+        unknown_request(&approval.code)
     }
 }
 
-/// Why nothing can be decided any more: what happened, by whom, when.
+/// Says why a request can no longer be decided: what happened, by whom, and when.
 fn closed_reason(approval: &Approval) -> String {
     let code = &approval.code;
     if let (State::Pending, Some(by)) = (approval.state, &approval.withdrawn_by) {
@@ -159,7 +122,7 @@ fn closed_reason(approval: &Approval) -> String {
     }
 }
 
-/// What to call whoever brought a request into its state; the id of those whose name is not kept.
+/// The name of the person who brought a request into its state, or their id if no name is stored.
 fn name_of(approval: &Approval, by: &UserId) -> String {
     match &approval.by_name {
         Some(name) if approval.decided_by.as_ref() == Some(by) => {
@@ -170,7 +133,7 @@ fn name_of(approval: &Approval, by: &UserId) -> String {
     }
 }
 
-/// To the second, in UTC.
+/// A time in UTC, to the second.
 pub fn time_of(at: OffsetDateTime) -> String {
     let at = at
         .to_offset(time::UtcOffset::UTC)
@@ -179,7 +142,7 @@ pub fn time_of(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
 }
 
-/// What arguments are sealed for.
+/// The context in which the arguments of a request are sealed.
 fn context(principal: &Principal, agent: &AgentId, server: &ServerId, id: ApprovalId) -> Context {
     contexts::of_approval(
         principal.tenant,
@@ -190,7 +153,7 @@ fn context(principal: &Principal, agent: &AgentId, server: &ServerId, id: Approv
     )
 }
 
-/// What happened to a request, for the audit trail.
+/// One step of a request, as the audit trail records it.
 struct AuditedStep<'a> {
     action: &'static str,
     actor: &'a UserId,
@@ -212,7 +175,7 @@ impl<'a> AuditedStep<'a> {
     }
 }
 
-/// One line of the audit trail, and the news for webhooks, in the transaction of what they tell.
+/// Writes the audit line of a step and its event for webhooks, in the transaction of the step.
 async fn audit(
     app: &App,
     tx: &mut Tx,
@@ -234,21 +197,55 @@ async fn audit(
         ..AuditRow::new(approval.tenant, app.clock.now(), actor.as_str(), action)
     };
     store::audit::insert(tx, approval.tenant, &[row]).await?;
-    news::tell(app, tx, approval, action).await
+    enqueue_event(app, tx, approval, action).await
 }
 
-/// After the commit: tells everybody who listens, and starts the run that an outcome has opened.
+/// Publishes a step after its commit: notifies the listeners, and starts the run that an outcome has opened.
 fn publish_outcome(app: &Arc<App>, approval: &Approval, delivered: Option<OutcomeMessage>) {
     if let Some(delivered) = delivered {
         delivered.publish(app, approval.tenant);
     }
-    changed(app, approval);
+    notify_listeners(app, approval);
 }
 
-/// Tells those who listen for approvals, here and on the other replicas.
-fn changed(app: &App, approval: &Approval) {
+/// Notifies the listeners for approvals, here and on the other replicas.
+fn notify_listeners(app: &App, approval: &Approval) {
     app.live.approvals_changed(approval.tenant);
     let _ = app.hints.send(Hint::Approvals {
         tenant: approval.tenant,
     });
+}
+
+/// The address of a request for people: the operator's `CHATELAINE_APPROVAL_URL`, or else the web client.
+fn link(app: &App, id: ApprovalId) -> String {
+    if app.config.approval_url.is_empty() {
+        format!(
+            "{}/#/approvals/{id}",
+            app.config.public_url.trim_end_matches('/')
+        )
+    } else {
+        app.config.approval_url.replace("{id}", &id.to_string())
+    }
+}
+
+/// Puts the event of a step into the outbox of webhooks. It never contains the arguments: a receiver who may see them
+/// follows the link.
+async fn enqueue_event(app: &App, tx: &mut Tx, approval: &Approval, event: &str) -> Result<()> {
+    let payload = json!({
+        "id": approval.id,
+        "code": approval.code,
+        "state": approval.state,
+        "agent": approval.agent.as_str(),
+        "server": approval.server.as_str(),
+        "tool": approval.tool,
+        "requester": { "user": approval.requester().as_str(), "name": approval.requester_name },
+        "approvers": approval.consent.approvers,
+        "min_approvals": approval.consent.min_approvals,
+        "args_sha256": Hex(approval.args_sha256).to_string(),
+        "expires_at": time_of(approval.expires_at),
+        "decided_by": approval.decided_by.as_ref().map(UserId::as_str),
+        "reason": approval.reason,
+        "link": link(app, approval.id),
+    });
+    store::webhooks::enqueue(tx, approval.tenant, event, &payload).await
 }

@@ -1,28 +1,33 @@
 //! The toolset of clients that call tools themselves (`/mcp/{agent}`): the tools that the same person has in a chat,
-//! without those that only a run can call. Every call passes the one gate.
+//! without those that only a run can call. Every call passes the one gate. A client can cancel its call on any
+//! replica.
 
-mod open_calls;
-
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use serde_json::{Map, Value, value::RawValue};
 use tokio_util::sync::CancellationToken;
 
-pub use self::open_calls::{OpenCall, OpenCalls, cancel};
-use super::{
-    approvals::client_calls::{self, ClientCall},
-    gate::{
-        self, Call, CallTarget,
-        reads::{self, ReadContext},
-    },
-    toolset::{self, NamedTool, Toolbox},
-};
 pub use crate::mcp::{ParamHeader, Progress, ProgressReports, ProgressSender, progress_channel};
 use crate::{
-    app::{App, servers::agents},
+    app::{
+        App,
+        servers::agents,
+        tools::{
+            approvals::client_calls::{self, ClientCall},
+            gate::{
+                self, Call, CallTarget,
+                reads::{self, ReadContext},
+            },
+            toolset::{self, NamedTool, Toolbox},
+        },
+    },
     domain::{
         canonical,
         error::{Error, Result},
+        ids::{AgentId, TenantId, UserId},
         json::Json,
         message::{CallStatus, ToolResult},
         pack::Pack,
@@ -31,16 +36,17 @@ use crate::{
         server::ServerSpec,
     },
     mcp::param_headers,
+    store::hints::Hint,
 };
 
-/// Bytes of a request's id that another replica is told.
+/// The most bytes of a request's id in a hint to other replicas.
 const MAX_ID: usize = 256;
 
 /// The tools of one principal at one agent, under the names that their client knows.
 pub struct ClientTools {
     pub pack: Arc<Pack>,
     pub toolbox: Arc<Toolbox>,
-    /// Tools have their servers' own names where these are unique.
+    /// Whether tools have their servers' own names where these are unique.
     pub own_names: bool,
 }
 
@@ -53,24 +59,24 @@ pub struct ToolRequest<'a> {
     pub cancel: CancellationToken,
 }
 
-/// What came of a call of a client.
+/// The answer to a call of a client.
 pub enum ToolAnswer {
     /// The tool was called, or the call was refused for a reason that the caller may know.
     Result(ToolResult),
-    /// Somebody else has to consent, or had to.
+    /// The call needs or needed consent.
     Consent(Box<ClientCall>),
-    /// There is no such tool for the caller.
+    /// The caller has no such tool.
     Unavailable(Unavailable),
 }
 
-/// Why a tool is not there for a caller.
+/// Why a caller does not have a tool.
 pub struct Unavailable {
     pub text: String,
     /// The personal server that the caller has not connected, if that is the reason.
     pub server: Option<String>,
 }
 
-/// The tools of a principal now. From memory, unless nobody has asked for a while.
+/// The present tools of a principal, usually from memory.
 pub async fn of(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<ClientTools> {
     let pack = agents::pack(app, principal, agent).await?;
     let toolbox = toolset::toolbox(app, principal, &pack).await?;
@@ -150,24 +156,25 @@ impl ClientTools {
         })
     }
 
-    /// Values that an argument of a prompt may have, as its server answers; `None` when the server has none.
+    /// The server's completions for an argument of a prompt; `None` when the server offers none.
     pub async fn complete(
         &self,
         app: &Arc<App>,
         principal: &Principal,
         prompt: &str,
-        argument: (&str, &str),
+        argument: &str,
+        value: &str,
     ) -> std::result::Result<Option<Box<RawValue>>, String> {
-        let found = self.find_prompt(prompt)?;
+        let (spec, prompt) = self.find_prompt(prompt)?;
         let asking = ReadContext {
             principal,
             toolbox: &self.toolbox,
             run: None,
         };
-        reads::completion(app, &asking, (found.0, found.1), argument).await
+        reads::completion(app, &asking, spec, prompt, argument, value).await
     }
 
-    /// What a prompt comes to, as its server says it; the error is a sentence for the user.
+    /// Gets a prompt with its arguments filled in; the error is a sentence for the user.
     pub async fn prompt(
         &self,
         app: &Arc<App>,
@@ -236,5 +243,84 @@ impl ClientTools {
             }
             _ => Ok(ToolAnswer::Result(result)),
         }
+    }
+}
+
+/// The calls of clients that this process is making, by caller and by the client's own id of the call.
+#[derive(Default)]
+pub struct OpenCalls(Mutex<HashMap<CallKey, Vec<CancellationToken>>>);
+
+/// Tenant, user, agent, and the id of the request as the client wrote it.
+type CallKey = (TenantId, UserId, AgentId, String);
+
+/// A call that another request can cancel while this value lives. Dropping it cancels the call if it has not ended.
+pub struct OpenCall {
+    app: Arc<App>,
+    key: CallKey,
+    pub cancel: CancellationToken,
+}
+
+impl OpenCalls {
+    fn lock(&self) -> MutexGuard<'_, HashMap<CallKey, Vec<CancellationToken>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cancels the user's call with this id. When two clients of the user have chosen the same id, neither is
+    /// cancelled.
+    pub(in crate::app) fn cancel(
+        &self,
+        tenant: TenantId,
+        user: &UserId,
+        agent: &AgentId,
+        id: &str,
+    ) {
+        let key = (tenant, user.clone(), agent.clone(), id.to_owned());
+        if let Some([cancel]) = self.lock().get(&key).map(Vec::as_slice) {
+            cancel.cancel();
+        }
+    }
+}
+
+impl OpenCall {
+    pub fn begin(app: &Arc<App>, principal: &Principal, agent: &AgentId, id: &str) -> Self {
+        let user = principal.user.clone();
+        let key = (principal.tenant, user, agent.clone(), id.to_owned());
+        let cancel = CancellationToken::new();
+        let mut calls = app.client_calls.lock();
+        calls.entry(key.clone()).or_default().push(cancel.clone());
+        drop(calls);
+        Self {
+            app: app.clone(),
+            key,
+            cancel,
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        let mut calls = self.app.client_calls.lock();
+        if let Some(open) = calls.get_mut(&self.key) {
+            // This removes the own call, and also calls that another request has cancelled.
+            open.retain(|call| !call.is_cancelled());
+            if open.is_empty() {
+                calls.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// Cancels a call of the principal's client on any replica.
+pub fn cancel(app: &App, principal: &Principal, agent: &AgentId, id: &str) {
+    app.client_calls
+        .cancel(principal.tenant, &principal.user, agent, id);
+    if id.len() <= MAX_ID {
+        let _ = app.hints.send(Hint::CallCancelled {
+            tenant: principal.tenant,
+            agent: agent.clone(),
+            id: id.to_owned(),
+            user: principal.user.clone(),
+        });
     }
 }

@@ -1,46 +1,52 @@
 //! Questions of servers to the user of a call: opening one, waiting for its answer, and ending it. A question is a row
 //! and a prompt in the conversation, written in one transaction; the user's answer closes the row.
 //!
-//! In the newer revision of the protocol a call is answered with a question and is over: nothing waits, and the run that
-//! is given the answer makes the call again. In the older one the server asks while the call is open: the same row then
-//! has a waiter, whose lease it is and whose time is bounded ([`LIVE_TIME_LIMIT`]). That is the only case in which anything
-//! in memory waits for a person. A row whose waiter is gone ends by the clock; the answer may come in at any replica.
-
-mod asking;
-mod sealing;
+//! In the newer revision of the protocol, a call ends with a question. Nothing waits in memory, and the run that
+//! receives the answer makes the call again. In the older revision, the server asks while the call is open. The row of
+//! such a question has a waiter, which holds a lease on it and waits for a bounded time ([`LIVE_TIME_LIMIT`]). Nothing
+//! else in memory waits for a person. When the waiter is gone, the row ends by the clock. The answer may reach any
+//! replica.
 
 use std::{sync::Arc, time::Duration};
 
-pub use self::{
-    asking::{ask, ask_and_wait},
-    sealing::{seal_entered, unseal},
-};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::timeout;
+
 use crate::{
-    app::App,
+    app::{
+        App,
+        platform::keys::{
+            OpenError,
+            contexts::{self, ElicitationValue},
+        },
+    },
     domain::{
-        elicitation::Elicitation,
+        elicitation::{Answer, Dismissal, Elicitation, Entered, Request, State, prompt},
         error::{Error, ErrorCode, Result},
         event::Event,
         ids::{ConversationId, TenantId},
         message::{Part, Role},
         principal::Principal,
         run::ClaimedRun,
+        secret::Secret,
         texts::{self, Key},
     },
+    live::{Listener, LiveEvent},
     mcp::LIVE_TIME_LIMIT,
     store::{self, Tx, messages::NewMessage},
+    vault::Context,
 };
 
 /// How long the user may think about one question.
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
-/// How long a question stands whose waiter does not renew its lease.
+/// How long a question stays open when its waiter does not renew the lease.
 const LIVE_LEASE: Duration = Duration::from_secs(15);
-/// How often the waiter reads the row although no listener woke it: a hint may be lost.
+/// How often a waiter reads the row without a notification, because a hint may be lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often questions that were not answered in time are looked for.
+/// How often the program looks for questions that were not answered in time.
 pub const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Where the user of a call can be asked.
+/// The conversation in which the user of a call can be asked.
 #[derive(Clone, Copy, Debug)]
 pub struct ElicitationTarget {
     pub conversation: ConversationId,
@@ -50,15 +56,15 @@ pub struct ElicitationTarget {
     pub live: bool,
 }
 
-/// Where the user of a run can be asked. `None` when they are not in the conversation, or when an answer cannot be kept
-/// sealed.
+/// The conversation in which the user of a run can be asked. `None` when they are not in the conversation, or when
+/// there is no key to seal the answer with.
 pub fn target_of(app: &App, run: &ClaimedRun, for_model: bool) -> Option<ElicitationTarget> {
-    // A program that reads JSON alone cannot be asked either.
+    // A program that expects JSON cannot answer questions either.
     let can_ask = app.keys.has_ring() && !run.start.is_delegated && run.start.format.is_none();
     can_ask.then_some(ElicitationTarget {
         conversation: run.conversation,
         for_model,
-        // A client that keeps the transcript cannot speak before it has its answer.
+        // A client that keeps the transcript sends its next message only after it has this answer.
         live: !run.start.is_of_client,
     })
 }
@@ -72,8 +78,8 @@ pub fn time_limit_of(elicitation: &Elicitation) -> Duration {
     }
 }
 
-/// Writes an answer into the row, in the caller's transaction. `run`: the run that goes on with it; a question with a
-/// waiter has none. `Conflict` when the question was answered or ended meanwhile.
+/// Writes an answer into the row, in the caller's transaction. `Conflict` when the question was answered or ended
+/// meanwhile.
 pub async fn record_answer(
     tx: &mut Tx,
     seen: &Elicitation,
@@ -89,7 +95,7 @@ pub async fn record_answer(
     ))
 }
 
-/// Ends a question whose answer has no waiter any more. Its user is told, unless it was answered or never opened.
+/// Ends a question that no longer has a waiter. A message tells its user, unless it was answered or never opened.
 async fn withdraw(app: &App, principal: &Principal, elicitation: &Elicitation) -> Result<()> {
     let pack = app.library.get(&elicitation.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
@@ -160,7 +166,7 @@ async fn append(
     Ok(written.await?.1)
 }
 
-/// Ends the questions whose time is over; their users are told.
+/// Ends the questions whose time is over and tells their users.
 pub async fn expire_overdue(app: &Arc<App>) -> Result<()> {
     let mut tx = app.db.system().await?;
     let tenants = store::elicitations::tenants_with_overdue(&mut tx).await?;
@@ -194,4 +200,202 @@ pub async fn expire_overdue(app: &Arc<App>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Asks the user after a call has ended with a question; the answer opens a run that makes the call again. `false`
+/// when another question is open in the conversation.
+pub async fn ask(
+    app: &Arc<App>,
+    principal: &Principal,
+    mut elicitation: Elicitation,
+    request: &Request,
+) -> Result<bool> {
+    let part = prepare(app, principal, &mut elicitation, request).await?;
+    let opened = open(app, principal.tenant, &elicitation, &part).await?;
+    Ok(matches!(opened, OpenOutcome::Open))
+}
+
+/// Asks the user and waits for the answer while the call is open. `None` when a question without a waiter is open in
+/// the conversation; a question of another open call is waited for. The question is withdrawn when `abandoned`
+/// completes.
+pub async fn ask_and_wait(
+    app: &Arc<App>,
+    principal: &Principal,
+    mut elicitation: Elicitation,
+    request: &Request,
+    abandoned: impl Future<Output = ()>,
+) -> Result<Option<Answer>> {
+    elicitation.live = true;
+    let part = prepare(app, principal, &mut elicitation, request).await?;
+    let answered = tokio::select! {
+        answered = open_and_wait(app, principal.tenant, &elicitation, &part) => answered,
+        () = abandoned => Ok(Some(None)),
+    };
+    if let Ok(Some(Some(answer))) = answered {
+        return Ok(Some(answer));
+    }
+    // This has no effect on a question that was answered, has expired or was never opened.
+    if let Err(error) = withdraw(app, principal, &elicitation).await {
+        tracing::warn!(%error, server = %elicitation.server, "a question could not be withdrawn; it ends by the clock");
+    }
+    let cancelled = Answer::dismissed(&request.keys, Dismissal::Cancel, None);
+    Ok(answered?.map(|_| cancelled))
+}
+
+/// Opens the question and waits. The inner `None` means that the question ended without an answer.
+async fn open_and_wait(
+    app: &App,
+    tenant: TenantId,
+    elicitation: &Elicitation,
+    part: &Part,
+) -> Result<Option<Option<Answer>>> {
+    // Subscribe before the first read, so that no answer is missed.
+    let mut listener = app.live.listen(tenant, elicitation.conversation);
+    loop {
+        match open(app, tenant, elicitation, part).await? {
+            OpenOutcome::Open => break,
+            OpenOutcome::Busy { live: false } => return Ok(None),
+            OpenOutcome::Busy { live: true } => next_event(&mut listener).await,
+        }
+    }
+    loop {
+        let mut tx = app.db.tenant(tenant).await?;
+        let renewed = store::elicitations::renew_lease(&mut tx, elicitation.id, LIVE_LEASE).await?;
+        let Some(current) = renewed else {
+            return Ok(Some(None));
+        };
+        if current.state != State::Open {
+            store::elicitations::end(&mut tx, current.id).await?;
+            tx.commit().await?;
+            let unsealed = unseal(app, tenant, &current).await?;
+            return Ok(Some(
+                unsealed.map(|(request, entered)| request.answer(&entered)),
+            ));
+        }
+        tx.commit().await?;
+        next_event(&mut listener).await;
+    }
+}
+
+/// Waits until a message is written into the conversation, or until the next poll.
+async fn next_event(listener: &mut Listener) {
+    let durable = async { while let LiveEvent::Transient { .. } = listener.next().await {} };
+    // On a timeout the poll is due.
+    let _ = timeout(POLL_INTERVAL, durable).await;
+}
+
+/// The outcome of opening a question.
+enum OpenOutcome {
+    Open,
+    /// Another question is open in the conversation.
+    Busy {
+        live: bool,
+    },
+}
+
+/// Writes the row and the prompt.
+async fn open(
+    app: &App,
+    tenant: TenantId,
+    elicitation: &Elicitation,
+    part: &Part,
+) -> Result<OpenOutcome> {
+    let mut tx = app.db.tenant(tenant).await?;
+    if let Some(other) = store::elicitations::open(&mut tx, elicitation.conversation).await? {
+        return Ok(OpenOutcome::Busy { live: other.live });
+    }
+    let life = if elicitation.live {
+        LIVE_LEASE
+    } else {
+        TIME_LIMIT
+    };
+    let event = append(&mut tx, tenant, elicitation, part.clone()).await?;
+    if !store::elicitations::begin(&mut tx, tenant, elicitation, life).await? {
+        // Another call has opened a question between the two statements. Only a waiter tries again.
+        return Ok(OpenOutcome::Busy { live: true });
+    }
+    tx.commit().await?;
+    app.announce(tenant, elicitation.conversation, event);
+    metrics::counter!("chatelaine_elicitations_total").increment(1);
+    Ok(OpenOutcome::Open)
+}
+
+/// Seals the request into the row and returns its prompt.
+async fn prepare(
+    app: &App,
+    principal: &Principal,
+    elicitation: &mut Elicitation,
+    request: &Request,
+) -> Result<Part> {
+    let context = context(principal.tenant, elicitation, ElicitationValue::Asked);
+    elicitation.request = seal(app, &context, request).await?;
+    let pack = app.library.get(&elicitation.agent);
+    let texts = texts::for_optional_pack(pack.as_deref(), principal);
+    Ok(prompt(
+        &texts,
+        elicitation,
+        request,
+        time_limit_of(elicitation),
+    ))
+}
+
+/// Decrypts the request of a question and the answers so far; `None` when they can no longer be opened.
+pub async fn unseal(
+    app: &App,
+    tenant: TenantId,
+    elicitation: &Elicitation,
+) -> Result<Option<(Request, Entered)>> {
+    let of = |which| context(tenant, elicitation, which);
+    let Some(request) =
+        open_sealed(app, &of(ElicitationValue::Asked), &elicitation.request).await?
+    else {
+        return Ok(None);
+    };
+    let entered = match &elicitation.entered {
+        Some(sealed) => open_sealed(app, &of(ElicitationValue::Entered), sealed).await?,
+        None => Some(Entered::default()),
+    };
+    Ok(entered.map(|entered| (request, entered)))
+}
+
+/// Seals the answers so far.
+pub async fn seal_entered(
+    app: &App,
+    tenant: TenantId,
+    elicitation: &Elicitation,
+    entered: &Entered,
+) -> Result<Vec<u8>> {
+    let context = context(tenant, elicitation, ElicitationValue::Entered);
+    seal(app, &context, entered).await
+}
+
+fn context(tenant: TenantId, elicitation: &Elicitation, which: ElicitationValue) -> Context {
+    let (agent, server) = (elicitation.agent.as_str(), elicitation.server.as_str());
+    contexts::of_elicitation(
+        tenant,
+        &elicitation.user,
+        agent,
+        server,
+        elicitation.id,
+        which,
+    )
+}
+
+async fn seal(app: &App, context: &Context, value: &impl Serialize) -> Result<Vec<u8>> {
+    let text = Secret::new(serde_json::to_string(value).map_err(Error::internal)?);
+    app.keys.seal(context.tenant, context, &text).await
+}
+
+async fn open_sealed<T: DeserializeOwned>(
+    app: &App,
+    context: &Context,
+    sealed: &[u8],
+) -> Result<Option<T>> {
+    match app.keys.open(context.tenant, context, sealed).await {
+        Ok(text) => serde_json::from_str(text.expose())
+            .map(Some)
+            .map_err(Error::internal),
+        Err(OpenError::Unopenable(_)) => Ok(None),
+        Err(OpenError::Failed(error)) => Err(error),
+    }
 }

@@ -1,33 +1,36 @@
-//! The one gate. Every tool call from every entry point passes [`call`], and a call that needed consent
-//! passes [`approved::call`] later. The gate makes the same pure decision as the listing, checks the
+//! The one gate. Every tool call from every entry point passes [`call`]; a call that needed consent is sent later by
+//! `approvals::execution`, with the same [`Permit`]. The gate makes the same pure decision as the listing, checks the
 //! arguments against the schema of the tool, queues an audit line, and sends the call once.
 //!
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
-mod admission;
-pub mod approved;
 pub mod elicitation;
 pub mod reads;
-mod send;
+pub(super) mod send;
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    admission::{Admission, admit, denied, refused, unknown},
-    send::{CallContext, Destination, Permit, counted_result, resolve_connection},
-};
-use super::{approvals, elicitations::ElicitationTarget};
+use self::send::{CallContext, Destination, Permit, counted_result, resolve_connection};
 use crate::{
-    app::{App, tools::toolset::Toolbox},
+    app::{
+        App,
+        tools::{
+            approvals,
+            elicitations::ElicitationTarget,
+            toolset::{NamedTool, Toolbox, truncate_text},
+        },
+    },
     domain::{
+        canonical,
         error::Error,
         ids::RunId,
         json::Json,
         message::{CallStatus, ToolCall, ToolResult},
         orchestrator,
-        policy::{Allowed, Decision, decide},
+        policy::{Allowed, ApprovalPolicy, Decision, decide},
         principal::Principal,
         run::ClaimedRun,
         server::ServerSpec,
@@ -36,27 +39,28 @@ use crate::{
     store::audit::AuditRow,
 };
 
-/// A call that somebody wants to be made.
+/// A call that is to be made.
 pub struct Call<'a> {
     pub principal: &'a Principal,
     pub toolbox: &'a Arc<Toolbox>,
     /// `None` for a client that calls tools itself.
     pub run: Option<RunId>,
     pub call_id: &'a str,
-    /// Its line in the audit trail is written ([`opening_line`]); whoever keeps the result writes the outcome.
+    /// Whether the line of the call in the audit trail exists already ([`opening_line`]). Its outcome is then written
+    /// with the result.
     pub is_recorded: bool,
     pub target: CallTarget<'a>,
-    /// Parsed arguments, or the text that is no JSON.
+    /// The parsed arguments, or a text that is not JSON.
     pub arguments: Result<Json, &'a str>,
     /// Why two readers could understand the text of the arguments differently.
     pub ambiguity: Option<&'a str>,
     pub progress: ProgressSender,
     pub cancel: CancellationToken,
-    /// Where its user can be asked when the server wants to know something first.
+    /// Where questions of the server to the user are shown; `None` when the user cannot be asked.
     pub elicitation: Option<ElicitationTarget>,
 }
 
-/// What is to be called.
+/// The tool that is to be called.
 pub enum CallTarget<'a> {
     /// By the name in the model's request.
     Name(&'a str),
@@ -64,8 +68,8 @@ pub enum CallTarget<'a> {
     Pair { server: &'a str, tool: &'a str },
 }
 
-/// The line of the audit trail for a call that may be sent without anybody's consent. It is written in the transaction
-/// that makes the call a row: a call of a run without a line was never sent. `None` for any other call.
+/// The audit line of a call that may be sent without consent; `None` for any other call. It is written in the
+/// transaction that stores the call, so a call of a run without a line was never sent.
 pub fn opening_line(
     app: &Arc<App>,
     run: &ClaimedRun,
@@ -88,7 +92,7 @@ pub fn opening_line(
     Some(AuditRow {
         id: call.audit_id?,
         detail: detail_of(&allowed),
-        ..caller.audit_row("tool.call", (server, tool), arguments, unknown)
+        ..caller.audit_row("tool.call", server, tool, arguments, unknown)
     })
 }
 
@@ -98,25 +102,25 @@ fn detail_of(allowed: &Allowed<'_>) -> Option<String> {
         .then(|| "self-approved".to_owned())
 }
 
-/// Makes the call, or says why not. The result is what the model hears; nothing here is an error of ours.
+/// Makes the call, or says why not. The result is for the model; even a failure of the program is such a result.
 pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
     let found = match &call.target {
         CallTarget::Name(name) => call.toolbox.by_name(name),
         CallTarget::Pair { server, tool } => call.toolbox.by_pair(server, tool),
     };
     let Some((spec, named)) = found else {
-        return denied(app, &call, unknown(app, &call));
+        return deny(app, &call, unknown_tool(app, &call));
     };
     if let (true, Ok(arguments)) = (orchestrator::is_built_in(spec), &mut call.arguments) {
         orchestrator::use_own_arguments(&named.tool.name, arguments);
     }
     let admitted = match admit(app, &call, spec, named).await {
         Ok(admitted) => admitted,
-        Err(reason) => return denied(app, &call, reason),
+        Err(reason) => return deny(app, &call, reason),
     };
     let destination = match connect(app, &call, spec).await {
         Ok(destination) => destination,
-        Err(reason) => return denied(app, &call, reason),
+        Err(reason) => return deny(app, &call, reason),
     };
     let (arguments, allowed) = match admitted {
         Admission::Now { arguments, allowed } => (arguments, allowed),
@@ -134,14 +138,14 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
                 run: call.run,
                 call_id: call.call_id,
             };
-            return ask(app, &call, asked).await;
+            return request_approval(app, &call, asked).await;
         }
     };
     let (caller, detail) = (call.caller(app), detail_of(&allowed));
     let permit = Permit::allowed(caller, &allowed, destination, &arguments, detail);
     let permit = match permit.await {
         Ok(permit) => permit,
-        Err(error) => return refused(&call, format!("not executed: {error}")),
+        Err(error) => return refuse(&call, format!("not executed: {error}")),
     };
     let started = crate::domain::clock::instant();
     let ready = elicitation::AdmittedCall {
@@ -167,8 +171,12 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Stores the call until an approver decides. The model is told at once that it waits.
-async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::ApprovalRequest<'_>) -> ToolResult {
+/// Stores the call until an approver decides. The result tells the model at once that the call waits.
+async fn request_approval(
+    app: &Arc<App>,
+    call: &Call<'_>,
+    asked: approvals::ApprovalRequest<'_>,
+) -> ToolResult {
     let requested = match approvals::request(app, asked).await {
         Ok(requested) => requested,
         Err(error) => {
@@ -178,7 +186,7 @@ async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::ApprovalRequest<
                     "a request for approval could not be kept"
                 );
             }
-            return denied(
+            return deny(
                 app,
                 call,
                 format!("not executed: this call needs approval, and {error}"),
@@ -219,4 +227,123 @@ fn not_connected(spec: &ServerSpec) -> String {
         "not executed: {0} is not connected; type /connect {0}",
         spec.id
     )
+}
+
+/// The maximum length in characters of an unknown name in a message.
+const MAX_NAME: usize = 128;
+
+/// A call that passed the gate's own checks.
+enum Admission<'a> {
+    Now {
+        arguments: Box<RawValue>,
+        allowed: Allowed<'a>,
+    },
+    /// The call needs consent. The arguments are canonical JSON.
+    Later {
+        arguments: String,
+        policy: &'a ApprovalPolicy,
+    },
+}
+
+/// The gate's own checks, in order.
+async fn admit<'a>(
+    app: &App,
+    call: &Call<'_>,
+    spec: &'a ServerSpec,
+    named: &'a NamedTool,
+) -> Result<Admission<'a>, String> {
+    let decision = decide(spec, call.toolbox.access(), &named.tool.name);
+    // A denied caller must learn nothing about the arguments.
+    if let Decision::Deny(_) = decision {
+        return Err(unknown_tool(app, call));
+    }
+    let arguments = call.arguments.as_ref().map_err(|_| {
+        "not executed: the arguments are not valid JSON; send one JSON object that fits the tool's schema".to_owned()
+    })?;
+    if arguments.as_object().is_none() {
+        return Err("not executed: the arguments must be one JSON object".to_owned());
+    }
+    let unfit = |problems| format!("not executed: the arguments do not fit the tool: {problems}");
+    match decision {
+        Decision::Approve(policy) => {
+            if let Some(why) = call.ambiguity {
+                return Err(format!(
+                    "not executed: a call that needs approval must be clear beyond doubt, and {why}"
+                ));
+            }
+            let defaulted = canonical::with_defaults(&named.tool.input_schema, arguments.clone());
+            named.check(&defaulted).await.map_err(unfit)?;
+            let arguments =
+                canonical::text(&defaulted).map_err(|error| format!("not executed: {error}"))?;
+            Ok(Admission::Later { arguments, policy })
+        }
+        Decision::Allow(allowed) => {
+            named.check(arguments).await.map_err(unfit)?;
+            let arguments = arguments.to_raw();
+            Ok(Admission::Now { arguments, allowed })
+        }
+        Decision::Deny(_) => Err(unknown_tool(app, call)),
+    }
+}
+
+/// The answer for an unknown tool. It is the same for a missing tool and for one that the principal may not see,
+/// unless the reason is no secret.
+fn unknown_tool(app: &App, call: &Call<'_>) -> String {
+    let pair = match call.target {
+        CallTarget::Name(name) => call
+            .toolbox
+            .pair_of(name)
+            .map(|(server, tool)| (server.to_owned(), tool.to_owned())),
+        CallTarget::Pair { server, tool } => Some((
+            truncate_text(server, MAX_NAME),
+            truncate_text(tool, MAX_NAME),
+        )),
+    };
+    if let Some(obstacle) = pair.as_ref().and_then(|(server, tool)| {
+        let (tenant, agent) = (call.principal.tenant, call.toolbox.agent());
+        let cause = || app.connections.down_cause(tenant, agent, server);
+        call.toolbox.obstacle(server, tool, cause)
+    }) {
+        return format!("not executed: {obstacle}");
+    }
+    match (&call.target, pair) {
+        (CallTarget::Pair { .. }, Some((server, tool))) => {
+            let name = format!("{server} {tool}");
+            format!(
+                "not executed: there is no tool {name:?} for you; /tools lists those that there are"
+            )
+        }
+        (CallTarget::Name(name) | CallTarget::Pair { tool: name, .. }, _) => {
+            let name = truncate_text(name, MAX_NAME);
+            format!("not executed: there is no tool {name:?}; use one of the tools you were given")
+        }
+    }
+}
+
+fn refuse(call: &Call<'_>, text: String) -> ToolResult {
+    counted_result(call.call_id, CallStatus::Denied, text)
+}
+
+/// Refuses a call and writes its audit line, also for a tool that the principal may not see. When the audit queue is
+/// full, the line is dropped: no call was made.
+fn deny(app: &Arc<App>, call: &Call<'_>, reason: String) -> ToolResult {
+    if call.is_recorded {
+        return refuse(call, reason);
+    }
+    let (server, tool) = match &call.target {
+        CallTarget::Name(name) => call.toolbox.pair_of(name).unwrap_or(("", name)),
+        CallTarget::Pair { server, tool } => (*server, *tool),
+    };
+    // The text comes from a model or a user: it may be long and contain characters that Postgres cannot
+    // store.
+    let [server, tool] =
+        [server, tool].map(|name| truncate_text(name, MAX_NAME).replace('\0', "\u{fffd}"));
+    let arguments = call
+        .arguments
+        .as_ref()
+        .map_or_else(|text| (*text).to_owned(), Json::to_string);
+    let context = call.caller(app);
+    let row = context.audit_row("tool.call", &server, &tool, &arguments, CallStatus::Denied);
+    app.audit.record(row);
+    refuse(call, reason)
 }

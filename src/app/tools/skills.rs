@@ -1,45 +1,52 @@
-//! Skills: which of an agent's a principal may run, and running one. A run of a skill is a command line of a
-//! conversation, whoever asked for it and how: `chat::agent_loop` makes its one call through the gate, without a model.
+//! Skills: which skills of an agent a principal may run, and how a run begins. Every run of a skill is a command line
+//! in a conversation, also when a program starts it: `chat::agent_loop` makes its one call through the gate, without a
+//! model.
 //!
-//! A skill whose tool the principal may not call is not there for them. One whose server does not answer is, and
-//! fails: nothing else is tried in its place.
+//! A skill whose tool the principal may not call is hidden from them. A skill whose server does not answer is shown,
+//! and its run fails: nothing else is tried in its place.
 
 pub mod cards;
 pub mod outcome;
-mod start;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-pub use self::start::{SkillRunSpec, begin};
 use crate::{
     app::{
         App,
+        chat::conversations,
+        runs::{repeats, starting::StartedRun},
         servers::{agents, connections, run_values},
         tools::toolset::{self, Toolbox},
     },
     domain::{
+        canonical,
         connection::DownCause,
-        error::{Error, Result},
+        error::{Error, ErrorCode, Result, Thing},
+        ids::ConversationId,
+        json::{Json, Members},
         message::ToolCall,
+        orchestrator::MAX_INPUT,
         pack::Pack,
         policy::{Decision, decide},
         principal::Principal,
+        request_key::{self, RequestKey},
         run::ClaimedRun,
         server::AccessMode,
         skill::{self, Skill},
     },
+    store,
 };
 
-/// A skill as those see it who may run it.
+/// A skill, for the people who may run it.
 #[derive(Clone, Debug, Serialize)]
 pub struct SkillView {
     pub id: String,
     pub name: String,
     pub description: String,
-    /// What runs it in a chat; arguments follow, as one JSON object or as text.
+    /// The command that runs it in a chat; arguments follow, as one JSON object or as text.
     pub command: String,
     pub server: String,
     pub tool: String,
@@ -63,7 +70,7 @@ pub enum SkillAvailability {
 }
 
 impl SkillView {
-    /// Why it cannot run now. The sentence about the server is the AOS document's.
+    /// Why the skill cannot run now. The sentence about the server is the AOS document's.
     fn obstacle(&self, toolbox: &Toolbox, cause: Option<DownCause>) -> Option<String> {
         let Self { server, tool, .. } = self;
         match self.state {
@@ -89,10 +96,10 @@ impl SkillView {
 /// The skills of an agent that the principal may run, in the pack's order.
 pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<SkillView>> {
     let pack = agents::pack(app, principal, agent).await?;
-    of_pack(app, principal, &pack).await
+    list_of_pack(app, principal, &pack).await
 }
 
-async fn of_pack(
+async fn list_of_pack(
     app: &Arc<App>,
     principal: &Principal,
     pack: &Arc<Pack>,
@@ -108,8 +115,8 @@ async fn of_pack(
         .collect())
 }
 
-/// `None` for somebody who may not call its tool. Asked of the pack rather than of the toolbox: which tools a server
-/// has is not known while it is down.
+/// The view of a skill; `None` when the principal may not call its tool. The pack decides that and not the toolset,
+/// because the tools of a server that is down are unknown.
 fn view(pack: &Pack, toolbox: &Toolbox, skill: &Skill) -> Option<SkillView> {
     let spec = pack.server(skill.server.as_str())?;
     let needs_approval_by = match decide(spec, toolbox.access(), skill.tool()) {
@@ -140,16 +147,16 @@ fn view(pack: &Pack, toolbox: &Toolbox, skill: &Skill) -> Option<SkillView> {
     })
 }
 
-/// What a command line comes to that asks for a skill.
+/// A command line that names a skill, parsed.
 pub enum SkillCommand {
-    /// A call through the gate; and why two readers could understand its arguments differently.
+    /// A call through the gate, and why two readers could understand its arguments differently, if they could.
     Call(ToolCall, Option<String>),
-    /// What stands in `{…}` is no JSON object, and why.
+    /// The text in `{…}` is no JSON object, for this reason.
     NotAnObject(String),
 }
 
-/// The call of a command line; `None` when it asks for no skill that there is for the run's user. `Unavailable`
-/// when its server is.
+/// Parses a command line; `None` when it names no skill that the run's user may run. `Unavailable` when the skill's
+/// server is.
 pub async fn parse_command(
     app: &Arc<App>,
     run: &ClaimedRun,
@@ -159,7 +166,7 @@ pub async fn parse_command(
     let Some((skill, text)) = skill::find_in_text(&pack, line) else {
         return Ok(None);
     };
-    // Its servers may be other ones in each run.
+    // The servers of the pack may differ from run to run.
     let there =
         run_values::pack_for_run(app, run.tenant, run.id, run.conversation, pack.clone()).await?;
     connections::await_connecting(app, run.tenant, &there).await;
@@ -179,4 +186,103 @@ pub async fn parse_command(
         ),
         Err(why) => SkillCommand::NotAnObject(why),
     }))
+}
+
+/// A run of a skill that a program requests.
+pub struct SkillRunSpec<'a> {
+    pub agent: &'a str,
+    pub skill: &'a str,
+    pub arguments: Members,
+    /// The conversation of the run; `None`: a new one.
+    pub conversation: Option<ConversationId>,
+    /// The idempotency key of the request, if it has one.
+    pub key: Option<&'a RequestKey>,
+}
+
+/// Begins a run of a skill. `NotFound` for a skill or a conversation that the principal does not have, `Invalid` for
+/// arguments that do not fit. Then nothing is written.
+pub async fn begin(
+    app: &Arc<App>,
+    principal: &Principal,
+    wanted: &SkillRunSpec<'_>,
+) -> Result<StartedRun> {
+    let pack = agents::pack(app, principal, wanted.agent).await?;
+    let unknown = || Error::NotFound(Thing::Skill(toolset::truncate_text(wanted.skill, 64)));
+    let skill = pack
+        .skills
+        .iter()
+        .find(|skill| skill.id == wanted.skill)
+        .ok_or_else(unknown)?;
+    connections::await_connecting(app, principal.tenant, &pack).await;
+    let toolbox = toolset::toolbox(app, principal, &pack).await?;
+    let view = view(&pack, &toolbox, skill).ok_or_else(unknown)?;
+    check_arguments(&toolbox, &view, &wanted.arguments).await?;
+    let line = command_line(&view, &wanted.arguments)?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let conversation = match wanted.conversation {
+        Some(id) => store::conversations::get(&mut tx, &principal.user, id, true).await?,
+        None => conversations::insert(&mut tx, principal, &pack, &skill.name, None).await?,
+    };
+    if conversation.agent != *pack.id() {
+        return Err(Error::NotFound(Thing::ConversationWithAgent(
+            conversation.id,
+        )));
+    }
+    let message = conversations::UnwrittenMessage {
+        conversation: &conversation,
+        text: &line,
+        attachments: &[],
+        answer: None,
+        format: None,
+    };
+    let said = conversations::append_user_message(app, &mut tx, principal, message).await?;
+    let begun = request_key::KeyedRun {
+        conversation: conversation.id,
+        run: Some(said.posted().run.id),
+        message: None,
+        repeats: 0,
+    };
+    repeats::remember(&mut tx, principal, wanted.key, begun).await?;
+    tx.commit().await?;
+    let posted = said.publish(app, principal);
+    Ok(StartedRun {
+        run: posted.run.id,
+        session: conversation.id,
+        agent: conversation.agent,
+    })
+}
+
+/// The command line of a skill with arguments, as a user would type it.
+fn command_line(view: &SkillView, arguments: &Members) -> Result<String> {
+    let line = format!("{} {}", view.command, Json::Object(arguments.clone()));
+    if line.chars().count() > MAX_INPUT {
+        return Err(Error::unfit(
+            ErrorCode::TooLong,
+            "arguments",
+            format!("have more than {MAX_INPUT} characters"),
+        ));
+    }
+    Ok(line)
+}
+
+/// Checks the arguments as the gate will do later, while the caller can still correct them.
+async fn check_arguments(toolbox: &Toolbox, view: &SkillView, arguments: &Members) -> Result<()> {
+    let Some((_, named)) = toolbox.by_pair(&view.server, &view.tool) else {
+        return Ok(());
+    };
+    let given = Json::Object(arguments.clone());
+    let checked = match view.needs_approval_by {
+        Some(_) => {
+            let given = canonical::with_defaults(&named.tool.input_schema, given);
+            named.check(&given).await
+        }
+        None => named.check(&given).await,
+    };
+    checked.map_err(|problems| {
+        Error::unfit(
+            ErrorCode::ArgumentsUnfit,
+            "arguments",
+            format!("do not fit the tool {}: {problems}", view.tool),
+        )
+    })
 }

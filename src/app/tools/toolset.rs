@@ -1,40 +1,46 @@
-//! Toolboxes: the tools a principal may see in one run, discovered ∩ allowlist ∩ access.
+//! Toolsets: the tools that a principal may see in one run (discovered ∩ allowlist ∩ access), with the prompts of
+//! their servers.
 //!
-//! An agent's tools get their names once per (pack, catalogs); a toolbox is a selection of them by the same
-//! decision that the gate asks again at call time. Both are cached; a user's toolbox costs a query only when
-//! nobody has asked for it for a while. A personal server's tools are in it only with an active credential.
+//! The tools of an agent get their names once per (pack, catalogs). A toolset is a selection of them by the same
+//! decision that the gate makes again at the call. Both are cached, so a user's toolset costs a query only after a
+//! pause. The tools of a personal server are in it only with an active credential.
+//!
+//! Prompts have no access rules of their own, so the rules of their server's tools decide ([`offers_prompts`]).
 
 mod absent_tools;
 pub mod access_matrix;
-mod agent_tools;
 mod listing;
-mod missing_list;
-mod search;
-mod toolbox_prompts;
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, OnceLock},
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
 use moka::future::Cache;
 use tokio::sync::OnceCell;
 
 pub(in crate::app) use self::absent_tools::not_available;
-use self::agent_tools::{FORGOTTEN_AFTER, REMEMBERED, Reachability};
 pub use self::{
-    agent_tools::{AgentTools, toolbox},
+    absent_tools::{MissingListReason, MissingToolList},
     listing::{DeniedTool, ServerTools, ToolView, explain, explain_for, list},
-    missing_list::{MissingListReason, MissingToolList},
 };
 use crate::{
+    app::{
+        App,
+        servers::credentials::{self, ServerAccess},
+    },
     domain::{
         error::Result,
         ids::{AgentId, TenantId, UserId},
         json::Json,
+        names::{self, Candidate},
         orchestrator,
         pack::Pack,
-        policy::{Decision, EffectiveAccess, decide},
+        policy::{Decision, EffectiveAccess, Standing, decide, offers_prompts},
+        principal::Principal,
+        prompt::ServerPrompt,
         server::ServerSpec,
         tool::{Catalog, Tool},
         tool_schema::ToolSchema,
@@ -42,16 +48,16 @@ use crate::{
     mcp::schemas,
 };
 
-/// One tool of an agent, with the name that the model knows it by.
+/// One tool of an agent, with its name for the model.
 pub struct NamedTool {
     pub name: String,
-    /// The part of the name that says which tool of the server it is, before it was folded.
+    /// The tool's part of the name, before it was folded into the characters that models accept.
     pub shown: String,
     /// Position of its server in the pack.
     server: usize,
     pub tool: Arc<Tool>,
     schema: OnceCell<Result<Arc<ToolSchema>, String>>,
-    /// Its JSON for clients, by the name in it: the model's, or the server's own.
+    /// The tool's JSON for clients, with the model's name and with the server's own.
     json: [OnceLock<Box<str>>; 2],
 }
 
@@ -64,7 +70,7 @@ pub struct Toolbox {
     allowed: Arc<[usize]>,
 }
 
-/// By agent; with a user where the catalogs are theirs alone.
+/// The cached tools of agents. The key has a user where a catalog belongs to that user alone.
 pub struct Toolboxes {
     agents: Cache<(TenantId, AgentId, Option<UserId>), Arc<AgentTools>>,
 }
@@ -81,18 +87,18 @@ impl Default for Toolboxes {
 }
 
 impl NamedTool {
-    /// Whether a name means this tool of its server.
+    /// Whether a name of its server means this tool.
     fn is(&self, server: &ServerSpec, name: &str) -> bool {
         self.tool.name == name
             || orchestrator::is_built_in(server) && self.tool.name == orchestrator::own_name(name)
     }
 
-    /// The JSON of the tool for clients, written once for each kind of name.
+    /// The JSON of the tool for clients, made once for each kind of name.
     pub fn json(&self, own_name: bool, write: impl FnOnce() -> String) -> &str {
         self.json[usize::from(own_name)].get_or_init(|| write().into_boxed_str())
     }
 
-    /// Why the arguments do not fit the tool's schema; at most five reasons, without a network look-up.
+    /// Checks arguments against the tool's schema, without a network look-up. The error names at most five problems.
     pub async fn check(&self, arguments: &Json) -> Result<(), String> {
         let compile = || schemas::compile(self.tool.clone());
         let schema = self.schema.get_or_init(compile).await;
@@ -106,7 +112,7 @@ impl NamedTool {
 }
 
 impl Toolbox {
-    /// Decides about every tool.
+    /// Selects the tools that this access may see.
     pub fn build(all: Arc<AgentTools>, access: EffectiveAccess, usable: Reachability) -> Self {
         let may = |tool: &NamedTool| {
             usable[tool.server]
@@ -126,7 +132,7 @@ impl Toolbox {
         }
     }
 
-    /// The tools in it with their servers, in the pack's order.
+    /// The tools with their servers, in the pack's order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<ServerSpec>, &NamedTool)> {
         self.allowed
             .iter()
@@ -134,7 +140,7 @@ impl Toolbox {
             .map(|tool| (self.all.spec(tool), tool))
     }
 
-    /// A tool by the name the model knows; a tool outside the toolbox is as unknown as one that is not there.
+    /// A tool by its name for the model. A tool outside the toolset is as unknown as one that does not exist.
     pub fn by_name(&self, name: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
         let at = *self.all.by_name.get(name)?;
         self.allowed.binary_search(&at).ok()?;
@@ -142,7 +148,7 @@ impl Toolbox {
         Some((self.all.spec(tool), tool))
     }
 
-    /// The same by the server's own name, where the name is unique.
+    /// A tool by the server's own name for it, if that name is unique.
     pub(super) fn by_own_name(&self, name: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
         let at = *self.all.by_own_name.get(name)?;
         self.by_name(&self.all.tools[at].name)
@@ -164,7 +170,7 @@ impl Toolbox {
             .find(|(spec, named)| spec.id.as_str() == server && named.is(spec, tool))
     }
 
-    /// Server and tool behind a name, whoever may use it: for the audit trail, which says what was refused.
+    /// The server and the tool of a name, also outside the toolset: the audit trail names refused tools.
     pub(in crate::app) fn pair_of(&self, name: &str) -> Option<(&str, &str)> {
         let tool = &self.all.tools[*self.all.by_name.get(name)?];
         Some((self.all.spec(tool).id.as_str(), &tool.tool.name))
@@ -207,8 +213,8 @@ impl Toolbox {
     }
 }
 
-/// Positions of tools by their servers' own names, without names that several servers have or that a model's name of
-/// another tool equals.
+/// Positions of tools by their servers' own names. A name that several servers have, or that equals another tool's
+/// name for the model, is left out.
 fn positions_of_unique_names(tools: &[NamedTool]) -> HashMap<String, usize> {
     let mut positions: HashMap<String, Option<usize>> = HashMap::new();
     for (at, tool) in tools.iter().enumerate() {
@@ -224,7 +230,7 @@ fn positions_of_unique_names(tools: &[NamedTool]) -> HashMap<String, usize> {
         .collect()
 }
 
-/// Of each server, the tools that a misspelt name of an approval policy closes.
+/// The tools of each server that are closed because an approval policy has a misspelt name.
 fn closed_tools<'c>(
     pack: &Pack,
     catalogs: &'c [Option<Arc<Catalog>>],
@@ -237,10 +243,335 @@ fn closed_tools<'c>(
     closed.collect()
 }
 
-/// At most `most` characters of a text.
+/// Cuts a text to at most `most` characters.
 pub(in crate::app) fn truncate_text(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+/// The most agents, and users with catalogs of their own, whose named tools are cached.
+const REMEMBERED: u64 = 4096;
+
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+
+/// The number of cached selections per agent. With more of them, a cached one is hardly ever used again.
+const MAX_SELECTIONS: usize = 256;
+
+/// All tools of an agent, for all its users.
+pub struct AgentTools {
+    pub pack: Arc<Pack>,
+    /// The pack's servers, in its order.
+    specs: Vec<Arc<ServerSpec>>,
+    catalogs: Vec<Option<Arc<Catalog>>>,
+    tools: Vec<NamedTool>,
+    by_name: HashMap<String, usize>,
+    /// By the servers' own names, where no two servers have the same.
+    by_own_name: HashMap<String, usize>,
+    /// Positions of tools that a misspelt name of an approval policy closes for everybody.
+    closed: HashSet<usize>,
+    /// The visible selection, by access. Whole toolsets would hold this value and keep it alive for ever.
+    allowed: Mutex<VisibilityCache>,
+}
+
+/// Positions of visible tools, by access and reachable servers.
+type VisibilityCache = HashMap<(EffectiveAccess, Reachability), Arc<[usize]>>;
+
+/// For each server of the pack, whether the user can reach it: a shared one, or a personal one with a credential of
+/// theirs.
+type Reachability = Vec<bool>;
+
+/// Positions of tools by their names for the model. A tool of the built-in server has more than one name.
+fn positions_by_name(pack: &Pack, tools: &[NamedTool]) -> HashMap<String, usize> {
+    let names = tools.iter().enumerate();
+    let mut positions: HashMap<_, _> = names.map(|(at, tool)| (tool.name.clone(), at)).collect();
+    let built_in = |tool: &NamedTool| orchestrator::is_built_in(&pack.servers[tool.server]);
+    for (at, tool) in tools.iter().enumerate().filter(|(_, tool)| built_in(tool)) {
+        let server = pack.servers[tool.server].id.as_str();
+        let candidate = |tool| Candidate {
+            server,
+            tool,
+            standing: Standing::Unnamed,
+        };
+        let mut others = vec![candidate(tool.tool.name.as_str())];
+        for alias in orchestrator::aliases() {
+            if orchestrator::own_name(alias) == tool.tool.name {
+                others.push(candidate(alias));
+            }
+        }
+        for name in names::assign(others.into_iter()) {
+            positions.entry(name).or_insert(at);
+        }
+    }
+    positions
+}
+
+impl AgentTools {
+    /// Names every tool of the catalogs; `catalogs[i]` belongs to `pack.servers[i]`.
+    pub fn new(pack: Arc<Pack>, catalogs: Vec<Option<Arc<Catalog>>>) -> Self {
+        let discovered = || {
+            let servers = pack.servers.iter().zip(&catalogs).enumerate();
+            servers.flat_map(|(at, (server, catalog))| {
+                let tools = catalog.iter().flat_map(|catalog| &catalog.tools);
+                tools.map(move |tool| (at, server, tool))
+            })
+        };
+        let shown = |server: &ServerSpec, tool: &Tool| {
+            let tool = tool.name.as_str();
+            if orchestrator::is_built_in(server) {
+                orchestrator::shown_name(server, tool).to_owned()
+            } else {
+                tool.to_owned()
+            }
+        };
+        let shown: Vec<_> = discovered()
+            .map(|(_, server, tool)| shown(server, tool))
+            .collect();
+        let candidates = discovered().zip(&shown);
+        let candidates: Vec<_> = candidates
+            .map(|((_, server, tool), shown)| Candidate {
+                server: server.id.as_str(),
+                tool: shown,
+                standing: server.standing(&tool.name),
+            })
+            .collect();
+        let names = names::assign(candidates.iter().copied());
+        drop(candidates);
+        let tools: Vec<_> = discovered()
+            .zip(names.into_iter().zip(&shown))
+            .map(|((server, _, tool), (name, shown))| NamedTool {
+                name,
+                shown: shown.clone(),
+                server,
+                tool: tool.clone(),
+                schema: OnceCell::new(),
+                json: Default::default(),
+            })
+            .collect();
+        let by_name = positions_by_name(&pack, &tools);
+        let by_own_name = positions_of_unique_names(&tools);
+        let closed = closed_tools(&pack, &catalogs);
+        let is_closed = |tool: &NamedTool| {
+            closed[tool.server]
+                .as_ref()
+                .is_some_and(|closed| closed.contains(tool.tool.name.as_str()))
+        };
+        let positions = tools.iter().enumerate();
+        let closed = positions
+            .filter(|(_, tool)| is_closed(tool))
+            .map(|(at, _)| at);
+        let closed = closed.collect();
+        let specs = pack.servers.iter().cloned().map(Arc::new).collect();
+        Self {
+            pack,
+            specs,
+            catalogs,
+            tools,
+            by_name,
+            by_own_name,
+            closed,
+            allowed: Mutex::default(),
+        }
+    }
+
+    fn spec(&self, tool: &NamedTool) -> &Arc<ServerSpec> {
+        &self.specs[tool.server]
+    }
+
+    /// The toolset of an access, decided once.
+    pub fn toolbox(
+        self: &Arc<Self>,
+        access: EffectiveAccess,
+        usable: Reachability,
+    ) -> Arc<Toolbox> {
+        let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (access, usable);
+        if let Some(allowed) = known.get(&key) {
+            let (access, usable) = key;
+            return Arc::new(Toolbox {
+                all: self.clone(),
+                access,
+                usable,
+                allowed: allowed.clone(),
+            });
+        }
+        if known.len() >= MAX_SELECTIONS {
+            known.clear();
+        }
+        let toolbox = Toolbox::build(self.clone(), key.0.clone(), key.1.clone());
+        known.insert(key, toolbox.allowed.clone());
+        Arc::new(toolbox)
+    }
+
+    /// Whether this was made from the same pack and catalogs.
+    fn is_of(&self, pack: &Arc<Pack>, seen: &[ServerAccess]) -> bool {
+        let pairs = self
+            .catalogs
+            .iter()
+            .zip(seen.iter().map(|seen| &seen.catalog));
+        Arc::ptr_eq(&self.pack, pack)
+            && pairs.into_iter().all(|pair| match pair {
+                (Some(known), Some(now)) => Arc::ptr_eq(known, now) || known.version == now.version,
+                (None, None) => true,
+                _ => false,
+            })
+    }
+}
+
+/// The present toolset of a principal, by their newest claims: a run may have begun with older ones.
+pub async fn toolbox(
+    app: &Arc<App>,
+    principal: &Principal,
+    pack: &Arc<Pack>,
+) -> Result<Arc<Toolbox>> {
+    app.accounts.require_unblocked(principal).await?;
+    let principal = &app.accounts.newest(principal).await?;
+    let seen = credentials::server_access(app, principal, pack).await?;
+    let usable = seen.iter().map(|seen| seen.usable).collect();
+    Ok(load_agent_tools(app, principal, pack, seen)
+        .await
+        .toolbox(principal.access(pack), usable))
+}
+
+/// The named tools of an agent, built again only when the pack or a catalog has changed.
+async fn load_agent_tools(
+    app: &App,
+    principal: &Principal,
+    pack: &Arc<Pack>,
+    seen: Vec<ServerAccess>,
+) -> Arc<AgentTools> {
+    let user = seen
+        .iter()
+        .any(|seen| seen.own)
+        .then(|| principal.user.clone());
+    let key = (principal.tenant, pack.id().clone(), user);
+    if let Some(known) = app
+        .tools
+        .agents
+        .get(&key)
+        .await
+        .filter(|known| known.is_of(pack, &seen))
+    {
+        return known;
+    }
+    let catalogs = seen.into_iter().map(|seen| seen.catalog).collect();
+    let tools = Arc::new(AgentTools::new(pack.clone(), catalogs));
+    app.tools.agents.insert(key, tools.clone()).await;
+    // The replaced value holds an old pack and its catalogs, so it is dropped now.
+    app.tools.agents.run_pending_tasks().await;
+    tools
+}
+
+/// The most words of a query that count, and the most characters of a description that are searched.
+const WORDS: usize = 16;
+const SEARCHED: usize = 1_000;
+
+impl Toolbox {
+    /// The tools that match a query best, best first. A word in a name counts more than one in a description.
+    pub(in crate::app) fn search(
+        &self,
+        query: &str,
+        most: usize,
+    ) -> Vec<(&Arc<ServerSpec>, &NamedTool)> {
+        let query = query.to_lowercase();
+        let words: Vec<&str> = query
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .take(WORDS)
+            .collect();
+        let mut found: Vec<_> = self
+            .iter()
+            .map(|(spec, named)| (rank(named, &words), spec, named))
+            .filter(|(rank, ..)| *rank > 0)
+            .collect();
+        // A stable sort keeps the pack's order among equals.
+        found.sort_by_key(|(rank, ..)| Reverse(*rank));
+        found.truncate(most);
+        found
+            .into_iter()
+            .map(|(_, spec, named)| (spec, named))
+            .collect()
+    }
+}
+
+fn rank(named: &NamedTool, words: &[&str]) -> usize {
+    let title = named.tool.title.as_deref().unwrap_or_default();
+    let name = format!("{} {title}", named.name).to_lowercase();
+    let description = truncate_text(&named.tool.description, SEARCHED).to_lowercase();
+    let rank_of = |word: &&str| match (name.contains(*word), description.contains(*word)) {
+        (true, _) => 3,
+        (false, true) => 1,
+        (false, false) => 0,
+    };
+    words.iter().map(rank_of).sum()
+}
+
+impl Toolbox {
+    /// The prompts that the principal may use with their servers, in the pack's order.
+    pub fn prompts(&self) -> impl Iterator<Item = (&Arc<ServerSpec>, &Arc<ServerPrompt>)> {
+        let servers = self
+            .all
+            .specs
+            .iter()
+            .zip(&self.all.catalogs)
+            .zip(&self.usable);
+        let offering = servers.filter_map(|((spec, catalog), usable)| {
+            let catalog = catalog.as_deref().filter(|_| *usable)?;
+            let tools = catalog.tools.iter().map(|tool| tool.name.as_str());
+            offers_prompts(spec, &self.access, tools).then_some((spec, catalog))
+        });
+        offering
+            .flat_map(|(spec, catalog)| catalog.prompts.iter().map(move |prompt| (spec, prompt)))
+    }
+
+    /// The prompts with their names for clients: `<server>__<prompt>` as for tools, or the server's own name with
+    /// `own_names` if no other server of the agent has the same.
+    pub fn named_prompts(
+        &self,
+        own_names: bool,
+    ) -> Vec<(String, &Arc<ServerSpec>, &Arc<ServerPrompt>)> {
+        // All prompts of the agent get names, so that no name depends on a user's rights.
+        let all = self.all.specs.iter().zip(&self.all.catalogs);
+        let all = all.flat_map(|(spec, catalog)| {
+            let prompts = catalog.iter().flat_map(|catalog| &catalog.prompts);
+            prompts.map(move |prompt| (spec.id.as_str(), prompt.name.as_str()))
+        });
+        let candidates = all.clone().map(|(server, tool)| Candidate {
+            server,
+            tool,
+            standing: Standing::Unnamed,
+        });
+        let names = names::assign(candidates);
+        let names: HashMap<_, _> = all.clone().zip(names).collect();
+        let is_unique = |name: &str| all.clone().filter(|(_, other)| *other == name).count() == 1;
+        let named = self.prompts().map(|(spec, prompt)| {
+            let name = if own_names && is_unique(&prompt.name) {
+                prompt.name.clone()
+            } else {
+                names[&(spec.id.as_str(), prompt.name.as_str())].clone()
+            };
+            (name, spec, prompt)
+        });
+        named.collect()
+    }
+
+    /// A prompt by its name or as a command spells it; `None` also when the spelling means several prompts.
+    pub fn prompt(
+        &self,
+        server: &str,
+        name: &str,
+    ) -> Option<(&Arc<ServerSpec>, &Arc<ServerPrompt>)> {
+        let of_server = || {
+            self.prompts()
+                .filter(|(spec, _)| spec.id.as_str().eq_ignore_ascii_case(server))
+        };
+        of_server()
+            .find(|(_, prompt)| prompt.name == name)
+            .or_else(|| {
+                let mut spelt = of_server()
+                    .filter(|(_, prompt)| crate::domain::prompt::word(&prompt.name) == name);
+                spelt.next().filter(|_| spelt.next().is_none())
+            })
     }
 }

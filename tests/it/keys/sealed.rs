@@ -252,7 +252,7 @@ async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
     // From now on with the new key alone.
     let left = Keys::new(world.db.db.clone(), Some(ring(&["k2"])));
     assert_eq!(rewrap(&left, 2, |_| ()).await.unwrap(), Progress::default());
-    let (scope, _) = values::stored(world.app(), world.tenant.id, run.parse().unwrap())
+    let (scope, _) = values::load_stored(world.app(), world.tenant.id, run.parse().unwrap())
         .await
         .unwrap();
     assert_eq!(scope.to_string(), r#"{"context_id":"sprint-42"}"#);

@@ -56,7 +56,7 @@ async fn scopes_held(world: &World) -> i64 {
 
 async fn scope_of(world: &World, run: &str) -> Members {
     let run: RunId = run.parse().unwrap();
-    values::stored(world.app(), world.tenant.id, run)
+    values::load_stored(world.app(), world.tenant.id, run)
         .await
         .unwrap()
         .0
@@ -267,7 +267,7 @@ async fn a_child_whose_first_run_is_deleted_is_told_nothing_less_but_ends() {
         .await
         .expect(404);
     assert!(
-        values::stored(world.app(), world.tenant.id, run)
+        values::load_stored(world.app(), world.tenant.id, run)
             .await
             .is_err()
     );

@@ -17,7 +17,6 @@ use super::{
 use crate::{
     app::{
         App,
-        platform::keys::contexts,
         servers::{
             agents,
             oauth::{self, BeginError, SignInLookup, SignInOrigin, Stale, TakenSignIn},

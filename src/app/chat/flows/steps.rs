@@ -272,7 +272,7 @@ impl<'a> FlowContext<'a> {
     pub(super) async fn finish(&self, spec: &ServerSpec, entered: &Entered) -> Result<Vec<Part>> {
         let held = credentials::of_user(self.app, self.principal, self.pack.id())
             .await?
-            .of(&spec.id)
+            .get(&spec.id)
             .is_some();
         let spec = Arc::new(spec.clone());
         let Self {
@@ -310,7 +310,7 @@ impl<'a> FlowContext<'a> {
             None if tested.ok => self.notice("connection_saved", Key::McpConfigSaved, &[server]),
             None => {
                 let credentials = credentials::of_user(app, principal, pack.id()).await?;
-                let held = credentials.of(&spec.id);
+                let held = credentials.get(&spec.id);
                 let key = if held.is_some_and(|held| held.candidate.is_some()) {
                     Key::McpConfigStoredBeside
                 } else {

@@ -2,28 +2,21 @@
 //! process executes, and gives requests whose process died an unknown outcome. Whether a request may be approved never
 //! depends on the sweep.
 
-use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast::error::RecvError, mpsc};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     app::{
         App,
-        platform::{leases, polls::POLL},
-        tools::{
-            approvals::{
-                self,
-                execution::{self, Claimed},
-            },
-            gate,
-        },
+        platform::polls::POLL,
+        tools::approvals::{self, execution},
     },
     domain::{
         approval::State,
-        error::{Error, ErrorCode, Result},
+        error::{Error, Result},
         ids::{ApprovalId, TenantId},
     },
     store,
@@ -93,7 +86,7 @@ fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, slot: OwnedSemaphoreP
     let tracker = app.tasks.clone();
     tracker.spawn(async move {
         let _slot = slot;
-        match AssertUnwindSafe(Box::pin(execute(&app, tenant, id))).catch_unwind().await {
+        match AssertUnwindSafe(Box::pin(execution::execute(&app, tenant, id))).catch_unwind().await {
             Ok(Ok(())) => {}
             Ok(Err(Error::Conflict(_, reason))) => {
                 tracing::info!(approval = %id, reason, "an approval is left to another");
@@ -105,53 +98,6 @@ fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, slot: OwnedSemaphoreP
             Err(_) => tracing::error!(approval = %id, "an approved call panicked; it is never made twice"),
         }
     });
-}
-
-async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()> {
-    let Some(approval) = execution::claim(app, tenant, id).await? else {
-        return execution::withdraw(app, tenant, id).await.map(|_| ());
-    };
-    let approval = Arc::new(approval);
-    let cancel = CancellationToken::new();
-    let result = tokio::select! {
-        result = gate::approved::call(app, &approval, cancel.clone()) => result?,
-        never = hold(app, &approval, &cancel) => match never {},
-    };
-    let Some(result) = result else { return Ok(()) };
-    // The call was made, so a failing write of its result is tried again until the lease would have ended.
-    let mut pause = Duration::from_millis(100);
-    loop {
-        match execution::finish(app, &approval, &result).await {
-            Err(Error::Internal(_) | Error::Busy { .. }) if pause < app.config.run_lease => {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-            finished => return finished,
-        }
-    }
-}
-
-/// Renews the lease as long as the call goes on. When the lease is lost, the call may end: its answer is evidence. When
-/// the process stops, the call is cancelled.
-async fn hold(
-    app: &App,
-    approval: &Claimed,
-    cancel: &CancellationToken,
-) -> std::convert::Infallible {
-    let end = leases::renew_until_lost(app, "approval", || async move {
-        if execution::heartbeat(app, approval).await? {
-            Ok(())
-        } else {
-            Err(Error::conflict(ErrorCode::Conflict, "the lease was lost"))
-        }
-    });
-    match end.await {
-        leases::LeaseEnd::Stopped => cancel.cancel(),
-        leases::LeaseEnd::Lost => {
-            tracing::warn!(approval = %approval.id, "the lease of an approved call was lost");
-        }
-    }
-    std::future::pending().await
 }
 
 /// Revokes open requests of users whose claims no longer permit them, until the process stops. A request that is missed

@@ -62,14 +62,14 @@ pub struct ConnectionView {
     pub kind: ConnectionKind,
     #[serde(flatten)]
     pub state: State,
-    /// Tools that the caller may use; all of them for whoever runs the agent.
+    /// The number of tools that the caller may use; all tools for the people who run the agent.
     pub tools: usize,
-    /// What discovery left out, and why; only for whoever runs the agent.
+    /// Tools that discovery left out, and why; only for the people who run the agent.
     pub dropped: Vec<String>,
-    /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
+    /// Tools that the pack's allowlist names and the server does not have; only for the people who run the agent.
     pub missing: Vec<String>,
     /// Names in the pack's rules for this server, and in its skills, that fit none of its tools, each as a sentence;
-    /// only for whoever runs the agent.
+    /// only for the people who run the agent.
     pub unmatched: Vec<String>,
 }
 

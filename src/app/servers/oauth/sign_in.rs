@@ -314,7 +314,7 @@ pub struct TakenSignIn {
     pending: PendingSignIn,
 }
 
-/// Why nobody can come back with a state.
+/// Why a state no longer leads to a sign-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stale {
     Unknown,
@@ -322,9 +322,9 @@ pub enum Stale {
     Expired,
 }
 
-/// The sign-in that a state belongs to, or why nobody can come back with that state.
+/// The sign-in of a state, or why there is none.
 pub enum SignInLookup {
-    Taken(TakenSignIn),
+    Taken(Box<TakenSignIn>),
     Stale(Stale),
 }
 
@@ -356,11 +356,11 @@ pub async fn take(app: &App, state: &Secret) -> Result<SignInLookup> {
         authenticated: true,
         key: None,
     };
-    Ok(SignInLookup::Taken(TakenSignIn {
+    Ok(SignInLookup::Taken(Box::new(TakenSignIn {
         principal,
         sign_in,
         pending: from_sealable(&text).map_err(Error::internal)?,
-    }))
+    })))
 }
 
 impl TakenSignIn {

@@ -1,15 +1,15 @@
-//! Calls of clients that call tools themselves and that need somebody's consent. Such a client has no conversation in
-//! which it could be told the outcome: it makes the same call again, or asks for its task.
+//! Calls that need consent, from clients that call tools themselves. Such a client has no conversation that could
+//! receive the outcome. It makes the same call again, or asks for its task.
 //!
-//! Invariant: an outcome answers the same call once (and for `GRACE` after that, because the answer may have been
-//! lost). The call after that is a new request, which needs consent of its own.
+//! Invariant: an outcome answers the same call once, and again for `GRACE` after that, because the answer may have
+//! been lost. A later call is a new request, which needs consent of its own.
 
 use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 
 use super::{
-    App, unknown,
+    App, unknown_request,
     view::{self, ApprovalView},
 };
 use crate::{
@@ -24,22 +24,22 @@ use crate::{
     store::{self, Tx, approvals::NewApproval},
 };
 
-/// An outcome is kept for this long.
+/// How long an outcome is kept.
 pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// For this long after a client was told an outcome, the same call is answered with it again.
+/// How long after its first delivery an outcome answers the same call again.
 const GRACE: Duration = Duration::from_secs(60);
-/// Bytes of a result that is kept.
+/// The most bytes of a result that is kept.
 const MAX_RESULT: usize = 1 << 20;
 
-/// What became of a call that needed consent.
+/// A client's call that needed consent, and its outcome.
 pub struct ClientCall {
     pub view: ApprovalView,
-    /// What the server answered; absent while the call waits, and when nothing was sent.
+    /// The server's answer; `None` while the call waits, and when nothing was sent.
     pub result: Option<Box<RawValue>>,
 }
 
 impl ClientCall {
-    /// It waits, or is being carried out.
+    /// Whether the call waits or is being executed.
     pub fn is_open(&self) -> bool {
         self.view.finished_at.is_none()
     }
@@ -56,7 +56,7 @@ pub(super) async fn find_uncollected(
     store::approvals::find_uncollected(tx, new, KEPT, GRACE).await
 }
 
-/// Keeps what came of the call, in the transaction that ends the request.
+/// Keeps the result of a call, in the transaction that ends its request.
 pub(super) async fn keep_result(tx: &mut Tx, id: ApprovalId, result: &ToolResult) -> Result<()> {
     let own = result
         .raw
@@ -72,14 +72,15 @@ pub(super) async fn keep_result(tx: &mut Tx, id: ApprovalId, result: &ToolResult
     }
 }
 
-/// What became of a request that the principal's client made at this agent. One that has ended is told now.
+/// The outcome of a request of the principal's client at this agent. For a request that has ended, this counts as the
+/// delivery.
 pub async fn outcome(
     app: &Arc<App>,
     principal: &Principal,
     agent: &AgentId,
     id: ApprovalId,
 ) -> Result<ClientCall> {
-    let not_found = || unknown(&id.to_string());
+    let not_found = || unknown_request(&id.to_string());
     let mut tx = app.db.tenant(principal.tenant).await?;
     let approval = store::approvals::get(&mut tx, id).await?;
     let approval = approval
@@ -93,7 +94,9 @@ pub async fn outcome(
     }
     tx.commit().await?;
     let result = result.map(RawValue::from_string).transpose();
-    let view = view::of(app, principal, vec![approval]).await?.pop();
+    let view = view::build_views(app, principal, vec![approval])
+        .await?
+        .pop();
     Ok(ClientCall {
         view: view.ok_or_else(not_found)?,
         result: result.map_err(Error::internal)?,

@@ -1,7 +1,7 @@
-//! What a requester is told: the outcome of a request is a message of its conversation, and when a model asked,
-//! the input of a run of its own, so that the model knows the outcome and says so.
+//! Delivery of outcomes to requesters. The outcome of a request is a message in its conversation. When a model made
+//! the call, it is also the input of a new run, so that the model learns the outcome and tells the user.
 //!
-//! It is written in the transaction of the transition, hence once. A conversation that is gone has nobody to tell.
+//! The message is written in the transaction of the transition, hence once. A deleted conversation receives none.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::{
     store::{self, Tx, messages::NewMessage},
 };
 
-/// Characters of a reason or a note in the text of a request.
+/// The most characters of a reason or a note in the text of a request.
 pub(super) const REASON: usize = 1000;
 
 /// A message and perhaps a run, written but not yet committed.
@@ -40,7 +40,7 @@ pub enum OutcomeMessage {
 }
 
 impl OutcomeMessage {
-    /// After the commit: tells the listeners and starts the run.
+    /// Notifies the listeners and starts the run, after the commit.
     pub(super) fn publish(self, app: &App, tenant: TenantId) {
         match self {
             Self::Message(conversation, event) => app.announce(tenant, conversation, event),
@@ -49,8 +49,8 @@ impl OutcomeMessage {
     }
 }
 
-/// Writes the outcome into the conversation it belongs to. The approval is locked by the caller's transition; the
-/// conversation is locked here, after it.
+/// Writes the outcome into the conversation of the request. The caller's transition has locked the approval; this
+/// locks the conversation after it.
 pub(super) async fn deliver(
     app: &Arc<App>,
     tx: &mut Tx,
@@ -68,8 +68,8 @@ pub(super) async fn deliver(
     let pack = app.library.get(&approval.agent);
     let for_model =
         approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
-    // A user who stops a run wants no answer now; the model reads of this outcome in the next turn.
-    // A run of its own is for somebody who is still signed in, with what they may do now.
+    // A user who stopped the run wants no answer now; the model reads the outcome in the next turn. A new run needs a
+    // requester who is still signed in, and uses their newest claims.
     let principal = accounts::newest_claims::current(tx, approval.as_act()).await?;
     let follow_up = principal
         .ok()
@@ -128,12 +128,12 @@ pub(super) fn note(app: &App, approval: &Approval, result: Option<&ToolResult>) 
         result: result.map(|result| result.text.clone()),
         raw: raw.filter(|raw| !images_in(raw).is_empty()).cloned(),
         recorded: approval.recorded.clone(),
-        text: said(app, approval, &approval.principal),
+        text: state_text(app, approval, &approval.principal),
     }
 }
 
 /// The state of a request in words for `reader`.
-pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String {
+pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> String {
     let pack = app.library.get(&approval.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let mine = reader.user == *approval.requester();
@@ -163,7 +163,7 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         .recorded
         .as_ref()
         .and_then(|recorded| recorded.note.as_deref());
-    // People and servers wrote these: whatever is in them, they are part of this line.
+    // People and servers wrote these texts, so line breaks in them must not start a line of their own.
     let (reason, note) = (
         one_line(approval.reason.as_deref().unwrap_or_default(), REASON),
         one_line(note.unwrap_or_default(), REASON),
@@ -173,7 +173,7 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         ("server", approval.server.as_str()),
         ("tool", approval.tool.as_str()),
         ("approvers", &approval.consent.approvers.join(", ")),
-        ("until", &until(app, &texts, approval.expires_at)),
+        ("until", &deadline_text(app, &texts, approval.expires_at)),
         ("requester", &approval.requester_name),
         ("by", by.as_deref().unwrap_or("–")),
         ("reason", &reason),
@@ -182,8 +182,8 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
     texts.render(key, &values).trim_end().to_owned()
 }
 
-/// How many of the approvals that a request needs it has.
-pub(super) fn counted_votes(
+/// The sentence that says how many of its approvals a request has, for `reader`.
+pub(super) fn votes_text(
     app: &App,
     approval: &Approval,
     reader: &Principal,
@@ -201,11 +201,10 @@ pub(super) fn counted_votes(
     )
 }
 
-/// When a request expires, and how long that is from now, in the nearest minutes or days: a request of an hour says so when
-/// it is made.
-fn until(app: &App, texts: &Texts<'_>, at: OffsetDateTime) -> String {
+/// When a request expires, and the time until then in rounded minutes or days. A new request of one hour says `1 h`.
+fn deadline_text(app: &App, texts: &Texts<'_>, at: OffsetDateTime) -> String {
     let seconds = (at - app.clock.now()).whole_seconds().max(0);
-    // As long as there is time left it is not none.
+    // Any time that is left shows as at least one minute.
     let minutes = ((seconds + 31) / 60).max(i64::from(seconds > 0));
     let (hours, days) = (minutes / 60, (minutes / 60 + 12) / 24);
     let left = match (minutes, hours) {

@@ -1,28 +1,50 @@
-//! The way of an approved call as rows. Claimed with a lease and a fence while nothing has been sent, marked as
-//! executing before the first byte is, ended once. Whoever lost the lease changes nothing: what they bring is
-//! kept as evidence beside an outcome that stays unknown.
+//! The way of an approved call: claim, check, start, send, finish. [`execute`] holds all of it.
+//!
+//! A request is claimed with a lease and a fence while nothing has been sent. Everything that was true when the call
+//! was requested is checked again. The request is marked as executing before the first byte is sent, and ended once.
+//! The call passes the gate's [`Permit`] like any other call, and is sent once, with the arguments that were approved.
+//!
+//! A process that has lost the lease changes nothing: its answer is kept as evidence beside an outcome that stays
+//! unknown.
 
-mod endings;
-
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 
-pub use self::endings::{expire, give_up, lapse, postpone, revoke, withdraw};
-use super::{
-    App, AuditedStep, audit, changed, client_calls, context, delivery, packs, publish_outcome,
-    standing,
-};
 use crate::{
+    app::{
+        App,
+        platform::leases,
+        servers::{
+            agents, connections,
+            credentials::{self, ResolvedConnection},
+            run_values,
+        },
+        tools::{
+            approvals::{
+                AuditedStep, audit, client_calls, context, decision, delivery, name_of,
+                notify_listeners, publish_outcome, served_packs,
+            },
+            gate::send::{ApprovedPermit, CallContext, Destination, Permit, resolve_connection},
+        },
+    },
     domain::{
-        approval::{Approval, State},
+        approval::{Approval, Consent, State},
+        audit::SYSTEM,
         canonical, elicitation,
         error::{Error, ErrorCode, Result},
         hidden::one_line,
-        ids::{ApprovalId, AuditId, ServerId, TenantId},
+        ids::{ApprovalId, AuditId, ServerId, TenantId, UserId},
         message::{CallStatus, ToolResult},
+        pack::Pack,
+        policy::{Decision, decide},
+        principal::Principal,
         resource,
+        server::{AccessMode, ServerSpec},
+        tool::Tool,
     },
+    mcp::{CallOptions, RepeatCheck},
     store::{
         self,
         approvals::{Transition, TransitionGuard},
@@ -30,18 +52,24 @@ use crate::{
     },
 };
 
-/// A server that cannot be reached is tried again after this time, until the request lapses.
+/// Pause before an unreachable server is tried again, until the request lapses.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Why an approved call is not made when a vote for it does not count any more.
+
+/// Why an approved call is not made when a vote for it no longer counts.
 const VOTES_GONE: &str = "not enough of those who approved it may still do so: somebody was signed out, blocked or deleted, or lost the \
      role; ask again";
-/// Characters of an answer that came too late.
+
+/// The most characters of a late answer that are kept as evidence.
 const EVIDENCE: usize = 2000;
 
-/// An approved request that this process has taken to execute it, under a lease and a fence. Only [`claim`] makes one.
+/// The most characters of the reason of a failure.
+const MAX_REASON: usize = 200;
+
+/// An approved request that this process has claimed for execution, under a lease and a fence. Only [`claim`] makes
+/// one.
 pub struct Claimed {
     approval: Approval,
-    /// The line of its call in the audit trail.
+    /// The id of the call's line in the audit trail.
     audit_id: AuditId,
 }
 
@@ -59,7 +87,52 @@ impl std::ops::Deref for Claimed {
     }
 }
 
-/// Takes an approved request to execute it; `None` when it is not free.
+/// Executes an approved request, if it is free: claims it, checks it, sends its call once, and writes the outcome.
+/// Each step is a function of its own below, in this order.
+pub async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()> {
+    let Some(approval) = claim(app, tenant, id).await? else {
+        return withdraw(app, tenant, id).await.map(|_| ());
+    };
+    let approval = Arc::new(approval);
+    let cancel = CancellationToken::new();
+    let result = tokio::select! {
+        result = check_and_send(app, &approval, cancel.clone()) => result?,
+        never = hold_lease(app, &approval, &cancel) => match never {},
+    };
+    let Some(result) = result else { return Ok(()) };
+    // The call was made, so its outcome is written even if the database is unreachable for a while.
+    let mut pause = Duration::from_millis(100);
+    loop {
+        match finish(app, &approval, &result).await {
+            Err(Error::Internal(_) | Error::Busy { .. }) if pause < app.config.run_lease => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            finished => return finished,
+        }
+    }
+}
+
+/// Holds the lease while the call goes on. When the lease is lost, the call continues: its answer is evidence. A
+/// process that stops waits for the call for a while and then cancels it.
+async fn hold_lease(app: &App, approval: &Claimed, cancel: &CancellationToken) -> Infallible {
+    let end = leases::renew_until_lost(app, "approval", || async move {
+        if heartbeat(app, approval).await? {
+            Ok(())
+        } else {
+            Err(Error::conflict(ErrorCode::Conflict, "the lease was lost"))
+        }
+    });
+    match end.await {
+        leases::LeaseEnd::Stopped => cancel.cancel(),
+        leases::LeaseEnd::Lost => {
+            tracing::warn!(approval = %approval.id, "the lease of an approved call was lost");
+        }
+    }
+    std::future::pending().await
+}
+
+/// Claims an approved request for execution; `None` when it is not free.
 pub async fn claim(app: &App, tenant: TenantId, id: ApprovalId) -> Result<Option<Claimed>> {
     let mut tx = app.db.tenant(tenant).await?;
     let claimed = store::approvals::claim(&mut tx, id, app.replica, app.config.run_lease).await?;
@@ -78,8 +151,231 @@ pub async fn heartbeat(app: &App, approval: &Claimed) -> Result<bool> {
     Ok(held)
 }
 
-/// The arguments that were approved, to the byte. Canonical JSON, of which the hash was shown to who decided.
-pub async fn arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> {
+/// Checks a claimed call again and sends it once; `None` when it was not sent, and the row says why.
+async fn check_and_send(
+    app: &Arc<App>,
+    approval: &Arc<Claimed>,
+    cancel: CancellationToken,
+) -> Result<Option<ToolResult>> {
+    let prepared = match prepare(app, approval).await {
+        Ok(prepared) => prepared,
+        Err(NotSent::Revoked(reason)) => {
+            revoke(app, approval, &reason).await?;
+            return Ok(None);
+        }
+        Err(NotSent::Later) => {
+            postpone(app, approval).await?;
+            return Ok(None);
+        }
+    };
+    let PreparedCall {
+        spec,
+        destination,
+        arguments,
+    } = prepared;
+    let context = call_context(app, approval);
+    let permit = match Permit::approved(context, approval, &spec, destination).await? {
+        ApprovedPermit::Granted(permit) => permit,
+        ApprovedPermit::Withdrawn(reason) => {
+            revoke(app, approval, reason).await?;
+            return Ok(None);
+        }
+    };
+    let options = CallOptions {
+        cancel,
+        once: Some(approval.id.to_string()),
+        repeat_check: Some(repeat_check(app, approval)),
+        ..CallOptions::default()
+    };
+    let answer = permit.call(&approval.tool, &arguments, options).await;
+    Ok(Some(permit.into_result(&approval.call_id, answer)))
+}
+
+/// Why an approved call is not sent.
+enum NotSent {
+    /// It is no longer the call that was approved, so it is never sent.
+    Revoked(String),
+    /// It cannot be sent now, and is tried again later.
+    Later,
+}
+
+impl From<Error> for NotSent {
+    /// Nothing was sent, so a failure of the program is tried again.
+    fn from(error: Error) -> Self {
+        tracing::warn!(
+            error = format!("{:#}", anyhow::Error::from(error)),
+            "an approved call is put off"
+        );
+        Self::Later
+    }
+}
+
+/// A call that was checked, and its destination.
+struct PreparedCall {
+    spec: Arc<ServerSpec>,
+    destination: Destination,
+    arguments: Box<RawValue>,
+}
+
+/// Checks everything that was true when the call was requested: the requester's rights, the policy, the credential,
+/// and the tool as its server describes it now.
+async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, NotSent> {
+    if approval.withdrawn_by.is_some() {
+        return Err(NotSent::Revoked(approval.withdrawn_reason().to_owned()));
+    }
+    let spec = match permitted_server(app, approval).await? {
+        Recheck::Permitted(spec) => spec,
+        Recheck::Outdated(reason) => return Err(NotSent::Revoked(reason)),
+    };
+    let destination = connect(app, approval, &spec).await?;
+    check_same_tool(
+        &list_tools(app, approval, &spec, &destination).await?,
+        approval,
+    )
+    .map_err(NotSent::Revoked)?;
+    let arguments = match open_arguments(app, approval).await {
+        Ok(arguments) => arguments,
+        Err(Error::Conflict(..)) => {
+            return Err(NotSent::Revoked(
+                "its arguments cannot be opened any more".to_owned(),
+            ));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(PreparedCall {
+        spec,
+        destination,
+        arguments,
+    })
+}
+
+/// Whether a request still matches the call that was requested. A change since then revokes the request, because the
+/// approvers did not consent to the change.
+pub enum Recheck {
+    /// The call may be made at this server.
+    Permitted(Arc<ServerSpec>),
+    /// The call must not be made, for this reason.
+    Outdated(String),
+}
+
+/// Finds the server of a request in today's pack, with the values of the run that made the request, and checks that
+/// the requester may still call the tool by their newest claims.
+pub async fn permitted_server(app: &App, approval: &Approval) -> Result<Recheck> {
+    let outdated = |reason: &str| Ok(Recheck::Outdated(reason.to_owned()));
+    let principal = match app.accounts.current(approval.as_act()).await? {
+        Ok(principal) => principal,
+        Err(end) => return outdated(end.reason()),
+    };
+    let pack = match agents::pack(app, &principal, approval.agent.as_str()).await {
+        Ok(pack) => pack,
+        Err(Error::Suspended(_)) => return outdated("its tenant is suspended"),
+        Err(Error::NotFound(_) | Error::Forbidden(_)) => {
+            return outdated("its requester may not talk to the agent any more");
+        }
+        Err(error) => return Err(error),
+    };
+    let pack = match (approval.run, approval.conversation) {
+        (Some(run), Some(session)) => {
+            match run_values::pack_for_run(app, approval.tenant, run, session, pack).await {
+                Ok(pack) => pack,
+                Err(Error::NotFound(_)) => {
+                    return outdated("the run that asked for it is gone");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        _ => pack,
+    };
+    Ok(match check_policy(&pack, &principal, approval) {
+        Ok(spec) => Recheck::Permitted(spec),
+        Err(reason) => Recheck::Outdated(reason),
+    })
+}
+
+fn check_policy(
+    pack: &Pack,
+    principal: &Principal,
+    approval: &Approval,
+) -> Result<Arc<ServerSpec>, String> {
+    let spec = pack
+        .servers
+        .iter()
+        .find(|server| server.id == approval.server);
+    let spec = spec.ok_or_else(|| "the agent does not have the server any more".to_owned())?;
+    match decide(spec, &principal.access(pack), &approval.tool) {
+        Decision::Deny(_) => Err("its requester may not use the tool any more".to_owned()),
+        Decision::Approve(policy) if Consent::from(policy) != approval.consent => {
+            Err("who has to approve it has changed; ask again".to_owned())
+        }
+        Decision::Approve(_) | Decision::Allow(_) => Ok(Arc::new(spec.clone())),
+    }
+}
+
+async fn connect(
+    app: &Arc<App>,
+    approval: &Approval,
+    spec: &Arc<ServerSpec>,
+) -> Result<Destination, NotSent> {
+    let changed =
+        || NotSent::Revoked("its requester's credential has changed; ask again".to_owned());
+    let gone = || NotSent::Revoked("the run that asked for it is gone".to_owned());
+    let is_built_in = app.orchestrator.is(spec);
+    if is_built_in && approval.run.is_none() {
+        return Err(gone());
+    }
+    let destination = match resolve_connection(&call_context(app, approval), spec).await {
+        Ok(destination) => destination.ok_or_else(changed)?,
+        Err(Error::NotFound(_)) if is_built_in => return Err(gone()),
+        Err(error) => return Err(error.into()),
+    };
+    if destination.credential() == approval.credential {
+        Ok(destination)
+    } else {
+        Err(changed())
+    }
+}
+
+/// The tools as their server lists them now. Listing may be repeated, and shows whether the session is alive, so that
+/// the call itself need not be the first to try it.
+async fn list_tools(
+    app: &App,
+    approval: &Approval,
+    spec: &ServerSpec,
+    destination: &Destination,
+) -> Result<Vec<Arc<Tool>>, NotSent> {
+    let Destination::Server(ResolvedConnection { key, spec: target }) = destination else {
+        return Ok(app.orchestrator.tools().to_vec());
+    };
+    match app.mcp.discover(key, target).await {
+        Ok(discovery) => Ok(discovery.tools),
+        Err(error) if error.is_credential() => {
+            if spec.access_mode == AccessMode::UserControlled {
+                credentials::reject(app, &approval.principal, key).await?;
+            }
+            Err(NotSent::Revoked(
+                "the server does not accept the credential any more".to_owned(),
+            ))
+        }
+        Err(error) => {
+            tracing::info!(approval = %approval.id, %error, "the server of an approved call cannot be reached");
+            Err(NotSent::Later)
+        }
+    }
+}
+
+/// Checks that the server still describes the tool as it did when the call was requested.
+fn check_same_tool(tools: &[Arc<Tool>], approval: &Approval) -> Result<(), String> {
+    let tool = tools.iter().find(|tool| tool.name == approval.tool);
+    let tool = tool.ok_or_else(|| "its server does not have the tool any more".to_owned())?;
+    if canonical::fingerprint(tool).ok() == Some(approval.fingerprint) {
+        Ok(())
+    } else {
+        Err("its server describes the tool differently now; ask again".to_owned())
+    }
+}
+
+/// The arguments that were approved, to the byte: canonical JSON, whose hash the approvers saw.
+pub async fn open_arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> {
     let sealed_for = context(
         &approval.principal,
         &approval.agent,
@@ -99,16 +395,16 @@ pub async fn arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> 
     RawValue::from_string(opened.expose().to_owned()).map_err(Error::internal)
 }
 
-/// From here on it may be sent: committed before the first byte is, with the line of the call in the audit trail. Else
-/// why it must not be: it was taken back meanwhile, or those who approved it do not stand any more. `Conflict` when the
-/// lease was lost.
+/// Marks a request as executing, in one transaction with the audit line of its call, before the first byte is sent.
+/// Returns why the call must not be sent, if the request was taken back meanwhile or has too few votes that count.
+/// `Conflict` when the lease was lost.
 pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Option<&'static str>> {
-    let packs = packs(app, approval.tenant).await?;
+    let packs = served_packs(app, approval.tenant).await?;
     let mut tx = app.db.tenant(approval.tenant).await?;
     let started = store::approvals::change(
         &mut tx,
         approval.id,
-        &held(approval, State::Executing, None),
+        &transition_held(approval, State::Executing, None),
     )
     .await?;
     let Some(started) = started else {
@@ -120,23 +416,47 @@ pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Opt
         });
         return match withdrawn {
             Some(now) => Ok(Some(now.withdrawn_reason())),
-            None => Err(lost(approval)),
+            None => Err(lease_lost(approval)),
         };
     };
-    if !standing::is_approved(&mut tx, &packs, &started).await? {
+    if !decision::is_approved(&mut tx, &packs, &started).await? {
         return Ok(Some(VOTES_GONE));
     }
     let step = AuditedStep::new("approval.executing", approval.requester());
     audit(app, &mut tx, &started, step).await?;
     store::audit::insert(&mut tx, approval.tenant, std::slice::from_ref(line)).await?;
     tx.commit().await?;
-    changed(app, &started);
+    notify_listeners(app, &started);
     Ok(None)
 }
 
-/// What came of the call. Of a request that was given up for lost meanwhile it is only evidence.
+/// Allows the repetition of a call whose session was lost only within the same execution: before the request expires,
+/// and while this process holds the lease that the call was sent under.
+fn repeat_check(app: &Arc<App>, approval: &Arc<Claimed>) -> RepeatCheck {
+    let (app, approval) = (app.clone(), approval.clone());
+    RepeatCheck::new(move || {
+        let (app, approval) = (app.clone(), approval.clone());
+        Box::pin(async move {
+            app.clock.now() < approval.expires_at
+                && heartbeat(&app, &approval).await.unwrap_or(false)
+        })
+    })
+}
+
+fn call_context<'a>(app: &'a Arc<App>, approval: &'a Approval) -> CallContext<'a> {
+    CallContext {
+        app,
+        principal: &approval.principal,
+        agent: &approval.agent,
+        run: approval.run,
+        is_recorded: true,
+    }
+}
+
+/// Writes the outcome of the call and delivers it. When the request was given up meanwhile, the answer is kept as
+/// evidence.
 pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> Result<()> {
-    let failure = failure_of(&approval.server, result);
+    let failure = failure_line(&approval.server, result);
     let (to, reason) = match result.status {
         CallStatus::Succeeded => (State::Succeeded, None),
         CallStatus::OutcomeUnknown => (State::OutcomeUnknown, Some(result.text.as_str())),
@@ -145,7 +465,8 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     let mut tx = app.db.tenant(approval.tenant).await?;
     store::audit::end(&mut tx, approval.audit_id, result.status.as_str()).await?;
     let Some(ended) =
-        store::approvals::change(&mut tx, approval.id, &held(approval, to, reason)).await?
+        store::approvals::change(&mut tx, approval.id, &transition_held(approval, to, reason))
+            .await?
     else {
         drop(tx);
         return keep_evidence(app, approval, result).await;
@@ -154,7 +475,7 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     if ended.run.is_none() && ended.conversation.is_none() {
         client_calls::keep_result(&mut tx, ended.id, result).await?;
     }
-    // Delivered means that the conversation is there, and locked.
+    // A delivered outcome means that the conversation exists and is locked.
     if let (Some(_), Some(session), Some(raw)) = (&delivered, ended.conversation, &result.raw) {
         let (whose, links) = (
             (ended.server.as_str(), ended.tool.as_str()),
@@ -169,9 +490,9 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     Ok(())
 }
 
-/// The beginning of what is said about a failure, for those who did not ask and read no result. A server's own words stand
-/// in quotes behind its name, so that they cannot pass for the program's.
-fn failure_of(server: &ServerId, result: &ToolResult) -> Option<String> {
+/// The first line of a failure, for people who do not read the result. A server's own words are quoted behind its
+/// name, so that they cannot pass for the program's.
+fn failure_line(server: &ServerId, result: &ToolResult) -> Option<String> {
     let mut lines = result
         .text
         .lines()
@@ -182,9 +503,6 @@ fn failure_of(server: &ServerId, result: &ToolResult) -> Option<String> {
     }
     Some(format!("{server}: “{}”", line.replace(['“', '”'], "\"")))
 }
-
-/// Characters of the reason of a failure.
-const MAX_REASON: usize = 200;
 
 async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> Result<()> {
     let status = if result.status == CallStatus::Succeeded {
@@ -202,11 +520,163 @@ async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> R
     let step = AuditedStep::new("approval.evidence", approval.requester()).because(Some(&why));
     audit(app, &mut tx, &noted, step).await?;
     tx.commit().await?;
-    changed(app, &noted);
+    notify_listeners(app, &noted);
     Ok(())
 }
 
-fn due(from: State, to: State, when: TransitionGuard) -> Transition<'static> {
+/// Why a pending request must no longer be approved. The server is asked only when its known catalog differs from the
+/// request; the execution always asks it.
+pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result<Option<String>> {
+    let spec = match permitted_server(app, approval).await? {
+        Recheck::Permitted(spec) => spec,
+        Recheck::Outdated(reason) => return Ok(Some(reason)),
+    };
+    if spec.access_mode == AccessMode::UserControlled {
+        let connection =
+            credentials::resolve_connection(app, &approval.principal, &approval.agent, &spec)
+                .await?;
+        let held = connection.map(|connection| credential_of(&connection.key));
+        let changed = held.as_deref() != Some(&approval.credential);
+        return Ok(changed.then(|| "its requester's credential has changed; ask again".to_owned()));
+    }
+    if app.orchestrator.is(&spec) {
+        return Ok(None);
+    }
+    let known = app
+        .connections
+        .catalog(approval.tenant, &approval.agent, &spec.id);
+    if known.is_none_or(|catalog| check_same_tool(&catalog.tools, approval).is_ok()) {
+        return Ok(None);
+    }
+    // The known catalog may be older than the request. A server that does not answer now is asked again before the
+    // call.
+    let key = connections::connection_key(approval.tenant, &approval.agent, &spec);
+    let asked = app.mcp.discover(&key, &spec).await;
+    Ok(asked
+        .ok()
+        .and_then(|discovery| check_same_tool(&discovery.tools, approval).err()))
+}
+
+/// The identity of a connection's credential: another credential or generation gives another text.
+pub fn credential_of(key: &crate::mcp::Key) -> String {
+    key.owner.to_string()
+}
+
+/// Ends a claimed request whose call is no longer the approved one; the call is not made.
+pub async fn revoke(app: &Arc<App>, approval: &Claimed, reason: &str) -> Result<()> {
+    settle(
+        app,
+        approval.tenant,
+        approval.id,
+        transition_held(approval, State::Revoked, Some(reason)),
+        "approval.revoked",
+    )
+    .await?;
+    Ok(())
+}
+
+/// Gives a claimed request back, because its call cannot be sent now. It was not sent, so it is tried again a little
+/// later.
+pub async fn postpone(app: &App, approval: &Claimed) -> Result<()> {
+    let mut tx = app.db.tenant(approval.tenant).await?;
+    store::approvals::release(&mut tx, approval, PAUSE).await?;
+    tx.commit().await
+}
+
+/// Ends a request that was taken back; it could not be approved since that moment anyhow. `false` when it was not
+/// taken back or has ended already.
+pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    let mut tx = app.db.tenant(tenant).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id).await?;
+    let approval = approval.filter(|it| it.state == State::Pending);
+    let withdrawn = approval.and_then(|it| it.withdrawn_by.clone().map(|by| (it, by)));
+    let Some((approval, by)) = withdrawn else {
+        return Ok(false);
+    };
+    // A stopped run takes its request back; an ended session revokes it.
+    let (to, action) = match approval.withdrawn_cause {
+        None => (State::Cancelled, "approval.cancelled"),
+        Some(_) => (State::Revoked, "approval.revoked"),
+    };
+    let name = name_of(&approval, &by);
+    let change = Transition {
+        by: Some((&by, name.as_str())).filter(|_| to == State::Cancelled),
+        reason: Some(approval.withdrawn_reason()),
+        ..transition_when(State::Pending, to, TransitionGuard::Locked)
+    };
+    let Some(ended) = store::approvals::change(&mut tx, id, &change).await? else {
+        return Ok(false);
+    };
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    let step = AuditedStep::new(action, &by).because(change.reason);
+    audit(app, &mut tx, &ended, step).await?;
+    tx.commit().await?;
+    publish_outcome(app, &ended, delivered);
+    Ok(true)
+}
+
+/// Ends a request that was not decided in time; it could not be approved since its expiry anyhow.
+pub async fn expire(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    settle(
+        app,
+        tenant,
+        id,
+        transition_when(State::Pending, State::Expired, TransitionGuard::Overdue),
+        "approval.expired",
+    )
+    .await
+}
+
+/// Ends an approved request whose call could not be sent in time; `false` when time is left.
+pub async fn lapse(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    settle(
+        app,
+        tenant,
+        id,
+        transition_when(State::Approved, State::Lapsed, TransitionGuard::Stale),
+        "approval.lapsed",
+    )
+    .await
+}
+
+/// Ends a request whose executor is dead. The call may have been sent, so it is never sent again.
+pub async fn give_up(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    settle(
+        app,
+        tenant,
+        id,
+        transition_when(
+            State::Executing,
+            State::OutcomeUnknown,
+            TransitionGuard::Lost,
+        ),
+        "approval.executed",
+    )
+    .await
+}
+
+async fn settle(
+    app: &Arc<App>,
+    tenant: TenantId,
+    id: ApprovalId,
+    change: Transition<'_>,
+    action: &'static str,
+) -> Result<bool> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let Some(ended) = store::approvals::change(&mut tx, id, &change).await? else {
+        return Ok(false);
+    };
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    let program = UserId(SYSTEM.into());
+    let step = AuditedStep::new(action, &program).because(change.reason);
+    audit(app, &mut tx, &ended, step).await?;
+    tx.commit().await?;
+    publish_outcome(app, &ended, delivered);
+    Ok(true)
+}
+
+fn transition_when(from: State, to: State, when: TransitionGuard) -> Transition<'static> {
     Transition {
         from,
         to,
@@ -217,7 +687,7 @@ fn due(from: State, to: State, when: TransitionGuard) -> Transition<'static> {
     }
 }
 
-fn held<'a>(approval: &Approval, to: State, reason: Option<&'a str>) -> Transition<'a> {
+fn transition_held<'a>(approval: &Approval, to: State, reason: Option<&'a str>) -> Transition<'a> {
     let from = if matches!(to, State::Executing | State::Revoked) {
         State::Approved
     } else {
@@ -233,7 +703,7 @@ fn held<'a>(approval: &Approval, to: State, reason: Option<&'a str>) -> Transiti
     }
 }
 
-fn lost(approval: &Approval) -> Error {
+fn lease_lost(approval: &Approval) -> Error {
     Error::conflict(
         ErrorCode::Conflict,
         format!("approval {} is no longer held by this replica", approval.id),

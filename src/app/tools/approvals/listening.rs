@@ -1,9 +1,9 @@
-//! News of approvals for one user, as states: a request as it stands now, and how many wait. Applying one twice
-//! changes nothing, so a listener that comes back is told again what changed shortly before it left (at least
-//! once), and two changes of one request may be told as one.
+//! Streams of approvals for one user. Each update is a state: a request as it is now, or how many requests wait.
+//! Applying an update twice changes nothing. So a listener that resumes may get updates again (delivery is at least
+//! once), and two changes of one request may arrive as one.
 //!
-//! Rows are found by when they changed. One that commits late carries an earlier time than others that were read
-//! already, hence the overlap.
+//! Rows are found by the time of their change. A row that commits late has an earlier time than rows that were already
+//! read, so each read overlaps the one before.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -33,8 +33,8 @@ use crate::{
 const OVERLAP: time::Duration = time::Duration::seconds(5);
 /// Rows read at once.
 const PAGE: i64 = 100;
-/// How often rows are read without a notification: roles and packs change, too.
-const LOOK: Duration = Duration::from_secs(15);
+/// How often rows are read without a notification: roles and packs may have changed.
+const REFRESH: Duration = Duration::from_secs(15);
 
 /// How many requests concern a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -63,28 +63,28 @@ impl ApprovalUpdate {
     }
 }
 
-/// A listener's place.
+/// The stream of one listener.
 pub struct ApprovalStream {
     app: Arc<App>,
     principal: Principal,
     changed: watch::Receiver<()>,
-    /// When the newest change that was told happened.
+    /// The time of the newest change that was delivered.
     from: OffsetDateTime,
-    /// From when on there are rows to be read; absent: none.
+    /// The time of the next rows to read; `None` when all are read.
     unread_from: Option<OffsetDateTime>,
-    /// What was told of the last while.
-    told: HashMap<ApprovalId, OffsetDateTime>,
+    /// The recently delivered changes, each with its time.
+    delivered: HashMap<ApprovalId, OffsetDateTime>,
     badge: Option<Badge>,
     ready: VecDeque<ApprovalUpdate>,
 }
 
-/// Listens from what `last` names on; absent: with what is open now.
+/// Opens a stream that begins after the update with the id `last`, or without one with all open requests.
 pub async fn listen(
     app: &Arc<App>,
     principal: &Principal,
     last: Option<&str>,
 ) -> Result<ApprovalStream> {
-    // Watch first, look second: nothing falls in between.
+    // Subscribe before the first read, so that no change is missed.
     let changed = app.live.watch_approvals(principal.tenant);
     let mut listening = ApprovalStream {
         app: app.clone(),
@@ -92,46 +92,46 @@ pub async fn listen(
         changed,
         from: OffsetDateTime::UNIX_EPOCH,
         unread_from: None,
-        told: HashMap::new(),
+        delivered: HashMap::new(),
         badge: None,
         ready: VecDeque::new(),
     };
-    match last.and_then(moment) {
-        Some(moment) => listening.from = moment,
-        None => listening.begin().await?,
+    match last.and_then(time_of_id) {
+        Some(time) => listening.from = time,
+        None => listening.queue_open().await?,
     }
-    listening.look().await?;
+    listening.refresh().await?;
     Ok(listening)
 }
 
-/// The time in an id of [`ApprovalUpdate::id`]; the rest of it only tells two changes of one moment apart.
-pub fn moment(id: &str) -> Option<OffsetDateTime> {
+/// The time in an id of [`ApprovalUpdate::id`]. The rest of the id only distinguishes changes of the same time.
+pub fn time_of_id(id: &str) -> Option<OffsetDateTime> {
     let micros: i128 = id.split('-').next()?.parse().ok()?;
     OffsetDateTime::from_unix_timestamp_nanos(micros.checked_mul(1000)?).ok()
 }
 
 impl ApprovalStream {
-    /// The next piece of news; `None` when the process stops.
+    /// The next update; `None` when the process stops.
     pub async fn next(&mut self) -> Result<Option<ApprovalUpdate>> {
         loop {
-            if let Some(news) = self.ready.pop_front() {
-                return Ok(Some(news));
+            if let Some(update) = self.ready.pop_front() {
+                return Ok(Some(update));
             }
             if let Some(from) = self.unread_from {
                 self.read_page(from).await?;
                 continue;
             }
             tokio::select! {
-                // The sender stays in its map as long as somebody listens.
-                _ = tokio::time::timeout(LOOK, self.changed.changed()) => {}
+                // The sender stays in its map while there are listeners.
+                _ = tokio::time::timeout(REFRESH, self.changed.changed()) => {}
                 () = self.app.shutdown.cancelled() => return Ok(None),
             }
-            self.look().await?;
+            self.refresh().await?;
         }
     }
 
-    /// The open requests that concern the user, for a new listener.
-    async fn begin(&mut self) -> Result<()> {
+    /// Queues the open requests that concern the user, for a new listener.
+    async fn queue_open(&mut self) -> Result<()> {
         let power = power(&self.app, &self.principal).await?;
         let page = |state| Page {
             state,
@@ -159,11 +159,11 @@ impl ApprovalStream {
         drop(tx);
         open.sort_by_key(|approval| approval.changed_at);
         open.dedup_by_key(|approval| approval.id);
-        self.tell(open).await
+        self.queue(open).await
     }
 
-    /// Sends the counts when they have changed.
-    async fn count(&mut self) -> Result<()> {
+    /// Queues the counts if they have changed.
+    async fn queue_counts(&mut self) -> Result<()> {
         let badge = Badge {
             pending_approvals: decidable_count(&self.app, &self.principal).await?,
             my_approval_requests: own_open_count(&self.app, &self.principal).await?,
@@ -174,15 +174,15 @@ impl ApprovalStream {
         Ok(())
     }
 
-    /// Counts, and reads the first page of what has changed.
-    async fn look(&mut self) -> Result<()> {
-        self.count().await?;
+    /// Queues the counts and the first page of changed rows.
+    async fn refresh(&mut self) -> Result<()> {
+        self.queue_counts().await?;
         self.read_page(self.from.checked_sub(OVERLAP).unwrap_or(self.from))
             .await
     }
 
-    /// Reads a page of what has changed. The next one is read when this one was told: a listener that was away for long
-    /// costs no more memory than any other.
+    /// Reads a page of changed rows. The next page is read after this one was delivered, so a listener that was away
+    /// for long needs no more memory than any other.
     async fn read_page(&mut self, from: OffsetDateTime) -> Result<()> {
         let power = power(&self.app, &self.principal).await?;
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
@@ -198,20 +198,20 @@ impl ApprovalStream {
                 last.changed_at
             }
         });
-        self.tell(found).await?;
+        self.queue(found).await?;
         let forget = self.from.checked_sub(OVERLAP * 2).unwrap_or(self.from);
-        self.told.retain(|_, at| *at >= forget);
+        self.delivered.retain(|_, at| *at >= forget);
         Ok(())
     }
 
-    /// What was not told yet.
-    async fn tell(&mut self, mut found: Vec<Approval>) -> Result<()> {
-        found.retain(|approval| self.told.get(&approval.id) != Some(&approval.changed_at));
+    /// Queues the changes that were not delivered yet.
+    async fn queue(&mut self, mut found: Vec<Approval>) -> Result<()> {
+        found.retain(|approval| self.delivered.get(&approval.id) != Some(&approval.changed_at));
         for approval in &found {
-            self.told.insert(approval.id, approval.changed_at);
+            self.delivered.insert(approval.id, approval.changed_at);
             self.from = self.from.max(approval.changed_at);
         }
-        let views = view::of(&self.app, &self.principal, found).await?;
+        let views = view::build_views(&self.app, &self.principal, found).await?;
         self.ready.extend(
             views
                 .into_iter()

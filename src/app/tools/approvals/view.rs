@@ -1,28 +1,38 @@
-//! A request as the people whom it concerns see it.
+//! Requests as the people whom they concern see them: their views, their lists, and their counts.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::{App, delivery, news, packs, power, standing};
 use crate::{
+    app::{
+        App,
+        tools::approvals::{
+            decision, delivery, execution, link, power, served_packs, unknown_request,
+        },
+    },
     domain::{
-        approval::{Approval, Choice, Recorded, State, Vote},
-        canonical::Hex,
+        approval::{Approval, Choice, Recorded, State, Vote, parse_code},
+        canonical::{Hash, Hex, parse_hash},
+        clock,
         error::Result,
         ids::{ApprovalId, ConversationId, UserId},
         pack::Pack,
         principal::Principal,
+        run::ClaimedRun,
     },
-    store::{self, Tx},
+    store::{
+        self, Tx,
+        approvals::{ApprovalOwner, Page},
+    },
 };
 
 #[derive(Debug, Serialize)]
 pub struct ApprovalView {
     pub id: ApprovalId,
-    /// What people type.
+    /// The code that people type.
     pub code: String,
     pub state: State,
     pub agent: String,
@@ -31,8 +41,8 @@ pub struct ApprovalView {
     /// How the server describes the tool. The description is not verified.
     pub server_says: ServerSays,
     pub requester: Person,
-    /// Exactly what runs when it is approved. Only when one request is looked at; absent when it is closed and its
-    /// arguments were erased.
+    /// Exactly the arguments that are sent after approval. Only in the view of a single request, and absent when they
+    /// were erased after its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
     /// SHA-256 over the canonical arguments (RFC 8785), in hex; a decision repeats it.
@@ -41,14 +51,14 @@ pub struct ApprovalView {
     pub approvers: Vec<String>,
     /// How many people must approve.
     pub min_approvals: u32,
-    /// Whether its requester may decide it, holding one of the roles.
+    /// Whether a requester who holds one of the roles may decide their own request.
     pub self_approval: bool,
     pub votes: Vec<VoteView>,
     /// Whether the caller may decide it now.
     pub decidable: bool,
     /// Whether the caller made it.
     pub own: bool,
-    /// Where its outcome is told; only its requester sees it.
+    /// The conversation that receives the outcome; only its requester sees this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +82,7 @@ pub struct ApprovalView {
         skip_serializing_if = "Option::is_none"
     )]
     pub finished_at: Option<OffsetDateTime>,
-    /// What arrived after the outcome was given up for unknown.
+    /// An answer that arrived after the outcome had become unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +93,7 @@ pub struct ApprovalView {
     pub link: String,
 }
 
-/// A server's own words. Nobody has checked them, so that no heading or sentence of ours is made of them.
+/// A server's own words. Nobody has checked them, so no heading or sentence of the program contains them.
 #[derive(Debug, Serialize)]
 pub struct ServerSays {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,14 +118,14 @@ pub struct VoteView {
     pub reason: Option<String>,
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// Of an approval while the request waits: whether it counts. The vote of somebody who is gone does not, nor does the
-    /// second one of ids that look the same.
+    /// Whether an approval of a pending request counts. The vote of a deleted or blocked user does not, and of two
+    /// voters whose ids look the same, one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<bool>,
 }
 
-/// Requests with what was said about them, for `reader`.
-pub(super) async fn of(
+/// Views of requests with their votes, for `reader`.
+pub(super) async fn build_views(
     app: &App,
     reader: &Principal,
     approvals: Vec<Approval>,
@@ -125,7 +135,7 @@ pub(super) async fn of(
     }
     let power = power(app, reader).await?;
     let mut tx = app.db.tenant(reader.tenant).await?;
-    let packs = packs(app, reader.tenant).await?;
+    let packs = served_packs(app, reader.tenant).await?;
     let mut votes = votes_by_request(&mut tx, &packs, &approvals).await?;
     let now = tx.now().await?;
     drop(tx);
@@ -162,7 +172,7 @@ async fn votes_by_request(
         .filter(|vote| is_pending(vote))
         .cloned()
         .collect();
-    let counted = standing::counted_votes(tx, packs, &pending, &open).await?;
+    let counted = decision::count_votes(tx, packs, &pending, &open).await?;
     let mut votes: HashMap<_, Vec<_>> = HashMap::new();
     for vote in given {
         let counts = (vote.choice == Choice::Approve && is_pending(&vote)).then(|| {
@@ -190,18 +200,18 @@ fn build_view(
 ) -> ApprovalView {
     let own = reader.user == *approval.requester();
     let about = approval.about.clone().cleaned();
-    let mut text = delivery::said(app, &approval, reader);
+    let mut text = delivery::state_text(app, &approval, reader);
     if approval.state == State::Pending && approval.consent.min_approvals > 1 {
         let given = votes
             .iter()
             .filter(|vote| vote.counts == Some(true))
             .count();
         text.push(' ');
-        text.push_str(&delivery::counted_votes(app, &approval, reader, given));
+        text.push_str(&delivery::votes_text(app, &approval, reader, given));
     }
     ApprovalView {
         text,
-        link: news::link(app, approval.id),
+        link: link(app, approval.id),
         id: approval.id,
         code: approval.code,
         state: approval.state,
@@ -236,4 +246,138 @@ fn build_view(
         evidence: approval.evidence,
         recorded: approval.recorded,
     }
+}
+
+/// Finds a request by its id or code, for the people whom it concerns: its requester, and holders of its approver
+/// roles.
+pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Approval> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let found = match (which.parse(), parse_code(which)) {
+        (Ok(id), _) => store::approvals::get(&mut tx, id).await?,
+        (_, Some(code)) => store::approvals::by_code(&mut tx, &code).await?,
+        _ => None,
+    };
+    drop(tx);
+    let found = found.ok_or_else(|| unknown_request(which))?;
+    let concerned = *found.requester() == principal.user
+        || power(app, principal)
+            .await?
+            .is_some_and(|approver| approver.holds_role_for(&found));
+    if concerned {
+        Ok(found)
+    } else {
+        Err(unknown_request(which))
+    }
+}
+
+/// A request as the requester and the approvers see it in a list.
+pub async fn view_for_list(
+    app: &App,
+    principal: &Principal,
+    id: ApprovalId,
+) -> Result<ApprovalView> {
+    let approval = find(app, principal, &id.to_string()).await?;
+    build_views(app, principal, vec![approval])
+        .await?
+        .pop()
+        .ok_or_else(|| unknown_request(&id.to_string()))
+}
+
+/// A request with its arguments, for a decision. The arguments of a closed request may be erased.
+pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<ApprovalView> {
+    let approval = find(app, principal, which).await?;
+    let arguments = if approval.has_arguments() {
+        Some(execution::open_arguments(app, &approval).await?)
+    } else {
+        None
+    };
+    let mut view = build_views(app, principal, vec![approval])
+        .await?
+        .pop()
+        .ok_or_else(|| unknown_request(which))?;
+    view.arguments = arguments;
+    Ok(view)
+}
+
+/// Which requests to list.
+pub struct ApprovalFilter<'a> {
+    /// Requests that the principal may decide, instead of their own.
+    pub as_approver: bool,
+    pub page: Page<'a>,
+}
+
+/// Requests in the order of the page, without their arguments.
+pub async fn list(
+    app: &App,
+    principal: &Principal,
+    wanted: &ApprovalFilter<'_>,
+) -> Result<Vec<ApprovalView>> {
+    let power = if wanted.as_approver {
+        power(app, principal).await?
+    } else {
+        None
+    };
+    let whose = match (&power, wanted.as_approver) {
+        (Some(power), _) => ApprovalOwner::Approver(power),
+        (None, true) => return Ok(Vec::new()),
+        (None, false) => ApprovalOwner::Requester(&principal.user),
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let found = store::approvals::list(&mut tx, whose, wanted.page).await?;
+    drop(tx);
+    build_views(app, principal, found).await
+}
+
+/// Remembers that the answer of a run shows these requests with their arguments.
+pub async fn remember_shown(app: &App, run: &ClaimedRun, views: &[&ApprovalView]) -> Result<()> {
+    let shown = views.iter().filter(|view| view.arguments.is_some());
+    let shown: Vec<_> = shown
+        .filter_map(|view| Some((view.id, parse_hash(&view.args_sha256)?)))
+        .collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let mut tx = app.db.tenant(run.tenant).await?;
+    store::approvals::remember_shown(&mut tx, run.conversation, run.id, &shown).await?;
+    tx.commit().await
+}
+
+/// How soon after an answer was read its reading is recorded.
+const RECORDED_WITHIN: Duration = Duration::from_secs(2);
+const RECORD_POLL: Duration = Duration::from_millis(50);
+
+/// The hash of a request's arguments as the conversation of a run last showed them, before the run was requested. Waits
+/// until the reading of that answer is recorded, which may be a moment after the client's next question.
+pub async fn last_shown(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<Option<Hash>> {
+    let deadline = clock::instant() + RECORDED_WITHIN;
+    loop {
+        let mut tx = app.db.tenant(run.tenant).await?;
+        let shown = store::approvals::last_shown(&mut tx, run.conversation, run.id, id).await?;
+        drop(tx);
+        match shown {
+            Some(shown) if shown.is_underway && clock::instant() < deadline => {
+                tokio::time::sleep(RECORD_POLL).await;
+            }
+            shown => {
+                return Ok(shown
+                    .filter(|shown| !shown.is_underway)
+                    .map(|shown| shown.hash));
+            }
+        }
+    }
+}
+
+/// How many requests wait for this principal's decision.
+pub async fn decidable_count(app: &App, principal: &Principal) -> Result<i64> {
+    let Some(approver) = power(app, principal).await? else {
+        return Ok(0);
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::badge_of_approver(&mut tx, &approver).await
+}
+
+/// How many of this principal's own requests are open.
+pub async fn own_open_count(app: &App, principal: &Principal) -> Result<i64> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::open_of_requester(&mut tx, &principal.user).await
 }

@@ -1,5 +1,5 @@
-//! What is asked of a server for a user besides calls: a prompt, a resource that a result linked to. The same connection
-//! as a call's, the same audit trail; whether they may is decided by the toolbox, as it is for calls.
+//! Reads from a server besides calls: its prompts, their completions, and resources that a result linked to. They use the
+//! connection of calls and the audit trail of calls, and the toolset decides whether the user may read.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct ReadContext<'a> {
     pub run: Option<RunId>,
 }
 
-/// What a prompt comes to; the error is a sentence for the user.
+/// Gets a prompt with its arguments filled in; the error is a sentence for the user.
 pub async fn prompt(
     app: &Arc<App>,
     asking: &ReadContext<'_>,
@@ -39,28 +39,28 @@ pub async fn prompt(
     arguments: &Map<String, Value>,
 ) -> Result<PromptOutcome, String> {
     let (caller, destination) = connect(app, asking, spec).await?;
-    let what = (&**spec, prompt);
-    let permit = Permit::offered(caller, asking.toolbox, what, destination, arguments)
+    let permit = Permit::offered(caller, asking.toolbox, spec, prompt, destination, arguments)
         .await
         .map_err(|error| format!("not executed: {error}"))?;
     let answer = permit.prompt(&prompt.name, arguments).await;
     end(permit, answer)
 }
 
-/// Values that an argument of a prompt may have, as its server answers. A server that completes nothing has none.
+/// The server's completions for an argument of a prompt; `None` when the server offers none.
 pub async fn completion(
     app: &Arc<App>,
     asking: &ReadContext<'_>,
-    (spec, prompt): (&Arc<ServerSpec>, &ServerPrompt),
-    (argument, value): (&str, &str),
+    spec: &Arc<ServerSpec>,
+    prompt: &ServerPrompt,
+    argument: &str,
+    value: &str,
 ) -> Result<Option<Box<RawValue>>, String> {
     let (caller, destination) = connect(app, asking, spec).await?;
-    let what = (&**spec, prompt);
     let given = Map::from_iter([(argument.to_owned(), Value::from(value))]);
-    let permit = Permit::offered(caller, asking.toolbox, what, destination, &given)
+    let permit = Permit::offered(caller, asking.toolbox, spec, prompt, destination, &given)
         .await
         .map_err(|error| format!("not executed: {error}"))?;
-    let answer = permit.complete(&prompt.name, (argument, value)).await;
+    let answer = permit.complete(&prompt.name, argument, value).await;
     let is_refused = matches!(answer, Err(CallError::Refused { .. }));
     match end(permit, answer) {
         Err(_) if is_refused => Ok(None),
@@ -68,7 +68,7 @@ pub async fn completion(
     }
 }
 
-/// Reads a resource that a result of `tool` linked to; the error is a sentence for whoever asked.
+/// Reads a resource that a result of `tool` linked to; the error is a sentence for the user.
 pub async fn resource(
     app: &Arc<App>,
     asking: &ReadContext<'_>,
@@ -77,8 +77,7 @@ pub async fn resource(
     uri: &str,
 ) -> Result<Resource, String> {
     let (caller, destination) = connect(app, asking, spec).await?;
-    let what = (&**spec, tool);
-    let permit = Permit::linked(caller, asking.toolbox, what, destination, uri)
+    let permit = Permit::linked(caller, asking.toolbox, spec, tool, destination, uri)
         .await
         .map_err(|error| format!("not read: {error}"))?;
     let answer = permit.resource(uri).await;
@@ -104,7 +103,7 @@ async fn connect<'a>(
     }
 }
 
-/// Writes the audit line; an error in words.
+/// Completes the audit line, and puts an error into words.
 fn end<T>(permit: Permit<'_>, answer: Result<T, CallError>) -> Result<T, String> {
     permit.end(if answer.is_ok() {
         CallStatus::Succeeded
@@ -112,7 +111,7 @@ fn end<T>(permit: Permit<'_>, answer: Result<T, CallError>) -> Result<T, String>
         CallStatus::Failed
     });
     answer.map_err(|error| match error {
-        // Nothing was changed by asking, so nothing is unknown.
+        // A read changes nothing, so its outcome is never unknown.
         CallError::TimedOut(time_limit) => {
             format!("no answer within {} s", time_limit.as_secs_f32())
         }

@@ -1,20 +1,16 @@
-//! The one way to a server. A [`Permit`] is the right to send one server what one user asked for: the policy's own
-//! decision or a claimed approval makes it, and nothing else. Its methods are the only callers of a server's tools,
-//! prompts and resources, and all of them end in [`Permit::send`].
+//! The one way to a server. A [`Permit`] is the right to send one request of one user to one server. Only a decision
+//! of the policy or a claimed approval makes one. Its methods are the only callers of a server's tools, prompts and
+//! resources, and all of them end in [`Permit::send`].
 //!
-//! Invariant: the audit line is there before anything is sent. That of a call of a run is written in the transaction that
-//! made the call a row, that of an approved call in the one that makes it `executing`; of anything else it is queued
-//! when the permit is made. A permit that is dropped, because its call was stopped, leaves the line as it was.
-
-mod permits;
-mod result;
+//! Invariant: the audit line exists before anything is sent. The line of a run's call is written in the transaction
+//! that stores the call, and the line of an approved call in the one that makes it `executing`. Any other line is
+//! queued when the permit is made. A permit that is dropped, because its call was stopped, leaves the line as it was.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
 
-pub(super) use self::result::counted_result;
 use crate::{
     app::{
         App,
@@ -24,48 +20,59 @@ use crate::{
             credentials::{self, ResolvedConnection},
             orchestrator::{self, RunCaller},
         },
-        tools::approvals::recheck::credential_of,
+        tools::{
+            approvals::execution::{self, Claimed, credential_of},
+            toolset::{Toolbox, not_available},
+        },
     },
     domain::{
         error::{Error, ErrorCode, Result},
         ids::{AgentId, RunId},
-        message::CallStatus,
+        message::{CallStatus, ToolResult},
         owner::ConnectionOwner,
+        policy::Allowed,
         principal::Principal,
-        prompt::PromptOutcome,
+        prompt::{PromptOutcome, ServerPrompt},
         resource::Resource,
         server::{AccessMode, ServerSpec},
+        texts::{self, Key},
         tool::ToolOutcome,
     },
     mcp::{CallError, CallOptions, CallRequest},
     store::audit::AuditRow,
 };
 
-/// Bytes of a server's own result that are kept; the model's text of a longer one says that it was cut.
+/// The most bytes of a server's own result that are kept. A longer one is kept as its text alone.
 const MAX_RAW: usize = 1 << 20;
 
 /// The user of an agent, and the run, that a call is for.
 #[derive(Clone, Copy)]
-pub(super) struct CallContext<'a> {
+pub(in crate::app::tools) struct CallContext<'a> {
     pub app: &'a Arc<App>,
     pub principal: &'a Principal,
     pub agent: &'a AgentId,
     pub run: Option<RunId>,
-    /// The line of the call in the audit trail is written, and whoever keeps its result writes its outcome.
+    /// Whether the line of the call in the audit trail exists already. Its outcome is then written with the result.
     pub is_recorded: bool,
 }
 
-pub(super) struct Permit<'a> {
+pub(in crate::app::tools) struct Permit<'a> {
     caller: CallContext<'a>,
-    /// As the pack has it.
+    /// The server as its pack defines it.
     server: &'a ServerSpec,
     destination: Destination,
-    /// Of a call that has no row of its own.
+    /// The queued audit line of a call that has no row of its own.
     line: Option<Line<'a>>,
 }
 
-/// Where a request goes.
-pub(super) enum Destination {
+/// The permit of an approved call, or why the request was withdrawn meanwhile.
+pub(in crate::app::tools) enum ApprovedPermit<'a> {
+    Granted(Box<Permit<'a>>),
+    Withdrawn(&'static str),
+}
+
+/// The destination of a request.
+pub(in crate::app::tools) enum Destination {
     /// The orchestrator, which is called in process.
     BuiltIn(RunCaller),
     Server(ResolvedConnection),
@@ -73,7 +80,7 @@ pub(super) enum Destination {
 
 impl Destination {
     /// Identifies the credential that goes along: another credential or generation gives another text.
-    pub(super) fn credential(&self) -> String {
+    pub(in crate::app::tools) fn credential(&self) -> String {
         match self {
             Self::BuiltIn(caller) => ConnectionOwner::Run(caller.run).to_string(),
             Self::Server(connection) => credential_of(&connection.key),
@@ -82,11 +89,12 @@ impl Destination {
 }
 
 impl CallContext<'_> {
-    /// An audit line about what this caller asked for. `asked_for` is written as its hash.
-    pub(super) fn audit_row(
+    /// An audit line of this caller. `asked_for` is written as its hash.
+    pub(in crate::app::tools) fn audit_row(
         &self,
         action: &'static str,
-        (server, tool): (&str, &str),
+        server: &str,
+        tool: &str,
         asked_for: &str,
         status: CallStatus,
     ) -> AuditRow {
@@ -106,8 +114,8 @@ impl CallContext<'_> {
 }
 
 impl<'a> Permit<'a> {
-    /// Calls a tool once. Made again only to answer what the server asked instead of giving a result.
-    pub(super) async fn call(
+    /// Calls a tool once. A permit calls again only to answer a question that the server returned instead of a result.
+    pub(in crate::app::tools) async fn call(
         &self,
         tool: &str,
         arguments: &RawValue,
@@ -137,7 +145,7 @@ impl<'a> Permit<'a> {
         }
     }
 
-    pub(super) async fn prompt(
+    pub(in crate::app::tools) async fn prompt(
         &self,
         name: &str,
         arguments: &Map<String, Value>,
@@ -147,17 +155,19 @@ impl<'a> Permit<'a> {
         self.send(mcp.prompt(key, spec, name, arguments)).await
     }
 
-    pub(super) async fn complete(
+    pub(in crate::app::tools) async fn complete(
         &self,
         prompt: &str,
-        argument: (&str, &str),
+        argument: &str,
+        value: &str,
     ) -> Result<Box<RawValue>, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
         let mcp = &self.caller.app.mcp;
-        self.send(mcp.complete(key, spec, prompt, argument)).await
+        self.send(mcp.complete(key, spec, prompt, (argument, value)))
+            .await
     }
 
-    pub(super) async fn resource(&self, uri: &str) -> Result<Resource, CallError> {
+    pub(in crate::app::tools) async fn resource(&self, uri: &str) -> Result<Resource, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
         self.send(self.caller.app.mcp.resource(key, spec, uri))
             .await
@@ -172,8 +182,8 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// A server that wants more scopes: the user is asked for them at the next sign-in, or is refused for good when they
-    /// were given already.
+    /// Handles a server that wants more scopes: the next sign-in of the user asks for them. When the user has granted
+    /// them already, the call is refused for good.
     async fn after_scopes<T>(&self, answer: Result<T, CallError>) -> Result<T, CallError> {
         let (Err(CallError::ScopeRequired(scope)), Destination::Server(connection)) =
             (&answer, &self.destination)
@@ -200,7 +210,7 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// A result that is no error shows that a personal server accepts the user's credential.
+    /// Notes that a personal server accepts the user's credential, when the result is no error.
     async fn prove_credential(&self, answer: &Result<ToolOutcome, CallError>) {
         let is_result = |outcome: &ToolOutcome| !outcome.is_error && outcome.input.is_none();
         if !answer.as_ref().is_ok_and(is_result)
@@ -217,7 +227,7 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// Sends, and marks a credential that the server refused.
+    /// Sends a request, and marks a credential that the server refuses.
     async fn send<T>(
         &self,
         request: impl Future<Output = Result<T, CallError>>,
@@ -237,25 +247,25 @@ impl<'a> Permit<'a> {
     }
 
     /// Identifies the credential that goes along: another credential or generation gives another text.
-    pub(super) fn credential(&self) -> String {
+    pub(in crate::app::tools) fn credential(&self) -> String {
         self.destination.credential()
     }
 
-    pub(super) fn server(&self) -> &'a ServerSpec {
+    pub(in crate::app::tools) fn server(&self) -> &'a ServerSpec {
         self.server
     }
 
-    /// Writes the audit line of a call that has no row of its own.
-    pub(super) fn end(self, status: CallStatus) {
+    /// Completes the audit line of a call that has no row of its own.
+    pub(in crate::app::tools) fn end(self, status: CallStatus) {
         if let Some(line) = self.line {
             line.end(status.as_str());
         }
     }
 }
 
-/// Where a server is reached: a shared one as the pack has it, a personal one with the user's own credential. `None`
-/// when the user has none.
-pub(super) async fn resolve_connection(
+/// The destination of a call: a shared server as its pack defines it, or a personal one with the user's own
+/// credential. `None` when the user has none.
+pub(in crate::app::tools) async fn resolve_connection(
     caller: &CallContext<'_>,
     spec: &Arc<ServerSpec>,
 ) -> Result<Option<Destination>> {
@@ -282,4 +292,191 @@ pub(super) async fn resolve_connection(
         }
     };
     Ok(connection.map(Destination::Server))
+}
+
+impl<'a> CallContext<'a> {
+    async fn permit(
+        self,
+        server: &'a ServerSpec,
+        destination: Destination,
+        row: AuditRow,
+    ) -> Result<Permit<'a>> {
+        let line = if self.is_recorded {
+            None
+        } else {
+            let mut line = self.app.audit.open(row)?;
+            line.wait_until_written().await?;
+            Some(line)
+        };
+        Ok(Permit {
+            caller: self,
+            server,
+            destination,
+            line,
+        })
+    }
+}
+
+impl<'a> Permit<'a> {
+    /// A permit for a call that the policy allows without consent.
+    pub(in crate::app::tools) async fn allowed(
+        caller: CallContext<'a>,
+        allowed: &Allowed<'a>,
+        destination: Destination,
+        arguments: &RawValue,
+        detail: Option<String>,
+    ) -> Result<Self> {
+        let (server, tool) = (allowed.server().id.as_str(), allowed.tool());
+        let unknown = CallStatus::OutcomeUnknown;
+        let row = caller.audit_row("tool.call", server, tool, arguments.get(), unknown);
+        let row = AuditRow { detail, ..row };
+        caller.permit(allowed.server(), destination, row).await
+    }
+
+    /// A permit for an approved call that this process has claimed. The request is executing from here on, which is
+    /// committed before anything is sent. `Conflict` when the claim was lost.
+    pub(in crate::app::tools) async fn approved(
+        caller: CallContext<'a>,
+        claimed: &'a Claimed,
+        server: &'a ServerSpec,
+        destination: Destination,
+    ) -> Result<ApprovedPermit<'a>> {
+        let (id, tool) = (claimed.server.as_str(), claimed.tool.as_str());
+        let row = AuditRow {
+            id: claimed.audit_id(),
+            args_sha256: claimed.args_sha256.to_vec(),
+            detail: Some(format!("approval {}", claimed.code)),
+            ..caller.audit_row("tool.call", id, tool, "", CallStatus::OutcomeUnknown)
+        };
+        if let Some(reason) = execution::start(caller.app, claimed, &row).await? {
+            return Ok(ApprovedPermit::Withdrawn(reason));
+        }
+        Ok(ApprovedPermit::Granted(Box::new(Permit {
+            caller,
+            server,
+            destination,
+            line: None,
+        })))
+    }
+
+    /// A permit for a prompt that the toolset offers, by the policy for the server's tools.
+    pub(in crate::app::tools) async fn offered(
+        caller: CallContext<'a>,
+        toolbox: &'a Toolbox,
+        server: &'a ServerSpec,
+        prompt: &ServerPrompt,
+        destination: Destination,
+        arguments: &Map<String, Value>,
+    ) -> Result<Self> {
+        let is_it = |offered: &(&Arc<ServerSpec>, &Arc<ServerPrompt>)| {
+            offered.0.id == server.id && offered.1.name == prompt.name
+        };
+        if toolbox.prompts().find(is_it).is_none() {
+            return Err(Error::not_found(format!("prompt {:?}", prompt.name)));
+        }
+        let arguments = Value::from(arguments.clone()).to_string();
+        let (id, name) = (server.id.as_str(), prompt.name.as_str());
+        let row = caller.audit_row("prompt.get", id, name, &arguments, CallStatus::Failed);
+        caller.permit(server, destination, row).await
+    }
+
+    /// A permit for a resource that a result of a tool linked to, if the toolset still has the tool.
+    pub(in crate::app::tools) async fn linked(
+        caller: CallContext<'a>,
+        toolbox: &'a Toolbox,
+        server: &ServerSpec,
+        tool: &str,
+        destination: Destination,
+        uri: &str,
+    ) -> Result<Self> {
+        let Some((server, _)) = toolbox.by_pair(server.id.as_str(), tool) else {
+            return Err(Error::not_found(format!("tool {tool:?}")));
+        };
+        let id = server.id.as_str();
+        let row = caller.audit_row("resource.read", id, tool, uri, CallStatus::Failed);
+        caller.permit(server, destination, row).await
+    }
+}
+
+impl Permit<'_> {
+    /// Makes the result of a call and completes its audit line.
+    pub(in crate::app::tools) fn into_result(
+        self,
+        call_id: &str,
+        answer: Result<ToolOutcome, CallError>,
+    ) -> ToolResult {
+        let result = match answer {
+            Ok(outcome) => {
+                let status = if outcome.is_error {
+                    CallStatus::Failed
+                } else {
+                    CallStatus::Succeeded
+                };
+                // Some readers of this text cannot handle a NUL.
+                let mut text = outcome.text.replace('\0', "\u{fffd}");
+                if outcome.is_error && text.trim().is_empty() {
+                    let language = self.caller.principal.locale.as_deref();
+                    let texts = texts::in_language(language.unwrap_or("en"));
+                    text = texts.render(Key::ToolErrorWithoutWords, &[]);
+                }
+                ToolResult {
+                    // A result outside of a run is not stored, so the connection's limit is enough.
+                    raw: Some(outcome.raw)
+                        .filter(|raw| self.caller.run.is_none() || raw.get().len() <= MAX_RAW),
+                    ..counted_result(call_id, status, text)
+                }
+            }
+            Err(error) => without_answer(call_id, self.server, &error),
+        };
+        self.end(result.status);
+        result
+    }
+}
+
+/// The result of a call without an answer, for the model and the user.
+fn without_answer(call_id: &str, server: &ServerSpec, error: &CallError) -> ToolResult {
+    let unknown = "it may or may not have been done. Do not repeat it; check first";
+    let (status, text) = match error {
+        CallError::NotSent(reason) => (
+            CallStatus::Failed,
+            format!(
+                "failed, nothing was sent: {}: {reason}",
+                not_available(server.id.as_str(), None)
+            ),
+        ),
+        CallError::ScopeRequired(_) => {
+            let server = &server.id;
+            let how = format!("the user can allow them with /connect {server}");
+            let text =
+                format!("failed, the call was not made: {error}; {how}, then it can be made again");
+            (CallStatus::Failed, text)
+        }
+        CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
+            (CallStatus::Failed, format!("failed: {error}"))
+        }
+        CallError::Cancelled { sent: false } => (CallStatus::Cancelled, error.to_string()),
+        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled { .. } => (
+            CallStatus::OutcomeUnknown,
+            format!("outcome unknown: {error}; {unknown}"),
+        ),
+    };
+    counted_result(call_id, status, text)
+}
+
+/// A result in the program's own words, counted in the metrics.
+pub(in crate::app::tools) fn counted_result(
+    call_id: &str,
+    status: CallStatus,
+    text: String,
+) -> ToolResult {
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => status.as_str()).increment(1);
+    ToolResult {
+        call_id: call_id.to_owned(),
+        status,
+        text,
+        raw: None,
+        advice: None,
+        approval: None,
+        took_ms: None,
+    }
 }

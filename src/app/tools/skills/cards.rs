@@ -26,7 +26,7 @@ pub struct Card {
     pub skills: Vec<CardSkill>,
 }
 
-/// A skill as it is offered.
+/// A skill on a card.
 #[derive(Clone, Debug)]
 pub struct CardSkill {
     pub id: String,
@@ -57,11 +57,11 @@ impl From<&Skill> for CardSkill {
 /// The card of one agent.
 pub async fn of(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> Result<Card> {
     match principal {
-        Some(principal) => known(app, principal, agent).await,
+        Some(principal) => card_for(app, principal, agent).await,
         None => {
             let open = open_packs(app).await?;
             let pack = open.iter().find(|pack| pack.id().as_str() == agent);
-            pack.map(|pack| public(pack)).ok_or_else(|| {
+            pack.map(|pack| public_card(pack)).ok_or_else(|| {
                 Error::Unauthenticated(
                     "sign in to see this agent: send `Authorization: Bearer <token or key>`"
                         .to_owned(),
@@ -75,25 +75,25 @@ pub async fn of(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> R
 pub async fn all(app: &Arc<App>, principal: Option<&Principal>) -> Result<Vec<Card>> {
     let Some(principal) = principal else {
         let open = open_packs(app).await?;
-        return Ok(open.iter().map(|pack| public(pack)).collect());
+        return Ok(open.iter().map(|pack| public_card(pack)).collect());
     };
     let mut cards = Vec::new();
     for agent in agents::list(app, principal).await? {
-        cards.push(known(app, principal, &agent.id).await?);
+        cards.push(card_for(app, principal, &agent.id).await?);
     }
     Ok(cards)
 }
 
-async fn known(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Card> {
+async fn card_for(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Card> {
     let pack = agents::pack(app, principal, agent).await?;
-    let skills = super::of_pack(app, principal, &pack).await?;
+    let skills = super::list_of_pack(app, principal, &pack).await?;
     Ok(card(
         &pack,
         skills.into_iter().map(CardSkill::from).collect(),
     ))
 }
 
-/// The packs that anybody may know: those that guests may talk to, at a tenant that takes guests.
+/// The public packs: those that guests may talk to, at a tenant that accepts guests.
 async fn open_packs(app: &App) -> Result<Vec<Arc<Pack>>> {
     let mut tenants = app.accounts.tenants().await?;
     tenants.retain(|tenant| tenant.guests);
@@ -104,7 +104,7 @@ async fn open_packs(app: &App) -> Result<Vec<Arc<Pack>>> {
     Ok(packs.packs().filter(is_open).cloned().collect())
 }
 
-fn public(pack: &Pack) -> Card {
+fn public_card(pack: &Pack) -> Card {
     let guest = EffectiveAccess {
         roles: [GUEST.to_owned()].into(),
         admin: false,

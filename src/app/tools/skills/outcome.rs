@@ -1,5 +1,5 @@
-//! The outcome of a run of a skill, read from the rows whenever it is requested. So any replica can return
-//! it after the first caller has left, and after an approver has consented to the call.
+//! The outcome of a run of a skill, read from the rows at each request. So any replica can return it, after the first
+//! caller has left and after an approver has consented to the call.
 
 use std::sync::Arc;
 
@@ -32,17 +32,17 @@ pub struct SkillRunOutcome {
     pub conversation_id: ConversationId,
     pub skill: String,
     pub status: SkillRunStatus,
-    /// What the tool said: its structured content as JSON, else its text. Of anything but a success: why.
+    /// The answer of the tool: its structured content as JSON, or else its text. Without success: the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Box<RawValue>>,
-    /// The request for consent to its call, when it needs one.
+    /// The approval of its call, when it needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalView>,
     #[serde(with = "time::serde::rfc3339")]
     pub changed_at: OffsetDateTime,
-    /// Somebody stopped the run, whatever its call came to.
+    /// Whether the run was stopped, whatever the outcome of its call.
     #[serde(skip)]
     pub stopped: bool,
 }
@@ -51,19 +51,19 @@ pub struct SkillRunOutcome {
 #[serde(rename_all = "snake_case")]
 pub enum SkillRunStatus {
     Running,
-    /// Somebody has to consent first, or has and the call is on its way.
+    /// The call waits for consent, or was approved and is being made.
     AwaitingApproval,
     Succeeded,
-    /// The tool said that it failed, or its server could not be called.
+    /// The tool reported a failure, or its server could not be called.
     Failed,
     /// The tool was not called: the gate or an approver refused, or no approver decided in time.
     Refused,
-    /// It was called and did not answer. Never repeated by the program.
+    /// The tool was called and did not answer. The program never repeats such a call.
     OutcomeUnknown,
     Cancelled,
 }
 
-/// What a run of the principal's has come to; `NotFound` for a run of something else.
+/// The outcome of a run of the principal's; `NotFound` for a run that is no run of a skill.
 pub async fn of(
     app: &Arc<App>,
     principal: &Principal,
@@ -116,7 +116,7 @@ pub async fn of(
     }
 }
 
-/// The outcome as the run alone shows it.
+/// The outcome without the approval of the call.
 fn outcome_of_run(run: &Run, skill: String, result: Option<&ToolResult>) -> SkillRunOutcome {
     let status = match (run.status, result.map(|result| result.status)) {
         (RunStatus::Queued | RunStatus::Running, _) => SkillRunStatus::Running,
@@ -148,16 +148,15 @@ fn outcome_of_run(run: &Run, skill: String, result: Option<&ToolResult>) -> Skil
     }
 }
 
-/// What became of a call that needed consent.
+/// The outcome of a call that needed consent.
 pub struct RequestOutcome {
     pub status: SkillRunStatus,
-    /// What the tool said; of a request that was not carried out, how it stands.
+    /// The answer of the tool; for a call that was not made, the state of its request.
     pub text: String,
     pub approval: ApprovalView,
 }
 
-/// What became of a request for consent. What the tool said to an approved call stands in the conversation that was told
-/// of it.
+/// The outcome of a request for consent. The answer to an approved call is read from the conversation that received it.
 pub async fn of_request(
     app: &App,
     principal: &Principal,
@@ -175,7 +174,7 @@ pub async fn of_request(
         State::Cancelled => SkillRunStatus::Cancelled,
     };
     let answered = matches!(status, SkillRunStatus::Succeeded | SkillRunStatus::Failed);
-    let told = match approval.conversation_id.filter(|_| answered) {
+    let delivered = match approval.conversation_id.filter(|_| answered) {
         Some(conversation) => note(app, principal, conversation, &approval)
             .await?
             .and_then(|note| note.result),
@@ -183,7 +182,7 @@ pub async fn of_request(
     };
     Ok(RequestOutcome {
         status,
-        text: told.unwrap_or_else(|| approval.text.clone()),
+        text: delivered.unwrap_or_else(|| approval.text.clone()),
         approval,
     })
 }
@@ -191,11 +190,11 @@ pub async fn of_request(
 async fn note(
     app: &App,
     principal: &Principal,
-    told: ConversationId,
+    conversation: ConversationId,
     approval: &ApprovalView,
 ) -> Result<Option<Box<Note>>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::messages::approval_note(&mut tx, told, approval.id).await
+    store::messages::approval_note(&mut tx, conversation, approval.id).await
 }
 
 /// Stops a run of a skill: its call is not sent, or nobody waits for its answer any more; a request for consent is

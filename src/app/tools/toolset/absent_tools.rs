@@ -1,15 +1,21 @@
-//! Why a tool is not in a toolbox, in the sentences of the AOS document. A restricted tool is not revealed:
-//! when the answer could say something about it, there is no answer, and a tool that the principal may not
-//! see is as unknown as a missing one.
+//! Why a tool is absent from a toolset, in the sentences of the AOS document, and why a server has no list of tools
+//! at all.
+//!
+//! A restricted tool is not revealed: a tool that the principal may not see gets the same answer as one that does not
+//! exist.
 
-use super::Toolbox;
-use crate::domain::{
-    connection::DownCause,
-    policy::{Decision, decide, may_see_unlisted},
+use serde::Serialize;
+
+use crate::{
+    app::{servers::connections::State, tools::toolset::Toolbox},
+    domain::{
+        connection::DownCause,
+        policy::{Decision, decide, may_see_unlisted},
+    },
 };
 
 impl Toolbox {
-    /// The servers that its principal can reach and whose tools are not known yet, in the pack's order.
+    /// The servers that the principal can reach and whose tools are not known yet, in the pack's order.
     pub(in crate::app) fn awaited(&self) -> impl Iterator<Item = &str> {
         let servers = self
             .all
@@ -22,7 +28,8 @@ impl Toolbox {
         unknown.map(|((spec, _), _)| spec.id.as_str())
     }
 
-    /// Of a tool that is not in it, by its server and its own name. `cause`: why a server is down.
+    /// Why a tool is absent, by its server and its own name; `None` when that must not be revealed. `cause` says why
+    /// the server is down.
     pub(in crate::app) fn obstacle(
         &self,
         server: &str,
@@ -42,7 +49,7 @@ impl Toolbox {
             return Some(not_allowlisted(server, tool));
         }
         if !self.usable[at] {
-            // Nothing is known of the tool; only principals who could call it are told what to do.
+            // The tool is unknown here. Only principals who could call it learn how to connect its server.
             let may = !matches!(decide(spec, &self.access, tool), Decision::Deny(_));
             return may.then(|| format!("{server} is not connected; type /connect {server}"));
         }
@@ -56,8 +63,7 @@ fn not_allowlisted(server: &str, tool: &str) -> String {
     format!("Tool {tool:?} is not allowlisted for MCP server {server:?}")
 }
 
-/// The sentence about a server that does not exist, whatever its name, or does not answer. What only somebody can mend
-/// is said with it.
+/// The sentence about a server that does not exist or does not answer. It names a cause that only a person can mend.
 pub(in crate::app) fn not_available(server: &str, cause: Option<DownCause>) -> String {
     let lasting = cause.filter(|cause| cause.is_lasting());
     let why = lasting.map(|cause| format!(": {}", cause.sentence()));
@@ -65,4 +71,81 @@ pub(in crate::app) fn not_available(server: &str, cause: Option<DownCause>) -> S
         "MCP server {server:?} is not available{}",
         why.unwrap_or_default()
     )
+}
+
+/// Why a server has no list of tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingListReason {
+    ServerDown,
+    Connecting,
+    NoCredential,
+    CredentialNeedsAttention,
+    /// The server has answered and offers no tools.
+    NoTools,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MissingToolList {
+    pub reason: MissingListReason,
+    /// What to do about this.
+    pub remedy: &'static str,
+}
+
+impl MissingToolList {
+    /// The reason for a server in this state. `empty`: its tools were listed, and the list is empty.
+    pub(super) fn of(state: &State, empty: bool) -> Self {
+        let reason = match state {
+            State::Down { .. } => MissingListReason::ServerDown,
+            State::NotConfigured => MissingListReason::NoCredential,
+            State::NeedsAttention { .. } => MissingListReason::CredentialNeedsAttention,
+            _ if empty => MissingListReason::NoTools,
+            State::Connecting | State::Ready { .. } | State::Configured | State::Saved => {
+                MissingListReason::Connecting
+            }
+        };
+        let remedy = match state {
+            State::Down { cause, .. } if cause.is_lasting() => remedy_for(*cause),
+            _ => reason.remedy(),
+        };
+        Self { reason, remedy }
+    }
+}
+
+/// What the people who run the agent can do about a server that stays down without them.
+fn remedy_for(cause: DownCause) -> &'static str {
+    match cause {
+        DownCause::SignInRequired => {
+            "the server wants a credential; put a token into a header of it, sign in with \
+             `oauth_client_credentials`, or make it `user-controlled` so that users sign in"
+        }
+        DownCause::CredentialRefused => {
+            "the server refuses the credential in the pack; correct it, `chatelaine smoke` says whether that helped"
+        }
+        DownCause::Redirected | DownCause::WebPage | DownCause::NotMcp => {
+            "something else than an MCP server answers at its address; correct the address or the transport"
+        }
+        _ => "what the pack says of the server cannot work; `chatelaine smoke` says why",
+    }
+}
+
+impl MissingListReason {
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::ServerDown => {
+                "the server cannot be reached and its tools were never listed; start it or correct its address, \
+                 `chatelaine smoke` says whether that helped"
+            }
+            Self::Connecting => "its tools are being listed; look again in a moment",
+            Self::NoCredential => {
+                "the user has not connected this personal server, and nobody's list is shared; `/connect` does it"
+            }
+            Self::CredentialNeedsAttention => {
+                "the user's credential is not accepted any more or cannot be opened; `/connect` enters it again"
+            }
+            Self::NoTools => {
+                "the server offers no tool that can be used; what was left out is in `dropped`"
+            }
+        }
+    }
 }

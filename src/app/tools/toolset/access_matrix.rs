@@ -1,10 +1,10 @@
-//! Who may use which tool of an agent and why, by role, for the tenant's admins.
+//! The access matrix of an agent: which role may use which tool, and why not, for the tenant's admins.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{AgentTools, MissingToolList, agent_tools};
+use super::{AgentTools, MissingToolList, load_agent_tools};
 use crate::{
     app::{
         App,
@@ -23,14 +23,14 @@ use crate::{
     store,
 };
 
-/// What each role may do with each tool.
+/// The rights of each role on each tool.
 #[derive(Debug, Serialize)]
 pub struct AccessMatrix {
-    /// The columns: what somebody may hold.
+    /// The columns.
     pub holders: Vec<AccessHolder>,
     pub servers: Vec<ServerAccessRows>,
-    /// The claim that the pack's `rolesAttribute` names, if none of the last 1000 people who came with a token had it: the
-    /// roles of the pack are nobody's.
+    /// The claim that the pack's `rolesAttribute` names, if none of the last 1000 users with a token had it. Then
+    /// nobody has the roles of the pack.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unseen_claim: Option<String>,
 }
@@ -51,7 +51,7 @@ pub enum AccessHolder {
 pub struct ServerAccessRows {
     pub server: String,
     pub tools: Vec<ToolAccessRow>,
-    /// Only when nothing is known of the server's tools: why.
+    /// Why the server has no list of tools, if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlisted: Option<MissingToolList>,
 }
@@ -86,8 +86,8 @@ pub async fn access_matrix(
 ) -> Result<AccessMatrix> {
     let pack = agents::pack(app, principal, agent).await?;
     let seen = credentials::server_access(app, principal, &pack).await?;
-    let tools = agent_tools::agent_tools(app, principal, &pack, seen).await;
-    let holders = holders(&pack);
+    let tools = load_agent_tools(app, principal, &pack, seen).await;
+    let holders = list_holders(&pack);
     let takes_guests = !pack.flows.authentication.required;
     let accesses = holders.iter().map(|holder| holder.access(takes_guests));
     let accesses: Vec<_> = accesses.collect();
@@ -98,7 +98,7 @@ pub async fn access_matrix(
         let is_listed = known.is_some_and(|catalog| !catalog.tools.is_empty());
         ServerAccessRows {
             server: server.id.to_string(),
-            tools: rows(&tools, server, &accesses),
+            tools: access_rows(&tools, server, &accesses),
             unlisted: (!is_listed).then(|| MissingToolList::of(&connection.state, known.is_some())),
         }
     });
@@ -106,11 +106,15 @@ pub async fn access_matrix(
     Ok(AccessMatrix {
         holders,
         servers,
-        unseen_claim: unseen_claim(app, principal, &pack).await?,
+        unseen_claim: find_unseen_claim(app, principal, &pack).await?,
     })
 }
 
-async fn unseen_claim(app: &App, principal: &Principal, pack: &Pack) -> Result<Option<String>> {
+async fn find_unseen_claim(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+) -> Result<Option<String>> {
     let Some(claim) = &pack.flows.authentication.roles_attribute else {
         return Ok(None);
     };
@@ -119,7 +123,7 @@ async fn unseen_claim(app: &App, principal: &Principal, pack: &Pack) -> Result<O
     Ok((seen == Some(false)).then(|| claim.clone()))
 }
 
-fn holders(pack: &Pack) -> Vec<AccessHolder> {
+fn list_holders(pack: &Pack) -> Vec<AccessHolder> {
     let roles = roles_named_by(pack).into_iter();
     let roles = roles.map(|role| AccessHolder::Role {
         role: role.to_owned(),
@@ -145,7 +149,11 @@ impl AccessHolder {
     }
 }
 
-fn rows(tools: &AgentTools, server: &ServerSpec, who: &[EffectiveAccess]) -> Vec<ToolAccessRow> {
+fn access_rows(
+    tools: &AgentTools,
+    server: &ServerSpec,
+    who: &[EffectiveAccess],
+) -> Vec<ToolAccessRow> {
     let all = tools.tools.iter().enumerate();
     let of_server = all.filter(|(_, tool)| tools.spec(tool).id == server.id);
     let row = |(at, tool): (usize, &super::NamedTool)| ToolAccessRow {

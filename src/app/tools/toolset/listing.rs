@@ -1,4 +1,5 @@
-//! The tools of a principal for people: what they may call, and for whoever runs the agent, what they may not and why.
+//! The tools of a principal, for people: the tools that they may call and, for the people who run the agent, the tools
+//! that they may not call and why.
 
 use std::sync::Arc;
 
@@ -33,17 +34,17 @@ pub struct ServerTools {
     #[serde(flatten)]
     pub state: State,
     pub tools: Vec<ToolView>,
-    /// What discovery left out, and why; only for whoever runs the agent.
+    /// Tools that discovery left out, and why; only for the people who run the agent.
     pub dropped: Vec<String>,
-    /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
+    /// Tools that the pack's allowlist names and the server does not have; only for the people who run the agent.
     pub missing: Vec<String>,
-    /// Names in the pack's rules for this server, and in its skills, that fit none of its tools, each as a sentence; only
-    /// for whoever runs the agent.
+    /// Names in the pack's rules for this server, and in its skills, that fit none of its tools, each as a sentence;
+    /// only for the people who run the agent.
     pub unmatched: Vec<String>,
     /// Only with `explain`: tools the principal may not use, and what to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied: Option<Vec<DeniedTool>>,
-    /// Only with `explain`, and only when nothing is known of the server's tools: why.
+    /// Only with `explain`: why the server has no list of tools, if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlisted: Option<MissingToolList>,
 }
@@ -79,7 +80,7 @@ pub struct DeniedTool {
 pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<ServerTools>> {
     let pack = agents::pack(app, principal, agent).await?;
     let toolbox = toolbox(app, principal, &pack).await?;
-    let mut servers = group(app, principal, &toolbox, false).await?;
+    let mut servers = group_by_server(app, principal, &toolbox, false).await?;
     servers.retain(|server| {
         !server.tools.is_empty()
             || !matches!(
@@ -90,7 +91,7 @@ pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<
     Ok(servers)
 }
 
-/// The tools of another user, by the newest claims that were seen of them, as [`explain`] shows them.
+/// The tools of another user, by their newest claims, as [`explain`] shows them.
 pub async fn explain_for(
     app: &Arc<App>,
     admin: &Admin,
@@ -111,8 +112,8 @@ pub async fn explain_for(
     explain(app, &principal, agent, true).await
 }
 
-/// The same for whoever runs the agent: every server, and every tool that `principal` may not use with the
-/// reason. Only for a principal that the pack names in `adminUsers`, or with the right to administrate.
+/// Like [`list`], for the people who run the agent: with every server, and with every tool that `principal` may not
+/// use and the reason. Only for a principal whom the pack names in `adminUsers`, or with the right to administrate.
 pub async fn explain(
     app: &Arc<App>,
     principal: &Principal,
@@ -126,7 +127,7 @@ pub async fn explain(
             "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
         ));
     }
-    let mut servers = group(app, principal, &toolbox, true).await?;
+    let mut servers = group_by_server(app, principal, &toolbox, true).await?;
     for (at, (server, spec)) in servers.iter_mut().zip(&pack.servers).enumerate() {
         let unusable = match &server.state {
             _ if toolbox.usable[at] => None,
@@ -156,9 +157,8 @@ pub async fn explain(
     Ok(servers)
 }
 
-/// One entry per server of the pack, in its order. Why a server is down, and what was left out of its list, is
-/// for whoever runs the agent.
-async fn group(
+/// The tools by server, in the pack's order. Only an operator sees why a server is down and which tools were left out.
+async fn group_by_server(
     app: &App,
     principal: &Principal,
     toolbox: &Toolbox,

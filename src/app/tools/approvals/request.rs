@@ -1,29 +1,31 @@
-//! How a call becomes a request: sealed, under a code, shown in its conversation.
-
-mod announcement;
+//! Making a request of a call: its arguments are sealed, it gets a code, and its conversation shows it.
 
 use std::{sync::Arc, time::Duration};
 
-use self::announcement::announce_request;
-pub use self::announcement::waiting_text;
-use super::{App, client_calls, context};
 use crate::{
+    app::{
+        App,
+        tools::approvals::{
+            AuditedStep, audit, client_calls, context, delivery, notify_listeners, time_of,
+        },
+    },
     domain::{
-        approval::{About, Approval, Choice, Consent, Vote, code},
+        approval::{About, Approval, Choice, Consent, State, Vote, code},
         canonical,
         error::{Error, ErrorCode, Result},
         ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
         lookalike::spell_out,
+        message::{Part, Role},
         policy::ApprovalPolicy,
         principal::Principal,
         run::RunKind,
         secret::Secret,
         tool::Tool,
     },
-    store::{self, Tx, approvals::NewApproval},
+    store::{self, Tx, approvals::NewApproval, messages::NewMessage},
 };
 
-/// How often a code is drawn until no other open request has it.
+/// How often a code is drawn while other open requests have the same.
 const CODES: usize = 12;
 
 /// A call that needs consent.
@@ -33,40 +35,40 @@ pub struct ApprovalRequest<'a> {
     pub server: &'a ServerId,
     pub tool: &'a Tool,
     pub policy: &'a ApprovalPolicy,
-    /// That the requester asks is the first of the approvals that the policy wants.
+    /// Whether the request itself counts as the first of the approvals that the policy wants.
     pub counts_requester: bool,
-    /// Canonical JSON, validated, with its defaults: exactly what will run.
+    /// Canonical JSON, validated and with its defaults: exactly the arguments that will be sent.
     pub arguments: &'a str,
-    /// Which credential it would go out with.
+    /// The identity of the credential that the call would be sent with.
     pub credential: &'a str,
-    /// `None` for a client that calls tools itself: it asks for the outcome again.
+    /// `None` for a client that calls tools itself and asks for the outcome.
     pub run: Option<RunId>,
     pub call_id: &'a str,
 }
 
-/// A call that waits for consent.
+/// A call that waits for consent, as [`request`] left it.
 pub struct Requested {
     pub approval: Approval,
-    /// It was not waiting in this conversation before.
+    /// Whether the call was not waiting in this conversation before.
     pub is_new: bool,
     /// The code of a request for the same call that waits in another conversation.
     pub equal_elsewhere: Option<String>,
 }
 
-/// Keeps a call until somebody decides. The same call of the same person waits once in a conversation; in another one
-/// it is a request of its own, so that each conversation is told its outcome. The caps are looked at before, so that
-/// calls of one moment may exceed them by their number.
+/// Stores a call until an approver decides. The same call of the same person waits once per conversation; in another
+/// conversation it is a request of its own, so that each conversation receives an outcome. The caps are checked before
+/// the insert, so concurrent calls may exceed them by their number.
 pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Requested> {
     let principal = asked.principal;
     let id = ApprovalId::new();
     let sealed = seal(app, &asked, id).await?;
-    let about = describe(asked.tool);
+    let about = describe_tool(asked.tool);
     let consent = Consent::from(asked.policy);
     let fingerprint =
         canonical::fingerprint(asked.tool).map_err(|why| Error::Internal(anyhow::anyhow!(why)))?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let origin = match asked.run {
-        // Deleted with its conversation: nobody would be told of the request, and nobody would take it back.
+        // The run was deleted with its conversation: nobody would learn of the request or take it back.
         Some(run) => Some(
             store::approvals::run_origin(&mut tx, run)
                 .await?
@@ -99,7 +101,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     }
     let equal_elsewhere = store::approvals::equal_elsewhere(&mut tx, &new).await?;
     check_caps(app, &mut tx, &principal.user).await?;
-    let approval = match insert(&mut tx, &new).await? {
+    let approval = match insert_with_code(&mut tx, &new).await? {
         Inserted::New(approval) => approval,
         Inserted::Same(same) => return requested_again(tx, same).await,
     };
@@ -118,7 +120,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     })
 }
 
-/// What approvers read as the name of a requester: with the id beside it where somebody else's is read as the same.
+/// The name of a requester for approvers. The id is added when another user's name looks the same.
 async fn name_for_others(tx: &mut Tx, principal: &Principal) -> Result<String> {
     let name = principal.display_name();
     if principal.authenticated && store::users::has_lookalike(tx, principal).await? {
@@ -147,7 +149,7 @@ async fn seal(app: &App, asked: &ApprovalRequest<'_>, id: ApprovalId) -> Result<
         .await
 }
 
-fn describe(tool: &Tool) -> About {
+fn describe_tool(tool: &Tool) -> About {
     let annotations = tool
         .annotations
         .as_ref()
@@ -161,12 +163,12 @@ fn describe(tool: &Tool) -> About {
 
 enum Inserted {
     New(Approval),
-    /// Another transaction has made the same request meanwhile.
+    /// Another transaction has inserted the same request meanwhile.
     Same(Approval),
 }
 
 /// Inserts the request with a code that is free.
-async fn insert(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Inserted> {
+async fn insert_with_code(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Inserted> {
     for attempt in 0..CODES {
         if let Some(approval) = store::approvals::insert(tx, new, &code(attempt)).await? {
             return Ok(Inserted::New(approval));
@@ -181,7 +183,8 @@ async fn insert(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Inserted> {
     })
 }
 
-/// The open request for the same call; for a client also one that has ended, until the client was told so.
+/// Finds an open request for the same call. For a client, a request that has ended also counts until the client has
+/// received its outcome.
 async fn find_same(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<Approval>> {
     match store::approvals::find_same(tx, new).await? {
         None if new.run.is_none() => client_calls::find_uncollected(tx, new).await,
@@ -189,7 +192,8 @@ async fn find_same(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<Approval
     }
 }
 
-/// The request is there already. A client will ask for its outcome, whoever made the request first.
+/// The result for a call whose request exists already. A client will ask for its outcome, so the outcome is kept for
+/// it.
 async fn requested_again(mut tx: Tx, same: Approval) -> Result<Requested> {
     if same.run.is_none() && same.conversation.is_none() {
         client_calls::await_result(&mut tx, same.id).await?;
@@ -231,5 +235,68 @@ async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {
             format!("{all} calls wait for approval already, and at most {most} may"),
         ));
     }
+    Ok(())
+}
+
+/// The text of a call that waits, and the advice to the model.
+pub fn waiting_text(approval: &Approval, is_new: bool) -> (String, &'static str) {
+    let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
+    match approval.state {
+        State::Pending => {}
+        State::Approved | State::Executing => {
+            let text = format!(
+                "not executed again: request {code} for this very call is approved and being carried out"
+            );
+            return (text, "do not retry");
+        }
+        ended => {
+            let text = format!(
+                "not executed again: request {code} for this very call is over ({}), and its outcome is told in the \
+                 conversation",
+                ended.as_str()
+            );
+            return (text, "do not retry");
+        }
+    }
+    let again = if is_new { "" } else { "still " };
+    let text = format!(
+        "not executed: {again}waiting for approval {code} by {approvers} until {}",
+        time_of(approval.expires_at)
+    );
+    let advice = "do not retry. Tell the user the code and who can approve it. You will be told the outcome.";
+    (text, advice)
+}
+
+/// Shows a new request in its conversation and commits.
+async fn announce_request(
+    app: &Arc<App>,
+    mut tx: Tx,
+    approval: &Approval,
+    run_ordinal: i64,
+) -> Result<()> {
+    let mut event = None;
+    if let Some(conversation) = approval.conversation {
+        let parts = [Part::Approval(Box::new(delivery::note(
+            app, approval, None,
+        )))];
+        let message = NewMessage {
+            run: approval.run,
+            run_ordinal,
+            role: Role::System,
+            parts: &parts,
+            for_model: false,
+        };
+        let (_, added) =
+            store::messages::append(&mut tx, approval.tenant, conversation, message).await?;
+        event = Some((conversation, added));
+    }
+    let step = AuditedStep::new("approval.requested", approval.requester());
+    audit(app, &mut tx, approval, step).await?;
+    tx.commit().await?;
+    if let Some((conversation, event)) = event {
+        app.announce(approval.tenant, conversation, event);
+    }
+    notify_listeners(app, approval);
+    metrics::counter!("chatelaine_approvals_requested_total").increment(1);
     Ok(())
 }

@@ -1,0 +1,449 @@
+//! Decisions about requests: votes, taking a request back, revoking requests whose call has changed, and records about
+//! calls of unknown outcome. It also says which votes count. That is asked when a vote arrives, and again before the
+//! call is sent.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    app::{
+        App,
+        accounts::newest_claims,
+        tools::approvals::{
+            AuditedStep, audit, closed_reason,
+            delivery::{self, OutcomeMessage, REASON},
+            execution::{self, Recheck},
+            name_of, publish_outcome, refusal, served_packs, time_of, unknown_request,
+        },
+    },
+    domain::{
+        approval::{Approval, Approver, Choice, State, Vote},
+        audit::SYSTEM,
+        canonical::Hash,
+        error::{Error, ErrorCode, Result},
+        hidden::one_line,
+        ids::{ApprovalId, TenantId, UserId},
+        lookalike::{are_lookalikes, skeleton, spell_out},
+        pack::Pack,
+        principal::Principal,
+        session::{ActKind, PastAct},
+    },
+    store::{
+        self, Tx,
+        approvals::{ApprovalOwner, Page, Transition, TransitionGuard},
+    },
+};
+
+/// An approver's decision about a request.
+pub struct Verdict {
+    pub choice: Choice,
+    pub reason: Option<String>,
+    /// The hash of the arguments that the approver saw.
+    pub args_sha256: Hash,
+}
+
+/// Records a decision. The row is locked first, and everything that counts is read after that: waiting for the lock
+/// may have lasted past the expiry.
+pub async fn decide(
+    app: &Arc<App>,
+    approver: &Approver,
+    id: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Approval> {
+    let obstacle = precheck(app, approver, id, verdict).await?;
+    let packs = served_packs(app, approver.tenant()).await?;
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    let approval = lock(&mut tx, approver, id, verdict).await?;
+    let votes = store::approvals::votes(&mut tx, &[id]).await?;
+    let mine = votes.iter().find(|vote| vote.by() == approver.user());
+    let counted = count_votes(&mut tx, &packs, &[&approval], &votes).await?;
+    // An approval that no longer counts can be given again, or turned into a rejection.
+    let is_void = |vote: &Vote| {
+        approval.state == State::Pending && !counted.iter().any(|other| other.by() == vote.by())
+    };
+    if let Some(mine) = mine.filter(|mine| !is_void(mine)) {
+        return repeat_vote(approval, mine, verdict);
+    }
+    if !store::approvals::is_live(&mut tx, id).await? {
+        return Err(Error::conflict(
+            ErrorCode::AlreadyDecided,
+            closed_reason(&approval),
+        ));
+    }
+    if let Some(reason) = obstacle {
+        let ended = revoke(app, tx, &approval, &reason).await?;
+        return Err(Error::conflict(
+            ErrorCode::ApprovalRevoked,
+            format!(
+                "{} cannot be approved any more and was revoked: {reason}",
+                ended.code
+            ),
+        ));
+    }
+    let approver = &approver_now(&mut tx, &packs, approver).await?;
+    if !approver.may_decide(&approval) {
+        return Err(refusal(approver, &approval));
+    }
+    if verdict.choice == Choice::Approve {
+        refuse_lookalike(approver, &approval, &counted)?;
+    }
+    let vote = Vote {
+        approval: id,
+        voter: approver.principal().clone(),
+        choice: verdict.choice,
+        reason: verdict.reason.as_deref().map(|said| one_line(said, REASON)),
+        at: app.clock.now(),
+    };
+    store::approvals::vote(&mut tx, approver.tenant(), &vote).await?;
+    let enough = are_enough(counted.len() + 1, &approval);
+    let (to, action) = outcome_of(verdict.choice, enough);
+    let (approval, delivered) = match to {
+        Some(to) => apply_vote(app, &mut tx, id, to, &vote, approver.name()).await?,
+        None => (get(&mut tx, id, &approval.code).await?, None),
+    };
+    let (by, reason) = (approver.user(), vote.reason.as_deref());
+    let step = AuditedStep::new(action, by).because(reason);
+    audit(app, &mut tx, &approval, step).await?;
+    tx.commit().await?;
+    publish_outcome(app, &approval, delivered);
+    if approval.state == State::Approved {
+        // The receiver lives as long as the process works; after that, another replica finds the request.
+        let _ = app.approved.send((approval.tenant, approval.id));
+    }
+    Ok(approval)
+}
+
+/// The state after a vote, if the vote changes it, and the name of the vote in the audit trail.
+fn outcome_of(choice: Choice, enough: bool) -> (Option<State>, &'static str) {
+    match choice {
+        Choice::Reject => (Some(State::Rejected), "approval.rejected"),
+        Choice::Approve => (enough.then_some(State::Approved), "approval.approved"),
+    }
+}
+
+async fn get(tx: &mut Tx, id: ApprovalId, name: &str) -> Result<Approval> {
+    let approval = store::approvals::get(tx, id).await?;
+    approval.ok_or_else(|| unknown_request(name))
+}
+
+/// Locks the row and reads it. Refuses an approver who may not decide, and one who saw other arguments.
+async fn lock(
+    tx: &mut Tx,
+    approver: &Approver,
+    id: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Approval> {
+    store::approvals::lock(tx, id).await?;
+    let approval = get(tx, id, &id.to_string()).await?;
+    if !approver.may_decide(&approval) {
+        return Err(refusal(approver, &approval));
+    }
+    if verdict.args_sha256 != approval.args_sha256 {
+        return Err(Error::conflict(
+            ErrorCode::ArgumentsChanged,
+            format!(
+                "these are not the arguments of {}; look at it again and decide anew",
+                approval.code
+            ),
+        ));
+    }
+    Ok(approval)
+}
+
+/// Answers a second vote of the same person: the same vote changes nothing, and another vote is refused.
+fn repeat_vote(approval: Approval, mine: &Vote, verdict: &Verdict) -> Result<Approval> {
+    if mine.choice == verdict.choice {
+        return Ok(approval);
+    }
+    Err(Error::conflict(
+        ErrorCode::AlreadyVoted,
+        format!(
+            "you {} {} at {}",
+            mine.choice.done(),
+            approval.code,
+            time_of(mine.at)
+        ),
+    ))
+}
+
+/// Why a pending request must not be approved. Called before the row is locked, because it may ask the server.
+async fn precheck(
+    app: &Arc<App>,
+    approver: &Approver,
+    id: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Option<String>> {
+    if verdict.choice == Choice::Reject {
+        return Ok(None);
+    }
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    let approval = store::approvals::get(&mut tx, id).await?;
+    drop(tx);
+    match approval
+        .filter(|approval| approval.state == State::Pending && approver.may_decide(approval))
+    {
+        Some(approval) => execution::find_obstacle(app, &approval).await,
+        None => Ok(None),
+    }
+}
+
+/// Refuses an approval with which one person could count as two: the approver's id looks like that of another voter,
+/// or like that of a requester who may not approve their own request.
+fn refuse_lookalike(approver: &Approver, approval: &Approval, counted: &[Vote]) -> Result<()> {
+    let me = approver.user().as_str();
+    let requester = approval.requester().as_str();
+    let (other, did) = if !approval.consent.self_approval && are_lookalikes(me, requester) {
+        (requester, "asked for it")
+    } else {
+        let same = counted
+            .iter()
+            .find(|vote| are_lookalikes(me, vote.by().as_str()));
+        let Some(same) = same else { return Ok(()) };
+        (same.by().as_str(), "has approved it already")
+    };
+    Err(Error::conflict(
+        ErrorCode::LookalikeUser,
+        format!(
+            "your user id {} looks like {}, whose owner {did}, so {} wants the approval of somebody else",
+            spell_out(me),
+            spell_out(other),
+            approval.code
+        ),
+    ))
+}
+
+/// Takes back the principal's own request.
+pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Result<Approval> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id)
+        .await?
+        .filter(|found| *found.requester() == principal.user);
+    let approval = approval.ok_or_else(|| unknown_request(&id.to_string()))?;
+    if approval.state == State::Cancelled {
+        return Ok(approval);
+    }
+    if !store::approvals::is_live(&mut tx, id).await? {
+        return Err(Error::conflict(
+            ErrorCode::AlreadyDecided,
+            closed_reason(&approval),
+        ));
+    }
+    let vote = Vote {
+        approval: id,
+        voter: principal.clone(),
+        choice: Choice::Reject,
+        reason: None,
+        at: app.clock.now(),
+    };
+    let name = principal.display_name();
+    let (approval, delivered) =
+        apply_vote(app, &mut tx, id, State::Cancelled, &vote, &name).await?;
+    let step = AuditedStep::new("approval.cancelled", &principal.user);
+    audit(app, &mut tx, &approval, step).await?;
+    tx.commit().await?;
+    publish_outcome(app, &approval, delivered);
+    Ok(approval)
+}
+
+/// Revokes the pending requests that a user may no longer make, by their newest claims.
+pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId) -> Result<()> {
+    let page = Page {
+        state: Some(State::Pending),
+        limit: i64::from(app.config.approvals_per_tenant),
+        ..Page::default()
+    };
+    let mut tx = app.db.tenant(tenant).await?;
+    let waiting = store::approvals::list(&mut tx, ApprovalOwner::Requester(user), page).await?;
+    drop(tx);
+    for approval in waiting {
+        let Recheck::Outdated(reason) = execution::permitted_server(app, &approval).await? else {
+            continue;
+        };
+        let mut tx = app.db.tenant(tenant).await?;
+        store::approvals::lock(&mut tx, approval.id).await?;
+        match revoke(app, tx, &approval, &reason).await {
+            // It was decided meanwhile; the execution checks again.
+            Ok(_) | Err(Error::Conflict(..)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Ends a pending request whose call has changed. The caller has locked it in this transaction.
+async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -> Result<Approval> {
+    let (from, to, when) = (State::Pending, State::Revoked, TransitionGuard::Locked);
+    let change = Transition {
+        from,
+        to,
+        when,
+        reason: Some(reason),
+        by: None,
+        window: Duration::ZERO,
+    };
+    let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
+    let ended =
+        ended.ok_or_else(|| Error::conflict(ErrorCode::AlreadyDecided, closed_reason(approval)))?;
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    let program = UserId(SYSTEM.into());
+    let step = AuditedStep::new("approval.revoked", &program).because(Some(reason));
+    audit(app, &mut tx, &ended, step).await?;
+    tx.commit().await?;
+    publish_outcome(app, &ended, delivered);
+    Ok(ended)
+}
+
+/// Makes the transition that a vote causes.
+pub(super) async fn apply_vote(
+    app: &Arc<App>,
+    tx: &mut Tx,
+    id: ApprovalId,
+    to: State,
+    vote: &Vote,
+    name: &str,
+) -> Result<(Approval, Option<OutcomeMessage>)> {
+    let change = Transition {
+        from: State::Pending,
+        to,
+        when: TransitionGuard::Locked,
+        reason: vote.reason.as_deref(),
+        by: Some((vote.by(), name)),
+        window: app.config.approval_window,
+    };
+    let approval = store::approvals::change(tx, id, &change).await?;
+    let approval = approval.ok_or_else(|| {
+        Error::conflict(
+            ErrorCode::AlreadyDecided,
+            "it was decided meanwhile; look again",
+        )
+    })?;
+    let delivered = if to.is_open() {
+        None
+    } else {
+        delivery::deliver(app, tx, &approval, None).await?
+    };
+    Ok((approval, delivered))
+}
+
+/// Records what really happened to a call of unknown outcome. This changes no state and runs nothing.
+pub async fn record(
+    app: &Arc<App>,
+    approver: &Approver,
+    id: ApprovalId,
+    happened: bool,
+    note: Option<&str>,
+) -> Result<Approval> {
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id)
+        .await?
+        .ok_or_else(|| unknown_request(&id.to_string()))?;
+    if !approver.holds_role_for(&approval) {
+        return Err(refusal(approver, &approval));
+    }
+    if let Some(recorded) = &approval.recorded {
+        if recorded.by == *approver.user() && recorded.happened == happened {
+            return Ok(approval);
+        }
+        let (by, at) = (name_of(&approval, &recorded.by), time_of(recorded.at));
+        return Err(Error::conflict(
+            ErrorCode::OutcomeKnown,
+            format!("{by} recorded what happened to {} at {at}", approval.code),
+        ));
+    }
+    let note = note.map(|note| one_line(note, REASON));
+    let user = approver.user();
+    let recorded = store::approvals::record(&mut tx, id, happened, note.as_deref(), user).await?;
+    let recorded = recorded.ok_or_else(|| {
+        Error::conflict(
+            ErrorCode::OutcomeKnown,
+            format!(
+                "{}; only an unknown outcome can be recorded",
+                closed_reason(&approval)
+            ),
+        )
+    })?;
+    let delivered = delivery::deliver(app, &mut tx, &recorded, None).await?;
+    let detail = if happened {
+        "it was carried out"
+    } else {
+        "it was not carried out"
+    };
+    let step = AuditedStep::new("approval.recorded", approver.user()).because(Some(detail));
+    audit(app, &mut tx, &recorded, step).await?;
+    tx.commit().await?;
+    publish_outcome(app, &recorded, delivered);
+    Ok(recorded)
+}
+
+/// The approvals among the votes that count. Since their vote, their voters were not signed out by others, blocked or
+/// deleted; their issuers or keys are still valid; and by their newest claims they may decide the request. Voters
+/// whose ids look the same count as one person.
+pub(super) async fn count_votes(
+    tx: &mut Tx,
+    packs: &[Arc<Pack>],
+    approvals: &[&Approval],
+    votes: &[Vote],
+) -> Result<Vec<Vote>> {
+    let given: Vec<&Vote> = votes
+        .iter()
+        .filter(|vote| vote.choice == Choice::Approve)
+        .collect();
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    let acts: Vec<PastAct<'_>> = given.iter().map(|vote| vote.as_act()).collect();
+    let judged = newest_claims::judge(tx, &acts).await?;
+    let mut counted: Vec<Vote> = Vec::new();
+    for (vote, standing) in given.into_iter().zip(judged) {
+        let request = approvals.iter().find(|request| request.id == vote.approval);
+        let may_decide = request.is_some_and(|request| {
+            standing.is_ok_and(|voter| {
+                voter
+                    .approver(packs)
+                    .is_ok_and(|approver| approver.may_decide(request))
+            })
+        });
+        let look = skeleton(vote.by().as_str());
+        let is_new = !counted
+            .iter()
+            .any(|other| other.approval == vote.approval && skeleton(other.by().as_str()) == look);
+        if may_decide && is_new {
+            counted.push(vote.clone());
+        }
+    }
+    Ok(counted)
+}
+
+/// Whether this many approvals satisfy the policy.
+pub(super) fn are_enough(count: usize, approval: &Approval) -> bool {
+    count >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX)
+}
+
+/// Whether an approved request is still approved by enough people.
+pub(super) async fn is_approved(
+    tx: &mut Tx,
+    packs: &[Arc<Pack>],
+    approval: &Approval,
+) -> Result<bool> {
+    let votes = store::approvals::votes(tx, &[approval.id]).await?;
+    let counted = count_votes(tx, packs, &[approval], &votes).await?;
+    Ok(are_enough(counted.len(), approval))
+}
+
+/// A voter with their newest claims, read in this transaction.
+pub(super) async fn approver_now(
+    tx: &mut Tx,
+    packs: &[Arc<Pack>],
+    approver: &Approver,
+) -> Result<Approver> {
+    let act = PastAct {
+        who: approver.principal(),
+        at: tx.now().await?,
+        kind: ActKind::Request,
+    };
+    match newest_claims::current(tx, act).await? {
+        Ok(now) => now.approver(packs),
+        Err(end) => Err(Error::Unauthenticated(end.refusal().to_owned())),
+    }
+}
