@@ -1,5 +1,5 @@
-//! Floor 3: the commands of the program. Each file is one command: its arguments, and a `run` that reads
-//! the settings, does the work through the layers below, and says what happened.
+//! Layer 4: the commands of the program. Each file is one command: its arguments, and a `run` that reads the settings,
+//! does the work through the layers below, and prints the result.
 
 pub mod audit;
 pub mod chat;
@@ -13,7 +13,6 @@ mod launch_child;
 mod lines;
 pub mod login;
 mod loopback;
-pub mod openapi;
 pub mod private_postgres;
 mod process_limits;
 pub mod purge;
@@ -32,6 +31,7 @@ use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    api,
     domain::{
         clock::Clock,
         config::{Config, Environment},
@@ -111,7 +111,7 @@ pub async fn run(cli: Cli) -> ExitCode {
     };
     match done {
         Ok(code) => code,
-        // Whoever reads the output has read enough (`chatelaine audit | head`).
+        // The reader of the output has closed it, as in `chatelaine audit | head`.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "chatelaine: {error:#}");
@@ -134,7 +134,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         process_limits::disable_core_dumps();
     }
     match command {
-        // Done before the settings are read.
+        // `run` has handled it before it read the settings.
         Command::LaunchChild(args) => return Ok(launch_child::run(&args)),
         Command::Serve => serve::run(config, env).await?,
         Command::Demo(args) => demo::run(args, config, env).await?,
@@ -172,15 +172,15 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
             let run = async |db| purge::run(args, &db, &days, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
-        Command::Openapi => openapi::run()?,
+        Command::Openapi => print_line(&serde_json::to_string_pretty(&api::openapi())?),
         Command::Conformance(args) => return conformance::run(&args, &env).await,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn log_to_stderr(config: &Config) {
-    // rmcp writes whole messages, arguments and results included, whatever the operator's filter says, and a line for
-    // each message that it refuses, without the name of the server. This program has its own log lines for these.
+    // rmcp logs whole messages with their arguments and results, and a line without the server's name for each message
+    // that it refuses. The operator's filter must not switch that on. This program has log lines of its own for both.
     let silent = "rmcp=off".parse().expect("a directive written here");
     let wanted: Vec<&str> = (config.log.split(','))
         .filter(|directive| !directive.trim_start().starts_with("rmcp"))

@@ -1,7 +1,8 @@
-//! Which listeners follow which conversation, in this process.
+//! The listeners of this process: which of them follow which conversation, and which wait for a change of an approval.
 //!
-//! Publishing never waits and never fails: a listener that falls behind is told to look at the rows again
-//! ([`LiveEvent::Missed`]), which are the truth. Another replica's news arrives as a look, too.
+//! The rows in the database are the truth; this module only says early that there is something to read. So publishing
+//! never waits and never fails. A listener that falls behind is told to read the rows again ([`LiveEvent::Missed`]), and
+//! so is one whose conversation was changed by another replica ([`LiveEvent::Look`]).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,22 +19,22 @@ use crate::domain::{
 /// The number of events that a slow listener may be behind before it must read the rows again.
 const BACKLOG: usize = 128;
 
-/// What a listener hears.
+/// An event as a listener receives it.
 #[derive(Clone, Debug)]
 pub enum LiveEvent {
     /// A row was written; listeners that already know a later one ignore it.
     Durable(Arc<Event>),
-    /// Said after the run's worker had written durable event `follows`.
+    /// An event that is not stored. The run's worker published it after it had written durable event `follows`.
     Transient { follows: i64, event: Arc<Transient> },
     /// This listener fell behind and has missed something: read the rows.
     Missed,
-    /// Something happened elsewhere: read the rows.
+    /// Another replica or request has changed the conversation: read the rows.
     Look,
 }
 
 type Key = (TenantId, ConversationId);
 
-/// The text of a step that is under way, for listeners that come later.
+/// The text so far of a step that is under way, for listeners that subscribe later.
 struct StepText {
     run: RunId,
     follows: i64,
@@ -56,14 +57,14 @@ pub struct Live {
 
 /// The receiving end of a listener. Dropping it ends the subscription.
 pub struct Listener {
-    /// What was said of the step under way before the subscription.
+    /// The text of the step under way that was published before the subscription.
     earlier: VecDeque<LiveEvent>,
     receiver: broadcast::Receiver<LiveEvent>,
 }
 
 impl Live {
-    /// Subscribes to a conversation. Subscribe first and read the rows afterwards; then no event is lost. A step that
-    /// is under way is said again from its beginning.
+    /// Subscribes to a conversation. Subscribe first and read the rows afterwards; then no event is lost. The listener
+    /// first receives the text so far of a step that is under way.
     pub fn listen(&self, tenant: TenantId, conversation: ConversationId) -> Listener {
         let mut channels = self.channels();
         let key = (tenant, conversation);
@@ -78,6 +79,7 @@ impl Live {
         }
     }
 
+    /// Publishes an event that was written. The end of a step removes its text.
     pub fn durable(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
         let (key, mut channels) = ((tenant, conversation), self.channels());
         if channels.steps.get(&key).map(|step| step.run) == event.worker() {
@@ -86,7 +88,7 @@ impl Live {
         channels.send(&key, LiveEvent::Durable(Arc::new(event)));
     }
 
-    /// Forgets what was said of a run's step. Its worker works on it no longer.
+    /// Forgets the text of a run's step, when the worker of the run has stopped working on it.
     pub fn forget_step(&self, (tenant, conversation): (TenantId, ConversationId), run: RunId) {
         let (key, mut channels) = ((tenant, conversation), self.channels());
         if channels.steps.get(&key).is_some_and(|step| step.run == run) {
@@ -94,6 +96,7 @@ impl Live {
         }
     }
 
+    /// Publishes an event that is not stored.
     pub fn transient(
         &self,
         (tenant, conversation): (TenantId, ConversationId),
@@ -106,14 +109,14 @@ impl Live {
         channels.send(&key, LiveEvent::Transient { follows, event });
     }
 
-    /// Tells the listeners of a conversation that its rows have changed elsewhere.
+    /// Tells the listeners of a conversation to read its rows, because another replica or request has changed them.
     pub fn look(&self, tenant: TenantId, conversation: ConversationId) {
         self.channels()
             .send(&(tenant, conversation), LiveEvent::Look);
     }
 
-    /// The conversations that have listeners. The call also forgets conversations whose last listener has
-    /// left; it is made once a second.
+    /// The conversations that have listeners. The caller asks once a second; the call also forgets conversations whose
+    /// last listener has left.
     pub fn listened_conversations(&self) -> Vec<(TenantId, ConversationId)> {
         let mut channels = self.channels();
         channels
@@ -122,8 +125,8 @@ impl Live {
         channels.senders.keys().copied().collect()
     }
 
-    /// A receiver that is marked as changed when an approval of the tenant changes. Subscribe first, then
-    /// read the rows.
+    /// Subscribes to changes of the tenant's approvals: the receiver is marked as changed. Subscribe first, then read
+    /// the rows.
     pub fn watch_approvals(&self, tenant: TenantId) -> watch::Receiver<()> {
         let mut watched = self
             .approvals
@@ -163,13 +166,14 @@ impl Live {
 }
 
 impl Channels {
-    fn send(&self, key: &Key, heard: LiveEvent) {
+    fn send(&self, key: &Key, event: LiveEvent) {
         if let Some(sender) = self.senders.get(key) {
             // An error means that the last listener is just leaving.
-            let _ = sender.send(heard);
+            let _ = sender.send(event);
         }
     }
 
+    /// Adds a delta to the text of its step; a reset removes the text.
     fn note_step(&mut self, key: Key, follows: i64, event: &Transient) {
         match event {
             Transient::Delta { run_id, text } => {
@@ -191,7 +195,7 @@ impl Channels {
 }
 
 impl StepText {
-    /// The step from its beginning. A listener may have shown some of it before it came back.
+    /// The text from its beginning, after a reset: a client that comes back may show a part of it already.
     fn events(&self) -> [LiveEvent; 2] {
         let (run_id, follows) = (self.run, self.follows);
         let text = self.text.clone();
@@ -213,7 +217,7 @@ impl Listener {
             return earlier;
         }
         match self.receiver.recv().await {
-            Ok(heard) => heard,
+            Ok(event) => event,
             Err(broadcast::error::RecvError::Lagged(_)) => LiveEvent::Missed,
             // The sender stays in the map as long as a listener is there.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,

@@ -1,10 +1,10 @@
-//! The program; everything it can do is in [`chatelaine::cli`].
+//! The program. Its commands are in [`chatelaine::cli`].
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What a flood needed is given back soon after it.
+/// Returns memory to the system soon after a burst of requests, which the default allocator does not.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

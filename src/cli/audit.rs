@@ -1,4 +1,4 @@
-//! `chatelaine audit`: who did what. A command for operators: access to the database is enough to use it.
+//! `chatelaine audit`: prints who did what. It is for operators: whoever has access to the database may use it.
 
 use std::{fmt::Write as _, io::Write};
 
@@ -18,7 +18,7 @@ use crate::{
     store::Db,
 };
 
-/// Lines asked of the database at once.
+/// The lines that one query reads.
 const PAGE: i64 = 500;
 
 #[derive(Debug, clap::Args)]
@@ -83,7 +83,7 @@ pub async fn run(
     };
     let (since, until) = (time("since", &args.since)?, time("until", &args.until)?);
     let Some(tenant) = &args.tenant else {
-        return show(
+        return print_lines(
             &of_operator(db, since, limit).await?,
             json,
             operator_cells,
@@ -111,12 +111,12 @@ pub async fn run(
         let last = i64::try_from(page.len())? < wanted;
         lines.extend(page);
         if last || i64::try_from(lines.len())? >= limit {
-            return show(&lines, json, cells, out);
+            return print_lines(&lines, json, cells, out);
         }
     }
 }
 
-/// A time as an operator types it.
+/// Parses a time as an operator types it: an age such as `2h`, or RFC 3339.
 fn parse_time(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
     let wanted = || {
         format!("{text:?} is neither `30m`, `2h` or `7d` nor a time such as 2026-11-21T12:00:00Z")
@@ -139,7 +139,8 @@ fn parse_time(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String>
     Ok(now.saturating_sub(ago))
 }
 
-fn show<T: Serialize, const N: usize>(
+/// Prints the lines as JSON or as a table.
+fn print_lines<T: Serialize, const N: usize>(
     lines: &[T],
     json: bool,
     cells: fn(&T) -> [String; N],
@@ -177,15 +178,15 @@ fn strip_controls(cell: &str) -> String {
         .collect()
 }
 
-/// A time to the second.
-fn at(at: OffsetDateTime) -> String {
+/// Writes a time without fractions of a second.
+fn format_time(at: OffsetDateTime) -> String {
     at.replace_nanosecond(0)
         .unwrap_or(at)
         .format(&Rfc3339)
         .unwrap_or_default()
 }
 
-/// When, who, what, with what, how it ended, and the beginning of the arguments' hash.
+/// The columns: time, actor, action, outcome, `agent/server/tool`, the beginning of the arguments' hash, detail.
 fn cells(line: &Line) -> [String; 7] {
     let parts = [&line.agent, &line.server, &line.tool];
     let place: Vec<&str> = parts.into_iter().filter_map(Option::as_deref).collect();
@@ -200,7 +201,7 @@ fn cells(line: &Line) -> [String; 7] {
         line.outcome.clone(),
     );
     [
-        at(line.at),
+        format_time(line.at),
         actor,
         action,
         outcome,
@@ -212,7 +213,7 @@ fn cells(line: &Line) -> [String; 7] {
 
 fn operator_cells(line: &OperatorLine) -> [String; 4] {
     [
-        at(line.at),
+        format_time(line.at),
         line.actor.clone(),
         line.action.clone(),
         line.detail.clone().unwrap_or_default(),

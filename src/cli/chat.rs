@@ -1,6 +1,6 @@
-//! `chatelaine chat`: a terminal client of the public API and of nothing else. It streams, shows tool
-//! calls, and keeps to one conversation until `/new`. While it waits for a line it goes on `event_stream`: outcomes,
-//! the answers that follow them, and requests that need the person's decision appear by themselves.
+//! `chatelaine chat`: a terminal client, which uses only the public API. It streams answers, shows tool calls, and stays in
+//! one conversation until `/new`. While it waits for a line it listens to events: outcomes, the answers that follow them,
+//! and requests for the person's decision appear by themselves.
 
 pub(super) mod answer;
 mod chat_loop;
@@ -65,7 +65,7 @@ pub struct Args {
     history: Option<PathBuf>,
 }
 
-/// What `chatelaine demo` leaves in the data folder for this client.
+/// The file that `chatelaine demo` writes into the data folder for this client.
 #[derive(Serialize, Deserialize)]
 pub struct DemoNotes {
     pub url: Url,
@@ -89,7 +89,7 @@ impl DemoNotes {
     }
 }
 
-/// Fails when what a script asked was not answered.
+/// Fails when a question of a script was not answered.
 pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
     let client = connect(&args, config, env).await?;
     let agent = match args
@@ -124,10 +124,10 @@ pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Resu
     })
 }
 
-/// How often it is looked whether a token is to be replaced.
+/// How often the client checks whether its token must be replaced.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AFTER_FAILURE: Duration = Duration::from_secs(15);
-/// In the home folder.
+/// The path of the history below the home folder.
 const HISTORY: &str = ".local/state/chatelaine/chat";
 
 async fn connect(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<Client> {
@@ -153,7 +153,7 @@ async fn connect(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     Client::new(url, Secret::new(token))
 }
 
-/// Connects as somebody who signed in. Their token is replaced for as long as they chat.
+/// Connects with the token of a sign-in, and replaces the token before it ends.
 async fn connect_as(mut sign_in: SignedIn, url: Url) -> anyhow::Result<Client> {
     let client = Client::new(url, sign_in.token().await?)?;
     let of_chat = client.clone();
@@ -166,7 +166,7 @@ async fn connect_as(mut sign_in: SignedIn, url: Url) -> anyhow::Result<Client> {
                     of_chat.set_token(token);
                     pause = LOOK;
                 }
-                // The next request says that the token has ended.
+                // The server refuses the next request, which tells the person.
                 Err(error) => {
                     tracing::debug!(%error, "the sign-in is not refreshed");
                     pause = LOOK_AFTER_FAILURE;
@@ -177,7 +177,7 @@ async fn connect_as(mut sign_in: SignedIn, url: Url) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-/// Where the API is: as the command line says, the demo's address, or where this machine would serve it.
+/// The address of the API: of the command line, of the demo, or of this machine.
 pub(super) fn service_address(given: Option<&Url>, config: &Config) -> anyhow::Result<Url> {
     match (given, DemoNotes::read(config)) {
         (Some(url), _) => Ok(url.clone()),

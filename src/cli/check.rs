@@ -1,5 +1,5 @@
-//! `chatelaine check [path]`: what is wrong with packs, and what was understood of them. The same code as at
-//! start-up. No server is asked: what its tools are, and what a model is told of them, `smoke` says.
+//! `chatelaine check [path]`: prints the problems of packs, and how they were understood. `serve` loads packs with the
+//! same code. No server is called: `smoke` prints the tools of a server, and what a model is told of them.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -42,9 +42,9 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
         packs::check
     };
     let mut report = check(path, env, config.mcp_servers.as_ref());
-    let unreachable = unreachable(&report, config)?;
+    let unreachable = warn_of_unreachable(&report, config)?;
     report.problems.extend(unreachable);
-    let unseen = unseen_claims(&report, config).await;
+    let unseen = warn_of_unseen_claims(&report, config).await;
     report.problems.extend(unseen);
     if args.json {
         super::print_line(&serde_json::to_string_pretty(&report)?);
@@ -64,9 +64,9 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     })
 }
 
-/// Servers that this installation will neither start nor call, as far as their texts show. Those with variables in
-/// them are judged when they are used.
-fn unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<Problem>> {
+/// A warning for each server that this installation refuses to start or to call. An address with a variable in it is
+/// not judged before it is used.
+fn warn_of_unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<Problem>> {
     let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
     let mut problems = Vec::new();
     for pack in &report.understood {
@@ -75,7 +75,7 @@ fn unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<Problem>>
             is_written_out && server.transport != "registry"
         });
         problems.extend(servers.filter_map(|server| {
-            let (message, hint) = obstacle(server, &egress, config)?;
+            let (message, hint) = find_obstacle(server, &egress, config)?;
             let path = format!("server {}", server.id);
             Some(warning(pack.id.clone(), path, message, hint))
         }));
@@ -83,7 +83,12 @@ fn unreachable(report: &Report, config: &Config) -> anyhow::Result<Vec<Problem>>
     Ok(problems)
 }
 
-fn obstacle(server: &ServerSummary, egress: &Egress, config: &Config) -> Option<(String, String)> {
+/// Why a server will not be started or called, and what to change.
+fn find_obstacle(
+    server: &ServerSummary,
+    egress: &Egress,
+    config: &Config,
+) -> Option<(String, String)> {
     let at = server.at.as_str();
     if server.transport == "stdio" {
         let is_known = at.starts_with('/') || config.stdio_commands.iter().any(|one| one == at);
@@ -104,7 +109,7 @@ fn obstacle(server: &ServerSummary, egress: &Egress, config: &Config) -> Option<
 }
 
 /// Packs whose `rolesAttribute` is a claim that no recent token had, as far as the database of `DATABASE_URL` tells.
-async fn unseen_claims(report: &Report, config: &Config) -> Vec<Problem> {
+async fn warn_of_unseen_claims(report: &Report, config: &Config) -> Vec<Problem> {
     let named = report.understood.iter();
     let named: Vec<_> = named
         .filter_map(|pack| Some((pack, pack.roles_attribute.as_deref()?)))

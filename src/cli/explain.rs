@@ -1,5 +1,5 @@
-//! `chatelaine explain <pack>`: the pack as it is understood, in the native format, with where each value comes
-//! from. `chatelaine explain <agent> --user <user>`: which tools somebody has there, and why not the others.
+//! `chatelaine explain <pack>` prints the pack in the native format, with the source of each value. `chatelaine explain
+//! <agent> --user <user>` prints which tools the user has at the agent, and why not the others.
 
 use std::{
     fmt::Write as _,
@@ -35,14 +35,18 @@ pub struct Args {
 
 pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
     let text = match &args.user {
-        Some(user) => tools_of(args, config, user).await?,
-        None => packs::explain(&found(&args.pack, config), env, config.mcp_servers.as_ref())?,
+        Some(user) => explain_tools(args, config, user).await?,
+        None => packs::explain(
+            &find_pack(&args.pack, config),
+            env,
+            config.mcp_servers.as_ref(),
+        )?,
     };
     super::print_line(text.trim_end());
     Ok(())
 }
 
-async fn tools_of(args: &Args, config: &Config, user: &str) -> anyhow::Result<String> {
+async fn explain_tools(args: &Args, config: &Config, user: &str) -> anyhow::Result<String> {
     let token = args.token.clone().context("give an admin's --token")?;
     let url = match &args.url {
         Some(url) => url.clone(),
@@ -57,7 +61,7 @@ async fn tools_of(args: &Args, config: &Config, user: &str) -> anyhow::Result<St
     Ok(describe(&tools))
 }
 
-/// Server by server: what the user has, and of what they lack the reason and what to change.
+/// One line for each tool of each server: that the user has it, or why not and what to change.
 fn describe(tools: &Value) -> String {
     let mut text = String::new();
     let items = |of: &Value| of.as_array().cloned().unwrap_or_default();
@@ -86,8 +90,8 @@ fn describe(tools: &Value) -> String {
     text
 }
 
-/// A path, or the folder of a pack by its id.
-pub(super) fn found(pack: &Path, config: &Config) -> PathBuf {
+/// The path of a pack: `pack` itself, or the folder with this id below `CHATELAINE_PACKS`.
+pub(super) fn find_pack(pack: &Path, config: &Config) -> PathBuf {
     if pack.exists() {
         pack.to_owned()
     } else {

@@ -1,8 +1,8 @@
-//! `chatelaine import <path>`: a pack of another format as a native one.
+//! `chatelaine import <path>`: writes a pack of another format as a native one.
 
 use std::path::PathBuf;
 
-use super::explain::found;
+use super::explain::find_pack;
 use crate::{
     domain::config::{Config, Environment},
     packs,
@@ -17,9 +17,9 @@ pub struct Args {
     to: Option<PathBuf>,
 }
 
-/// Writes nothing where a pack is already, and no value of a variable.
+/// Never overwrites a pack. The names of variables are written, never their values.
 pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
-    let imported = packs::import(&found(&args.path, config), env)?;
+    let imported = packs::import(&find_pack(&args.path, config), env)?;
     let folder = args
         .to
         .clone()

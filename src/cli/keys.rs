@@ -94,19 +94,20 @@ pub async fn run(
     Ok(())
 }
 
+/// Seals everything anew with the newest key. Shows the progress where a person watches.
 async fn rewrap(keys: &Keys, batch: u16, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
-    let (started, shown) = (clock::instant(), io::stderr().is_terminal());
-    let done = rewrap::rewrap(keys, batch, |progress| {
-        if shown {
+    let (started, shows_progress) = (clock::instant(), io::stderr().is_terminal());
+    let rewrapped = rewrap::rewrap(keys, batch, |progress| {
+        if shows_progress {
             let total = progress.total.max(progress.seen);
             let _ = write!(io::stderr(), "\r{} of {total} records", progress.seen);
         }
     })
     .await;
-    if shown {
+    if shows_progress {
         let _ = writeln!(io::stderr());
     }
-    let done = done?;
+    let done = rewrapped?;
     let took = clock::instant() - started;
     writeln!(
         out,
@@ -126,7 +127,7 @@ async fn rewrap(keys: &Keys, batch: u16, out: &mut (impl Write + Send)) -> anyho
     Ok(())
 }
 
-/// One line per key.
+/// The keys as a table, one line for each.
 fn table(views: &[KekView]) -> String {
     let mut lines = vec![
         [
@@ -168,7 +169,7 @@ fn table(views: &[KekView]) -> String {
     text
 }
 
-/// What an operator should do next, one line for each thing.
+/// The next steps for the operator, one line for each.
 fn next_steps(views: &[KekView]) -> String {
     let mut text = String::new();
     for KekView {

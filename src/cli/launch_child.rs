@@ -1,6 +1,6 @@
-//! The step between the service and a server that is its child. The child gets fewer open files and less memory than
-//! the service, and no way to gain rights, such as by a program that runs as another user. Then this process becomes
-//! the child, under the same process id.
+//! Starts a stdio server with fewer rights than the service. The service runs itself with this command; the process lowers
+//! its limits of open files and memory, gives up every way to gain rights (such as a setuid program), and then becomes
+//! the server, under the same process id.
 
 use std::{
     ffi::OsString,
@@ -12,9 +12,9 @@ use std::{
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Files that a child may have open.
+/// The most files that a child may have open.
 const OPEN_FILES: u64 = 4096;
-/// Bytes of memory that a child may fill.
+/// The most bytes of memory that a child may fill.
 const MEMORY: u64 = 4 * 1024 * 1024 * 1024;
 
 #[derive(clap::Args)]
@@ -24,8 +24,8 @@ pub struct Args {
     arguments: Vec<OsString>,
 }
 
-/// How a child is started. The file of the running program may have been replaced, so it is not named where it can be
-/// helped.
+/// The program with which the service starts a child: itself. Its file may have been replaced since the start, so on
+/// Linux the running program is named instead of its path.
 pub fn launcher() -> Option<PathBuf> {
     if cfg!(target_os = "linux") {
         Some(PathBuf::from("/proc/self/exe"))
@@ -36,19 +36,19 @@ pub fn launcher() -> Option<PathBuf> {
 
 /// Becomes the command; returns only when that fails.
 pub fn run(args: &Args) -> ExitCode {
-    let failed = match limit() {
+    let error = match lower_rights() {
         Ok(()) => Command::new(&args.command).args(&args.arguments).exec(),
         Err(error) => error.into(),
     };
     let _ = writeln!(
         io::stderr(),
-        "chatelaine: command \"{}\" cannot be started: {failed}",
+        "chatelaine: command \"{}\" cannot be started: {error}",
         args.command.display()
     );
     ExitCode::from(127)
 }
 
-fn limit() -> nix::Result<()> {
+fn lower_rights() -> nix::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     lower(Resource::RLIMIT_NOFILE, OPEN_FILES)?;
     lower(Resource::RLIMIT_DATA, MEMORY)?;
@@ -57,7 +57,7 @@ fn limit() -> nix::Result<()> {
     Ok(())
 }
 
-/// A limit that is lower already stays.
+/// Lowers a limit. A limit that is lower already stays.
 fn lower(resource: Resource, most: u64) -> nix::Result<()> {
     let (soft, hard) = getrlimit(resource)?;
     setrlimit(resource, soft.min(most), hard.min(most))

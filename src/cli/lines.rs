@@ -1,4 +1,4 @@
-//! Lines in, from a person or from a pipe; and text out above a line that is being typed.
+//! Reads lines from a terminal or from a pipe, and prints text above a line that is being typed.
 
 use std::{
     borrow::Cow,
@@ -25,32 +25,32 @@ use tokio::sync::{Notify, mpsc};
 
 use super::chat::completion::Words;
 
-/// Up and down again, which writes the prompt anew.
+/// Moves the cursor up and down again, which makes the editor write the prompt anew.
 const REPAINT: &str = "\u{1b}[A\n";
 /// Ends bracketed paste and clears the line.
 const LEAVE: &str = "\u{1b}[?2004l\r\u{1b}[K";
 
-/// The lines that a person types, or that a script pipes in. Reading happens in a thread of its own and
-/// only when a line is wanted, so that the prompt never stands in an answer.
+/// The lines that a person types, or that a script pipes in. A thread of its own reads them, and only when a line is
+/// wanted, so that the prompt never stands in the middle of an answer.
 pub struct Lines {
-    /// Whether the line is a secret.
+    /// Asks the thread for a line; `true` asks for a secret.
     wanted: std::sync::mpsc::Sender<bool>,
     read: mpsc::UnboundedReceiver<io::Result<String>>,
     /// The line that is being waited for, and whether it is a secret.
     asked: Option<bool>,
-    /// Prints above the line. It may wait for the line, so it has a thread of its own.
+    /// Prints above the line that is being typed. Printing may have to wait for the line, so it has a thread of its own.
     above: Option<std::sync::mpsc::Sender<String>>,
-    /// What waits for the end of a secret.
+    /// Text that is printed when the secret that is being typed has ended.
     held: String,
     prompts: Arc<Prompts>,
     interrupted: Arc<Notify>,
-    /// How the terminal was before.
+    /// The terminal's mode before the start.
     before: Option<Termios>,
 }
 
 impl Lines {
-    /// `prompts`: by number of waiting approvals, all of the same width. `history`: the file with the lines of earlier
-    /// starts.
+    /// `prompts` are indexed by the number of waiting approvals and are all of the same width. `history` is the file
+    /// with the lines of earlier starts.
     pub fn start(
         interactive: bool,
         prompts: Vec<String>,
@@ -66,17 +66,17 @@ impl Lines {
         let interrupted = Arc::new(Notify::new());
         let before = if interactive { keep_keys() } else { None };
         let mut editor = if interactive {
-            editor(history.as_deref(), words)
+            make_editor(history.as_deref(), words)
         } else {
             None
         };
-        let above = editor.as_mut().and_then(printer);
+        let above = editor.as_mut().and_then(start_printer);
         let (shown, interrupts) = (prompts.clone(), interrupted.clone());
         std::thread::spawn(move || {
             while let Ok(secret) = asks.recv() {
                 let line = match &mut editor {
                     Some(editor) => {
-                        let line = edit(editor, secret, &shown, &interrupts);
+                        let line = edit_line(editor, secret, &shown, &interrupts);
                         if let Some(file) = &history
                             && !secret
                         {
@@ -85,7 +85,7 @@ impl Lines {
                         }
                         line
                     }
-                    None => piped(),
+                    None => read_piped_line(),
                 };
                 let Some(line) = line.transpose() else { return };
                 if sender.send(line).is_err() {
@@ -105,8 +105,8 @@ impl Lines {
         }
     }
 
-    /// The next line; `None` at the end of the input. A secret one is not shown while it is typed, and not
-    /// remembered. May be dropped and called again: the line that is being typed stays.
+    /// Reads the next line; `None` at the end of the input. A secret is not shown while it is typed, and not kept in the
+    /// history. The future may be dropped and made again: the line that is being typed stays.
     pub async fn next(&mut self, secret: bool) -> io::Result<Option<String>> {
         if self.asked.is_none() {
             if self.wanted.send(secret).is_err() {
@@ -123,19 +123,19 @@ impl Lines {
         line.transpose()
     }
 
-    /// Ctrl-C while a line is being typed. It clears the line, too.
+    /// Waits for Ctrl-C while a line is being typed. The editor clears the line.
     pub fn interrupted(&self) -> impl Future<Output = ()> + use<> {
         let interrupted = self.interrupted.clone();
         async move { interrupted.notified().await }
     }
 
-    /// Whether a prompt stands on the screen.
+    /// Whether the terminal shows a prompt.
     pub fn is_prompting(&self) -> bool {
         self.asked.is_some() && self.before.is_some()
     }
 
-    /// Writes text, which ends with a line's end if a prompt stands there. It comes above a line that is being
-    /// typed, and after a secret one.
+    /// Prints text. It comes above a line that is being typed, and after a secret. While a prompt is shown, the text must
+    /// end with a line feed.
     pub fn print(&mut self, text: String) {
         match (self.asked, &self.above) {
             (Some(true), _) if self.before.is_some() => self.held.push_str(&text),
@@ -157,8 +157,8 @@ impl Lines {
     }
 }
 
-/// Has the terminal keep what is typed between two lines as it is typed, above all Ctrl-D, of which a terminal that edits
-/// lines itself would leave nothing. Ctrl-C remains a signal. Returns how the terminal was before.
+/// Turns the terminal's own line editing off, so that keys typed between two lines reach the editor as they were typed,
+/// above all Ctrl-D, which the terminal would swallow. Ctrl-C remains a signal. Returns the mode before.
 fn keep_keys() -> Option<Termios> {
     let before = tcgetattr(io::stdin()).ok()?;
     let mut mode = before.clone();
@@ -186,8 +186,8 @@ fn write(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// What prints above a line; none where standard output is no terminal.
-fn printer(
+/// Starts the thread that prints above a line; `None` where standard output is no terminal.
+fn start_printer(
     editor: &mut Editor<LineHelper, FileHistory>,
 ) -> Option<std::sync::mpsc::Sender<String>> {
     let mut printer = editor.create_external_printer().ok()?;
@@ -207,7 +207,7 @@ impl Prompt for Prompts {
     }
 }
 
-fn edit(
+fn edit_line(
     editor: &mut Editor<LineHelper, FileHistory>,
     secret: bool,
     prompts: &Prompts,
@@ -237,8 +237,8 @@ fn edit(
     }
 }
 
-/// An editor that completes words and knows the lines of earlier starts.
-fn editor(history: Option<&Path>, words: Words) -> Option<Editor<LineHelper, FileHistory>> {
+/// Makes an editor that completes words and knows the lines of earlier starts.
+fn make_editor(history: Option<&Path>, words: Words) -> Option<Editor<LineHelper, FileHistory>> {
     let config = Config::builder()
         .completion_type(CompletionType::List)
         .history_ignore_space(true)
@@ -250,13 +250,13 @@ fn editor(history: Option<&Path>, words: Words) -> Option<Editor<LineHelper, Fil
         if let Some(folder) = file.parent() {
             let _ = std::fs::create_dir_all(folder);
         }
-        // There is none at the first start.
+        // The file does not exist at the first start.
         let _ = editor.load_history(file);
     }
     Some(editor)
 }
 
-/// Completes what is typed; of a secret it shows and completes nothing.
+/// Completes words. It shows dots for a secret and completes nothing in it.
 struct LineHelper {
     words: Words,
     is_secret: bool,
@@ -299,7 +299,7 @@ impl Highlighter for LineHelper {
     }
 }
 
-fn piped() -> io::Result<Option<String>> {
+fn read_piped_line() -> io::Result<Option<String>> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line)?;
     Ok((read > 0).then_some(line))

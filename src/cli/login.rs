@@ -1,6 +1,6 @@
 //! `chatelaine login` and `chatelaine logout`: people sign in to a service from the terminal, at the OpenID Connect
-//! provider that the service publishes for its web client. With a browser on this machine the answer comes back to a
-//! loopback address (RFC 8252); elsewhere they type a code on another device (RFC 8628).
+//! provider that the service publishes for its web client. With a browser on this machine, the provider sends the browser
+//! back to a loopback address (RFC 8252). Elsewhere people type a code on another device (RFC 8628).
 
 mod saved;
 
@@ -28,7 +28,7 @@ use crate::{
     mcp::oauth::{self, AuthorizationServer, ProtectedServer, SignInRequest, TokenSet},
 };
 
-/// The parameter that says for which resource a token is (RFC 8707).
+/// The parameter with the resource of a token (RFC 8707).
 const RESOURCE: &str = "resource";
 
 #[derive(clap::Args)]
@@ -72,7 +72,7 @@ struct PublishedList {
     items: Vec<Published>,
 }
 
-/// Signs somebody in, and keeps the sign-in for `chatelaine chat`.
+/// Signs a person in, and stores the sign-in for `chatelaine chat`.
 pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
     let url = chat::service_address(args.url.as_ref(), config)?;
     let provider = provider(&url, args).await?;
@@ -124,7 +124,7 @@ pub async fn run_logout(
     Ok(())
 }
 
-/// Somebody who signed in with `chatelaine login` at a service before.
+/// The stored sign-in of a person at a service.
 pub(super) struct SignedIn {
     url: Url,
     env: Environment,
@@ -150,7 +150,7 @@ impl SignedIn {
         }))
     }
 
-    /// A token that is good now. It is refreshed when it is about to end, by one process at a time.
+    /// A token that is valid now. It is refreshed before it ends, by one process at a time.
     pub(super) async fn token(&mut self) -> anyhow::Result<Secret> {
         if !self.saved.is_due() {
             return Ok(self.saved.token());
@@ -222,7 +222,7 @@ async fn published(url: &Url, tenant: Option<&str>) -> anyhow::Result<Vec<Publis
     if let Some(tenant) = tenant {
         address.query_pairs_mut().append_pair("tenant", tenant);
     }
-    // The address is the person's own choice.
+    // The person chooses the address, as an operator chooses an endpoint, so private addresses are allowed.
     let http = Egress::new(&[])
         .map_err(anyhow::Error::msg)?
         .operator_client();
@@ -233,7 +233,7 @@ async fn published(url: &Url, tenant: Option<&str>) -> anyhow::Result<Vec<Publis
     Ok(list.items)
 }
 
-/// The guard, which lets this program reach the provider also where its address is private.
+/// An HTTP client that may also call the provider at a private address.
 fn egress_to(issuer: &str, config: &Config) -> anyhow::Result<Egress> {
     let mut allow = config.egress_allow.clone();
     let host = Url::parse(issuer)?;
@@ -241,7 +241,8 @@ fn egress_to(issuer: &str, config: &Config) -> anyhow::Result<Egress> {
     Egress::new(&allow).map_err(anyhow::Error::msg)
 }
 
-/// Where to sign in and what to ask for. The `resource` is no parameter like the others: tokens are for it.
+/// The server to sign in at, and the parameters. The `resource` is taken out of the parameters, because tokens are issued
+/// for it.
 fn protected(
     server: AuthorizationServer,
     provider: &Published,

@@ -1,5 +1,5 @@
-//! Where a browser comes back to that signs somebody in for this program: an address of this machine that is there for
-//! one sign-in (RFC 8252, section 7.3).
+//! The callback of a sign-in from the terminal: an address of this machine, open for one sign-in, to which the provider
+//! sends the browser back (RFC 8252, section 7.3).
 
 use std::{future::IntoFuture as _, process::Stdio, time::Duration};
 
@@ -22,11 +22,12 @@ use crate::{
     mcp::oauth::CallbackParams,
 };
 
-/// How long a person may take.
+/// How long a person may take to sign in.
 const LIFE: Duration = Duration::from_secs(600);
+/// How long the browser may take to read its last page.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The address, and who listens there.
+/// A listener on this machine, and its address.
 pub(super) struct Loopback {
     listener: TcpListener,
     redirect_uri: String,
@@ -46,21 +47,21 @@ impl Loopback {
         &self.redirect_uri
     }
 
-    /// Waits for the browser that brings this state back.
+    /// Waits until a browser comes back with this `state`.
     pub(super) async fn wait(self, state: &Secret) -> anyhow::Result<CallbackParams> {
-        let (came, mut comes) = mpsc::channel(1);
+        let (sender, mut receiver) = mpsc::channel(1);
         let expected = Expected {
             state: state.clone(),
-            came,
+            callback: sender,
         };
-        let router = Router::new().route("/callback", get(come_back));
+        let router = Router::new().route("/callback", get(take_callback));
         let server = axum::serve(self.listener, router.with_state(expected));
         let (stop, stopped) = oneshot::channel::<()>();
         let until = async move { drop(stopped.await) };
         let serving = tokio::spawn(server.with_graceful_shutdown(until).into_future());
-        let params = tokio::time::timeout(LIFE, comes.recv()).await;
+        let params = tokio::time::timeout(LIFE, receiver.recv()).await;
         let params = params.ok().flatten();
-        // The page is sent before this returns; a browser that keeps a connection open is not waited for.
+        // The page is sent before this returns. A browser that keeps its connection open does not hold it up.
         drop(stop);
         let _ = tokio::time::timeout(GOODBYE, serving).await;
         params.context("nobody came back from the sign-in within ten minutes; begin again")
@@ -70,10 +71,10 @@ impl Loopback {
 #[derive(Clone)]
 struct Expected {
     state: Secret,
-    came: mpsc::Sender<CallbackParams>,
+    callback: mpsc::Sender<CallbackParams>,
 }
 
-async fn come_back(
+async fn take_callback(
     State(expected): State<Expected>,
     Query(pairs): Query<Vec<(String, String)>>,
 ) -> Response {
@@ -89,7 +90,7 @@ async fn come_back(
         }
     }
     let is_declined = params.error.is_some();
-    if !is_expected || expected.came.try_send(params).is_err() {
+    if !is_expected || expected.callback.try_send(params).is_err() {
         return page(
             StatusCode::NOT_FOUND,
             "This link leads nowhere. Begin the sign-in again.",
@@ -116,7 +117,7 @@ fn page(status: StatusCode, text: &str) -> Response {
     (status, headers, html).into_response()
 }
 
-/// The program that opens links here, if there is one.
+/// The program that opens links on this machine, if there is one.
 pub(super) fn browser(env: &Environment) -> Option<String> {
     let named = env.get("BROWSER").and_then(|list| list.split(':').next());
     if let Some(named) = named.filter(|named| !named.is_empty()) {
@@ -131,7 +132,7 @@ pub(super) fn browser(env: &Environment) -> Option<String> {
     has_screen.then(|| "xdg-open".to_owned())
 }
 
-/// Opens a link. Where that does not work, there is the link that was printed.
+/// Opens a link in the browser. A failure is only logged, because the link was printed too.
 pub(super) fn open_link(browser: &str, url: &Url) {
     let mut command = tokio::process::Command::new(browser);
     command

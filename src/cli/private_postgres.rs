@@ -1,13 +1,13 @@
-//! A Postgres of our own, so that the demo and the tests need nothing but the server's programs.
+//! A Postgres server that this program starts itself, so that the demo and the tests need only its binaries.
 //!
-//! It listens on a Unix socket only, in a folder that nobody else may enter, and knows only the users of the
-//! system that started it (`peer`). It lives exactly as long as the process that started it: a shell script of
-//! a few lines (`watchdog.sh`) holds the other end of a pipe and stops it when that pipe closes, which the
-//! kernel sees to even after `kill -9`.
+//! The server listens on a Unix socket only, in a folder that only its owner may enter, and accepts only the user of the
+//! system that started it (`peer`). It lives exactly as long as the process that started it: a shell script of a few
+//! lines (`watchdog.sh`) holds the other end of a pipe, and stops the server when the kernel closes that pipe, even
+//! after `kill -9`.
 //!
-//! A folder has one server. A second process that asks for the same folder is given the running one, whose
-//! life remains the first one's; what a crash left running is stopped and started anew. The role we use owns the
-//! database and is no superuser, so that row-level security holds for it as well.
+//! A folder has one server. A second process that asks for the same folder joins the running server, which still ends
+//! with the first process. A server that a crash left running is stopped and started anew. The role of this program owns
+//! the database and is no superuser, so that row-level security applies to it.
 
 pub mod binaries;
 pub mod server_folder;
@@ -37,7 +37,7 @@ const SUPERUSER: &str = "postgres";
 #[derive(Debug)]
 pub struct PrivatePostgres {
     url: Secret,
-    /// Absent when the server is another process's.
+    /// Absent when another process owns the server.
     own: Option<OwnedServer>,
 }
 
@@ -81,17 +81,17 @@ impl PrivatePostgres {
         Self::run(&server_folder, env, lock).await
     }
 
-    /// `postgres://…` of our database there.
+    /// The address of the database: `postgres://…`.
     pub fn url(&self) -> &Secret {
         &self.url
     }
 
-    /// Whether the server is another process's, and ends with that one.
+    /// Whether another process owns the server, which then ends with that process.
     pub fn is_joined(&self) -> bool {
         self.own.is_none()
     }
 
-    /// Stops the server, if it is ours, and waits until it has stopped.
+    /// Stops the server, if this process owns it, and waits until it has stopped.
     pub async fn stop(self) -> anyhow::Result<()> {
         let Some(mut own) = self.own else {
             return Ok(());
@@ -101,9 +101,9 @@ impl PrivatePostgres {
         Ok(())
     }
 
-    /// The server that another process runs in this `server_folder`, once it answers.
+    /// Joins the server that another process runs in this folder; `None` while it does not answer.
     async fn join(server_folder: &ServerFolder) -> Option<Self> {
-        let socket = running(server_folder)?.socket;
+        let socket = read_pid_file(server_folder)?.socket;
         let url = url(ROLE, ROLE, &socket);
         PgConnection::connect(url.expose())
             .await
@@ -130,7 +130,7 @@ impl PrivatePostgres {
         let log_start = log.metadata()?.len();
         let mut watchdog = watch(
             server_folder,
-            &server(server_folder, &binaries, &socket)?,
+            &command_line(server_folder, &binaries, &socket)?,
             &socket,
             log,
         )?;
@@ -143,9 +143,9 @@ impl PrivatePostgres {
                 }),
             }),
             Err(error) => {
-                let told = tail(&server_folder.folder.join("log"), log_start);
+                let last_lines = tail(&server_folder.folder.join("log"), log_start);
                 Err(error.context(format!(
-                    "the private Postgres in {} did not start: {told}",
+                    "the private Postgres in {} did not start: {last_lines}",
                     server_folder.folder.display()
                 )))
             }
@@ -153,13 +153,13 @@ impl PrivatePostgres {
     }
 }
 
-/// What a server says of itself in `postmaster.pid`.
+/// The content of `postmaster.pid`, which a running server writes.
 struct PidFile {
     pid: u32,
     socket: PathBuf,
 }
 
-fn running(server_folder: &ServerFolder) -> Option<PidFile> {
+fn read_pid_file(server_folder: &ServerFolder) -> Option<PidFile> {
     let text = fs::read_to_string(server_folder.data().join("postmaster.pid")).ok()?;
     let mut lines = text.lines();
     Some(PidFile {
@@ -172,15 +172,15 @@ fn running(server_folder: &ServerFolder) -> Option<PidFile> {
 /// folder is removed, because its number may now belong to another program. The caller holds the lock.
 fn stop_leftover(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::Result<()> {
     let file = server_folder.data().join("postmaster.pid");
-    let alive = match running(server_folder) {
+    let is_alive = match read_pid_file(server_folder) {
         Some(server) => serves(server.pid, &server_folder.data()),
         None if file.exists() => false,
         None => return Ok(()),
     };
-    if !alive {
+    if !is_alive {
         tracing::info!("removing what a crash left of the private Postgres");
         return fs::remove_file(&file).or_else(|error| {
-            // It was just stopping.
+            // The server was just stopping and has removed it.
             if error.kind() == std::io::ErrorKind::NotFound {
                 Ok(())
             } else {
@@ -193,16 +193,16 @@ fn stop_leftover(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::R
     command
         .args(["stop", "--wait", "--mode=fast", "--silent", "-D"])
         .arg(server_folder.data());
-    match finish(command) {
+    match run_to_end(command) {
         // It may have stopped by itself in the meantime.
-        Err(error) if running(server_folder).is_some() => {
+        Err(error) if read_pid_file(server_folder).is_some() => {
             Err(error.context("cannot stop the Postgres that a crash left"))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether process `pid` is a server of this data folder, going by its command line.
+/// Whether process `pid` is a server of this data folder, judging by its command line.
 fn serves(pid: u32, data: &Path) -> bool {
     let line = match fs::read(format!("/proc/{pid}/cmdline")) {
         Ok(line) => line,
@@ -235,12 +235,12 @@ fn create(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::Result<(
     if server_folder.is_throwaway() {
         command.arg("--no-sync");
     }
-    finish(command).context("cannot make the private Postgres")?;
+    run_to_end(command).context("cannot make the private Postgres")?;
     Ok(fs::rename(&new, server_folder.data())?)
 }
 
-/// The server's command line. Who may log in is written anew at each start.
-fn server(
+/// The command line of the server. Also writes the files that say who may log in, anew at each start.
+fn command_line(
     server_folder: &ServerFolder,
     binaries: &Binaries,
     socket: &Path,
@@ -289,7 +289,7 @@ fn server(
 }
 
 /// Starts the server below its watchdog, in a process group of its own: Ctrl-C must not reach the server,
-/// which has to outlive the last of our writes.
+/// which has to outlive the last write of this process.
 fn watch(
     server_folder: &ServerFolder,
     server: &[String],
@@ -320,7 +320,7 @@ fn watch(
     command.spawn().context("cannot start /bin/sh")
 }
 
-/// Waits until the server answers, and makes our role and database if they are not there.
+/// Waits until the server answers, and makes the role and the database if they do not exist.
 async fn prepare(watchdog: &mut Child, socket: &Path) -> anyhow::Result<()> {
     let admin = url(SUPERUSER, "postgres", socket);
     let deadline = clock::instant() + START_TIMEOUT;
@@ -355,8 +355,8 @@ async fn prepare(watchdog: &mut Child, socket: &Path) -> anyhow::Result<()> {
     Ok(connection.close().await?)
 }
 
-/// Runs a command to its end; its error output is the error.
-fn finish(mut command: Command) -> anyhow::Result<()> {
+/// Runs a command to its end. If it fails, its error output is the error.
+fn run_to_end(mut command: Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())
@@ -374,7 +374,7 @@ fn url(role: &str, database: &str, socket: &Path) -> Secret {
     url.query_pairs_mut()
         .append_pair("host", &socket.to_string_lossy())
         .append_pair("sslmode", "disable");
-    // `+` for a blank is a form's way; libpq does not know it.
+    // Forms write `+` for a blank; libpq does not know that.
     Secret::new(url.as_str().replace('+', "%20"))
 }
 

@@ -1,9 +1,10 @@
-//! What the operating system allows this process: no copies of its memory, and enough open files.
+//! Limits of this process at the operating system: no copies of its memory, and enough open files.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// A crash leaves no copy of the memory on a disk, and other processes of the same user cannot look into it: it holds
-/// keys, credentials and conversations. A machine that does not allow this is told about and served all the same.
+/// Forbids copies of the memory, which holds keys, credentials and conversations: a crash writes none to disk, and other
+/// processes of the same user cannot read it. Where the system does not allow that, the log says so and the service
+/// starts all the same.
 pub fn disable_core_dumps() {
     let done = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     #[cfg(target_os = "linux")]

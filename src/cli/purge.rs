@@ -1,5 +1,5 @@
-//! `chatelaine purge`: deletes what is older than it is to be kept, or says what that would be. A command for operators:
-//! access to the database is enough to use it.
+//! `chatelaine purge`: deletes rows that are older than their retention, or prints how many these are. It is for
+//! operators: whoever has access to the database may use it.
 
 use std::io::Write;
 
@@ -19,7 +19,7 @@ pub struct Args {
     dry_run: bool,
 }
 
-/// Prints a line for each tenant and kind.
+/// Prints a line for each tenant and kind of row.
 pub async fn run(
     args: Args,
     db: &Db,

@@ -1,4 +1,4 @@
-//! `chatelaine serve`: one replica.
+//! `chatelaine serve`: starts one replica, serves until a signal comes, and stops in order.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -26,7 +26,8 @@ pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
     .await
 }
 
-/// Opens the database that the settings name, or a private one below the data folder, which ends with `work`.
+/// Does `work` with the database that the settings name, or with a private one below the data folder, which ends
+/// afterwards.
 pub async fn with_database<T>(
     config: &Config,
     env: &Environment,
@@ -35,7 +36,7 @@ pub async fn with_database<T>(
     with_database_within(Duration::ZERO, config, env, work).await
 }
 
-/// The same, and waits this long for a database that is not there yet.
+/// Like [`with_database`], but waits up to `wait` for a database that does not answer yet.
 async fn with_database_within<T>(
     wait: Duration,
     config: &Config,
@@ -65,7 +66,7 @@ async fn with_database_within<T>(
 pub struct Service {
     pub app: Arc<App>,
     pub address: SocketAddr,
-    /// Of what operators watch, if it has one of its own.
+    /// The address of `/metrics` and the health routes, where it is another one.
     pub metrics_address: Option<SocketAddr>,
     server: tokio::task::JoinHandle<anyhow::Result<()>>,
 }
@@ -75,7 +76,7 @@ impl Service {
         Self::start_for(config, env, db, None).await
     }
 
-    /// The same, with a demo's people.
+    /// Like [`Service::start`], and also serves the users of a demo.
     pub async fn start_for(
         mut config: Config,
         env: &Environment,
@@ -91,13 +92,15 @@ impl Service {
         let metrics_address = monitoring.as_ref().map(TcpListener::local_addr);
         let metrics_address = metrics_address.transpose()?;
         let listeners = api::Listeners { api, monitoring };
-        // The port may have been chosen by the system just now.
+        // With port 0 the system has chosen the port.
         if config.public_url.is_empty() {
             config.public_url = format!("http://{address}");
         }
         config.max_connections = process_limits::raise_file_limit(config.max_connections);
         let (app, background) = App::build(config, env, db)?;
-        enter(&app).await.context("cannot start with these keys")?;
+        register_keys(&app)
+            .await
+            .context("cannot start with these keys")?;
         let server = tokio::spawn(api::serve(app.clone(), listeners, demo));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;
@@ -144,29 +147,29 @@ async fn listen(address: SocketAddr, variable: &str) -> anyhow::Result<TcpListen
         .with_context(|| format!("cannot listen on {address}; set {variable} to a free address"))
 }
 
-/// Checks the keys of this replica; a database that is away for a moment is waited for.
-async fn enter(app: &App) -> Result<()> {
+/// Checks the keys of this replica and registers it with them. Waits for a database that is busy.
+async fn register_keys(app: &App) -> Result<()> {
     let end = Instant::now() + app.config.database_wait;
     loop {
         match keys::replica_keys::register(&app.keys, app.replica).await {
             Err(Error::Busy { retry_after, .. }) if Instant::now() < end => {
                 tokio::time::sleep(retry_after).await;
             }
-            entered => return entered,
+            registered => return registered,
         }
     }
 }
 
-/// How to stop.
+/// How the service stops.
 #[derive(PartialEq)]
 enum Stop {
-    /// A person at a terminal waits for the end.
+    /// After SIGINT: a person at a terminal waits for the end.
     AtOnce,
-    /// A balancer may still send requests.
+    /// After SIGTERM: a load balancer may still send requests.
     Drain,
 }
 
-/// SIGINT or SIGTERM.
+/// Waits for SIGINT or SIGTERM.
 async fn wait_for_stop_signal() -> anyhow::Result<Stop> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {

@@ -1,12 +1,9 @@
-//! `chatelaine smoke <pack> [server]`: can a pack's servers be reached, in which protocol era, which tools
-//! have they, and what may each role do with them? A personal server that is named is tried with values that
-//! the operator enters, or with a sign-in; nothing of that is kept. Needs no database.
-
-mod entry;
-mod sign_in;
+//! `chatelaine smoke <pack> [server]` connects to the servers of a pack, and prints the protocol revision of each, its
+//! tools, and what each role may do with them. It tries a personal server only if the operator names it, with values that
+//! the operator enters or with a sign-in, and keeps nothing of these. It needs no database.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     io::{self, IsTerminal as _},
     path::PathBuf,
@@ -14,23 +11,29 @@ use std::{
     sync::Arc,
 };
 
+use anyhow::bail;
+
+use super::{chat::completion::Words, lines::Lines, loopback::Loopback, print_line};
 use crate::{
     domain::{
         config::{Config, Environment},
         connection::ConnectionTestError,
         ids::TenantId,
+        oauth::{Authorization, OAuthConfig},
         owner::ConnectionOwner,
         pack::Pack,
-        personal,
+        personal::{self, Values},
         policy::{Decision, EffectiveAccess, decide},
         principal::{GUEST, roles_named_by},
-        server::{AccessMode, ServerSpec},
+        server::{AccessMode, FieldKind, ServerSpec, UserField},
     },
     egress::Egress,
     llm,
     mcp::{
-        Discovery, Key, Mcp, McpError, Options,
-        oauth::{self, ProtectedServer},
+        Discovery, Key, Mcp, McpError, McpErrorKind, Options,
+        oauth::{
+            self, AuthorizationServer, ClientChoice, OAuthError, ProtectedServer, SignInRequest,
+        },
     },
     packs::PackStore,
 };
@@ -61,7 +64,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
             ..Options::default()
         },
     );
-    let mut reached = true;
+    let mut all_reached = true;
     let mut tried = 0;
     for pack in packs.packs() {
         for spec in &pack.servers {
@@ -71,12 +74,12 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
                 .is_none_or(|wanted| spec.id.as_str() == wanted)
             {
                 tried += 1;
-                reached &= match spec.access_mode {
+                all_reached &= match spec.access_mode {
                     AccessMode::AdminControlled => try_shared(&mcp, &egress, pack, spec).await,
                     AccessMode::UserControlled if args.server.is_none() => {
                         let command =
                             format!("`chatelaine smoke {} {}`", args.pack.display(), spec.id);
-                        super::print_line(&format!(
+                        print_line(&format!(
                             "{} {}: personal; {command} asks for a credential and tries it",
                             pack.id(),
                             spec.id
@@ -95,46 +98,46 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
             folder.display()
         );
     }
-    Ok(if reached {
+    Ok(if all_reached {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-/// Says how a shared server is; `false` when it cannot be reached.
+/// Connects to a shared server and prints its tools; `false` when it cannot be reached.
 async fn try_shared(mcp: &Mcp, egress: &Egress, pack: &Pack, spec: &ServerSpec) -> bool {
     let found = discover(mcp, pack, spec).await;
     if let Err(error) = &found {
-        super::print_line(&format!(
+        print_line(&format!(
             "{} {}: not reachable: {error}",
             pack.id(),
             spec.id
         ));
-        if let Some(found) = sign_in::find(egress, spec, error).await {
-            super::print_line(&sign_in::describe(spec, &found));
+        if let Some(found) = find_sign_in(egress, spec, error).await {
+            print_line(&describe_sign_in(spec, &found));
         }
     }
     found.is_ok()
 }
 
-/// The same for a personal server, with what is entered now. Of one where users sign in it says how.
+/// Connects to a personal server with values that the operator enters now, or prints how its users sign in.
 async fn try_personal(
     mcp: &Mcp,
     egress: &Egress,
     pack: &Pack,
     spec: &ServerSpec,
 ) -> anyhow::Result<bool> {
-    // What the operator's headers discover needs nothing of a user.
+    // The pack has headers for discovery, so no values of a user are needed.
     if let Some(spec) = spec.for_discovery() {
         return Ok(try_shared(mcp, egress, pack, &spec).await);
     }
     if spec.takes_sign_in()
         && let Err(error) = discover(mcp, pack, &spec.asking_for_sign_in()).await
-        && let Some(found) = sign_in::find(egress, spec, &error).await
+        && let Some(found) = find_sign_in(egress, spec, &error).await
     {
-        let described = sign_in::describe(spec, &found);
-        super::print_line(&format!(
+        let described = describe_sign_in(spec, &found);
+        print_line(&format!(
             "{} {}: reachable\n{described}",
             pack.id(),
             spec.id
@@ -142,15 +145,15 @@ async fn try_personal(
         if spec.user_config.is_empty() {
             return match found {
                 Ok(found) if io::stdin().is_terminal() => {
-                    try_sign_in(mcp, egress, (pack, spec), &found).await
+                    try_sign_in(mcp, egress, pack, spec, &found).await
                 }
                 _ => Ok(true),
             };
         }
     }
-    let values = entry::ask(pack, spec).await?;
-    let failed = |trouble: ConnectionTestError, why: &str| {
-        super::print_line(&format!(
+    let values = ask_values(pack, spec).await?;
+    let report_failure = |trouble: ConnectionTestError, why: &str| {
+        print_line(&format!(
             "{} {}: {}: {}\n  {why}",
             pack.id(),
             spec.id,
@@ -162,7 +165,7 @@ async fn try_personal(
     let spec = match personal::effective(spec, &values) {
         Ok(spec) => spec,
         Err(unfit) => {
-            return failed(
+            return report_failure(
                 ConnectionTestError::BadTemplate,
                 &format!("{} {}", unfit.field, unfit.fault),
             );
@@ -170,27 +173,28 @@ async fn try_personal(
     };
     match discover(mcp, pack, &spec).await {
         Ok(()) => Ok(true),
-        Err(error) => failed(ConnectionTestError::from(&error), &error.message),
+        Err(error) => report_failure(ConnectionTestError::from(&error), &error.message),
     }
 }
 
-/// Signs in at a server, shows what it has, and ends the sign-in.
+/// Signs in at a server, prints its tools, and ends the sign-in.
 async fn try_sign_in(
     mcp: &Mcp,
     egress: &Egress,
-    (pack, spec): (&Pack, &ServerSpec),
+    pack: &Pack,
+    spec: &ServerSpec,
     found: &ProtectedServer,
 ) -> anyhow::Result<bool> {
-    let tokens = sign_in::sign_in(egress, spec, found).await?;
+    let tokens = sign_in(egress, spec, found).await?;
     let discovered = discover(mcp, pack, &spec.with_bearer(&tokens.access_token)).await;
     if let Err(error) = oauth::revoke(egress, &tokens).await {
-        super::print_line(&format!(
+        print_line(&format!(
             "  the sign-in is not ended at its server: {error}"
         ));
     }
     if let Err(error) = &discovered {
         let failed = ConnectionTestError::from(error);
-        super::print_line(&format!(
+        print_line(&format!(
             "{} {}: {}: {}\n  {error}",
             pack.id(),
             spec.id,
@@ -201,7 +205,7 @@ async fn try_sign_in(
     Ok(discovered.is_ok())
 }
 
-/// Connects, and shows what the server has.
+/// Connects to a server and prints its tools.
 async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpError> {
     let key = Key {
         tenant: TenantId::new(),
@@ -212,17 +216,18 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
     let started = crate::domain::clock::instant();
     let discovery = mcp.discover(&key, &Arc::new(spec.clone())).await?;
     let took = started.elapsed().as_millis();
-    super::print_line(&format!(
+    print_line(&format!(
         "{} {}: reachable in {took} ms, protocol {}",
         pack.id(),
         spec.id,
         discovery.protocol
     ));
-    super::print_line(&table(pack, spec, &discovery));
+    print_line(&table(pack, spec, &discovery));
     Ok(())
 }
 
-/// Guests where the pack takes any, users without a role, each role that the pack names, and administrators.
+/// The columns of the table: users without a role, guests where the pack takes any, each role that the pack names, and
+/// administrators.
 fn accesses(pack: &Pack) -> Vec<(&str, EffectiveAccess)> {
     let mut roles: BTreeSet<&str> = roles_named_by(pack);
     let takes_guests = !pack.flows.authentication.required;
@@ -303,4 +308,158 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
     }
     text.push_str("\n  (signed in): every user, also without a role\n  yes: may call it · ask: needs an approval · –: is not told that it exists");
     text
+}
+
+/// Asks for a value of every field that a user of a personal server enters, and checks it: on a terminal field by field,
+/// without showing a secret, and again after a wrong value; from a pipe one line for each field.
+async fn ask_values(pack: &Pack, spec: &ServerSpec) -> anyhow::Result<Values> {
+    let interactive = io::stdin().is_terminal();
+    let mut lines = Lines::start(interactive, vec!["› ".to_owned()], Words::default(), None);
+    let mut values = Values::default();
+    for field in &spec.user_config {
+        loop {
+            if interactive {
+                print_line(&question(pack, field));
+            }
+            let Some(line) = lines.next(field.kind == FieldKind::Secret).await? else {
+                let names: Vec<_> = spec
+                    .user_config
+                    .iter()
+                    .map(|field| field.name.as_str())
+                    .collect();
+                bail!(
+                    "{}: nothing was entered; a line is needed for each of: {}",
+                    field.name,
+                    names.join(", ")
+                );
+            };
+            match personal::check(field, line.trim_end_matches(['\r', '\n'])) {
+                Ok(value) => {
+                    values.set(field, value);
+                    break;
+                }
+                Err(fault) if interactive => print_line(&format!("{} {fault}", field.name)),
+                Err(fault) => bail!("{} {fault}", field.name),
+            }
+        }
+    }
+    Ok(values)
+}
+
+fn question(pack: &Pack, field: &UserField) -> String {
+    let label = pack.text(&field.label, None).unwrap_or(&field.name);
+    let options: Vec<_> = field
+        .options
+        .iter()
+        .map(|option| option.value.as_str())
+        .collect();
+    let hint = match field.kind {
+        FieldKind::Boolean => " (true or false)".to_owned(),
+        FieldKind::Select => format!(" ({})", options.join(", ")),
+        FieldKind::Text | FieldKind::Secret | FieldKind::Url => String::new(),
+    };
+    format!(
+        "{label}{hint}{}",
+        if field.required {
+            ""
+        } else {
+            " – may be left empty"
+        }
+    )
+}
+
+/// Finds where the users of a server sign in (OAuth), if it answered that they have to.
+async fn find_sign_in(
+    egress: &Egress,
+    spec: &ServerSpec,
+    error: &McpError,
+) -> Option<Result<ProtectedServer, OAuthError>> {
+    if error.kind != McpErrorKind::SignInRequired {
+        return None;
+    }
+    let challenge = error.challenge.as_deref().cloned().unwrap_or_default();
+    Some(oauth::discover(egress, spec.url()?, &challenge).await)
+}
+
+/// Describes for the author of the pack how users sign in at a server.
+fn describe_sign_in(spec: &ServerSpec, found: &Result<ProtectedServer, OAuthError>) -> String {
+    match found {
+        Ok(found) => describe_server(spec, found),
+        Err(error) => format!("  signing in (OAuth) does not work: {error}"),
+    }
+}
+
+/// Signs in as a user of the service would, with a browser of this machine. The tokens are used for this trial only.
+async fn sign_in(
+    egress: &Egress,
+    spec: &ServerSpec,
+    found: &ProtectedServer,
+) -> anyhow::Result<Authorization> {
+    let loopback = Loopback::open().await?;
+    let config = OAuthConfig {
+        // That document names the callback of the service, and the browser has to come back to this program.
+        client_metadata_url: None,
+        ..spec.oauth.clone().unwrap_or_default()
+    };
+    let found = &found.for_sign_in(&config)?;
+    let scopes = found.scopes_to_request(&config.scopes, &[]);
+    let choice = ClientChoice {
+        config: &config,
+        redirect_uri: loopback.redirect_uri(),
+        document: None,
+        registered: None,
+        scopes: &scopes,
+    };
+    let client = oauth::choose_client(egress, &found.authorization_server, choice).await?;
+    if client.is_of_pack {
+        print_line(&format!(
+            "  the client of the pack must allow the callback {}",
+            loopback.redirect_uri()
+        ));
+    }
+    let request = SignInRequest {
+        at: found,
+        client,
+        redirect_uri: loopback.redirect_uri(),
+        scopes,
+        parameters: &BTreeMap::new(),
+    };
+    let started = oauth::start(egress, request).await?;
+    print_line(&format!("  to try it, sign in at:\n\n{}\n", started.url));
+    let params = loopback.wait(&started.state).await?;
+    let tokens = oauth::redeem(egress, &started.pending, &params).await?;
+    let pending = started.pending;
+    Ok(tokens.into_authorization(pending.service, pending.scopes, None))
+}
+
+fn describe_server(spec: &ServerSpec, found: &ProtectedServer) -> String {
+    let server = &found.authorization_server;
+    let config = spec.oauth.clone().unwrap_or_default();
+    let scopes = found.scopes_to_request(&config.scopes, &[]).join(" ");
+    let scopes = if scopes.is_empty() { "none" } else { &scopes };
+    let pkce = match server.sign_in_endpoint() {
+        Ok(_) => "users can sign in".to_owned(),
+        Err(_) if config.assumes_pkce && server.endpoint_without_pkce.is_some() => {
+            "users can sign in; PKCE is assumed".to_owned()
+        }
+        Err(error) => format!("users cannot sign in: {error}"),
+    };
+    format!(
+        "  sign-in (OAuth) at {}\n  {pkce}; scopes: {scopes}\n  client: {}",
+        server.issuer,
+        describe_client(server, config.client_id.is_some())
+    )
+}
+
+/// The OAuth client as which the service will sign users in.
+fn describe_client(server: &AuthorizationServer, is_in_pack: bool) -> &'static str {
+    if is_in_pack {
+        "the one in the pack"
+    } else if server.takes_metadata_documents {
+        "the metadata document of this service, where its public URL is https"
+    } else if server.registration_endpoint.is_some() {
+        "this service registers itself"
+    } else {
+        "register one by hand, with the callback https://your-service/oauth/callback, and write its `clientId`"
+    }
 }

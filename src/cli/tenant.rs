@@ -1,5 +1,5 @@
-//! `chatelaine tenant`: tenants, their issuers and their keys. A command for operators: access to the
-//! database is enough to use it.
+//! `chatelaine tenant`: manages tenants, their issuers and their keys. It is for operators: whoever has access to the
+//! database may use it.
 
 mod client;
 mod issuer;

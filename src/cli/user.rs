@@ -1,5 +1,5 @@
-//! `chatelaine user`: a block of one user, a copy of all that is theirs, and its deletion. A command for operators: access to the database
-//! is enough to use it.
+//! `chatelaine user`: blocks a user, copies or deletes all their data. It is for operators: whoever has access to the
+//! database may use it.
 
 use std::io::Write;
 
@@ -60,7 +60,7 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
             let tenant = find_tenant(db, &tenant).await?;
             let whose = UserId(user.as_str().into());
             block_user(db, tenant.id, &whose, &by).await?;
-            hint(db, tenant.id, whose).await?;
+            hint_replicas(db, tenant.id, whose).await?;
             writeln!(out, "{user:?} is blocked; replicas follow within a second")?;
             Ok(())
         }
@@ -68,7 +68,7 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
             let tenant = find_tenant(db, &tenant).await?;
             let whose = UserId(user.as_str().into());
             unblock_user(db, tenant.id, &whose, &by).await?;
-            hint(db, tenant.id, whose).await?;
+            hint_replicas(db, tenant.id, whose).await?;
             writeln!(
                 out,
                 "{user:?} is not blocked any more, and has to sign in again"
@@ -97,7 +97,7 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
             );
             let whose = UserId(user.as_str().into());
             user_data::delete_at_the_database(db, tenant.id, &whose, &by).await?;
-            hint(db, tenant.id, whose).await?;
+            hint_replicas(db, tenant.id, whose).await?;
             writeln!(
                 out,
                 "all that was {user:?}'s is deleted; replicas follow within seconds"
@@ -108,7 +108,7 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
 }
 
 /// Tells the replicas that the sessions of a user have ended.
-async fn hint(db: &Db, tenant: TenantId, user: UserId) -> Result<()> {
+async fn hint_replicas(db: &Db, tenant: TenantId, user: UserId) -> Result<()> {
     db.hint(ReplicaId::new(), &[Hint::SignedOut { tenant, user }])
         .await
 }

@@ -1,4 +1,4 @@
-//! An answer on the screen, which grows with each piece of it.
+//! An answer on the screen, which grows with each piece.
 
 use super::{markdown, style::Style};
 
@@ -6,9 +6,9 @@ use super::{markdown, style::Style};
 pub struct Answer {
     pub run: String,
     pub text: String,
-    /// What of it was written, rendered.
+    /// The rendered text that was written.
     pub shown: String,
-    /// The cursor stands at the end of what was written, so lines may be written again.
+    /// Whether the cursor is at the end of the written text, so that its lines can be written again.
     pub is_last: bool,
 }
 
@@ -22,7 +22,7 @@ impl Answer {
         }
     }
 
-    /// Writes what is to stand there, where something of it may stand already.
+    /// Writes the rendered text. Lines that are on the screen already are written again only if they have changed.
     pub fn write(&mut self, text: &str, out: &mut String) {
         if let Some(rest) = text.strip_prefix(self.shown.as_str()) {
             out.push_str(rest);
@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-/// An answer as it is shown. Between pipes it stays as it is.
+/// Renders an answer. Between pipes its Markdown is not rendered.
 pub fn answer_text(text: &str, style: &Style) -> String {
     if style.is_terminal() {
         markdown::render(&clean(text), style)
@@ -66,7 +66,7 @@ pub fn clean(text: &str) -> String {
     clean
 }
 
-/// Appends a text without control characters, because names and texts come from other users and servers.
+/// Appends a text without its control characters, because names and texts come from other users and servers.
 pub fn push(to: &mut String, text: &str) {
     to.extend(
         text.chars()

@@ -1,7 +1,7 @@
 //! The loop of the chat: reads lines, shows answers, and shows events that come in between.
 //!
-//! A line from a pipe is not read before everything that is under way has ended, so that a script's answers
-//! come in its order, unless a run waits for an answer. A person may type at any time.
+//! A line from a pipe is read only when all runs have ended, so that the answers come in the order of the script, unless a
+//! run waits for an answer. A person may type at any time.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub struct Start {
     pub agent: String,
     /// Go on with this conversation.
     pub conversation: Option<String>,
-    /// Go on with the newest one.
+    /// Go on with the newest conversation.
     pub continues: bool,
     pub interactive: bool,
     pub style: Style,
@@ -53,11 +53,11 @@ pub struct ChatLoop {
     words: Words,
     /// The conversations that were listed last.
     listed: Vec<ConversationLine>,
-    /// Something that was asked was not answered.
+    /// Whether a question was not answered.
     has_failed: bool,
-    /// The next line is a secret.
+    /// Whether the next line is a secret.
     secret: bool,
-    /// A run waits for the next line.
+    /// Whether a run waits for the next line.
     answer_expected: bool,
 }
 
@@ -107,7 +107,7 @@ impl ChatLoop {
         Ok(chat_loop)
     }
 
-    /// Turns to the conversation that is set, and shows what was said in it.
+    /// Opens the events of the conversation that is set, and shows its history.
     async fn switch_conversation(&mut self) -> anyhow::Result<()> {
         self.event_mux.switch_to(
             self.client
@@ -127,7 +127,7 @@ impl ChatLoop {
         Ok(())
     }
 
-    /// What Tab completes. Without it the chat works, too.
+    /// Loads the words that Tab completes. The chat works without them, too.
     async fn learn_words(&self) {
         let (client, agent) = (&self.client, &self.agent);
         let (skills, servers, codes) = tokio::join!(
@@ -142,7 +142,7 @@ impl ChatLoop {
         self.words.set_codes(codes.map(str::to_owned).collect());
     }
 
-    /// Until the person leaves or is signed out; whether everything that was asked was answered.
+    /// Runs until the person leaves or is signed out. Returns whether every question was answered.
     pub async fn run(mut self) -> anyhow::Result<bool> {
         loop {
             let line = match self.line().await {
@@ -171,7 +171,7 @@ impl ChatLoop {
                 self.lines.print(ERASE.to_owned());
             }
             match done {
-                // What was typed was not taken; a script must know.
+                // The line was not posted, so a script must get an error.
                 Err(error) if is_signed_out(&error) => {
                     return Err(error.context("the server takes your token no more"));
                 }
@@ -228,7 +228,7 @@ impl ChatLoop {
         Ok(())
     }
 
-    /// Waits for a line, and shows what happens meanwhile.
+    /// Waits for a line, and shows the updates that arrive meanwhile.
     async fn line(&mut self) -> anyhow::Result<Option<String>> {
         loop {
             let ready =
@@ -259,7 +259,7 @@ impl ChatLoop {
         }
     }
 
-    /// Stops an answer that began by itself.
+    /// Stops the runs that are under way while a line is typed.
     async fn stop(&mut self) {
         let runs: Vec<_> = self.event_mux.active_runs().iter().cloned().collect();
         if runs.is_empty() && self.interactive {
@@ -296,7 +296,7 @@ impl ChatLoop {
         let mut interrupts = signal(SignalKind::interrupt())?;
         let run = self.client.post(&self.conversation, text).await?;
         let mut over = false;
-        // The next prompt must not stand in an answer, whosever it is.
+        // The next prompt must not stand in the middle of an answer, even of another run.
         while !over || self.renderer.is_streaming() {
             let told = tokio::select! {
                 biased;
@@ -311,7 +311,7 @@ impl ChatLoop {
                 }
             };
             match told {
-                // Said when the next line is waited for.
+                // The error comes again when the next line is waited for, and is shown then.
                 Err(_) => return Ok(()),
                 Ok(Update::Gone(error)) => return Err(error),
                 Ok(Update::Lost(error)) => {
@@ -332,7 +332,7 @@ impl ChatLoop {
                             secret: true,
                             ..
                         }) => self.secret |= *of == run,
-                        // It goes on with the next line.
+                        // The run goes on with the next line.
                         Update::ConversationEvent(ConversationEvent::Message {
                             run: of,
                             waits: true,
@@ -347,7 +347,7 @@ impl ChatLoop {
         Ok(())
     }
 
-    /// Whether something is waited for on an empty line.
+    /// Whether the spinner may use the last line.
     fn spins(&self) -> bool {
         self.interactive && self.style.is_terminal() && !self.renderer.is_streaming()
     }

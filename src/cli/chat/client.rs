@@ -1,4 +1,4 @@
-//! The public API as the terminal client uses it.
+//! A client of the public API, for the terminal chat.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -19,9 +19,9 @@ use crate::{
     egress::Egress,
 };
 
-/// Messages or requests fetched at once.
+/// The number of items on a page.
 const PAGE: usize = 100;
-/// Conversations in a list.
+/// The number of conversations in a list.
 const LISTED: usize = 20;
 
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub struct Client {
     token: Arc<RwLock<Secret>>,
 }
 
-/// The server `request_refused` a request.
+/// The server refused a request.
 #[derive(Debug, thiserror::Error)]
 #[error("{detail} ({status})")]
 pub struct RequestRefused {
@@ -40,13 +40,13 @@ pub struct RequestRefused {
 }
 
 impl RequestRefused {
-    /// Whether the same request would be `request_refused` again.
+    /// Whether the server would refuse the same request again.
     pub fn is_final(&self) -> bool {
         self.status.is_client_error() && self.status != StatusCode::TOO_MANY_REQUESTS
     }
 }
 
-/// An answer's own sentence, when it is a problem document.
+/// Makes the error of a refused request, with the detail of its problem document.
 pub fn request_refused(status: StatusCode, body: &[u8]) -> RequestRefused {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let detail = value["detail"]
@@ -59,7 +59,7 @@ pub fn request_refused(status: StatusCode, body: &[u8]) -> RequestRefused {
     }
 }
 
-/// Whether the server does not take the token (any more).
+/// Whether an error means that the server does not accept the token (any more).
 pub fn is_signed_out(error: &anyhow::Error) -> bool {
     error
         .downcast_ref()
@@ -78,11 +78,11 @@ pub struct Me {
 pub struct ConversationLine {
     pub id: String,
     pub title: String,
-    /// By the clock of this machine.
+    /// In the time zone of this machine.
     pub updated_at: String,
 }
 
-/// A message of the history; at a terminal with the time of what the user said.
+/// A message of the history as text. At a terminal, the messages of the user have their time.
 fn history_text(message: &Value, style: &Style) -> Option<String> {
     let text = readable_text(message);
     if text.is_empty() {
@@ -103,7 +103,7 @@ fn history_text(message: &Value, style: &Style) -> Option<String> {
 
 impl Client {
     pub fn new(url: Url, token: Secret) -> anyhow::Result<Self> {
-        // The address is the person's own choice, as an operator's endpoint is.
+        // The person chooses the address, as an operator chooses an endpoint, so private addresses are allowed.
         let http = Egress::new(&[])
             .map_err(anyhow::Error::msg)?
             .operator_client();
@@ -111,7 +111,7 @@ impl Client {
         Ok(Self { http, url, token })
     }
 
-    /// Goes on with another token, also where a stream is opened again.
+    /// Replaces the token, also for streams that are opened again.
     pub fn set_token(&self, token: Secret) {
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
     }
@@ -127,7 +127,7 @@ impl Client {
             .header(header::AUTHORIZATION, bearer))
     }
 
-    /// Sends a request and reads the JSON answer; a problem document becomes its own sentence.
+    /// Sends a request and reads the JSON answer. A problem document becomes an error with its detail.
     async fn ask(&self, request: RequestBuilder) -> anyhow::Result<Value> {
         let answer = request
             .send()
@@ -142,7 +142,7 @@ impl Client {
         Err(request_refused(status, &body).into())
     }
 
-    /// What stands at a path.
+    /// Gets a resource.
     pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Value> {
         let mut url = self.url.join(path)?;
         url.query_pairs_mut().extend_pairs(query);
@@ -193,7 +193,7 @@ impl Client {
         Ok(lines.collect())
     }
 
-    /// One field of every item that an agent has of something: `skills`, `connections`.
+    /// One field of every item in a list of an agent: `skills` or `connections`.
     pub async fn names(&self, agent: &str, of: &str, field: &str) -> anyhow::Result<Vec<String>> {
         let path = format!("/v1/agents/{agent}/{of}");
         let page = self.ask(self.request(Method::GET, &path)?).await?;
@@ -202,7 +202,7 @@ impl Client {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The calls of the newest answer that made some, with arguments and results.
+    /// The calls of the newest answer that has calls, with arguments and results.
     pub async fn newest_calls(&self, conversation: &str) -> anyhow::Result<String> {
         let path = format!("/v1/conversations/{conversation}/messages?limit={PAGE}");
         let page = self.ask(self.request(Method::GET, &path)?).await?;
@@ -218,7 +218,7 @@ impl Client {
         Ok(texts.collect::<Vec<_>>().join("\n"))
     }
 
-    /// Prints what was said in a conversation so far; the number of its last message.
+    /// Prints the messages of a conversation so far. Returns the number of the last one.
     pub async fn show_history(&self, conversation: &str, style: &Style) -> anyhow::Result<i64> {
         let mut after = 0;
         loop {
@@ -244,7 +244,7 @@ impl Client {
         }
     }
 
-    /// Posts a message; returns the run that answers it.
+    /// Posts a message. Returns the run that answers it.
     pub async fn post(&self, conversation: &str, text: &str) -> anyhow::Result<String> {
         let path = format!("/v1/conversations/{conversation}/messages");
         let posted = self
@@ -259,7 +259,7 @@ impl Client {
             .to_owned())
     }
 
-    /// Asks a run to stop; one that has ended meanwhile is fine, too.
+    /// Asks a run to stop. It is no error if the run has ended meanwhile.
     pub async fn cancel(&self, run: &str) -> anyhow::Result<()> {
         match self
             .ask(self.request(Method::POST, &format!("/v1/runs/{run}/cancel"))?)
@@ -276,7 +276,7 @@ impl Client {
         }
     }
 
-    /// Listens to a conversation from now on.
+    /// Opens the event stream of a conversation, from now on.
     pub async fn open_conversation_events(&self, conversation: &str) -> anyhow::Result<Stream> {
         let path = format!("/v1/conversations/{conversation}");
         let now = self.ask(self.request(Method::GET, &path)?).await?;
@@ -284,7 +284,7 @@ impl Client {
         self.stream(format!("{path}/events"), last).await
     }
 
-    /// Listens to what concerns the user outside of the conversation.
+    /// Opens the event stream of the user: approval requests and their number.
     pub async fn open_user_events(&self) -> anyhow::Result<Stream> {
         self.stream("/v1/events".to_owned(), None).await
     }

@@ -1,4 +1,4 @@
-//! What Tab completes: commands, and the servers and codes that commands take.
+//! The completion of words by Tab: commands, and the servers and codes that commands take.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ const COMMANDS: [&str; 15] = [
     "/tools",
 ];
 
-/// Words that may stand on a line, shared with the thread that reads the line.
+/// The words that Tab completes, shared with the thread that reads the line.
 #[derive(Clone, Default)]
 pub struct Words(Arc<Mutex<Known>>);
 
@@ -58,7 +58,7 @@ impl Words {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the word before the cursor begins, and what it may become.
+    /// Returns where the word before the cursor begins, and the words that complete it.
     pub fn complete(&self, line: &str) -> (usize, Vec<String>) {
         let start = line.rfind(' ').map_or(0, |at| at + 1);
         let (before, word) = line.split_at(start);

@@ -1,4 +1,4 @@
-//! A conversation's events and messages as the terminal client reads them.
+//! Parses the events and messages of a conversation.
 
 use serde_json::Value;
 
@@ -35,9 +35,9 @@ pub enum ConversationEvent {
         role: String,
         run: String,
         text: String,
-        /// It asks for something that must not be shown while it is typed.
+        /// Whether it asks for a secret, which must not be shown while it is typed.
         secret: bool,
-        /// Its run waits for the answer.
+        /// Whether its run waits for the answer.
         waits: bool,
     },
     /// A run waits or is under way.
@@ -99,7 +99,7 @@ impl ConversationEvent {
     }
 }
 
-/// The calls in a message and what came of them, in full.
+/// The calls and results in a message, in full.
 pub fn call_details(message: &Value) -> String {
     let mut lines = Vec::new();
     for part in parts(message) {
@@ -125,14 +125,14 @@ fn parts(message: &Value) -> &[Value] {
         .unwrap_or_default()
 }
 
-/// A server's words: no line of them stands where the program's lines begin.
+/// Quotes text of a server, so that no line of it looks like a line of this program.
 fn quote(text: &str) -> String {
     let lines = remove_hidden(text);
     let lines: Vec<_> = lines.lines().map(|line| format!("> {line}")).collect();
     lines.join("\n")
 }
 
-/// Whether a server wrote the text of a part: an answer of a tool, and not why the program did not call it.
+/// Whether a server wrote the text of a part: a tool's result, and not the reason why the program did not call the tool.
 fn is_of_server(part: &Value) -> bool {
     let is_made = matches!(
         part["status"].as_str(),
@@ -155,7 +155,7 @@ pub fn readable_text(message: &Value) -> String {
                 text.to_owned()
             }
         }));
-        // What a call that was approved has answered.
+        // The result of an approved call.
         lines.extend(part["result"].as_str().map(quote));
         let choices = part["choices"]
             .as_array()

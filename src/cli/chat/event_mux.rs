@@ -1,5 +1,4 @@
-//! Merges two event streams: the conversation's, and the user's own outside of it. Keeps the set of active
-//! runs. An update is a line for the user or an event of the conversation.
+//! Merges two event streams, of the conversation and of the user, and keeps the set of active runs.
 
 use std::{collections::HashSet, future::pending};
 
@@ -14,11 +13,11 @@ pub enum Update {
     ConversationEvent(ConversationEvent),
     /// A line for the person.
     Notice(String),
-    /// So many requests wait for the person's decision.
+    /// The number of requests that wait for the person's decision.
     Badge(usize),
     /// Some deltas were missed.
     Missed,
-    /// The conversation's stream has been broken for long; the client still tries to reconnect.
+    /// The stream of the conversation has been broken for long. The client still tries to reconnect.
     Lost(anyhow::Error),
     /// The conversation's stream has ended for good.
     Gone(anyhow::Error),
@@ -34,15 +33,15 @@ pub struct EventMux {
 }
 
 impl EventMux {
-    /// Opens the user's own stream. A conversation is added later.
+    /// Opens the stream of the user. A conversation is added later.
     pub async fn open(client: &Client, me: String) -> anyhow::Result<(Self, Option<String>)> {
-        // The chat also works without this stream, which a server or a token may not have.
+        // The chat works without this stream, which an older server lacks or a token may not open.
         let event = match client.open_user_events().await {
             Err(error) if is_signed_out(&error) => return Err(error),
             opened => opened.ok(),
         };
         let mut notices = Notices::new(me);
-        // Subscribe before the list is read: a request in between comes twice and is shown once.
+        // Subscribe before the list is read. A request in between arrives twice and is shown once.
         let decidable_approvals = if event.is_some() {
             client.decidable_approvals().await.ok()
         } else {

@@ -1,7 +1,6 @@
-//! A stream of server-sent events that is kept open: one that breaks is opened again, quietly, after the last
-//! event that was heard.
+//! A stream of server-sent events that is kept open: when it breaks, it is opened again after the last event that arrived.
 //!
-//! [`Stream::next`] may be dropped and called again at any time without losing anything.
+//! The future of [`Stream::next`] may be dropped at any time. No event is lost.
 
 use std::{io, pin::Pin, time::Duration};
 
@@ -14,13 +13,12 @@ use tokio::time::Sleep;
 use super::client::{RequestRefused, request_refused};
 use crate::domain::json;
 
-/// The server sends a keep-alive every 15 seconds. After a silence of this length the stream counts as
-/// broken.
+/// The server sends a keep-alive every 15 seconds. After a silence of this length the stream counts as broken.
 const MAX_SILENCE: Duration = Duration::from_secs(50);
 /// The pause before a stream that ended is opened again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// After so many failures in a row, about a minute, the user is told.
+/// The user is told after this number of failures in a row, which is about a minute.
 const MAX_FAILURES: u32 = 7;
 
 pub enum StreamItem {
@@ -34,7 +32,7 @@ pub enum StreamItem {
     Lost(anyhow::Error),
 }
 
-/// Makes the request of a stream, each time with the token of that time.
+/// Makes the request of a stream. It is called for each attempt, because the token may have been replaced.
 pub type MakeRequest = Box<dyn Fn() -> anyhow::Result<RequestBuilder> + Send + Sync>;
 
 pub struct Stream {
@@ -53,7 +51,7 @@ enum State {
 type Events = BoxStream<'static, Result<Sse, sse_stream::Error>>;
 
 impl Stream {
-    /// Opens it, after the event `last`; absent: wherever the server begins.
+    /// Opens a stream after the event `last`; without it, where the server begins.
     pub async fn open(request: MakeRequest, last: Option<String>) -> anyhow::Result<Self> {
         let events = open(request(), last.as_deref()).await?;
         Ok(Self {
@@ -64,7 +62,7 @@ impl Stream {
         })
     }
 
-    /// Waits for the next item. An error is a refusal of the server that is final.
+    /// Waits for the next item. An error is a final refusal of the server.
     pub async fn next(&mut self) -> anyhow::Result<StreamItem> {
         loop {
             match &mut self.state {

@@ -1,14 +1,13 @@
-//! Times as the clock on the wall shows them. The server writes them in UTC.
+//! Times in the time zone of this machine. The server writes them in UTC.
 
 use jiff::{Timestamp, tz::TimeZone};
 
-/// A time of the API, such as `2026-11-23T08:05:00Z`, as `23 Nov 09:05`; what is none stays as it is.
+/// A time of the API, such as `2026-11-23T08:05:00Z`, as `23 Nov 09:05`. A text that is no time stays as it is.
 pub fn of(time: &str) -> String {
     in_zone(time, &TimeZone::system()).unwrap_or_else(|| time.to_owned())
 }
 
-/// The text with every time in it made local, but for the arguments of calls, which stand in lines of their own behind
-/// four blanks.
+/// Makes every time in a text local, but for the arguments of calls, whose lines begin with four blanks.
 pub fn in_text(text: &str) -> String {
     let zone = TimeZone::system();
     let lines = text.split_inclusive('\n');
@@ -37,9 +36,9 @@ fn in_line(line: &str, zone: &TimeZone) -> String {
         .collect()
 }
 
-/// A time of the API as a clock in this zone shows it.
+/// A time of the API in a time zone.
 pub fn in_zone(time: &str, zone: &TimeZone) -> Option<String> {
-    // Shorter ones are days.
+    // A shorter text is a day.
     if time.len() < 17 || !time.contains('T') {
         return None;
     }

@@ -1,5 +1,5 @@
-//! Markdown as lines for a terminal. A text that is not whole yet is rendered, too: most of what is added to it adds to
-//! the end of the lines.
+//! Renders Markdown as lines for a terminal. It also renders a text that is still growing: more text mostly changes only the
+//! end of the lines.
 
 use pulldown_cmark::{Alignment, Event, Options, Parser, Tag, TagEnd};
 
@@ -32,21 +32,21 @@ pub fn render(text: &str, style: &Style) -> String {
 struct Page<'s> {
     style: &'s Style,
     out: String,
-    /// The characters of the block that is being read.
+    /// The characters of the current block.
     line: Vec<(char, u8)>,
     attributes: u8,
     prefixes: Vec<Prefix>,
-    /// The next number of each list that is open; none where it has bullets.
+    /// The next number of each open list; `None` for a list with bullets.
     lists: Vec<Option<u64>>,
     table: Option<Table>,
-    /// Where the open links begin in `line`, and where they lead to.
+    /// The beginning of each open link in `line`, and its address.
     links: Vec<(usize, String)>,
     is_code: bool,
-    /// An empty line stands before the next block.
+    /// Whether an empty line precedes the next block.
     gap: bool,
 }
 
-/// What the lines of a block begin with.
+/// The beginning of the lines of a block.
 struct Prefix {
     first: Option<String>,
     rest: String,
@@ -189,7 +189,7 @@ impl Page<'_> {
         });
     }
 
-    /// The address of a link stands behind its text, unless it is the text.
+    /// Writes the address of a link after its text, unless they are equal.
     fn end_link(&mut self) {
         self.attributes &= !UNDERLINED;
         let Some((at, address)) = self.links.pop() else {
@@ -220,7 +220,7 @@ impl Page<'_> {
         self.gap = true;
     }
 
-    /// Writes what was read of a block, over as many lines as it needs.
+    /// Writes the current block over as many lines as it needs.
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
@@ -246,7 +246,7 @@ impl Page<'_> {
         let columns = self.style.columns().saturating_sub(indent).max(10);
         for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
             let line: Vec<_> = line.chars().map(|c| (c, CODE)).collect();
-            // Code keeps its spaces; only what is wider than the terminal is cut.
+            // Code keeps its blanks. Only a line that is wider than the terminal is cut.
             for piece in cut(&line, columns) {
                 self.write(piece);
             }
@@ -310,7 +310,7 @@ impl Prefix {
     }
 }
 
-/// Pieces of at most so many columns; one empty piece of an empty line.
+/// Cuts a line into pieces of at most this number of columns. An empty line is one empty piece.
 fn cut(line: &[(char, u8)], columns: usize) -> Vec<&[(char, u8)]> {
     let (mut pieces, mut from, mut used) = (Vec::new(), 0, 0);
     for at in 0..line.len() {

@@ -1,5 +1,5 @@
-//! Lines about approval requests: one when another user's request needs this user's decision, one when
-//! another approver has decided it. The server sends states, some of them twice; each line is shown once.
+//! Lines about approval requests: one when the request of another user needs this user's decision, and one when another
+//! approver has decided it. The server sends states, some of them twice; each line is shown once.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub struct Notices {
 enum NoticeState {
     Waits,
     Decided,
-    /// Nobody knows whether it was carried out.
+    /// It is not known whether the call was carried out.
     Unknown,
 }
 
@@ -28,7 +28,7 @@ impl Notices {
         }
     }
 
-    /// What waits already at the start is said in one line. `more`: these are not all.
+    /// One line about the requests that wait at the start. `more`: there are more than these.
     pub fn begin(&mut self, waiting: &[Value], more: bool) -> Option<String> {
         let theirs = waiting.iter().filter(|request| request["own"] != true);
         self.known
@@ -45,7 +45,7 @@ impl Notices {
         }
     }
 
-    /// Takes a request's current state; returns the line to show. The user's own requests are shown in their
+    /// Takes the current state of a request, and returns the line to show. The user's own requests are shown in their
     /// conversation.
     pub fn receive(&mut self, request: &Value) -> Option<String> {
         if request["own"] == true {

@@ -1,4 +1,4 @@
-//! What stands before the line that is typed, and what may be typed there.
+//! The prompts before the line that is typed, and the help.
 
 pub const HELP: &str = "\
 /new – begin a new conversation        /history – show this one
@@ -8,8 +8,8 @@ pub const HELP: &str = "\
 What waits for your decision is told by itself; the prompt counts it.
 The agent's own commands:";
 
-/// The prompts by number of waiting approvals. All have the same width, because the line being typed follows
-/// them.
+/// The prompts, indexed by the number of waiting approvals. All have the same width, because the line that is being typed
+/// follows them.
 pub fn by_number() -> Vec<String> {
     let counted = (1..=9).map(|waiting| format!("({waiting}) › "));
     std::iter::once("you › ".to_owned())

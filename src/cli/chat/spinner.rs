@@ -1,4 +1,4 @@
-//! What moves while an answer is waited for: a sign, the seconds, and the tool that is being called.
+//! The line that moves while the client waits for an answer: a sign, the seconds, and the tool that is being called.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub struct Spinner {
 }
 
 impl Spinner {
-    /// A new answer is waited for.
+    /// Starts for a new answer.
     pub fn restart(&mut self) {
         (self.since, self.turns) = (Some(Instant::now()), 0);
     }
@@ -36,7 +36,7 @@ impl Spinner {
         }
     }
 
-    /// Whether a frame stands on the line, which is to be erased now.
+    /// Hides the spinner. Returns whether a frame is on the line, which must be erased.
     pub fn hide(&mut self) -> bool {
         std::mem::take(&mut self.is_shown)
     }

@@ -1,10 +1,10 @@
-//! How text looks at a terminal: colours, and lines that end between words. Between pipes text stays as it is.
+//! The look of text at a terminal: colours, and lines that end between words. Between pipes text is not changed.
 
 use std::io::{self, IsTerminal as _};
 
 use unicode_width::UnicodeWidthChar as _;
 
-/// Attributes of a character, added up.
+/// The attributes of a character, which are added up.
 pub const BOLD: u8 = 1;
 pub const ITALIC: u8 = 2;
 pub const UNDERLINED: u8 = 4;
@@ -14,7 +14,7 @@ pub const STRUCK: u8 = 32;
 pub const GREEN: u8 = 64;
 pub const RED: u8 = 128;
 
-/// Attributes and their numbers in ECMA-48 (SGR).
+/// The numbers of the attributes in ECMA-48 (SGR).
 const CODES: [(u8, &str); 8] = [
     (BOLD, "1"),
     (ITALIC, "3"),
@@ -26,19 +26,19 @@ const CODES: [(u8, &str); 8] = [
     (RED, "31"),
 ];
 
-/// The width of a terminal that does not say it.
+/// The width of a terminal that does not report it.
 const WIDTH: usize = 80;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     is_terminal: bool,
     has_colours: bool,
-    /// Of the terminal; `None`: as wide as it is now.
+    /// The width of the terminal; `None`: its current width.
     width: Option<usize>,
 }
 
 impl Style {
-    /// Of standard output.
+    /// The style of standard output.
     pub fn detect(no_color: bool) -> Self {
         let is_terminal = io::stdout().is_terminal();
         Self {
@@ -48,7 +48,7 @@ impl Style {
         }
     }
 
-    /// Of a terminal with colours that is this wide.
+    /// The style of a terminal with colours and this width.
     pub fn of_width(width: usize) -> Self {
         Self {
             is_terminal: true,
@@ -61,7 +61,7 @@ impl Style {
         self.is_terminal
     }
 
-    /// Columns of a line. The last one stays free: a full line ends differently on every terminal.
+    /// The columns of a line. The last one stays free, because terminals differ in how a full line ends.
     pub fn columns(&self) -> usize {
         let width = self.width.unwrap_or_else(|| {
             let size = terminal_size::terminal_size_of(io::stdout());
@@ -83,7 +83,7 @@ impl Style {
         painted
     }
 
-    /// Writes characters with their attributes, and ends with none.
+    /// Writes characters with their attributes, and resets the attributes at the end.
     pub fn write(&self, characters: &[(char, u8)], out: &mut String) {
         let mut now = 0;
         for (c, attributes) in characters {
@@ -105,7 +105,7 @@ impl Style {
         }
     }
 
-    /// Lines of words, each as wide as the terminal at most. Every line keeps the indentation of its first one.
+    /// Breaks text into lines that fit the terminal. Each continued line keeps the indentation of its first one.
     pub fn wrap(&self, text: &str) -> String {
         if !self.is_terminal {
             return text.to_owned();

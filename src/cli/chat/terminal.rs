@@ -1,8 +1,8 @@
 //! Renders events as text in a readable order. Other text never cuts a streamed answer, and a message that
 //! was streamed is not printed again.
 //!
-//! At a terminal an answer is Markdown, rendered anew with each piece of it: what is on the screen already stays, and
-//! only lines that have changed are written again. Calls of tools are folded to a line each.
+//! At a terminal an answer is Markdown, which is rendered anew with each piece; only lines that have changed are written
+//! again. Each tool call is one line.
 
 use super::{
     answer::{Answer, answer_text, clean, push},
@@ -13,15 +13,15 @@ use super::{
 
 pub struct Renderer {
     style: Style,
-    /// What is to be written.
+    /// The text that is to be written.
     out: String,
     /// The answer that is on the last lines.
     streaming: Option<Answer>,
-    /// Text that waits for the end of that answer.
+    /// The text that is written after that answer.
     later: String,
-    /// Calls that are on their way: their ids and names.
+    /// The ids and names of the calls that are under way.
     calls: Vec<(String, String)>,
-    /// Deltas were missed, so the next message is printed in full.
+    /// Whether deltas were missed, so that the next message is printed in full.
     gap: bool,
     /// The number of the last message that was shown.
     seen: i64,
@@ -43,12 +43,12 @@ impl Renderer {
         }
     }
 
-    /// Messages up to this one were shown as history.
+    /// Notes that the messages up to this number were shown as history.
     pub fn mark_shown(&mut self, seq: i64) {
         self.seen = self.seen.max(seq);
     }
 
-    /// Another conversation; its messages are counted from one.
+    /// Switches to another conversation, whose messages are counted from one.
     pub fn switch_conversation(&mut self) {
         self.end_answer();
         self.calls.clear();
@@ -136,7 +136,7 @@ impl Renderer {
     fn message(&mut self, role: &str, run: &str, text: &str) {
         if role == "assistant" {
             self.gap = false;
-            // What was streamed already is not said twice.
+            // A message that was streamed is not printed again.
             if self.is_streaming_of(run) {
                 return self.end_answer();
             }
@@ -157,7 +157,7 @@ impl Renderer {
         }
     }
 
-    /// Says something on lines of its own, after the answer that is being streamed.
+    /// Prints text on lines of its own, after the answer that is being streamed.
     pub fn print_line(&mut self, text: &str) {
         let text = self.style.wrap(&clean(text));
         let place = self.place();
@@ -191,12 +191,12 @@ impl Renderer {
         self.streaming.is_some()
     }
 
-    /// What is being waited for: a tool, or nothing that has a name.
+    /// The tool that is being called, if there is one.
     pub fn current_call(&self) -> Option<&str> {
         self.calls.last().map(|(_, name)| name.as_str())
     }
 
-    /// Ends the answer, whatever still comes of it, with a line.
+    /// Ends the answer of a run with a line. Later pieces of it are not shown.
     pub fn stop_answer(&mut self, run: &str, why: &str) {
         self.end_answer();
         self.print_line(why);
@@ -213,7 +213,7 @@ impl Renderer {
         }
     }
 
-    /// What is to be written now.
+    /// Takes the text that is to be written now.
     pub fn take(&mut self) -> String {
         if let Some(answer) = &mut self.streaming {
             let text = answer_text(&answer.text, &self.style);
@@ -222,7 +222,7 @@ impl Renderer {
         std::mem::take(&mut self.out)
     }
 
-    /// The same, without a line that is not whole yet: a prompt stands below.
+    /// Like [`Renderer::take`], but without an incomplete line, because a prompt is below.
     pub fn take_lines(&mut self) -> String {
         if let Some(answer) = &mut self.streaming {
             let whole = answer.text.rfind('\n').unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Sign-ins of the person at this terminal, by service: a file that only its owner may read, in the folder that the
-//! system has for such things (`$XDG_STATE_HOME/chatelaine`, or `~/.local/state/chatelaine`). Processes of the same
-//! person change it one after the other.
+//! The stored sign-ins of the person at this terminal, by service: a file that only its owner may read, in the state folder
+//! of the user (`$XDG_STATE_HOME/chatelaine`, or `~/.local/state/chatelaine`). Processes of the same person change it one
+//! after the other.
 
 use std::{
     collections::BTreeMap,
@@ -34,10 +34,10 @@ use crate::{
 /// A sign-in at a service. Serialised only into its owner's file.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::cli) struct SavedSignIn {
-    /// `access_token` is what the API receives, whichever token of the provider that is.
+    /// Its `access_token` is the token that the API receives, which may be the provider's ID token.
     authorization: Authorization,
     token: SignInToken,
-    /// Absent: nobody knows when it ends.
+    /// Absent when the end of the token is not known.
     #[serde(with = "time::serde::timestamp::option")]
     refresh_at: Option<OffsetDateTime>,
 }
@@ -59,7 +59,7 @@ impl SavedSignIn {
         })
     }
 
-    /// What the API receives.
+    /// The token that the API receives.
     pub(super) fn token(&self) -> Secret {
         self.authorization.access_token.clone()
     }
@@ -68,7 +68,7 @@ impl SavedSignIn {
         &self.authorization.service.issuer
     }
 
-    /// Whether it is time for another token, and there may be one.
+    /// Whether the token must be refreshed now. A valid token that cannot be refreshed is kept.
     pub(super) fn is_due(&self) -> bool {
         let is_late = self.refresh_at.is_some_and(|at| at <= Clock::System.now());
         is_late && (self.authorization.refresh_token.is_some() || !self.is_good())
@@ -97,7 +97,7 @@ impl SavedSignIn {
     }
 }
 
-/// Puts the token that the API receives where the access token is, with its own end.
+/// Puts the token that the API receives in the place of the access token, with its own end.
 fn choose(mut tokens: TokenSet, token: SignInToken) -> Option<TokenSet> {
     if matches!(token, SignInToken::IdToken) {
         let id_token = tokens.id_token.take()?;
@@ -113,7 +113,7 @@ fn refresh_at(tokens: &TokenSet) -> Option<OffsetDateTime> {
         .map(|life| Clock::System.now() + usable_life(life))
 }
 
-/// When a JWT ends, as it says itself. Whether it is right is for the service to check.
+/// The end of a JWT by its own claims. The service verifies them.
 fn end_of(token: &Secret) -> Option<OffsetDateTime> {
     let claims = token.expose().split('.').nth(1)?;
     let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?;
@@ -190,7 +190,7 @@ impl SignInFile {
         }
     }
 
-    /// Writes another file and puts it in the place of the old one: there is no half of a file at any time.
+    /// Writes a new file and renames it over the old one, so that the file is complete at any time.
     fn write(&self, all: &SignIns) -> anyhow::Result<()> {
         let new = self.path.with_extension("new");
         let _ = fs::remove_file(&new);

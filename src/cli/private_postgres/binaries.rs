@@ -1,5 +1,5 @@
-//! Where this machine keeps its Postgres. Distributions hide the server's programs outside of `PATH`, one
-//! folder per version; data made by one version is read by that version only.
+//! Finds the Postgres server of this machine. Distributions keep its programs outside of `PATH`, in a folder for each
+//! version. Only the version that made the data can read it.
 
 use std::{
     fs,
@@ -35,9 +35,9 @@ impl Binaries {
     }
 }
 
-/// The binaries to use: of the version that made the data (`wanted`), else the first on `path`, else the newest.
+/// Finds the binaries to use: of the version that made the data (`wanted`), else the first on `path`, else the newest.
 pub(super) fn find(path: Option<&str>, wanted: Option<u32>) -> anyhow::Result<Binaries> {
-    choose(on_path(path).chain(installed()), wanted)
+    choose(find_on_path(path).chain(find_installed()), wanted)
 }
 
 pub fn choose(
@@ -61,15 +61,15 @@ pub fn choose(
     }
 }
 
-fn on_path(path: Option<&str>) -> impl Iterator<Item = Binaries> {
+fn find_on_path(path: Option<&str>) -> impl Iterator<Item = Binaries> {
     path.unwrap_or_default()
         .split(':')
         .filter(|folder| !folder.is_empty())
         .filter_map(|folder| read_binaries(Path::new(folder)))
 }
 
-/// What lies in the usual places, newest first.
-fn installed() -> impl Iterator<Item = Binaries> {
+/// The installed versions in the usual places, newest first.
+fn find_installed() -> impl Iterator<Item = Binaries> {
     let mut found: Vec<Binaries> = PARENTS
         .iter()
         .filter_map(|parent| fs::read_dir(parent).ok())
@@ -80,7 +80,8 @@ fn installed() -> impl Iterator<Item = Binaries> {
     found.into_iter()
 }
 
-/// Whether `folder` holds a server. A link on `PATH` may point at `initdb` alone: its target's folder counts.
+/// The server in `folder`, if there is one. A link on `PATH` may point at `initdb` alone, so the folder of its target
+/// counts.
 fn read_binaries(folder: &Path) -> Option<Binaries> {
     let folder = fs::canonicalize(folder.join("initdb"))
         .ok()?

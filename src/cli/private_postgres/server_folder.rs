@@ -1,4 +1,4 @@
-//! Where a private Postgres lives and whom it runs as.
+//! The folder of a private Postgres, and the user that it runs as.
 //!
 //! ```text
 //! <folder>/          the starter's: lock, log, pg_hba.conf, pg_ident.conf
@@ -6,9 +6,9 @@
 //! <folder>/socket/   the server's, 0700 (in /tmp when the path would be too long for a socket)
 //! ```
 //!
-//! Postgres refuses to run as root. Started by root it runs as whoever owns the data already, else as
-//! `postgres`, else as `nobody`. Such a user may be unable to reach the folder (below `/root`, say): the data
-//! then lies below `FALLBACK_FOLDER`, in a folder named after the one asked for, so that the next start finds it.
+//! Postgres refuses to run as root. Started by root it runs as the owner of the data, if there is data, else as `postgres`,
+//! else as `nobody`. If that user cannot reach the folder (below `/root`, for example), the data lies below
+//! `FALLBACK_FOLDER`, in a folder named after the one asked for, so that the next start finds it.
 
 use std::{
     ffi::OsStr,
@@ -30,7 +30,7 @@ use nix::{
 };
 use sha2::{Digest, Sha256};
 
-/// Where root's private databases lie when their own folder cannot be reached by the server's user.
+/// The parent of root's databases whose own folder the server's user cannot reach.
 const FALLBACK_FOLDER: &str = "/var/lib/chatelaine";
 /// Linux allows 107 bytes and macOS 103 for a socket's path; `/.s.PGSQL.5432` takes 14 of them.
 const LONGEST_SOCKET_FOLDER: usize = 88;
@@ -40,9 +40,9 @@ const LONGEST_LOG: u64 = 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct ServerFolder {
     pub folder: PathBuf,
-    /// The user that the server runs as, when that is not us.
+    /// The user that the server runs as, when that is not the user of this process.
     other: Option<Owner>,
-    /// Made for one start: everything is the server's, who removes it at the end.
+    /// The folder was made for one start. It belongs to the server's user and is removed at the end.
     throwaway: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct Owner {
 impl ServerFolder {
     /// Prepares `folder`, or the one that takes its place.
     pub(super) fn at(folder: &Path) -> anyhow::Result<Self> {
-        let folder = absolute(folder)?;
+        let folder = make_absolute(folder)?;
         if !geteuid().is_root() {
             make_folder(&folder, 0o700)?;
             let owner = fs::metadata(&folder)?.uid();
@@ -72,7 +72,7 @@ impl ServerFolder {
                 throwaway: false,
             });
         }
-        let (folder, owner) = for_root(folder)?;
+        let (folder, owner) = choose_folder_for_root(folder)?;
         make_folder(&folder, 0o711)?;
         Ok(Self {
             folder,
@@ -85,12 +85,12 @@ impl ServerFolder {
     /// Creating and dropping a database costs a disk's file system more than it costs Postgres.
     pub(super) fn throwaway() -> anyhow::Result<Self> {
         let other = if geteuid().is_root() {
-            Some(unprivileged()?)
+            Some(find_unprivileged_user()?)
         } else {
             None
         };
         let server_folder = Self {
-            folder: new_folder(memory_folder().unwrap_or("/tmp"))?,
+            folder: make_new_folder(memory_folder().unwrap_or("/tmp"))?,
             other,
             throwaway: true,
         };
@@ -119,8 +119,8 @@ impl ServerFolder {
         }
     }
 
-    /// A command that runs as the server's user, from a folder it may be in, with nothing of our environment but
-    /// what it needs to find its programs.
+    /// A command that runs as the server's user, in a folder that this user may enter, and with no variables of this
+    /// process's environment.
     pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -134,7 +134,7 @@ impl ServerFolder {
         command
     }
 
-    /// A new, empty folder of the server's.
+    /// Makes an empty folder that belongs to the server's user.
     pub(super) fn make_for_server(&self, folder: &Path) -> anyhow::Result<()> {
         if folder.exists() {
             fs::remove_dir_all(folder)
@@ -147,14 +147,14 @@ impl ServerFolder {
         self.change_owner(folder)
     }
 
-    /// The folder of the socket: here, or in `/tmp` when the path would be too long for a socket.
+    /// Makes the folder of the socket: here, or in `/tmp` when the path would be too long for a socket.
     pub(super) fn make_socket_folder(&self) -> anyhow::Result<PathBuf> {
         let folder = self.folder.join("socket");
         if folder.as_os_str().len() <= LONGEST_SOCKET_FOLDER {
             self.make_for_server(&folder)?;
             return Ok(folder);
         }
-        let folder = new_folder("/tmp")?;
+        let folder = make_new_folder("/tmp")?;
         self.change_owner(&folder)?;
         Ok(folder)
     }
@@ -169,7 +169,7 @@ impl ServerFolder {
         }
     }
 
-    /// Writes a file of the starter's that the server reads. Never through a link that somebody put there.
+    /// Writes a file that the server reads. An existing file is removed first, so nothing is written through a link.
     pub(super) fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
         let path = self.folder.join(name);
         match fs::remove_file(&path) {
@@ -185,7 +185,7 @@ impl ServerFolder {
         Ok(path)
     }
 
-    /// The file whose lock the process that runs the server holds as long as it lives.
+    /// Opens the lock file. The process that runs the server holds its lock as long as it lives.
     pub(super) fn lock_file(&self) -> anyhow::Result<File> {
         let path = self.folder.join("lock");
         File::open(&path)
@@ -200,7 +200,7 @@ impl ServerFolder {
             .with_context(|| format!("cannot open {}", path.display()))
     }
 
-    /// What the server writes to. Begun anew when it has grown past [`LONGEST_LOG`].
+    /// Opens the log of the server. A log longer than [`LONGEST_LOG`] is emptied first.
     pub(super) fn log_file(&self) -> anyhow::Result<File> {
         let path = self.folder.join("log");
         let file = OpenOptions::new()
@@ -214,7 +214,7 @@ impl ServerFolder {
         Ok(file)
     }
 
-    /// Names of the system's users who may log in: the server's own, and root, who may do anything anyway.
+    /// The names of the system's users who may log in: the server's user, and root, who may do anything anyway.
     pub(super) fn users(&self) -> anyhow::Result<Vec<String>> {
         let uid = self
             .other
@@ -230,8 +230,8 @@ impl ServerFolder {
     }
 }
 
-/// The user that the server runs as when root starts it.
-fn unprivileged() -> anyhow::Result<Owner> {
+/// Finds the user that the server runs as when root starts it.
+fn find_unprivileged_user() -> anyhow::Result<Owner> {
     for name in ["postgres", "_postgres", "nobody"] {
         if let Some(user) = User::from_name(name)? {
             return Ok(Owner {
@@ -245,8 +245,9 @@ fn unprivileged() -> anyhow::Result<Owner> {
     )
 }
 
-/// For root: the folder itself if the server's user can reach it, else its place below [`FALLBACK_FOLDER`].
-fn for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
+/// Chooses the folder when root starts the server: the folder itself if the server's user can reach it, else one below
+/// [`FALLBACK_FOLDER`].
+fn choose_folder_for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
     if let Some(owner) = owner_of_data(&folder) {
         ensure!(
             can_reach(&folder, owner)?,
@@ -261,7 +262,7 @@ fn for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
     if let Some(owner) = owner_of_data(&elsewhere) {
         return Ok((elsewhere, owner));
     }
-    let owner = unprivileged()?;
+    let owner = find_unprivileged_user()?;
     if can_reach(&folder, owner)? {
         return Ok((folder, owner));
     }
@@ -279,7 +280,7 @@ fn owner_of_data(folder: &Path) -> Option<Owner> {
     })
 }
 
-/// Whether a user may pass through every folder above `folder`, going by the permission bits.
+/// Whether a user may pass through every folder above `folder`, judging by the permission bits.
 pub fn can_reach(folder: &Path, user: Owner) -> anyhow::Result<bool> {
     for above in folder.ancestors().skip(1) {
         let meta = fs::metadata(above)?;
@@ -295,8 +296,8 @@ pub fn can_reach(folder: &Path, user: Owner) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// The folder without links or dots in the way; the folders above it are made.
-fn absolute(folder: &Path) -> anyhow::Result<PathBuf> {
+/// The path without links and dots. The folders above it are made.
+fn make_absolute(folder: &Path) -> anyhow::Result<PathBuf> {
     let folder = std::path::absolute(folder)?;
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
         bail!(
@@ -316,7 +317,7 @@ fn make_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {
         .with_context(|| format!("cannot make {}", folder.display()))
 }
 
-/// The folder that is kept in memory, if it has room for the databases of a test run.
+/// A folder that the system keeps in memory, if it has room for the databases of a test run.
 fn memory_folder() -> Option<&'static str> {
     const MIN_FREE_BYTES: u64 = 4 << 30;
     let memory = "/dev/shm";
@@ -324,8 +325,8 @@ fn memory_folder() -> Option<&'static str> {
     (free.blocks_available() * free.fragment_size() >= MIN_FREE_BYTES).then_some(memory)
 }
 
-/// A new folder below `parent` that is closed to others. A name that is taken already is an error.
-fn new_folder(parent: &str) -> anyhow::Result<PathBuf> {
+/// Makes a folder below `parent` that only its owner may enter. A name that is taken is an error.
+fn make_new_folder(parent: &str) -> anyhow::Result<PathBuf> {
     let name = format!("chatelaine-{:016x}", rand::random::<u64>());
     let folder = Path::new(parent).join(name);
     DirBuilder::new()

@@ -1,4 +1,4 @@
-//! `chatelaine tenant client`: the OAuth clients that were registered for a tenant's users.
+//! `chatelaine tenant client`: lists and forgets the OAuth clients that the service registered for a tenant's users.
 
 use std::io::Write;
 

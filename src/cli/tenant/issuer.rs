@@ -1,4 +1,4 @@
-//! `chatelaine tenant issuer`.
+//! `chatelaine tenant issuer`: manages the issuers whose tokens a tenant accepts.
 
 use std::{io::Write, path::PathBuf};
 
@@ -64,7 +64,7 @@ impl From<SourceArgs> for SourceSettings {
     }
 }
 
-/// Where its keys are: one of three.
+/// The place of the issuer's keys: exactly one of three.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub struct KeySourceArgs {
@@ -126,12 +126,12 @@ pub(super) async fn run(
             let trusted = format!("{} for audience {}", issuer.issuer, issuer.audience);
             let source = add_issuer(db, issuer, &source.into()).await?;
             writeln!(out, "tenant {} trusts {trusted}", tenant.name)?;
-            tell_prefix(&source, out)?;
+            print_prefix(&source, out)?;
         }
         Command::List { tenant } => {
             let tenant = find_tenant(db, &tenant).await?;
             for issuer in list_issuers(db, tenant.id).await? {
-                writeln!(out, "{}", line(&issuer))?;
+                writeln!(out, "{}", describe_issuer(&issuer))?;
             }
         }
         Command::Remove {
@@ -151,8 +151,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Says what the users are called, where that is not what the source calls them.
-pub(super) fn tell_prefix(source: &UserSource, out: &mut impl Write) -> std::io::Result<()> {
+/// Prints the prefix of the users' ids, if they have one: then their ids here differ from those at the source.
+pub(super) fn print_prefix(source: &UserSource, out: &mut impl Write) -> std::io::Result<()> {
     if source.prefix.is_empty() {
         return Ok(());
     }
@@ -163,7 +163,7 @@ pub(super) fn tell_prefix(source: &UserSource, out: &mut impl Write) -> std::io:
     )
 }
 
-fn line(issuer: &Issuer) -> String {
+fn describe_issuer(issuer: &Issuer) -> String {
     let keys = match &issuer.keys {
         IssuerKeys::Jwks(url) => url.clone(),
         IssuerKeys::PublicKey(_) => "a static public key".to_owned(),

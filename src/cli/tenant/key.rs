@@ -1,20 +1,21 @@
-//! `chatelaine tenant key`. A key is printed once, when it is made.
-
-mod owner;
+//! `chatelaine tenant key`: manages the API keys of a tenant. A key is printed once, when it is made.
 
 use std::io::Write;
 
+use anyhow::Context;
 use clap::ValueEnum;
+use serde_json::{Map, Value};
 use time::{Duration, OffsetDateTime};
 
-use self::owner::KeyOwnerArgs;
-use super::issuer::{SourceArgs, tell_prefix};
+use super::issuer::{SourceArgs, print_prefix};
 use crate::{
     app::accounts::{
         IssuedKey, KeyRotation, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
     },
     domain::{
-        account::{ApiKey, ChatSettings, ShownCalls},
+        account::{
+            self, ApiKey, ChatSettings, FrontendSettings, KeyKind, ShownCalls, SourceSettings,
+        },
         clock::Clock,
         principal::Scopes,
     },
@@ -110,7 +111,7 @@ pub(super) async fn run(
             };
             let tenant = find_tenant(db, &tenant).await?;
             let issued = create_key(db, clock, tenant.id, new).await?;
-            show(&issued, out)?;
+            print_new_key(&issued, out)?;
         }
         Command::List { tenant } => print_keys(db, clock, &tenant, out).await?,
         Command::Revoke {
@@ -134,14 +135,15 @@ pub(super) async fn run(
                 overlap: Duration::hours(overlap_hours.into()),
                 source: source.into(),
             };
-            rotate((db, clock), &tenant, &name, change, out).await?;
+            rotate(db, clock, &tenant, &name, change, out).await?;
         }
     }
     Ok(())
 }
 
 async fn rotate(
-    (db, clock): (&Db, &Clock),
+    db: &Db,
+    clock: &Clock,
     tenant: &str,
     name: &str,
     change: KeyRotation,
@@ -150,7 +152,7 @@ async fn rotate(
     let tenant = find_tenant(db, tenant).await?;
     let hours = change.overlap.whole_hours();
     let issued = rotate_key(db, clock, tenant.id, name, change).await?;
-    show(&issued, out)?;
+    print_new_key(&issued, out)?;
     Ok(writeln!(out, "the previous key ends in {hours} h")?)
 }
 
@@ -162,18 +164,18 @@ async fn print_keys(
 ) -> anyhow::Result<()> {
     let tenant = find_tenant(db, tenant).await?;
     for key in list_keys(db, tenant.id).await? {
-        writeln!(out, "{}", line(&key, clock.now()))?;
+        writeln!(out, "{}", describe_key(&key, clock.now()))?;
     }
     Ok(())
 }
 
-fn show(issued: &IssuedKey, out: &mut impl Write) -> anyhow::Result<()> {
+fn print_new_key(issued: &IssuedKey, out: &mut impl Write) -> anyhow::Result<()> {
     writeln!(out, "{}", issued.secret.expose())?;
     writeln!(out, "keep it: it cannot be shown again")?;
-    Ok(tell_prefix(&issued.key.source, out)?)
+    Ok(print_prefix(&issued.key.source, out)?)
 }
 
-fn line(key: &ApiKey, now: OffsetDateTime) -> String {
+fn describe_key(key: &ApiKey, now: OffsetDateTime) -> String {
     let state = match (key.revoked_at, key.expires_at) {
         (Some(at), _) => format!("revoked {}", at.date()),
         (None, Some(at)) if at <= now => format!("expired {}", at.date()),
@@ -188,4 +190,79 @@ fn line(key: &ApiKey, now: OffsetDateTime) -> String {
         key.scopes.names().join(","),
         key.source
     )
+}
+
+/// For whom the key speaks: for itself unless a frontend is named.
+#[derive(Debug, clap::Args)]
+pub struct KeyOwnerArgs {
+    /// Claims of a key that speaks for itself, as a JSON object
+    #[arg(long, conflicts_with_all = ["frontend", "user_id_header"])]
+    claims: Option<String>,
+    /// The key speaks for the users of this frontend
+    #[arg(long)]
+    frontend: Option<Frontend>,
+    /// The header with the user's id; with the others, for a frontend that is not in the list
+    #[arg(long)]
+    user_id_header: Option<String>,
+    #[arg(long)]
+    name_header: Option<String>,
+    #[arg(long)]
+    email_header: Option<String>,
+    /// The header that becomes the claim `roles`
+    #[arg(long)]
+    roles_header: Option<String>,
+    #[arg(long)]
+    locale_header: Option<String>,
+    /// The header with the frontend's id of the conversation
+    #[arg(long)]
+    conversation_header: Option<String>,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Frontend {
+    OpenWebui,
+    Librechat,
+}
+
+impl From<Frontend> for account::Frontend {
+    fn from(frontend: Frontend) -> Self {
+        match frontend {
+            Frontend::OpenWebui => Self::OpenWebui,
+            Frontend::Librechat => Self::Librechat,
+        }
+    }
+}
+
+impl KeyOwnerArgs {
+    pub(super) fn speaker(self) -> anyhow::Result<(KeyKind, SourceSettings)> {
+        let source = SourceSettings::from(self.source);
+        let settings = FrontendSettings {
+            preset: self.frontend.map(Into::into),
+            user_id: self.user_id_header,
+            name: self.name_header,
+            email: self.email_header,
+            roles: self.roles_header,
+            locale: self.locale_header,
+            conversation: self.conversation_header,
+            trust_email: source.trust_email,
+            shares_users_with: source.shares_users_with,
+        };
+        if !settings.is_empty() {
+            let source = settings.source();
+            let headers = settings.headers();
+            let headers = headers.context(
+                "a frontend's headers need --user-id-header, which says who its user is",
+            )?;
+            return Ok((KeyKind::Frontend(headers), source));
+        }
+        let claims = self.claims.map_or_else(
+            || Ok(Map::new()),
+            |text| serde_json::from_str::<Map<String, Value>>(&text),
+        );
+        claims
+            .map(|claims| (KeyKind::Service(claims), SourceSettings::default()))
+            .map_err(|error| anyhow::anyhow!("--claims: not a JSON object: {error}"))
+    }
 }
