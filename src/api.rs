@@ -1,17 +1,18 @@
 //! Layer 4: every route. HTTP in, one call to `app`, JSON out.
 //!
-//! A request passes, from the outside in: `layers` (request id, span, security headers, CORS, panics, the
-//! rendering of problems), a place among the requests answered at once, the `extract::Caller` with its
-//! rate, and then a handler of a few lines. Handlers know neither SQL nor servers nor models.
+//! From the outside in, a request passes `layers` (request id, span, security headers, CORS, panics, the rendering of
+//! problems), `limits` (how many requests are worked on at once), the extractor of its caller (credential, rate), and
+//! then a handler of a few lines. Handlers know neither SQL nor servers nor models.
 //!
-//! Every route is declared with its OpenAPI operation through `routes!`, so the document cannot miss one;
-//! `tests/it/access.rs` walks the document with every wrong caller.
+//! Every route is declared with its OpenAPI operation through `routes!`, so the document has them all.
+//! `tests/it/access.rs` calls every route of the document with every wrong caller.
 
 mod a2a;
 mod admin;
 mod agents;
 mod agui;
 mod aisdk;
+mod answer_text;
 mod approvals;
 mod attachments;
 mod body;
@@ -35,8 +36,8 @@ mod once;
 mod openai;
 mod operations;
 mod page;
+mod paging;
 mod problem;
-mod process_metrics;
 mod registry;
 mod request_key;
 mod resources;
@@ -72,7 +73,7 @@ pub use server::{Listeners, serve};
 use self::limits::Limits;
 use crate::app::App;
 
-/// The OpenAPI document as it is sent; rendered for the first request.
+/// The OpenAPI document as text, made for the first request.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi().to_string().into());
 
 /// The state that handlers and extractors receive.
@@ -89,16 +90,16 @@ impl FromRef<ApiState> for Arc<App> {
     }
 }
 
-/// What is served, and where.
+/// The routes, for each of the two addresses that may be listened on.
 struct Routers {
-    /// The whole API; a demo also offers its people.
+    /// The whole API. A demo adds the route of its people.
     api: Router,
-    /// What operators watch, at an address of its own.
+    /// Health and metrics only, where they have an address of their own.
     monitoring: Router,
 }
 
-fn routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
-    process_metrics::recorder();
+fn build_routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
+    operations::recorder();
     let limits = Arc::new(Limits::new(&app.config));
     let state = ApiState { app, limits, demo };
     let v1 = Router::from(v1())
@@ -120,7 +121,7 @@ fn routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
 
 /// The OpenAPI document of the API.
 pub fn openapi() -> serde_json::Value {
-    document::completed(
+    document::complete(
         OpenApiRouter::with_openapi(Document::openapi())
             .merge(v1())
             .merge(operations())
@@ -130,7 +131,7 @@ pub fn openapi() -> serde_json::Value {
     )
 }
 
-/// What people and their frontends use.
+/// The routes that people and their frontends use.
 fn v1() -> OpenApiRouter<ApiState> {
     agents()
         .merge(conversations())
@@ -145,7 +146,7 @@ fn v1() -> OpenApiRouter<ApiState> {
         .merge(registry())
 }
 
-/// Users and the agents that they see.
+/// The caller, and the agents that the caller may talk to.
 fn agents() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(guests::me))
@@ -218,7 +219,7 @@ fn work() -> OpenApiRouter<ApiState> {
         .routes(routes!(runs::plain::cancel))
 }
 
-/// The protocols of other programs.
+/// Protocols of other products: OpenAI, the AI SDK, AG-UI.
 fn model_apis() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(openai::models))
@@ -241,7 +242,7 @@ fn model_apis() -> OpenApiRouter<ApiState> {
         .routes(routes!(agui::run))
 }
 
-/// What the admins of a tenant do, and the operator.
+/// Administration by the admins of a tenant and by the operator.
 fn administration() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(admin::audit::list))
@@ -270,10 +271,10 @@ fn administration() -> OpenApiRouter<ApiState> {
         .nest(FOR_TENANT, access())
 }
 
-/// Where the operator does for a tenant what its admins do.
+/// The prefix of the routes on which the operator administers a tenant as its admins do.
 const FOR_TENANT: &str = "/v1/admin/tenants/{tenant}";
 
-/// Keys and issuers: for the admins of a tenant, and for the operator.
+/// Keys and issuers of a tenant: for its admins, and below [`FOR_TENANT`] for the operator.
 fn access() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(admin::keys::list, admin::keys::create))
@@ -282,14 +283,15 @@ fn access() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::issuers::remove))
 }
 
-/// Routes that a public document names without a version are available with and without one.
+/// The registry of servers. The public document that describes it has no version in its paths, so the routes exist with
+/// and without `/v1`.
 fn registry() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(registry::list, registry::create))
         .routes(routes!(registry::get, registry::update, registry::remove))
 }
 
-/// What operators use. These routes answer however busy the others are.
+/// The web client and the document. These routes have no limit, so they answer however busy the others are.
 fn operations() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(web::root))

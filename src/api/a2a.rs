@@ -4,29 +4,27 @@
 //!
 //! A context is a conversation and a task is a run. Each belongs to the user who began it; for any other user
 //! it does not exist. What a caller may not do at all (no credential, too many requests, an agent that is not
-//! theirs) is respond in HTTP, everything else in JSON-RPC.
+//! theirs) is answered in HTTP, everything else in JSON-RPC.
 
 mod card;
 mod legacy;
-mod request_error;
 mod send;
 mod task;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{collections::HashMap, convert::Infallible, sync::Arc};
 
-use ::a2a::{
-    A2AError, CancelTaskRequest, GetTaskRequest, JsonRpcId, JsonRpcRequest, JsonRpcResponse,
-    SVC_PARAM_VERSION, methods,
+use a2a::{
+    A2AError, BAD_REQUEST_TYPE, CancelTaskRequest, FieldViolation, GetTaskRequest, JsonRpcId,
+    JsonRpcRequest, JsonRpcResponse, SVC_PARAM_VERSION, TypedDetail, methods,
 };
 use axum::{
     Extension,
     extract::{FromRequest, Request, State},
     response::{IntoResponse, Response},
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 
-use self::request_error::RequestError;
 use super::{
     ApiState,
     extract::{Caller, Json, MaybeAuthenticated, Path},
@@ -61,7 +59,7 @@ pub(super) async fn card(
     ))
 }
 
-/// The same for all agents here at once: their skills are called `agent/skill`.
+/// What all agents here are and can do, in one card. Their skills are called `agent/skill`.
 #[utoipa::path(get, path = "/.well-known/agent-card.json", tag = "a2a", security((), ("bearer" = [])),
     responses((status = 200, body = Object)))]
 pub(super) async fn card_of_all(
@@ -80,7 +78,7 @@ pub(super) async fn card_of_all(
 pub(super) async fn call(
     State(state): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<RequestPermit>,
+    Extension(permit): Extension<RequestPermit>,
     Path(agent): Path<String>,
     sent: SentRequest,
 ) -> Result<Response, Problem> {
@@ -90,7 +88,7 @@ pub(super) async fn call(
         A2aRequest {
             state: &state,
             principal: caller.principal(),
-            place: &place,
+            permit: &permit,
             agent,
         },
         sent,
@@ -98,20 +96,20 @@ pub(super) async fn call(
     .await
 }
 
-/// The same for all agents here at once: `metadata.skillId` is `agent/skill`.
+/// Call any agent here by A2A. `metadata.skillId` is `agent/skill`.
 #[utoipa::path(post, path = "/a2a", tag = "a2a", request_body = Object,
     params(("A2A-Version" = Option<String>, Header)), responses((status = 200, body = Object)))]
 pub(super) async fn call_any(
     State(state): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<RequestPermit>,
+    Extension(permit): Extension<RequestPermit>,
     sent: SentRequest,
 ) -> Result<Response, Problem> {
     respond(
         A2aRequest {
             state: &state,
             principal: caller.principal(),
-            place: &place,
+            permit: &permit,
             agent: None,
         },
         sent,
@@ -119,18 +117,18 @@ pub(super) async fn call_any(
     .await
 }
 
-/// The caller, and the agent that it calls; `None` for all agents.
+/// A request's caller and agent. `agent` is `None` for the address of all agents.
 #[derive(Clone, Copy)]
 struct A2aRequest<'a> {
     state: &'a ApiState,
     principal: &'a Principal,
-    place: &'a RequestPermit,
+    permit: &'a RequestPermit,
     agent: Option<&'a str>,
 }
 
-/// A request as it was sent. What is wrong with its body is for JSON-RPC to say.
+/// The headers and the body of a request. A bad body is answered in JSON-RPC, so it is no rejection here.
 pub(super) struct SentRequest {
-    /// What the header names; empty without one.
+    /// The value of the version header; empty without one.
     version: String,
     body: Result<Box<RawValue>, Problem>,
 }
@@ -185,25 +183,25 @@ async fn respond(a2a_request: A2aRequest<'_>, sent: SentRequest) -> Result<Respo
     let JsonRpcRequest {
         id, method, params, ..
     } = request;
-    let asked = match era(&sent.version, &method) {
-        Ok(era) => {
+    let asked = match read_version(&sent.version, &method) {
+        Ok(version) => {
             a2a_request
-                .ask(era, &method, params.unwrap_or(Value::Null))
+                .dispatch(version, &method, params.unwrap_or(Value::Null))
                 .await
         }
-        Err(error) => Err(RequestError::Said(error)),
+        Err(error) => Err(RequestError::A2a(error)),
     };
     match asked {
         Ok(result) => {
             let answer = serde_json::to_value(JsonRpcResponse::success(id, result));
             Ok(axum::Json(json::Json::from(&answer.map_err(Error::internal)?)).into_response())
         }
-        Err(RequestError::Said(error)) => Ok(refusal(id, &error)),
+        Err(RequestError::A2a(error)) => Ok(refusal(id, &error)),
         Err(RequestError::Http(problem)) => Err(problem),
     }
 }
 
-/// Numbers keep their digits in it.
+/// Parses a request. Its numbers keep all their digits.
 fn read_request(body: &RawValue) -> Result<JsonRpcRequest, String> {
     let body = json::read_value(body.get())?;
     serde_json::from_value(body).map_err(|error| error.to_string())
@@ -222,12 +220,12 @@ fn id_of(body: &RawValue) -> JsonRpcId {
         .unwrap_or(JsonRpcId::Null)
 }
 
-/// The name of the method tells the version. A version header must agree with it.
-fn era(version: &str, method: &str) -> Result<ProtocolVersion, A2AError> {
+/// Reads the version of a request from the name of its method. A version header must agree with it.
+fn read_version(version: &str, method: &str) -> Result<ProtocolVersion, A2AError> {
     let named = if methods::is_valid(method) {
         Some(ProtocolVersion::Current)
     } else {
-        legacy::is_method(method)
+        legacy::version_of(method)
     };
     let asked = match version.split('.').take(2).collect::<Vec<_>>()[..] {
         [""] => named,
@@ -246,20 +244,23 @@ fn era(version: &str, method: &str) -> Result<ProtocolVersion, A2AError> {
 }
 
 impl A2aRequest<'_> {
-    async fn ask(
+    async fn dispatch(
         self,
-        era: ProtocolVersion,
+        version: ProtocolVersion,
         method: &str,
         params: Value,
     ) -> Result<Value, RequestError> {
         let sent = method;
-        let (method, params) = match era {
+        let (method, params) = match version {
             ProtocolVersion::Current => (method, params),
-            ProtocolVersion::Legacy => (legacy::method(method), legacy::params(params)),
+            ProtocolVersion::Legacy => (
+                legacy::current_method(method),
+                legacy::current_params(params),
+            ),
         };
         let task = match method {
             methods::SEND_MESSAGE => self.send(read(params)?).await?,
-            methods::GET_TASK => self.task(&read::<GetTaskRequest>(params)?.id).await?,
+            methods::GET_TASK => self.get_task(&read::<GetTaskRequest>(params)?.id).await?,
             methods::CANCEL_TASK => self.cancel(&read::<CancelTaskRequest>(params)?.id).await?,
             methods::GET_EXTENDED_AGENT_CARD => return self.card().await,
             methods::CREATE_PUSH_CONFIG
@@ -273,9 +274,9 @@ impl A2aRequest<'_> {
                 return Err(A2AError::unsupported_operation(why).into());
             }
         };
-        let task = request_error::to_json(&task)?;
-        Ok(match (era, method) {
-            (ProtocolVersion::Legacy, _) => legacy::task(task),
+        let task = to_json(&task)?;
+        Ok(match (version, method) {
+            (ProtocolVersion::Legacy, _) => legacy::legacy_task(task),
             (ProtocolVersion::Current, methods::SEND_MESSAGE) => {
                 serde_json::json!({ "task": task })
             }
@@ -297,11 +298,61 @@ fn not_an_object() -> Response {
     refusal(JsonRpcId::Null, &A2AError::invalid_request(why))
 }
 
-/// The parameters of a method.
+/// Reads the parameters of a method.
 fn read<T: DeserializeOwned>(params: Value) -> Result<T, RequestError> {
     serde_path_to_error::deserialize(params).map_err(|error| {
         let path = error.path().to_string();
         let path = if path == "." { "params" } else { &path };
-        request_error::invalid(path, &error.into_inner().to_string())
+        invalid(path, &error.into_inner().to_string())
     })
+}
+
+/// Why a request of A2A was not done: in the protocol's own errors where it has one, else in HTTP.
+enum RequestError {
+    /// In the protocol's own words.
+    A2a(A2AError),
+    Http(Problem),
+}
+
+impl From<A2AError> for RequestError {
+    fn from(error: A2AError) -> Self {
+        Self::A2a(error)
+    }
+}
+
+impl From<Problem> for RequestError {
+    fn from(problem: Problem) -> Self {
+        Self::Http(problem)
+    }
+}
+
+impl From<Error> for RequestError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Invalid { field, reason, .. } => invalid(&field, &reason.into_text()),
+            Error::Conflict(_, why) => Self::A2a(A2AError::unsupported_operation(why)),
+            other => Self::Http(other.into()),
+        }
+    }
+}
+
+/// The error for a parameter that cannot be used.
+fn invalid(field: &str, reason: &str) -> RequestError {
+    let violation = FieldViolation {
+        field: field.to_owned(),
+        description: reason.to_owned(),
+    };
+    let violations = serde_json::to_value([violation]).unwrap_or_default();
+    let detail = TypedDetail::new(
+        BAD_REQUEST_TYPE,
+        HashMap::from([("fieldViolations".to_owned(), violations)]),
+    );
+    RequestError::A2a(
+        A2AError::invalid_params(format!("{field}: {reason}")).with_details(vec![detail]),
+    )
+}
+
+/// Writes a value as JSON.
+fn to_json(what: &impl Serialize) -> Result<Value, RequestError> {
+    serde_json::to_value(what).map_err(|error| RequestError::Http(Error::internal(error).into()))
 }

@@ -1,8 +1,8 @@
-//! What a tenant's admins do. A credential with the scope `admin` opens these, whether or not it may chat; one
-//! without it is told 403, since these paths are no secret. What belongs to another tenant is not there: 404.
+//! Routes for the admins of a tenant. They take a credential with the scope `admin`, whether or not it may chat. A
+//! credential without the scope gets 403, because these paths are no secret. Things of another tenant are not found: 404.
 //!
-//! Below `/v1/admin/tenants` are the routes of the operator of the installation, who is not a user. One token
-//! of the settings opens them; no credential of a tenant does.
+//! Below `/v1/admin/tenants` are the routes of the operator of the installation, who is not a user. They take the one
+//! token of the settings, and no credential of a tenant.
 
 pub(super) mod access;
 pub(super) mod audit;
@@ -28,7 +28,7 @@ use crate::{
     domain::principal,
 };
 
-/// The parameter of a path that names the tenant.
+/// The parameter of a path with the name of the tenant.
 const TENANT: &str = "tenant";
 
 /// A caller who may manage a tenant: one of its admins, or the operator where the path names the tenant.
@@ -55,8 +55,8 @@ impl FromRequestParts<ApiState> for Admin {
     }
 }
 
-/// The operator. A wrong token is counted against the address that it comes from. The right one is not, or a
-/// caller behind the same proxy could lock the operator out.
+/// The operator. A wrong token counts against the address that it comes from. The right one does not, or a caller behind
+/// the same proxy could lock the operator out.
 pub(super) struct Operator(pub principal::Operator);
 
 impl FromRequestParts<ApiState> for Operator {
@@ -66,33 +66,10 @@ impl FromRequestParts<ApiState> for Operator {
         let Some(token) = &state.app.config.operator_token else {
             return Err(layers::unknown_path());
         };
-        let known = accounts::operator(token, &values_of(&parts.headers));
-        if known.is_err() {
+        let operator = accounts::operator(token, &values_of(&parts.headers));
+        if operator.is_err() {
             Anonymous::from_request_parts(parts, state).await?;
         }
-        Ok(Self(known?))
+        Ok(Self(operator?))
     }
-}
-
-/// Where the next page begins, if there is one: of one item more than a page has.
-fn next<T>(items: &mut Vec<T>, limit: i64, place: impl Fn(&T) -> String) -> Option<String> {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = items.len() > limit;
-    items.truncate(limit);
-    items.last().filter(|_| more).map(place)
-}
-
-/// A page's size, from 1 to `most`.
-fn page(limit: i64, most: i64) -> Result<i64, Problem> {
-    if (1..=most).contains(&limit) {
-        return Ok(limit);
-    }
-    Err(Problem::invalid(
-        "limit",
-        format!("must be from 1 to {most}"),
-    ))
-}
-
-fn default_limit() -> i64 {
-    50
 }

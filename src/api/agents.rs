@@ -1,4 +1,4 @@
-//! The agents a principal may talk to, and what each offers them.
+//! The agents that the caller may talk to, and the tools, prompts, connections, servers and menu of each.
 
 use std::sync::Arc;
 
@@ -181,7 +181,7 @@ pub(super) async fn menu(
     ))
 }
 
-/// The agent of a user who has only one.
+/// The agent of a user who has exactly one; otherwise an error that asks for an id.
 pub(super) async fn only_agent(app: &App, principal: &Principal) -> Result<String, Problem> {
     let mut agents = app::servers::agents::list(app, principal).await?;
     match (agents.pop(), agents.is_empty()) {

@@ -1,30 +1,29 @@
 //! AG-UI 1.0: an agent's answer as the events of that protocol.
 //!
-//! A call that waits for consent is an interrupt. The next request resumes it: `cancelled` takes the request for
-//! consent back, `resolved` leaves it to its approvers. A client that leaves has some seconds to send its run again;
+//! A call that waits for consent is an interrupt. The next request resumes it: `cancelled` takes the approval request
+//! back, `resolved` leaves it to its approvers. A client that leaves has some seconds to send its run again;
 //! then the run is stopped.
 
 mod encoder;
 mod request;
-mod wire;
 
 use std::sync::Arc;
 
 use axum::{Extension, extract::State, response::Response};
 
 use self::{
-    encoder::Encoder,
+    encoder::{AguiEvent, Encoder, Interrupt},
     request::RunInput,
-    wire::{AguiEvent, Interrupt},
 };
 use super::{
     ApiState,
+    answer_text::{AnswerStyle, Limiter, Piece, render_unread},
     extract::{Caller, Path},
     limits::RequestPermit,
     openai::add_headers,
     problem::Problem,
     request_key::Keyed,
-    turn::{AnswerOptions, AnswerStyle, Limiter, OnDisconnect, Piece, Turn, pieces_of},
+    turn::{AnswerOptions, OnDisconnect, Turn},
 };
 use crate::{
     app::{
@@ -69,7 +68,7 @@ pub(super) async fn run(
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await?;
     permit.release();
     let (conversation, run) = (turn.conversation(), turn.run().id);
-    let encoder = Encoder::new(input.thread(), input.run(), (conversation, Some(run)));
+    let encoder = Encoder::new(input.thread(), input.run(), conversation, Some(run));
     let mut response = encoder.stream(turn.into_resumable_parts());
     add_headers(
         &mut response,
@@ -80,7 +79,8 @@ pub(super) async fn run(
     Ok(response)
 }
 
-/// Answers interrupts, and tells what happened since the last run. A call that still waits is an interrupt again.
+/// Answers a request that only resumes: handles its interrupts, and sends the events since the last run. A call that still
+/// waits is an interrupt again.
 async fn resume(
     app: &Arc<App>,
     caller: &Caller,
@@ -101,24 +101,24 @@ async fn resume(
     }
     let unread = transcript::unread(app, principal, &input.chat()).await?;
     let conversation = unread.conversation;
-    let (pieces, told) = pieces_of(unread);
+    let (pieces, last_sent) = render_unread(unread);
     for piece in &pieces {
         match (piece, shown.last_mut()) {
-            (Piece::Break, Some((Role::Assistant, said))) => said.push_str("\n\n"),
-            (Piece::Text(text), Some((Role::Assistant, said))) => {
-                said.push_str("\n\n");
-                said.push_str(text);
+            (Piece::Break, Some((Role::Assistant, answer))) => answer.push_str("\n\n"),
+            (Piece::Text(text), Some((Role::Assistant, answer))) => {
+                answer.push_str("\n\n");
+                answer.push_str(text);
             }
             (Piece::Text(text), _) => shown.push((Role::Assistant, text.clone())),
             _ => {}
         }
     }
-    if let Some(told) = told {
+    if let Some(last_sent) = last_sent {
         let chat = input.chat();
-        transcript::record_unread(app, principal, conversation, &chat, &shown, told).await?;
+        transcript::record_unread(app, principal, conversation, &chat, &shown, last_sent).await?;
     }
-    let encoder = Encoder::new(input.thread(), input.run(), (conversation, None));
-    let mut response = encoder.tell(pieces, waiting);
+    let encoder = Encoder::new(input.thread(), input.run(), conversation, None);
+    let mut response = encoder.answer_resume(pieces, waiting);
     add_headers(
         &mut response,
         conversation.to_string(),
@@ -128,7 +128,7 @@ async fn resume(
     Ok(response)
 }
 
-/// Takes a request for consent back. One that was decided meanwhile stays as it is; the answer tells.
+/// Takes an approval request back. One that was decided meanwhile stays as it is, and the answer shows that.
 async fn cancel(app: &Arc<App>, caller: &Caller, interrupt: &str) -> Result<(), Problem> {
     let approval = approvals::find(app, caller.principal(), interrupt).await?;
     match approvals::cancel(app, caller.principal(), approval.id).await {

@@ -4,7 +4,6 @@
 
 mod encoder;
 mod request;
-mod wire;
 
 use axum::{
     Extension,
@@ -13,23 +12,27 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode};
 
-use self::{encoder::Encoder, request::UiChatRequest, wire::UiChunk};
+use self::{
+    encoder::{Encoder, UiChunk},
+    request::UiChatRequest,
+};
 use super::{
     ApiState,
     agents::only_agent,
+    answer_text::{AnswerStyle, Limiter},
     extract::{Caller, Path},
     limits::{self, RequestPermit},
     openai::add_headers,
     problem::Problem,
-    request_key::Asked,
-    turn::{AnswerOptions, AnswerStyle, Limiter, OnDisconnect, Turn},
+    request_key::AlwaysKeyed,
+    turn::{AnswerOptions, OnDisconnect, Turn},
 };
 
-/// Says which version of the protocol a stream has.
+/// The header with the version of the protocol.
 const VERSION: (&str, &str) = ("x-vercel-ai-ui-message-stream", "v1");
-/// Sets the chats of this protocol apart from those of others.
+/// The prefix of this protocol's chats.
 const CHATS: &str = "ui:";
-/// Characters of a chat's id.
+/// The most characters of a chat's id.
 const MAX_CHAT: usize = 200;
 
 /// Say something in a chat, and stream the answer as UI messages of the AI SDK.
@@ -39,7 +42,7 @@ pub(super) async fn chat(
     State(state): State<ApiState>,
     caller: Caller,
     Extension(permit): Extension<RequestPermit>,
-    Asked(request, mut key): Asked<UiChatRequest>,
+    AlwaysKeyed(request, mut key): AlwaysKeyed<UiChatRequest>,
 ) -> Result<Response, Problem> {
     let chat = chat_key(request.id())?;
     let agent = match request.agent() {
@@ -66,7 +69,7 @@ pub(super) async fn resume(
 ) -> Result<Response, Problem> {
     let options = options(&caller, state.limits.open_stream(caller.principal())?);
     let chat = chat_key(&id)?;
-    let turn = Turn::come_back(&state.app, caller.principal(), &chat, options).await?;
+    let turn = Turn::resume(&state.app, caller.principal(), &chat, options).await?;
     permit.release();
     Ok(turn.map_or_else(|| StatusCode::NO_CONTENT.into_response(), stream))
 }
@@ -86,7 +89,7 @@ fn options(caller: &Caller, open: limits::Stream) -> AnswerOptions {
 }
 
 fn chat_key(id: &str) -> Result<String, Problem> {
-    super::extract::readable("id", id, MAX_CHAT)?;
+    super::extract::check_text("id", id, MAX_CHAT)?;
     Ok(format!("{CHATS}{id}"))
 }
 

@@ -1,6 +1,6 @@
-//! Calls that wait for consent, and their updates (SSE). A request is visible to its requester and to users
-//! who have one of its approver roles now; for any other user it is 404. A decision names the request by its id and
-//! repeats the hash of the arguments that the approver saw.
+//! Approval requests: calls that wait for consent, and the stream of their changes (SSE). A request is visible to its
+//! requester and to users who have one of its approver roles now; any other user gets 404. A decision names the request
+//! by its id and repeats the hash of the arguments that the approver saw.
 
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ use tokio::time::Instant;
 
 use super::{
     ApiState, events,
-    extract::{Caller, Json, Listener, MAX_USER, Path, Query, readable},
+    extract::{Caller, Json, Listener, MAX_USER, Path, Query, check_text},
     limits::{self, RequestPermit},
+    paging::{check_limit, default_limit, split_page},
     problem::Problem,
 };
 use crate::{
@@ -93,10 +94,6 @@ pub(super) struct ApprovalsQuery {
     limit: i64,
 }
 
-fn default_limit() -> i64 {
-    50
-}
-
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ApprovalPage {
     items: Vec<ApprovalView>,
@@ -112,10 +109,10 @@ pub(super) async fn list(
     caller: Caller,
     Query(which): Query<ApprovalsQuery>,
 ) -> Result<axum::Json<ApprovalPage>, Problem> {
-    let limit = super::conversations::page(which.limit)?;
+    let limit = check_limit(which.limit, 100)?;
     for (field, text) in [("tool", &which.tool), ("requester", &which.requester)] {
         if let Some(text) = text {
-            readable(field, text, MAX_USER)?;
+            check_text(field, text, MAX_USER)?;
         }
     }
     let page = Page {
@@ -127,12 +124,12 @@ pub(super) async fn list(
         after: which.cursor,
         limit: limit + 1,
     };
-    let wanted = ApprovalFilter {
+    let filter = ApprovalFilter {
         as_approver: matches!(which.role, Role::Approver),
         page,
     };
-    let items = app::tools::approvals::list(&app, caller.principal(), &wanted).await?;
-    let (items, next) = super::conversations::split_page(items, limit, |view| view.id);
+    let items = app::tools::approvals::list(&app, caller.principal(), &filter).await?;
+    let (items, next) = split_page(items, limit, |view| view.id);
     Ok(axum::Json(ApprovalPage { items, next }))
 }
 
@@ -176,7 +173,7 @@ pub(super) async fn decide(
     Json(new): Json<NewDecision>,
 ) -> Result<axum::Json<ApprovalView>, Problem> {
     if let Some(reason) = &new.reason {
-        readable("reason", reason, MAX_REASON)?;
+        check_text("reason", reason, MAX_REASON)?;
     }
     let unreadable = || {
         Problem::invalid(
@@ -194,7 +191,7 @@ pub(super) async fn decide(
         )
     })?;
     if shown_id != approval.id {
-        return Err(other_request(&approval).into());
+        return Err(other_request_error(&approval).into());
     }
     let verdict = Verdict {
         choice: new.decision,
@@ -202,10 +199,11 @@ pub(super) async fn decide(
         args_sha256,
     };
     let approval = app::tools::approvals::decide(&app, &approver, approval.id, &verdict).await?;
-    shown(&app, &caller, &approval).await
+    view(&app, &caller, &approval).await
 }
 
-fn other_request(approval: &Approval) -> Error {
+/// The error for a decision about another request than the one that the path names.
+fn other_request_error(approval: &Approval) -> Error {
     let why = format!(
         "{} is another request than the one that was shown; look at it and decide anew",
         approval.code
@@ -223,7 +221,7 @@ pub(super) async fn cancel(
 ) -> Result<axum::Json<ApprovalView>, Problem> {
     let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
     let approval = app::tools::approvals::cancel(&app, caller.principal(), approval.id).await?;
-    shown(&app, &caller, &approval).await
+    view(&app, &caller, &approval).await
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -247,17 +245,17 @@ pub(super) async fn record(
     Json(new): Json<NewOutcome>,
 ) -> Result<axum::Json<ApprovalView>, Problem> {
     if let Some(note) = &new.note {
-        readable("note", note, MAX_REASON)?;
+        check_text("note", note, MAX_REASON)?;
     }
     let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
     let approver = app::tools::approvals::approver(&app, caller.principal()).await?;
     let note = new.note.as_deref();
     let approval =
         app::tools::approvals::record(&app, &approver, approval.id, new.happened, note).await?;
-    shown(&app, &caller, &approval).await
+    view(&app, &caller, &approval).await
 }
 
-async fn shown(
+async fn view(
     app: &App,
     caller: &Caller,
     approval: &Approval,
@@ -302,6 +300,7 @@ pub(super) async fn listen(
     )))
 }
 
+/// The events of the stream, until its lifetime is over or it breaks. The client then comes back with its last id.
 fn news(listening: ApprovalStream, open: limits::Stream) -> impl Stream<Item = sse::Event> {
     let end = Instant::now() + events::LIFETIME;
     stream::unfold((listening, open), move |(mut listening, open)| async move {

@@ -1,4 +1,4 @@
-//! Images and text files of a conversation.
+//! Attachments: images and text files of a conversation.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -29,13 +29,13 @@ use crate::{
     },
 };
 
-/// What a form may hold beside its file.
+/// The bytes that a form may have beside its file.
 const MAX_ENVELOPE: usize = 64 << 10;
 
-/// A file as large as an attachment may be: the body itself, or the one file of a form.
+/// The file of a request: the body itself, or the one file of a form.
 pub(super) struct File {
     uri: Uri,
-    /// What the form calls it.
+    /// The name of the file in the form.
     name: Option<String>,
     data: Bytes,
     key: Option<RequestKey>,
@@ -55,7 +55,7 @@ impl FromRequest<ApiState> for File {
         let body = read_body(request, ordinary, MAX_SIZE + envelope).await?;
         let key = unread.key(&body)?;
         let (name, data) = match boundary {
-            Some(boundary) => file_of_form(body, boundary).await?,
+            Some(boundary) => read_form(body, boundary).await?,
             None => (None, body),
         };
         Ok(Self {
@@ -67,8 +67,8 @@ impl FromRequest<ApiState> for File {
     }
 }
 
-/// The one file of a form (RFC 7578), and its name.
-async fn file_of_form(body: Bytes, boundary: String) -> Result<(Option<String>, Bytes), Error> {
+/// Reads the one file of a form (RFC 7578), and its name.
+async fn read_form(body: Bytes, boundary: String) -> Result<(Option<String>, Bytes), Error> {
     let unreadable = |error: multer::Error| {
         Error::invalid("body", format!("is a form that cannot be read: {error}"))
     };
@@ -150,7 +150,7 @@ pub(super) async fn get(
     let (about, data) =
         app::chat::attachments::get(&app, caller.principal(), id, attachment).await?;
     let mut response = data.into_response();
-    // A text is never shown as a page, whatever is in it.
+    // A browser must not show a text file as a page.
     let (media_type, disposition) = if about.is_image() {
         (about.media_type.clone(), "inline")
     } else {
@@ -159,7 +159,10 @@ pub(super) async fn get(
     let headers = response.headers_mut();
     for (name, value) in [
         (header::CONTENT_TYPE, media_type),
-        (header::CONTENT_DISPOSITION, named(disposition, &about.name)),
+        (
+            header::CONTENT_DISPOSITION,
+            disposition_of(disposition, &about.name),
+        ),
         (
             HeaderName::from_static("content-security-policy"),
             "default-src 'none'; sandbox".to_owned(),
@@ -171,8 +174,8 @@ pub(super) async fn get(
     Ok(response)
 }
 
-/// `Content-Disposition` with a name of any characters (RFC 8187).
-pub(super) fn named(disposition: &str, name: &str) -> String {
+/// Writes `Content-Disposition` with a name of any characters (RFC 8187).
+pub(super) fn disposition_of(disposition: &str, name: &str) -> String {
     let encoded: String = name
         .bytes()
         .map(|byte| match byte {

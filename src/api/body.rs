@@ -1,4 +1,4 @@
-//! Bodies of requests: of a bounded size, within a bounded time, and only some large ones at once.
+//! Reads the bodies of requests: of a bounded size, within a bounded time, and only a few large ones at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,8 +10,8 @@ use http_body_util::BodyExt;
 use super::{ApiState, limits::RequestPermit, problem::Problem, sockets::Socket};
 use crate::domain::error::ErrorCode;
 
-/// The whole body of a request that says that it is JSON.
-pub(super) async fn body(request: Request, state: &ApiState) -> Result<Bytes, Problem> {
+/// Reads the whole body of a request. Its media type must be JSON.
+pub(super) async fn read_json_body(request: Request, state: &ApiState) -> Result<Bytes, Problem> {
     if !is_json(request.headers()) {
         let detail = "the body must be JSON in UTF-8; send `content-type: application/json`";
         return Err(Problem::new(
@@ -32,7 +32,7 @@ pub(super) async fn body(request: Request, state: &ApiState) -> Result<Bytes, Pr
     read_body(request, ordinary, limit).await
 }
 
-/// Clients of these routes send all images of a chat in each request.
+/// The routes whose clients send all images of a chat in each request.
 const IMAGE_PATHS: [&str; 4] = [
     "/v1/chat/completions",
     "/v1/responses",
@@ -46,37 +46,36 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The body of a caller without a credential has to arrive within this time.
 const UNKNOWN_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The whole body of a request, of at most `limit` bytes. While it arrives, the request does not count among
-/// those in progress, and its connection may be closed when there are too many. Of those that are larger than
-/// `ordinary` only some are read at once.
+/// Reads the whole body of a request, of at most `limit` bytes. While it arrives, the request gives its permit back, and
+/// its connection may be closed when there are too many. Only some bodies larger than `ordinary` are read at once.
 pub(super) async fn read_body(
     request: Request,
     ordinary: usize,
     limit: usize,
 ) -> Result<Bytes, Problem> {
-    let place = request.extensions().get::<RequestPermit>().cloned();
+    let permit = request.extensions().get::<RequestPermit>().cloned();
     let socket = request.extensions().get::<Arc<Socket>>().cloned();
-    let known = place
+    let is_known = permit
         .as_ref()
         .is_some_and(RequestPermit::is_principal_known);
-    let time = if known {
+    let time = if is_known {
         BODY_TIMEOUT
     } else {
         UNKNOWN_BODY_TIMEOUT
     };
-    if let Some(place) = &place {
-        place.release();
+    if let Some(permit) = &permit {
+        permit.release();
     }
-    let waiting = socket.as_ref().map(Socket::wait);
-    let body = tokio::time::timeout(time, read(request, ordinary, limit, place.as_ref())).await;
+    let waiting = socket.as_ref().map(Socket::begin_wait);
+    let body = tokio::time::timeout(time, collect(request, ordinary, limit, permit.as_ref())).await;
     drop(waiting);
     let body = body.unwrap_or_else(|_| {
         let detail = format!("the body did not arrive within {} seconds", time.as_secs());
         let status = StatusCode::REQUEST_TIMEOUT;
         Err(Problem::new(status, ErrorCode::RequestTimeout, detail))
     })?;
-    if let Some(place) = &place {
-        place.reacquire()?;
+    if let Some(permit) = &permit {
+        permit.reacquire()?;
     }
     Ok(body)
 }
@@ -96,13 +95,13 @@ fn is_json(headers: &HeaderMap) -> bool {
     media == "application/json" || (media.starts_with("application/") && media.ends_with("+json"))
 }
 
-/// The whole body. The rest of a body that is too large is read and dropped for a while: a client that is cut
-/// off while writing never reads why.
-async fn read(
+/// Collects the body. The rest of a body that is too large is read and dropped up to a bound, because a client that is
+/// cut off while it writes never reads the reason.
+async fn collect(
     request: Request,
     ordinary: usize,
     limit: usize,
-    place: Option<&RequestPermit>,
+    permit: Option<&RequestPermit>,
 ) -> Result<Bytes, Problem> {
     let mut body = request.into_body();
     let (mut bytes, mut size) = (BytesMut::new(), 0_usize);
@@ -120,8 +119,8 @@ async fn read(
         let before = size;
         size = size.saturating_add(data.len());
         let grows_large = before <= ordinary && size > ordinary && limit > ordinary;
-        if let Some(place) = place.filter(|_| grows_large) {
-            place.hold_large_body().await?;
+        if let Some(permit) = permit.filter(|_| grows_large) {
+            permit.hold_large_body().await?;
         }
         if size <= limit {
             bytes.extend_from_slice(&data);

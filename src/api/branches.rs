@@ -1,4 +1,4 @@
-//! Branches of a conversation: what editing and asking again have made.
+//! The branches of a conversation, which edits and repeated questions make.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The page behind a one-time link: plain HTML without scripts, pictures or other hosts. It says no more
-//! about its purpose than the user's own conversation does.
+//! The page behind a one-time link, on which a user enters values for a personal server: plain HTML without scripts, images
+//! or other hosts. It shows nothing that the user's own conversation does not show.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     domain::{error::Error, secret::Secret, server::FieldKind},
 };
 
-/// Bytes of a form.
+/// The most bytes of a form.
 const MAX_FORM: usize = 256 * 1024;
 
 /// A one-time page on which a user enters what a personal server needs.
@@ -77,7 +77,7 @@ pub(super) async fn send(
     })
 }
 
-/// A person with a dead link is told what to do; a program gets a problem.
+/// Answers a dead link: a person gets a page that says what to do, a program gets a problem.
 fn refuse(headers: &HeaderMap, error: Error) -> Result<Response, Problem> {
     if !matches!(error, Error::NotFound(_)) || !web::accepts(headers, header::ACCEPT, "text/html") {
         return Err(error.into());
@@ -99,7 +99,7 @@ fn form_page(form: &Form) -> Markup {
     document(&form.language, &form.title, &body)
 }
 
-/// One labelled input. The earlier value is not written into it.
+/// One labelled input. It never holds the value that was entered before.
 fn labelled_input(at: usize, entry: &FormField) -> Markup {
     let (id, fault_id) = (format!("f{at}"), format!("e{at}"));
     let invalid = entry.fault.is_some().then_some("true");

@@ -1,5 +1,5 @@
-//! My connections to the personal servers of an agent: enter, test, remove. What was entered goes in here
-//! and never comes out.
+//! The caller's connections to the personal servers of an agent: enter values, test them, remove them. No route ever returns
+//! the values.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,13 +39,13 @@ pub(super) async fn get(
 #[schema(as = CredentialRequest)]
 pub(super) struct NewCredential {
     /// A value for each field of the server. They are tested and stored encrypted; they never come back.
-    #[serde(deserialize_with = "entered")]
+    #[serde(deserialize_with = "read_values")]
     #[schema(value_type = BTreeMap<String, String>)]
     fields: BTreeMap<String, Secret>,
 }
 
-/// Reads the values; an error never repeats one.
-fn entered<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String, Secret>, D::Error> {
+/// Reads the values. An error never repeats one.
+fn read_values<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String, Secret>, D::Error> {
     let Value::Object(fields) = Value::deserialize(input)? else {
         return Err(D::Error::custom(
             "must be an object with a value for each field",

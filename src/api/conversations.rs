@@ -1,7 +1,4 @@
-//! Conversations and their messages. Lists come in pages: `{items, next}`, where `next` is passed as
-//! `cursor` to get the page that follows, and absent on the last one.
-
-mod paging;
+//! Conversations and their messages.
 
 use std::sync::Arc;
 
@@ -9,10 +6,10 @@ use axum::extract::{OriginalUri, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::paging::{page, split_page};
 use super::{
     agents::only_agent,
-    extract::{Caller, Json, Located, MAX_TEXT, Path, Query, created, located, readable},
+    extract::{Caller, Json, Located, MAX_TEXT, Path, Query, check_text, created, located},
+    paging::{check_limit, default_limit, split_page},
     problem::Problem,
     request_key::{self, Keyed},
 };
@@ -24,7 +21,7 @@ use crate::{
     domain::{
         error::Error,
         ids::{AttachmentId, ConversationId, MessageId},
-        message::Message,
+        message::{Message, MessageRange},
         principal::Principal,
         request_key::RequestKey,
         run::{Conversation, ConversationChange, Run},
@@ -52,7 +49,7 @@ pub(super) async fn create(
     Keyed(new, key): Keyed<NewConversation>,
 ) -> Result<Located<Conversation>, Problem> {
     if let Some(title) = &new.title {
-        readable("title", title, 200)?;
+        check_text("title", title, 200)?;
     }
     let (principal, key) = (caller.principal(), key.as_ref());
     let mut earlier = request_key::find_earlier(&app, principal, key).await?;
@@ -110,10 +107,6 @@ enum Include {
     Children,
 }
 
-fn default_limit() -> i64 {
-    50
-}
-
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ConversationPage {
     items: Vec<ListedConversation>,
@@ -129,12 +122,12 @@ pub(super) async fn list(
     caller: Caller,
     Query(which): Query<ConversationsQuery>,
 ) -> Result<axum::Json<ConversationPage>, Problem> {
-    let limit = page(which.limit)?;
+    let limit = check_limit(which.limit, 100)?;
     let children = matches!(which.include, Some(Include::Children));
     if let Some(words) = &which.search {
-        readable("search", words, 200)?;
+        check_text("search", words, 200)?;
     }
-    let wanted = app::chat::conversations::ConversationFilter {
+    let filter = app::chat::conversations::ConversationFilter {
         agent: which.agent.as_deref(),
         children,
         archived: which.archived,
@@ -142,7 +135,7 @@ pub(super) async fn list(
         search: which.search.as_deref(),
         cursor: which.cursor,
     };
-    let items = app::chat::conversations::list(&app, caller.principal(), wanted, limit + 1).await?;
+    let items = app::chat::conversations::list(&app, caller.principal(), filter, limit + 1).await?;
     let (items, next) = split_page(items, limit, |item| item.conversation.id);
     Ok(axum::Json(ConversationPage { items, next }))
 }
@@ -183,7 +176,7 @@ pub(super) async fn change(
     Json(patch): Json<ConversationPatch>,
 ) -> Result<axum::Json<Conversation>, Problem> {
     if let Some(title) = &patch.title {
-        readable("title", title, 200)?;
+        check_text("title", title, 200)?;
     }
     let title = patch.title.as_deref().map(Conversation::title_from);
     let change = ConversationChange {
@@ -226,6 +219,25 @@ pub(super) struct MessagesQuery {
     limit: i64,
 }
 
+impl MessagesQuery {
+    fn range(&self) -> Result<MessageRange, Problem> {
+        let (name, seq, range) = match (self.before, self.after, self.cursor) {
+            (None, None, None) => return Ok(MessageRange::Before(i64::MAX)),
+            (Some(seq), None, None) => ("before", seq, MessageRange::Before(seq)),
+            (None, Some(seq), None) => ("after", seq, MessageRange::After(seq)),
+            (None, None, Some(seq)) => ("cursor", seq, MessageRange::Before(seq)),
+            _ => {
+                let why = "must hold at most one of `before`, `after` and `cursor`";
+                return Err(Problem::invalid("query", why));
+            }
+        };
+        if seq < 0 {
+            return Err(Problem::invalid(name, "must not be negative"));
+        }
+        Ok(range)
+    }
+}
+
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct MessagePage {
     items: Vec<Message>,
@@ -242,13 +254,13 @@ pub(super) async fn messages(
     Path(id): Path<ConversationId>,
     Query(which): Query<MessagesQuery>,
 ) -> Result<axum::Json<MessagePage>, Problem> {
-    let limit = page(which.limit)?;
-    let wanted = MessageSelection {
+    let limit = check_limit(which.limit, 100)?;
+    let selection = MessageSelection {
         branch: which.branch,
         range: which.range()?,
         limit: limit + 1,
     };
-    let items = app::chat::conversations::messages(&app, caller.principal(), id, wanted).await?;
+    let items = app::chat::conversations::messages(&app, caller.principal(), id, selection).await?;
     let (items, next) = split_page(items, limit, |message| message.seq);
     Ok(axum::Json(MessagePage { items, next }))
 }
@@ -307,9 +319,9 @@ pub(super) async fn post(
             return Err(Problem::invalid("body", why));
         }
         if let Some(text) = &new.text {
-            readable("text", text, MAX_TEXT)?;
+            check_text("text", text, MAX_TEXT)?;
         }
-        return once(&app, principal, key, post).await;
+        return post_once(&app, principal, key, post).await;
     }
     let has_files = !new.attachments.is_empty();
     if has_files && (new.menu.is_some() || new.answer.is_some()) {
@@ -321,7 +333,7 @@ pub(super) async fn post(
     let (text, field) = match (new.text, new.menu, new.answer) {
         (None, None, None) if has_files => (String::new(), None),
         (Some(text), None, None) => {
-            readable("text", &text, MAX_TEXT)?;
+            check_text("text", &text, MAX_TEXT)?;
             (text, None)
         }
         (None, Some(item), None) => {
@@ -329,7 +341,7 @@ pub(super) async fn post(
             (command.to_owned(), None)
         }
         (None, None, Some(answer)) => {
-            readable("answer.value", &answer.value, MAX_TEXT)?;
+            check_text("answer.value", &answer.value, MAX_TEXT)?;
             (answer.value, Some(answer.field))
         }
         _ => {
@@ -339,17 +351,17 @@ pub(super) async fn post(
             ));
         }
     };
-    let said = MessageInput {
+    let input = MessageInput {
         text: &text,
         attachments: &new.attachments,
         field: field.as_deref(),
     };
-    let post = async || app::chat::conversations::post(&app, principal, id, said, key).await;
-    once(&app, principal, key, post).await
+    let post = async || app::chat::conversations::post(&app, principal, id, input, key).await;
+    post_once(&app, principal, key, post).await
 }
 
-/// Posts a message, unless an earlier request with the key has.
-async fn once(
+/// Posts a message, unless an earlier request with the key has posted it.
+async fn post_once(
     app: &App,
     principal: &Principal,
     key: Option<&RequestKey>,

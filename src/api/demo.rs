@@ -1,5 +1,5 @@
-//! The demo's people, for the web client. `chatelaine demo` mounts this, and nothing else does: whoever has the
-//! link that the demo prints may be any of its people.
+//! The people of the demo, for the web client. Only `chatelaine demo` has this route: whoever has the link that the demo
+//! prints may sign in as any of its people.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -10,14 +10,14 @@ use subtle::ConstantTimeEq;
 use super::{ApiState, extract::Anonymous, problem::Problem};
 use crate::domain::{error::ErrorCode, secret::Secret};
 
-/// A token for each of the demo's people, for whoever knows the key.
+/// The tokens of the demo's people, and the key that the link to them has.
 pub struct Demo {
     key: Secret,
     tokens: OnceLock<BTreeMap<String, String>>,
 }
 
 impl Demo {
-    /// With a key of its own; there is nobody yet.
+    /// A demo with a new key, and without people.
     pub fn new() -> Self {
         Self {
             key: Secret::new(hex::encode(rand::random::<[u8; 16]>())),
@@ -25,12 +25,12 @@ impl Demo {
         }
     }
 
-    /// From now on these are the demo's people.
+    /// Sets the tokens of the people, once.
     pub fn set_people(&self, tokens: BTreeMap<String, String>) {
         let _ = self.tokens.set(tokens);
     }
 
-    /// The page that offers them. The key is in the fragment, which a browser sends to nobody.
+    /// The link to the page that offers the people. The key is in the fragment, which a browser never sends.
     pub fn link(&self, url: &str) -> String {
         format!("{}/#demo={}", url.trim_end_matches('/'), self.key.expose())
     }
@@ -42,7 +42,7 @@ impl Default for Demo {
     }
 }
 
-/// Their tokens by name.
+/// The tokens of the demo's people, by name.
 #[utoipa::path(get, path = "/v1/demo/people", tag = "demo", responses((status = 200, body = BTreeMap<String, String>)))]
 pub(super) async fn people(
     State(state): State<ApiState>,

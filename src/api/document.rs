@@ -1,5 +1,5 @@
-//! The OpenAPI document: what the handlers declare, and what is true of all of them: which statuses there are, how an
-//! error looks, that an object without named members may have any, and what an event stream carries.
+//! Completes the OpenAPI document that the handlers declare with what holds for all of them: the statuses of refusals, the
+//! shape of an error, that an object without named members may have any, and the events of a stream.
 
 use serde_json::{Map, Value, json};
 use utoipa::{
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::domain::error::ErrorCode;
 
-/// Statuses of a refusal, and what each means.
+/// The statuses of refusals, and their meaning.
 const REFUSALS: [(&str, &str); 16] = [
     ("400", "The input cannot be used; `field` names it"),
     ("401", "No credential, or one that is not good any more"),
@@ -51,11 +51,12 @@ const REFUSALS: [(&str, &str); 16] = [
     ),
     ("504", "A server did not answer in time"),
 ];
-/// Refusals of any request to the API, of one with a body, and of one that a model or a server works on.
+/// The refusals of any request.
 const OF_ALL: [&str; 8] = ["400", "401", "403", "404", "405", "429", "500", "503"];
+/// The further refusals of requests with a body.
 const OF_BODIES: [&str; 7] = ["408", "409", "412", "413", "415", "422", "502"];
 
-/// Requests that make or begin something, and take a key.
+/// The ends of the paths whose `POST` takes an `Idempotency-Key`, because it makes or begins something.
 const KEYED: [&str; 16] = [
     "/guests",
     "/conversations",
@@ -75,7 +76,7 @@ const KEYED: [&str; 16] = [
     "/issuers",
 ];
 
-/// Events of a conversation: the name, and which variant of which schema its data is.
+/// The events of a conversation: the name, and the schema and variant of its data.
 const EVENTS: [(&str, &str, usize); 10] = [
     ("message", "EventKind", 0),
     ("run", "EventKind", 1),
@@ -89,10 +90,10 @@ const EVENTS: [(&str, &str, usize); 10] = [
     ("server_unavailable", "Transient", 7),
 ];
 
-/// The document of what the handlers declare.
-pub(super) fn completed(openapi: OpenApi) -> Value {
-    let mut document =
-        serde_json::to_value(named(openapi)).expect("a document of plain data can be written");
+/// Completes the document that the handlers declare.
+pub(super) fn complete(openapi: OpenApi) -> Value {
+    let mut document = serde_json::to_value(name_operations(openapi))
+        .expect("a document of plain data can be written");
     document["servers"] = json!([{ "url": "/", "description": "Where this document was read" }]);
     type_events(&mut document);
     if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
@@ -106,7 +107,7 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
         for (method, operation) in item.as_object_mut().into_iter().flatten() {
             add_refusals(path, method, operation);
             if method == "post" && KEYED.iter().any(|end| path.ends_with(end)) {
-                // A caller without a credential is known by the key alone.
+                // The key alone tells callers without a credential apart, so it must be longer.
                 add_key(operation, if path.ends_with("/guests") { 16 } else { 1 });
             }
         }
@@ -115,12 +116,12 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
     document
 }
 
-/// A file is a body of bytes, and no list of numbers.
+/// Describes files as bytes; the derive takes `Vec<u8>` for a list of numbers.
 fn type_files(part: &mut Value) {
     const FILE: &str = "application/octet-stream";
     match part {
         Value::Object(fields) => {
-            // Behind a form, where both are taken: generators of clients write the first one.
+            // Inserted last, after a form where both are taken: generators of clients use the first one.
             if fields.shift_remove(FILE).is_some() {
                 let file = json!({ "schema": { "type": "string", "format": "binary" } });
                 fields.insert(FILE.to_owned(), file);
@@ -132,7 +133,7 @@ fn type_files(part: &mut Value) {
     }
 }
 
-/// Declares the key by which a request that is sent again is known.
+/// Declares the header with which a client marks a repeated request.
 fn add_key(operation: &mut Value, shortest: usize) {
     let description = "Sent again with the same key within a day, the request makes nothing new and is answered as the \
                        first one was";
@@ -146,7 +147,7 @@ fn add_key(operation: &mut Value, shortest: usize) {
     }
 }
 
-/// Gives each status of an operation a description, and declares those of refusals.
+/// Describes each status of an operation, and declares the refusals.
 fn add_refusals(path: &str, method: &str, operation: &mut Value) {
     let is_public = operation["security"] == json!([{}]);
     let has_body =
@@ -199,7 +200,7 @@ fn add_refusals(path: &str, method: &str, operation: &mut Value) {
     responses.insert("default".to_owned(), other);
 }
 
-/// An object that names no members may have any. Without this, typed clients take it for an empty one.
+/// Says that an object that names no members may have any. Without this, typed clients take it for an empty one.
 fn open_objects(part: &mut Value) {
     match part {
         Value::Object(fields) => {
@@ -225,7 +226,7 @@ fn open_objects(part: &mut Value) {
     }
 }
 
-/// Makes a schema of each event, with its name and its data, and one of all of them: what a stream carries.
+/// Makes a schema of each event, with its name and its data, and one of all events of a stream.
 fn type_events(document: &mut Value) {
     let Some(schemas) = document["components"]["schemas"].as_object_mut() else {
         return;
@@ -267,7 +268,7 @@ fn type_events(document: &mut Value) {
     }
 }
 
-/// One event as its stream writes it.
+/// The schema of one event.
 fn event(name: &str, data: Value, is_durable: bool) -> Value {
     let description = data["description"].clone();
     let mut properties = Map::new();
@@ -289,8 +290,8 @@ fn event(name: &str, data: Value, is_durable: bool) -> Value {
     schema
 }
 
-/// Adds to every operation a name that no other one has.
-fn named(mut openapi: OpenApi) -> OpenApi {
+/// Gives every operation a unique name.
+fn name_operations(mut openapi: OpenApi) -> OpenApi {
     let paths = &openapi.paths.paths;
     let twice: Vec<String> = paths
         .keys()

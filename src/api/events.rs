@@ -1,8 +1,7 @@
 //! A conversation's events as they happen (SSE).
 //!
-//! Durable events carry their number as `id` and are replayed after `Last-Event-ID`, each exactly once;
-//! deltas and progress are for those who listen at that moment. `event` names the kind, `data` is
-//! one JSON object.
+//! Durable events have their number as `id` and are replayed after `Last-Event-ID`, each exactly once. Deltas and progress
+//! reach only those who listen at that moment. `event` names the kind, and `data` is one JSON object.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -38,8 +37,7 @@ use crate::{
 
 /// How often a quiet stream sends a comment, so that proxies keep it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// A stream ends after this time and the client reconnects with its credential, so that a revoked key does
-/// not listen for ever.
+/// A stream ends after this time, and the client reconnects with its credential. So a revoked key does not listen for ever.
 pub(super) const LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// How long a client waits before it reconnects.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
@@ -136,14 +134,14 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     })
 }
 
-/// The events of a conversation, until the program stops, the time is over, or something breaks. The client
-/// then comes back with its last id.
+/// The events of a conversation, until the program stops, the lifetime is over, or the stream breaks. The client then
+/// comes back with its last id.
 fn events(listening: ConversationStream, open: limits::Stream) -> impl Stream<Item = Event> {
     let end = Instant::now() + LIFETIME;
     stream::unfold((listening, open), move |(mut listening, open)| async move {
-        let heard = tokio::time::timeout_at(end, listening.next()).await.ok()?;
-        match heard {
-            Ok(heard) => Some((event(&heard?), (listening, open))),
+        let next = tokio::time::timeout_at(end, listening.next()).await.ok()?;
+        match next {
+            Ok(next) => Some((event(&next?), (listening, open))),
             // The conversation was deleted.
             Err(Error::NotFound(_)) => None,
             Err(error) => {
@@ -157,8 +155,8 @@ fn events(listening: ConversationStream, open: limits::Stream) -> impl Stream<It
     })
 }
 
-fn event(heard: &ConversationEvent) -> Event {
-    let event = match heard {
+fn event(event: &ConversationEvent) -> Event {
+    let event = match event {
         ConversationEvent::Durable(event) => Event::default()
             .id(event.seq.to_string())
             .event(event.kind.name())
@@ -170,7 +168,7 @@ fn event(heard: &ConversationEvent) -> Event {
     event.expect("events are plain data that can be written")
 }
 
-/// A response of server-sent events that stays alive when quiet and is not held back by proxies.
+/// Answers with a stream of server-sent events. Comments keep a quiet stream open, and headers stop proxies from buffering.
 pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static) -> Response {
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
     let mut response = Sse::new(events.map(Ok::<_, Infallible>))

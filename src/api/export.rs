@@ -1,4 +1,4 @@
-//! A conversation as a file.
+//! The export of a conversation as a file.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use http::header;
 use serde::Deserialize;
 
 use super::{
-    attachments::named,
+    attachments::disposition_of,
     extract::{Caller, Path, Query},
     problem::Problem,
 };
@@ -51,14 +51,14 @@ pub(super) async fn export(
     let title = Some(export.conversation.title.as_str()).filter(|title| !title.is_empty());
     let title: String = title.unwrap_or("conversation").chars().take(60).collect();
     let disposition = |ending: &str| {
-        let named = named("attachment", &format!("{title}.{ending}"));
-        [(header::CONTENT_DISPOSITION, named)]
+        let value = disposition_of("attachment", &format!("{title}.{ending}"));
+        [(header::CONTENT_DISPOSITION, value)]
     };
     Ok(match query.format {
         ExportFormat::Json => {
             let media_type = [(header::CONTENT_TYPE, "application/json")];
             let text = serde_json::to_string(&export).map_err(Error::internal)?;
-            // A terminal that shows the file obeys none of its characters.
+            // Escaped, so that no character of the file controls a terminal that shows it.
             (disposition("json"), media_type, escape_hidden(&text)).into_response()
         }
         ExportFormat::Markdown => {

@@ -1,5 +1,5 @@
-//! What handlers take from a request: the caller, and input that already has the right type. Input that
-//! cannot be used becomes a [`Problem`] that names the field and the reason.
+//! Extractors: the caller of a request, and its input in the right type. Input that cannot be used becomes a [`Problem`]
+//! that names the field and the reason.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,14 +8,14 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, header, request::Parts};
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
-use super::{ApiState, body::body, layers, limits::RequestPermit, problem::Problem};
+use super::{ApiState, body::read_json_body, layers, limits::RequestPermit, problem::Problem};
 use crate::domain::error::ErrorCode;
 use crate::{
     app::accounts,
     domain::principal::{Principal, Scope},
 };
 
-/// A caller with a valid credential that is within its rate.
+/// A caller with a valid credential whose principal is within its rate.
 pub(super) struct Authenticated(pub accounts::Caller);
 
 impl FromRequestParts<ApiState> for Authenticated {
@@ -32,21 +32,21 @@ impl FromRequestParts<ApiState> for Authenticated {
             caller.principal.locale = first_language(&parts.headers).map(str::to_owned);
         }
         layers::name_caller(&caller.principal);
-        let place = parts.extensions.get::<RequestPermit>();
+        let permit = parts.extensions.get::<RequestPermit>();
         let left = state.limits.count(&caller.principal).inspect_err(|_| {
-            if let Some(place) = place {
-                place.set_left(0);
+            if let Some(permit) = permit {
+                permit.set_left(0);
             }
         })?;
-        if let Some(place) = place {
-            place.set_left(left);
-            place.count_for(&caller.principal)?;
+        if let Some(permit) = permit {
+            permit.set_left(left);
+            permit.count_for(&caller.principal)?;
         }
         Ok(Self(caller))
     }
 }
 
-/// A caller who listens to events: with a credential like any other, or with a ticket in the address.
+/// A caller who opens an event stream: with a credential, or with a ticket in the address.
 pub(super) struct Listener(pub Principal);
 
 #[derive(serde::Deserialize)]
@@ -87,7 +87,7 @@ pub fn values_of<'a>(headers: &'a HeaderMap) -> impl Fn(&str) -> Vec<&'a [u8]> +
     }
 }
 
-/// A caller whose credential is for talking to agents.
+/// A caller whose credential has the scope `chat`.
 pub(super) struct Caller(pub accounts::Caller);
 
 impl Caller {
@@ -106,13 +106,12 @@ impl FromRequestParts<ApiState> for Caller {
     }
 }
 
-/// The address that a request comes from. Of an IPv6 address only the network, since one customer has a whole
-/// network.
+/// The address that a request comes from. An IPv6 address is cut to its network, because one customer has a whole network.
 #[derive(Clone, Copy)]
 pub(super) struct Peer(pub IpAddr);
 
 impl Peer {
-    /// Behind trusted proxies it is the last address in `X-Forwarded-For` that is not one of them.
+    /// Reads the address. Behind trusted proxies it is the last one in `X-Forwarded-For` that is not a proxy's.
     pub fn of(address: IpAddr, headers: &HeaderMap, trusted_proxies: &[IpNet]) -> Self {
         let is_trusted = |address: &IpAddr| trusted_proxies.iter().any(|net| net.contains(address));
         let address = address.to_canonical();
@@ -130,7 +129,7 @@ impl Peer {
     }
 }
 
-/// An IPv4 address, or the first 64 bits of an IPv6 address.
+/// An IPv4 address as it is; the first 64 bits of an IPv6 address.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -151,7 +150,7 @@ impl FromRequestParts<ApiState> for Anonymous {
     }
 }
 
-/// Somebody who may say who they are: with a credential a [`Caller`], without one [`Anonymous`].
+/// A caller with or without a credential: [`Caller`], or [`Anonymous`] and `None`.
 pub(super) struct MaybeAuthenticated(pub Option<accounts::Caller>);
 
 impl FromRequestParts<ApiState> for MaybeAuthenticated {
@@ -169,7 +168,7 @@ impl FromRequestParts<ApiState> for MaybeAuthenticated {
     }
 }
 
-/// A path's ids. One that is malformed names nothing, so it is not found.
+/// The ids in the path. A malformed id is not found.
 pub(super) struct Path<T>(pub T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<ApiState> for Path<T> {
@@ -191,18 +190,18 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, _: &ApiState) -> Result<Self, Problem> {
         let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
         query.map(|query| Self(query.0)).map_err(|rejection| {
-            // The source reads `<parameter>: <reason>`, or just the reason when no one parameter is to blame.
+            // The source reads `<parameter>: <reason>`, or only the reason when it concerns no single parameter.
             let text = std::error::Error::source(&rejection)
                 .map_or_else(|| rejection.to_string(), ToString::to_string);
             match text.split_once(": ") {
-                Some((field, reason)) if !field.contains(' ') => unfit(field, reason),
-                _ => unfit("query", &text),
+                Some((field, reason)) if !field.contains(' ') => problem_of_serde(field, reason),
+                _ => problem_of_serde("query", &text),
             }
         })
     }
 }
 
-/// The query of a list without parameters: any that is there is a mistake.
+/// The query of a route without parameters. Any parameter is refused.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoParameters {}
@@ -214,11 +213,11 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
-        parse(&body(request, state).await?).map(Self)
+        parse(&read_json_body(request, state).await?).map(Self)
     }
 }
 
-/// A typed body of JSON.
+/// Parses a body as JSON of a type.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     // serde would read a list as the fields in their order, which no client intends.
     if body.trim_ascii_start().starts_with(b"[") {
@@ -233,7 +232,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         let path = error.path().to_string();
         let inner = error.into_inner();
         if inner.is_data() {
-            unfit(&path, &inner.to_string())
+            problem_of_serde(&path, &inner.to_string())
         } else {
             malformed(&inner)
         }
@@ -242,24 +241,24 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
-/// serde's message about a wrong value: its own code, a clause that reads on from the field, and not the value, which may
-/// be a secret in the wrong field.
-fn unfit(path: &str, said: &str) -> Problem {
-    let said = said
+/// Makes a problem of serde's message about a wrong value: a code for the case, and a clause that continues the name of
+/// the field. The value is left out, because it may be a secret in the wrong field.
+fn problem_of_serde(path: &str, message: &str) -> Problem {
+    let message = message
         .split_once(" at line ")
-        .map_or(said, |(said, _place)| said);
+        .map_or(message, |(message, _line)| message);
     let below = |name: &str| match path {
         "." => name.to_owned(),
         path => format!("{path}.{name}"),
     };
-    let quoted = said.split('`').nth(1).unwrap_or_default();
-    let (code, field, reason) = if said.starts_with("missing field") {
+    let quoted = message.split('`').nth(1).unwrap_or_default();
+    let (code, field, reason) = if message.starts_with("missing field") {
         (
             ErrorCode::MissingField,
             below(quoted),
             "is missing".to_owned(),
         )
-    } else if let Some((_, known)) = said
+    } else if let Some((_, known)) = message
         .split_once("unknown field")
         .and_then(|(_, rest)| rest.split_once(", "))
     {
@@ -273,16 +272,16 @@ fn unfit(path: &str, said: &str) -> Problem {
         };
         (ErrorCode::UnknownField, path.to_owned(), reason)
     } else {
-        (ErrorCode::WrongType, path.to_owned(), must_be(said))
+        (ErrorCode::WrongType, path.to_owned(), clause_of(message))
     };
     let field = if field == "." { "body" } else { &field };
     Problem::unfit(code, field, reason)
 }
 
-/// `invalid type: string, expected a map` as a clause.
-fn must_be(said: &str) -> String {
-    if let Some((_, wanted)) = said.rsplit_once(", expected ") {
-        // The names of Rust types are nobody's business.
+/// A clause for a wrong value: `must be an object` for `invalid type: string, expected a map`.
+fn clause_of(message: &str) -> String {
+    if let Some((_, wanted)) = message.rsplit_once(", expected ") {
+        // The names of Rust types mean nothing to a client.
         let is_type = wanted.starts_with("struct ") || wanted == "a map";
         let wanted = match wanted {
             _ if is_type => "an object",
@@ -302,8 +301,8 @@ fn must_be(said: &str) -> String {
             "must be a time such as 2026-01-31T12:00:00Z",
         ),
     ];
-    let clause = known.iter().find(|(sign, _)| said.contains(sign));
-    clause.map_or(said, |(_, clause)| clause).to_owned()
+    let clause = known.iter().find(|(sign, _)| message.contains(sign));
+    clause.map_or(message, |(_, clause)| clause).to_owned()
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {
@@ -316,28 +315,27 @@ fn malformed(error: &serde_json::Error) -> Problem {
     problem
 }
 
-/// An answer that says where the thing is that was made or begun.
+/// An answer with the address of the resource that was made, in `Location`.
 pub(super) type Located<T> = (StatusCode, [(header::HeaderName, String); 1], axum::Json<T>);
 
-/// 201 with the address of the new thing: its id below the path of the request.
+/// Answers 201 with the address of the new resource: its id below the path of the request.
 pub(super) fn created<T>(uri: &Uri, id: impl std::fmt::Display, body: T) -> Located<T> {
     let location = format!("{}/{id}", uri.path().trim_end_matches('/'));
     located(StatusCode::CREATED, location, body)
 }
 
-/// The same with another status or address.
+/// Answers with a status and the address of the resource.
 pub(super) fn located<T>(status: StatusCode, location: String, body: T) -> Located<T> {
     (status, [(header::LOCATION, location)], axum::Json(body))
 }
 
-/// The most characters of a user's id: 255 of the source, after the longest prefix.
+/// The most characters of a user's id: 255 at its issuer or frontend, after the longest prefix.
 pub(super) const MAX_USER: usize = 330;
 /// The most characters of one message.
 pub(super) const MAX_TEXT: usize = 32_768;
 
-/// Text that can be kept and read: not blank, not too long, and without the one character that Postgres
-/// cannot store.
-pub(super) fn readable(field: &str, text: &str, max: usize) -> Result<(), Problem> {
+/// Checks text from a client: not blank, not too long, and without the one character that Postgres cannot store.
+pub(super) fn check_text(field: &str, text: &str, max: usize) -> Result<(), Problem> {
     if text.trim().is_empty() {
         return Err(Problem::invalid(field, "must not be blank"));
     }

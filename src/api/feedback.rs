@@ -1,4 +1,4 @@
-//! What a user thinks of a message.
+//! Feedback: the user's opinion of a message.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use axum::extract::State;
 use http::StatusCode;
 
 use super::{
-    extract::{Caller, Json, Path, readable},
+    extract::{Caller, Json, Path, check_text},
     problem::Problem,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Characters of a comment.
+/// The most characters of a comment.
 const MAX_COMMENT: usize = 2000;
 
 /// What I think of a message, as I have said it.
@@ -43,7 +43,7 @@ pub(super) async fn put(
     Json(feedback): Json<Feedback>,
 ) -> Result<StatusCode, Problem> {
     if let Some(comment) = &feedback.comment {
-        readable("comment", comment, MAX_COMMENT)?;
+        check_text("comment", comment, MAX_COMMENT)?;
     }
     app::chat::feedback::put(&app, caller.principal(), id, message, &feedback).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,4 +1,4 @@
-//! The caller's own identity, and how a caller without a token becomes a guest.
+//! The identity of the caller, and how a caller without a token becomes a guest.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 use super::{
-    extract::{Anonymous, Authenticated, located, readable},
+    extract::{Anonymous, Authenticated, check_text, located},
     once::make_once,
     problem::Problem,
     request_key::Keyed,
@@ -84,7 +84,7 @@ pub(super) struct Guest {
     expires_at: OffsetDateTime,
 }
 
-/// Characters of the key of somebody without a credential, so that a stranger does not guess it and become the same
+/// The fewest characters of an `Idempotency-Key` without a credential: a stranger must not guess it and become the same
 /// guest.
 const MIN_GUEST_KEY: usize = 16;
 
@@ -96,7 +96,7 @@ pub(super) async fn create_guest(
     Anonymous(address): Anonymous,
     Keyed(new, key): Keyed<NewGuest>,
 ) -> Result<Response, Problem> {
-    readable("tenant", &new.tenant, 63)?;
+    check_text("tenant", &new.tenant, 63)?;
     let is_short = |key: &RequestKey| key.name().len() < MIN_GUEST_KEY;
     if key.as_ref().is_some_and(is_short) {
         let reason = format!("must have {MIN_GUEST_KEY} characters or more without a credential");
@@ -108,7 +108,7 @@ pub(super) async fn create_guest(
     let accounts = app.clone();
     let make = async move {
         let (token, expires_at) = accounts.accounts.create_guest(tenant).await?;
-        // The only response that holds the key; it goes to its owner.
+        // This is the only response with the token, and it goes to its owner.
         let token = token.expose().to_owned();
         let guest = Guest { token, expires_at };
         Ok(located(StatusCode::CREATED, "/v1/me".to_owned(), guest))

@@ -1,8 +1,8 @@
-//! The layers around every request: request id, span, security headers, CORS by list, a host that is named
-//! once, handling of panics, and the single place that logs a [`Problem`] and writes it out.
+//! The layers around every request: request id, span, security headers, CORS, the check of the host, the handling of
+//! panics, and the single place that logs a [`Problem`] and writes its response.
 //!
-//! The span carries method, route, status and who (tenant, and a hash of the user); never headers, paths
-//! with ids, queries or bodies.
+//! The span has the method, the route, the status, the tenant and a hash of the user. It never has headers, paths with
+//! ids, queries or bodies.
 
 use std::any::Any;
 
@@ -38,7 +38,7 @@ use crate::domain::{
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Set on every response.
+/// The headers of every response.
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -67,7 +67,7 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
         .layer(middleware::from_fn(observe));
     for (name, value) in SECURITY {
         let value = HeaderValue::from_static(value);
-        // A page of ours says itself what it needs, and which of its files may be kept.
+        // Pages of this service set their own policy and say which files may be cached.
         let is_default = [header::CONTENT_SECURITY_POLICY, header::CACHE_CONTROL].contains(&name);
         wrapped = if is_default {
             wrapped.layer(SetResponseHeaderLayer::if_not_present(name, value))
@@ -75,7 +75,7 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
             wrapped.layer(SetResponseHeaderLayer::overriding(name, value))
         };
     }
-    // A browser that came by https once does not come without it.
+    // A browser that used https once must not come back without it.
     if config.public_url.starts_with("https://") {
         let value = HeaderValue::from_static("max-age=31536000");
         let name = header::STRICT_TRANSPORT_SECURITY;
@@ -87,13 +87,13 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
     }
 }
 
-/// For a path that is no route, or none at the moment.
+/// The problem of a path that is no route, or none with these settings.
 pub(super) fn unknown_path() -> Problem {
     let detail = "there is nothing at this path; /openapi.json lists the paths that there are";
     Problem::new(StatusCode::NOT_FOUND, ErrorCode::UnknownPath, detail)
 }
 
-/// Browsers of these origins may call. Without a list no browser of another origin may.
+/// CORS for the origins of the settings. Without a list, no browser of another origin may call.
 fn cors(config: &Config) -> Option<CorsLayer> {
     if config.cors_origins.is_empty() {
         return None;
@@ -144,16 +144,16 @@ fn cors(config: &Config) -> Option<CorsLayer> {
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature of tower-http")]
 fn handle_panic(panic: Box<dyn Any + Send>) -> Response {
-    let said = panic
+    let message = panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied());
-    let cause = anyhow::anyhow!("a handler panicked: {}", said.unwrap_or("no message"));
+    let cause = anyhow::anyhow!("a handler panicked: {}", message.unwrap_or("no message"));
     Problem::from(Error::internal(cause)).into_response()
 }
 
-/// Refuses a request that does not name its host exactly once (RFC 9112, section 3.2): two readers of such a request,
-/// a proxy and this program, could take it for different hosts.
+/// Refuses a request that does not name its host exactly once (RFC 9112, section 3.2): a proxy and this program could take
+/// it for different hosts.
 async fn require_host(request: Request, next: Next) -> Response {
     match check_host(request.version(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -177,12 +177,12 @@ fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// Empty, as from a client whose address has no host, or a host without a user in front of it.
+/// Whether a value names a host, without a user before it. It may be empty, if the address of the client has no host.
 fn is_host(host: &[u8]) -> bool {
     host.is_empty() || Authority::try_from(host).is_ok() && !host.contains(&b'@')
 }
 
-/// Gives the request its id and span, measures it, and writes out what went wrong.
+/// Gives the request its id and span, measures it, and writes the response of a problem.
 async fn observe(request: Request, next: Next) -> Response {
     let id = request_id(&request);
     let route = request
@@ -191,13 +191,13 @@ async fn observe(request: Request, next: Next) -> Response {
         .map_or("unknown", MatchedPath::as_str)
         .to_owned();
     let method = method_label(request.method());
-    let wire = if request.extensions().get::<MatchedPath>().is_none() {
+    let format = if request.extensions().get::<MatchedPath>().is_none() {
         ErrorFormat::of_unknown(request.uri().path())
     } else {
         ErrorFormat::of_request(request.uri().path(), request.headers())
     };
     let span = tracing::info_span!("request", %id, method, route, tenant = Empty, user = Empty);
-    // A browser that was led to an address of the API.
+    // A person opened an address of the API in a browser.
     let wants_page = request.method() == Method::GET
         && web::accepts(request.headers(), header::ACCEPT, "text/html");
     let started = clock::instant();
@@ -207,9 +207,9 @@ async fn observe(request: Request, next: Next) -> Response {
             if let Some(cause) = &problem.cause {
                 tracing::error!(error = format!("{cause:#}"), "request failed");
             }
-            response = problem.render(std::mem::take(response.headers_mut()), &id, wire);
+            response = problem.render(std::mem::take(response.headers_mut()), &id, format);
             if wants_page {
-                response = page::of_problem(&problem, response);
+                response = page::show_problem(&problem, response);
             }
         }
         let status = response.status().as_u16();
@@ -221,8 +221,7 @@ async fn observe(request: Request, next: Next) -> Response {
         ];
         metrics::histogram!("chatelaine_request_seconds", &labels).record(took.as_secs_f64());
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        // Probes and scrapers come every few seconds and are not worth a line, and anyone may ask for unknown
-        // paths.
+        // Probes and scrapers come every few seconds, and anyone can ask for unknown paths. Neither is worth a line.
         if ["/healthz", "/readyz", "/metrics", "unknown"].contains(&route.as_str()) {
             tracing::debug!(status, ms, "answered");
         } else {
@@ -237,7 +236,7 @@ async fn observe(request: Request, next: Next) -> Response {
     response
 }
 
-/// A method of the standard, or `other`: a client can invent names, and each would be a metric label for
+/// The metric label of a method: one of the standard, or `other`. A client can invent names, and each would be a label for
 /// ever.
 fn method_label(method: &Method) -> &'static str {
     match method.as_str() {
@@ -254,7 +253,7 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
-/// The id that a proxy before us gave the request, when it is a harmless one; else a fresh one.
+/// The id of a request: the one that a proxy gave it, if it has harmless characters, else a new one.
 fn request_id(request: &Request) -> String {
     let harmless = |id: &&str| {
         (1..=64).contains(&id.len())
@@ -270,7 +269,7 @@ fn request_id(request: &Request) -> String {
     given.map_or_else(|| Uuid::now_v7().simple().to_string(), str::to_owned)
 }
 
-/// Names the caller in the request's span: user ids are often addresses, so only a hash of them.
+/// Adds the caller to the span of the request. User ids are often e-mail addresses, so the span has only a hash.
 pub(super) fn name_caller(principal: &Principal) {
     let hash = Sha256::digest(format!("{}/{}", principal.tenant, principal.user));
     let span = Span::current();

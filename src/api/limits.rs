@@ -1,9 +1,9 @@
-//! How much at once. A request holds a place while it is worked on, but not while its body arrives; one
-//! principal may hold a share of the places, make so many requests a minute and hold so many streams. All of it
-//! is in memory and per process.
+//! Limits of what happens at once. A request holds a permit while it is worked on, but not while its body arrives. One
+//! principal may hold a share of the permits, make a number of requests a minute, and hold a number of streams open. All
+//! limits are in memory and hold for one process.
 //!
-//! A stream or a wait for a model gives its place back and counts as one of its user's streams instead,
-//! so that people who read slowly cannot lock out those who ask briefly.
+//! A stream, or a request that waits for a model, gives its permit back and counts as one of its user's streams instead.
+//! So people who read slowly cannot keep others out.
 
 use std::{
     collections::HashMap,
@@ -35,12 +35,13 @@ use crate::{
     },
 };
 
+/// The limits of one process, and what is in progress.
 pub(super) struct Limits {
-    places: Arc<Semaphore>,
-    /// Since when every request was refused for want of a place.
+    permits: Arc<Semaphore>,
+    /// The time since which every request was refused because no permit was free.
     full_since: Mutex<Option<Instant>>,
-    places_of_users: PerUser,
-    places_per_user: usize,
+    permits_of_users: PerUser,
+    permits_per_user: usize,
     rates: RateLimit<RateKey>,
     requests_per_minute: u32,
     streams: PerUser,
@@ -50,11 +51,11 @@ pub(super) struct Limits {
     large_bodies_of_users: PerUser,
 }
 
-/// Bodies larger than ordinary ones that are read at once, of all and of one user.
+/// The number of bodies larger than ordinary ones that are read at once: of all users, and of one.
 const LARGE_BODIES: usize = 12;
 const LARGE_BODIES_PER_USER: usize = 6;
 
-/// Whose bucket a request is taken from.
+/// The caller whose requests a minute are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RateKey {
     User(TenantId, UserId),
@@ -62,20 +63,20 @@ enum RateKey {
     Address(Option<IpAddr>),
 }
 
-/// One principal may hold one part in so many of the places.
+/// One principal may hold this fraction of the permits: one in eight.
 const SHARE: usize = 8;
-/// A replica without a free place for so long is not ready for more.
+/// A replica that had no free permit for this time is not ready for more requests.
 const OVERLOADED_AFTER: Duration = Duration::from_secs(5);
 
 impl Limits {
     pub fn new(config: &Config) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(
+            permits: Arc::new(Semaphore::new(
                 config.max_requests.min(Semaphore::MAX_PERMITS),
             )),
             full_since: Mutex::default(),
-            places_of_users: PerUser::default(),
-            places_per_user: (config.max_requests / SHARE).max(1),
+            permits_of_users: PerUser::default(),
+            permits_per_user: (config.max_requests / SHARE).max(1),
             rates: RateLimit::per_minute(config.requests_per_minute),
             requests_per_minute: config.requests_per_minute,
             streams: PerUser::default(),
@@ -86,7 +87,7 @@ impl Limits {
         }
     }
 
-    /// Counts one request of a principal; how many more are allowed now.
+    /// Counts one request of a principal. Returns how many more are allowed now.
     pub fn count(&self, principal: &Principal) -> Result<u32, Problem> {
         self.take(&RateKey::User(principal.tenant, principal.user.clone()))
     }
@@ -126,10 +127,10 @@ impl Limits {
         Ok(Stream { _counted: counted })
     }
 
-    /// Counts one more call of a user that waits for a server, until the returned value is dropped. It holds no place
-    /// meanwhile.
+    /// Counts one more call of a user that waits for a server, until the returned value is dropped. Such a call holds no
+    /// permit.
     pub fn begin_call(&self, principal: &Principal) -> Result<WaitingCall, Problem> {
-        let counted = self.calls.add(principal, self.places_per_user);
+        let counted = self.calls.add(principal, self.permits_per_user);
         let counted = counted.map_err(|open| {
             let detail =
                 format!("{open} calls of this user wait for their servers; wait for one to end");
@@ -143,15 +144,15 @@ impl Limits {
         Ok(WaitingCall { _counted: counted })
     }
 
-    /// Whether no request found a place for some seconds.
+    /// Whether no request got a permit for some seconds.
     pub fn is_overloaded(&self) -> bool {
         let full_since = *lock(&self.full_since);
-        self.places.available_permits() == 0
+        self.permits.available_permits() == 0
             && full_since.is_some_and(|since| since.elapsed() >= OVERLOADED_AFTER)
     }
 
     fn acquire_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let permit = Arc::clone(&self.places).try_acquire_owned();
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
         let mut full_since = lock(&self.full_since);
         if let Ok(permit) = permit {
             *full_since = None;
@@ -168,7 +169,7 @@ impl Limits {
     }
 
     fn acquire_share(&self, principal: &Principal) -> Result<UserSlot, Problem> {
-        let share = self.places_of_users.add(principal, self.places_per_user);
+        let share = self.permits_of_users.add(principal, self.permits_per_user);
         share.map_err(|open| {
             let detail = format!(
                 "{open} requests of this user are being answered; wait for one of them to end"
@@ -183,12 +184,12 @@ impl Limits {
     }
 }
 
-/// How many of one kind each user has now.
+/// Counts for each user how many of one kind are in progress.
 #[derive(Clone, Default)]
 struct PerUser(Arc<Mutex<HashMap<(TenantId, UserId), usize>>>);
 
 impl PerUser {
-    /// Adds one, or returns the count when it is at the maximum.
+    /// Adds one. The error is the count, when it is at the maximum.
     fn add(&self, principal: &Principal, most: usize) -> Result<UserSlot, usize> {
         let user = (principal.tenant, principal.user.clone());
         let mut users = lock(&self.0);
@@ -205,7 +206,7 @@ impl PerUser {
     }
 }
 
-/// One of a user's count, until it is dropped.
+/// One of a user's count. It is counted until it is dropped.
 struct UserSlot {
     user: (TenantId, UserId),
     users: PerUser,
@@ -239,7 +240,7 @@ impl Drop for Stream {
     }
 }
 
-/// A request's place among those answered at once.
+/// The permit of a request to be worked on. Handlers that wait long give it back before.
 #[derive(Clone)]
 pub(super) struct RequestPermit {
     limits: Arc<Limits>,
@@ -260,7 +261,7 @@ struct PermitState {
 /// One of the large bodies that are held at once.
 struct LargeBody {
     _share: Option<UserSlot>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl RequestPermit {
@@ -275,7 +276,7 @@ impl RequestPermit {
         })
     }
 
-    /// Counts the place as one of the principal's share.
+    /// Counts the permit as one of the principal's share.
     pub fn count_for(&self, principal: &Principal) -> Result<(), Problem> {
         let mut held = lock(&self.held);
         held.principal = Some(principal.clone());
@@ -283,18 +284,18 @@ impl RequestPermit {
         Ok(())
     }
 
-    /// Says how many requests the caller may still send now.
+    /// Sets how many requests the caller may still send now.
     pub fn set_left(&self, left: u32) {
         lock(&self.held).left = Some(left);
     }
 
-    /// The headers of `draft-ietf-httpapi-ratelimit-headers`.
+    /// Writes the headers of `draft-ietf-httpapi-ratelimit-headers`.
     fn write_rate(&self, headers: &mut HeaderMap) {
         let most = self.limits.requests_per_minute;
         let Some(left) = lock(&self.held).left else {
             return;
         };
-        // One more is allowed each time that this part of a minute has passed.
+        // The seconds after which one more request is allowed.
         let next = 60_u32.div_ceil(most);
         for (name, value) in [
             ("ratelimit-policy", format!("\"requests\";q={most};w=60")),
@@ -325,22 +326,22 @@ impl RequestPermit {
             );
             problem.retry_after(Duration::from_secs(1))
         })?;
-        let place = Arc::clone(&self.limits.large_bodies).acquire_owned();
-        let place = place.await.expect("the semaphore is never closed");
+        let permit = Arc::clone(&self.limits.large_bodies).acquire_owned();
+        let permit = permit.await.expect("the semaphore is never closed");
         lock(&self.held).large_body = Some(LargeBody {
             _share: share,
-            _place: place,
+            _permit: permit,
         });
         Ok(())
     }
 
-    /// Lets another request in, although this one is not answered yet.
+    /// Gives the permit back before the request is answered, and lets another request in.
     pub fn release(&self) {
         let mut held = lock(&self.held);
         (held.permit, held.share, held.large_body) = (None, None, None);
     }
 
-    /// Takes a place again after [`RequestPermit::release`].
+    /// Takes a permit again after [`RequestPermit::release`].
     pub fn reacquire(&self) -> Result<(), Problem> {
         let mut held = lock(&self.held);
         held.permit = Some(self.limits.acquire_permit()?);
@@ -355,19 +356,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Middleware: a place, or 503 at once.
+/// Middleware that gives a request its permit, or refuses it with 503 at once.
 pub(super) async fn admit(
     State(state): State<ApiState>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let place = match RequestPermit::take(&state.limits) {
-        Ok(place) => place,
+    let permit = match RequestPermit::take(&state.limits) {
+        Ok(permit) => permit,
         Err(problem) => return problem.into_response(),
     };
-    request.extensions_mut().insert(place.clone());
+    request.extensions_mut().insert(permit.clone());
     let mut response = next.run(request).await;
-    place.write_rate(response.headers_mut());
-    place.release();
+    permit.write_rate(response.headers_mut());
+    permit.release();
     response
 }

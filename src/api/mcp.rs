@@ -1,19 +1,20 @@
-//! The toolset of a principal as an MCP server, over streamable HTTP. Both eras of the protocol have one address: the
-//! revisions up to 2025-11-25, without a session, and 2026-07-28. A request holds no state that another replica lacks.
+//! The toolset of a principal as an MCP server, over streamable HTTP. One address serves both eras of the protocol: the
+//! revisions up to 2025-11-25 (without a session), and 2026-07-28. No state is kept between requests, so any replica can
+//! answer the next one.
 //!
 //! What a caller may not do at all (no credential, too many requests, an agent that is not theirs) is answered in HTTP,
-//! everything else in JSON-RPC. This is a thin layer of our own: results of servers pass through as raw JSON, which a
-//! server of the SDK would parse and write again.
+//! everything else in JSON-RPC. The JSON-RPC is written here and not by an SDK, because results of servers pass through as
+//! raw JSON, which an SDK would parse and write again.
+//!
+//! This file has the routes, the dispatch of methods and the handshake; `call` has `tools/call` and tasks, `lists` tools
+//! and prompts, `changes` the streams of notifications, `era` revisions and headers, `message` JSON-RPC.
 
 pub(super) mod access;
 mod call;
 mod changes;
-mod discovery;
 mod era;
+mod lists;
 mod message;
-mod prompts;
-mod tasks;
-mod tools;
 
 use std::sync::Arc;
 
@@ -24,21 +25,22 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
 use self::{
     access::McpCaller,
     era::{Era, Meta},
     message::{Failure, Message, RpcError, Shape},
 };
-use super::{ApiState, body::body, extract::Path, limits::RequestPermit, problem::Problem};
-use crate::domain::error::ErrorCode;
+use super::{
+    ApiState, body::read_json_body, extract::Path, limits::RequestPermit, problem::Problem,
+};
 use crate::{
     app::tools::client_tools::{self, ClientTools},
-    domain::principal::Principal,
+    domain::{error::ErrorCode, principal::Principal},
 };
 
-/// Requests of one batch, which only revision 2025-03-26 knows.
+/// The most requests of one batch. Only revision 2025-03-26 has batches.
 const MAX_BATCH: usize = 32;
 
 /// Call my tools at this agent by MCP: one JSON-RPC message. A request is answered with JSON, or with an event stream
@@ -50,20 +52,20 @@ const MAX_BATCH: usize = 32;
 pub(super) async fn post(
     State(state): State<ApiState>,
     McpCaller(caller): McpCaller,
-    Extension(place): Extension<RequestPermit>,
+    Extension(permit): Extension<RequestPermit>,
     Path(agent): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
     let headers = request.headers().clone();
     access::check_origin(&state.app.config, &headers)?;
     access::check_accepts(&headers, "application/json")?;
-    let body = body(request, &state).await?;
+    let body = read_json_body(request, &state).await?;
     let tools = client_tools::of(&state.app, &caller.principal, &agent).await?;
     let client = Client {
         state,
         principal: caller.principal,
         tools: Arc::new(tools),
-        place,
+        permit,
     };
     Ok(client.answer(&headers, body).await)
 }
@@ -76,7 +78,7 @@ pub(super) async fn post(
 pub(super) async fn listen(
     State(state): State<ApiState>,
     McpCaller(caller): McpCaller,
-    Extension(place): Extension<RequestPermit>,
+    Extension(permit): Extension<RequestPermit>,
     Path(agent): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -92,7 +94,7 @@ pub(super) async fn listen(
         state,
         principal: caller.principal,
         tools: Arc::new(tools),
-        place,
+        permit,
     };
     client.listen_for_all()
 }
@@ -103,7 +105,7 @@ struct Client {
     state: ApiState,
     principal: Principal,
     tools: Arc<ClientTools>,
-    place: RequestPermit,
+    permit: RequestPermit,
 }
 
 /// One request of a client.
@@ -113,8 +115,8 @@ struct RpcRequest<'a> {
     params: &'a str,
     meta: Meta<'a>,
     era: Era,
-    /// The client takes an event stream as the answer.
-    streams: bool,
+    /// Whether the client accepts an event stream as the answer.
+    accepts_stream: bool,
 }
 
 impl Client {
@@ -137,7 +139,7 @@ impl Client {
         }
     }
 
-    /// One after the other; none of them is answered with a stream.
+    /// Answers the messages of a batch one after the other. None of them is answered with a stream.
     async fn answer_batch(&self, headers: &HeaderMap, messages: Vec<&RawValue>) -> Response {
         let mut answers = Vec::new();
         for message in messages {
@@ -149,10 +151,10 @@ impl Client {
                 }
             };
             let Some(id) = message.id else {
-                self.note(&message);
+                self.take_notification(&message);
                 continue;
             };
-            // Each of them counts as a request of its own.
+            // Each message counts as a request.
             let counted = self.state.limits.count(&self.principal);
             let answer = match (counted, era::of(headers, &message)) {
                 (Err(problem), _) => Err(Failure::Http(problem)),
@@ -162,7 +164,7 @@ impl Client {
                 (_, Err(error)) => Err(error.into()),
                 (Ok(_), Ok((era, meta))) => {
                     let request = message.request(id, era, meta, false);
-                    self.result_of(&request).await
+                    self.dispatch(&request).await
                 }
             };
             answers.push(match answer {
@@ -181,14 +183,14 @@ impl Client {
         let Some(id) = message.id else {
             return match era::of_notification(headers) {
                 Ok(()) => {
-                    self.note(message);
+                    self.take_notification(message);
                     StatusCode::ACCEPTED.into_response()
                 }
                 Err(error) => error.response(None, StatusCode::BAD_REQUEST),
             };
         };
         if message.is_response() {
-            // The server asks the client nothing that could be answered here.
+            // The service sends its clients no requests, so it waits for no response.
             return StatusCode::ACCEPTED.into_response();
         }
         let (era, meta) = match era::of(headers, message) {
@@ -198,16 +200,16 @@ impl Client {
                 return error.response(Some(id), status);
             }
         };
-        let streams = access::accepts(headers, "text/event-stream");
-        let request = message.request(id, era, meta, streams);
+        let accepts_stream = access::accepts(headers, "text/event-stream");
+        let request = message.request(id, era, meta, accepts_stream);
         let answered = match request.method {
-            "tools/call" => match self.check_params(headers, &request) {
+            "tools/call" => match self.check_param_headers(headers, &request) {
                 Ok(()) => self.call(&request).await,
                 Err(error) => Err(error),
             },
             "subscriptions/listen" if era.is_modern() => self.subscribe(&request),
             _ => self
-                .result_of(&request)
+                .dispatch(&request)
                 .await
                 .map(|result| json_response(StatusCode::OK, message::result_json(id, &result))),
         };
@@ -226,8 +228,8 @@ impl Client {
         }
     }
 
-    /// A notification of the client.
-    fn note(&self, message: &Message<'_>) {
+    /// Handles a notification of the client. Only the cancellation of a request has an effect.
+    fn take_notification(&self, message: &Message<'_>) {
         if message.method.as_deref() != Some("notifications/cancelled") {
             return;
         }
@@ -237,8 +239,8 @@ impl Client {
         }
     }
 
-    /// The result of a request that is answered at once, as JSON.
-    async fn result_of(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
+    /// Answers a request without a stream. Returns the result as JSON.
+    async fn dispatch(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
         match (request.method, request.era) {
             ("initialize", Era::Legacy(_)) => self.initialize(request),
             ("ping", Era::Legacy(_)) => Ok("{}".to_owned()),
@@ -246,9 +248,9 @@ impl Client {
             ("tools/list", _) => self.list_tools(request),
             ("tools/call", _) => self.call_at_once(request).await,
             ("prompts/list", _) => self.list_prompts(request),
-            ("prompts/get", _) => self.prompt(request).await,
+            ("prompts/get", _) => self.get_prompt(request).await,
             ("completion/complete", _) => self.complete(request).await,
-            ("tasks/get", Era::Modern) => self.task(request).await,
+            ("tasks/get", Era::Modern) => self.get_task(request).await,
             ("tasks/cancel", Era::Modern) => self.cancel_task(request).await,
             ("tasks/update", Era::Modern) => self.update_task(request).await,
             (method, _) => Err(RpcError::method_not_found(method).into()),
@@ -258,4 +260,57 @@ impl Client {
 
 fn json_response(status: StatusCode, body: String) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+impl Client {
+    fn initialize(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
+        let version = era::negotiate(request.params)?;
+        let mut result = json!({
+            "protocolVersion": version,
+            "capabilities": {
+                "tools": { "listChanged": true },
+                "prompts": { "listChanged": true },
+                "completions": {},
+            },
+            "serverInfo": self.server_info(),
+        });
+        if let Some(text) = self.instructions() {
+            result["instructions"] = text.into();
+        }
+        Ok(result.to_string())
+    }
+
+    fn discover(&self) -> String {
+        let mut result = json!({
+            "resultType": "complete",
+            "supportedVersions": era::SUPPORTED,
+            "capabilities": {
+                "tools": { "listChanged": true },
+                "prompts": { "listChanged": true },
+                "completions": {},
+                "extensions": { call::TASKS_EXTENSION: {} },
+            },
+            "ttlMs": era::TTL_MS,
+            "cacheScope": "private",
+            "_meta": { "io.modelcontextprotocol/serverInfo": self.server_info() },
+        });
+        if let Some(text) = self.instructions() {
+            result["instructions"] = text.into();
+        }
+        result.to_string()
+    }
+
+    fn server_info(&self) -> serde_json::Value {
+        let metadata = &self.tools.pack.metadata;
+        json!({
+            "name": metadata.id,
+            "title": metadata.display_name,
+            "version": env!("CARGO_PKG_VERSION"),
+        })
+    }
+
+    fn instructions(&self) -> Option<&str> {
+        let text = self.tools.pack.metadata.description.trim();
+        (!text.is_empty()).then_some(text)
+    }
 }

@@ -1,6 +1,5 @@
-//! Signing in at servers (OAuth 2.1): where a sign-in begins for a program, where browsers come back to, and the
-//! document that describes this service as a client. Not to be taken for [`super::sign_in`], where people sign in to
-//! the web client.
+//! Sign-ins of users at MCP servers (OAuth 2.1): a route that begins one, the callback for browsers, and the document that
+//! describes this service as a client. In [`super::sign_in`], in contrast, people sign in to the web client.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ use crate::{
     domain::{error::Error, secret::Secret},
 };
 
-/// The path of the callback, to which alone the browser brings back what it was given.
+/// The path of the callback. The cookie of a sign-in is sent to this path only.
 const CALLBACK: &str = "/oauth/callback";
 
 #[derive(Serialize, utoipa::ToSchema)]

@@ -1,4 +1,4 @@
-//! The OAuth clients that the program registered at authorization servers, for a tenant's admins.
+//! The OAuth clients that the service registered at authorization servers, for the admins of a tenant.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ pub(super) struct RegisteredClients {
     responses((status = 200, body = RegisteredClients)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     _: Query<NoParameters>,
 ) -> Result<axum::Json<RegisteredClients>, Problem> {
     Ok(axum::Json(RegisteredClients {
-        items: oauth::list_clients(&app, &known.0.admin()?).await?,
+        items: oauth::list_clients(&app, &caller.0.admin()?).await?,
     }))
 }
 
@@ -39,9 +39,9 @@ pub(super) async fn list(
     responses((status = 204)))]
 pub(super) async fn forget(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    oauth::forget_client(&app, &known.0.admin()?, &id).await?;
+    oauth::forget_client(&app, &caller.0.admin()?, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

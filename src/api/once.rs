@@ -1,5 +1,6 @@
-//! Requests that make something: with an `Idempotency-Key` each is done once, and sent again it gets the answer of the
-//! first. Runs and messages have rules of their own ([`super::request_key`]), because their answers go on.
+//! Requests that make something: one with an `Idempotency-Key` is done once, and gets the first answer again when it is
+//! repeated. Runs and messages have rules of their own ([`super::request_key`]), because their answers are not complete
+//! when the request is answered.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -39,7 +40,7 @@ impl From<&Admin> for RequestOwner {
     }
 }
 
-/// An answer as it is kept.
+/// An answer as it is stored.
 #[derive(Serialize, Deserialize)]
 struct KeptAnswer {
     status: u16,
@@ -47,8 +48,8 @@ struct KeptAnswer {
     body: String,
 }
 
-/// Makes a thing, unless a request with the key has made it: then the answer is that of the first request. The thing is
-/// made to its end even if the client goes away.
+/// Runs `make`, unless an earlier request with the key has: then the answer is that of the earlier request. `make` runs to
+/// its end even if the client leaves.
 pub(super) async fn make_once<A: IntoResponse>(
     app: &Arc<App>,
     owner: impl Into<RequestOwner>,
@@ -65,7 +66,7 @@ pub(super) async fn make_once<A: IntoResponse>(
             let work = make_and_keep(app.clone(), owner, id, make).in_current_span();
             app.tasks.spawn(work).await.map_err(Error::internal)?
         }
-        RequestClaim::Answered(answer) => restored(&answer),
+        RequestClaim::Answered(answer) => restore(&answer),
         RequestClaim::Different => Err(request_key::reused()),
         RequestClaim::InProgress => {
             Err(Problem::from(Error::Repeated).retry_after(Duration::from_secs(1)))
@@ -97,15 +98,16 @@ async fn make_and_keep(
     };
     let (parts, body) = response.into_parts();
     let body = body.collect().await.map_err(Error::internal)?.to_bytes();
-    let answer = kept(parts.status, &parts.headers, &body);
-    // The thing is made: its maker must have the answer, even if nobody else will.
+    let answer = store(parts.status, &parts.headers, &body);
+    // The client must have the answer, even if it cannot be stored for a repeated request.
     if let Err(error) = request_answers::keep(&app, &owner, id, &answer).await {
         tracing::warn!(%error, "the answer to a request with a key is not kept");
     }
     Ok(Response::from_parts(parts, Body::from(body)))
 }
 
-fn kept(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Secret {
+/// Writes an answer as it is stored.
+fn store(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Secret {
     let headers = headers.iter().filter_map(|(name, value)| {
         let value = value.to_str().ok()?;
         Some((name.to_string(), value.to_owned()))
@@ -118,8 +120,9 @@ fn kept(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Secret {
     Secret::new(serde_json::to_string(&answer).expect("plain data can be written"))
 }
 
-fn restored(answer: &Secret) -> Result<Response, Problem> {
-    // The only reader of the answer is the client that was given it.
+/// Makes the response of a stored answer.
+fn restore(answer: &Secret) -> Result<Response, Problem> {
+    // The answer goes only to the client that got it first.
     let answer: KeptAnswer = serde_json::from_str(answer.expose()).map_err(Error::internal)?;
     let mut response = Response::new(Body::from(answer.body));
     *response.status_mut() = StatusCode::from_u16(answer.status).map_err(Error::internal)?;

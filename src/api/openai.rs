@@ -1,17 +1,16 @@
-//! The routes for unchanged OpenAI clients: an agent's id is the model.
+//! The routes for unchanged OpenAI clients: models and chat completions. The id of an agent is the name of the model.
 //!
-//! Tools run here and are never streamed as `tool_calls` to execute. A run stops when its client leaves, unless the
-//! settings of its key say otherwise. Once a run has begun, an error says `x-should-retry: false`, because a client that
-//! sends the request again would ask twice. Once it has called a tool, its failure has a status that no client repeats.
+//! Tools run on the server, so an answer never has `tool_calls` for the client to execute. A run stops when its client
+//! leaves, unless the settings of its key say otherwise. Once a run has begun, an error has `x-should-retry: false`,
+//! because a client that repeats the request would ask twice. Once the run has called a tool, its failure has a status
+//! after which no client repeats the request.
 
-mod answer;
+mod completion;
 mod content;
-mod format;
 mod request;
 pub(super) mod responses;
 mod schema;
 mod side;
-mod wire;
 
 pub(super) use self::{
     content::{content, files},
@@ -25,16 +24,17 @@ use axum::{Extension, extract::State, response::Response};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use self::{
+    completion::{Completion, CompletionInfo, Model, ModelList},
     request::ChatRequest,
-    wire::{Completion, CompletionInfo, Model, ModelList},
 };
 use super::{
     ApiState,
+    answer_text::AnswerStyle,
     extract::{Caller, Path},
     limits::{self, RequestPermit},
     problem::Problem,
-    request_key::Asked,
-    turn::{AnswerOptions, AnswerStyle, OnDisconnect, Turn},
+    request_key::AlwaysKeyed,
+    turn::{AnswerOptions, OnDisconnect, Turn},
 };
 use crate::app::{
     self, App,
@@ -80,21 +80,15 @@ pub(super) async fn chat(
     caller: Caller,
     Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
-    Asked(request, mut key): Asked<ChatRequest>,
+    AlwaysKeyed(request, mut key): AlwaysKeyed<ChatRequest>,
 ) -> Result<Response, Problem> {
     request.check_tools(caller.0.is_frontend)?;
     let format = request.format()?;
     let transcript = request.transcript()?;
     let open = state.limits.open_stream(caller.principal())?;
     if side::is_side_request(&headers, &transcript) {
-        return answer_side_request(
-            &state,
-            &caller,
-            (&request, format),
-            &transcript,
-            (permit, open),
-        )
-        .await;
+        return answer_side_request(&state, &caller, &request, &transcript, format, permit, open)
+            .await;
     }
     key.sees_stop = request.stream();
     let question = ClientQuestion {
@@ -127,16 +121,16 @@ pub(super) async fn chat(
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
     let head = CompletionInfo::new(turn.run(), &request.model);
     let mut response = if request.stream() {
-        answer::stream(turn, head, request.include_usage())
+        completion::stream(turn, head, request.include_usage())
     } else {
         let delivery = turn.delivery();
-        delivery.send(answer::complete(turn, head)).await?
+        delivery.send(completion::complete(turn, head)).await?
     };
     add_headers(&mut response, conversation, run, &request.ignored());
     Ok(response)
 }
 
-/// Names the conversation, the run and the parameters that change nothing here.
+/// Adds headers that name the conversation, the run and the parameters without an effect.
 pub(super) fn add_headers(
     response: &mut Response,
     conversation: String,
@@ -156,12 +150,15 @@ pub(super) fn add_headers(
     }
 }
 
+/// Answers a side request with one call of the model.
 async fn answer_side_request(
     state: &ApiState,
     caller: &Caller,
-    (request, format): (&ChatRequest, Option<AnswerFormat>),
+    request: &ChatRequest,
     transcript: &Transcript,
-    (permit, open): (RequestPermit, limits::Stream),
+    format: Option<AnswerFormat>,
+    permit: RequestPermit,
+    open: limits::Stream,
 ) -> Result<Response, Problem> {
     let (app, model) = (&state.app, request.model.as_str());
     let principal = caller.principal();
@@ -171,13 +168,12 @@ async fn answer_side_request(
     permit.release();
     let head = CompletionInfo::plain(model, app.clock.now());
     if request.stream() {
-        let answer = side::stream(pieces, head, (request.include_usage(), open));
-        return Ok(answer);
+        return Ok(side::stream(pieces, head, request.include_usage(), open));
     }
     side::complete(pieces, head).await
 }
 
-/// An unknown agent, in the words that OpenAI clients know.
+/// Words the problem of an unknown agent as OpenAI does.
 fn no_model(mut problem: Problem, model: &str) -> Problem {
     if problem.is_unknown_agent {
         problem.detail = format!("model {model:?} was not found");

@@ -1,4 +1,4 @@
-//! Pages of this program besides the web client: plain HTML without scripts, pictures or other hosts.
+//! Plain pages besides the web client: HTML without scripts, images or other hosts.
 
 use std::sync::LazyLock;
 
@@ -19,11 +19,11 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     );
     HeaderValue::from_str(&policy).expect("base64 and words are a header value")
 });
-/// The look of the web client.
+/// A style that looks like the web client.
 const STYLE: &str = include_str!("connect.css");
 
-/// What went wrong, for a person who opened an address of the API in a browser. The headers stay.
-pub(super) fn of_problem(problem: &Problem, mut answered: Response) -> Response {
+/// Replaces the body of a problem by a page, for a person who opened an address of the API in a browser. The headers stay.
+pub(super) fn show_problem(problem: &Problem, mut answered: Response) -> Response {
     let title = problem.status.canonical_reason().unwrap_or("Error");
     let body = html! {
         p { (problem.sentence()) }
@@ -36,6 +36,7 @@ pub(super) fn of_problem(problem: &Problem, mut answered: Response) -> Response 
     answered
 }
 
+/// Answers with a page.
 pub(super) fn answer(status: StatusCode, page: Markup) -> Response {
     let mut response = Response::new(Body::from(page.into_string()));
     *response.status_mut() = status;
@@ -48,6 +49,7 @@ pub(super) fn answer(status: StatusCode, page: Markup) -> Response {
     response
 }
 
+/// The HTML document of a page.
 pub(super) fn document(language: &str, title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -63,7 +65,7 @@ pub(super) fn document(language: &str, title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// The language that a browser asks for first, of those that there are.
+/// The language of pages for a browser: the one that it asks for first, if there is a translation, else English.
 pub(super) fn language_of(headers: &HeaderMap) -> &'static str {
     let wanted = first_language(headers).unwrap_or_default();
     let language = texts::LANGUAGES.iter().find(|tag| wanted.starts_with(*tag));

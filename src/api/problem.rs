@@ -1,8 +1,7 @@
-//! How an error is answered: problem+json (RFC 9457), or OpenAI's error object on the routes that OpenAI
-//! clients use.
+//! The answer to a failed request: problem+json (RFC 9457), or OpenAI's error object on the routes that OpenAI clients use.
 //!
-//! A handler returns a [`Problem`]; making it a response neither logs nor writes a body. [`layers`] does
-//! both, once, because only it knows the request's id, span and wire. A cause is logged, never shown.
+//! A handler returns a [`Problem`]. [`layers`] logs it and writes the body, because only it knows the request's id, span and
+//! format. A cause is logged and never sent.
 //!
 //! [`layers`]: super::layers
 
@@ -20,35 +19,35 @@ use crate::domain::{
     ids::{ConversationId, RunId},
 };
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub status: StatusCode,
-    /// Stable; for programs.
+    /// For programs. It never changes for a case.
     pub code: ErrorCode,
-    /// For people.
+    /// For people: a sentence, or a clause that continues the name of the field.
     pub detail: String,
     /// The path of the input that cannot be used.
     pub field: Option<String>,
-    /// The detail names the field itself.
+    /// Whether the detail is a sentence that names the field itself.
     pub is_sentence: bool,
     pub retry_after: Option<Duration>,
-    /// Something has been done already: a client must not simply send the request again.
+    /// Whether something was done already, so that a client must not simply send the request again.
     pub begun: bool,
-    /// The run that would have answered.
+    /// The run that the request has begun or asked for.
     pub run: Option<AnswerIds>,
-    /// What was not found is an agent.
+    /// Whether it is an agent that was not found.
     pub is_unknown_agent: bool,
     /// For the log only.
     pub cause: Option<Arc<anyhow::Error>>,
 }
 
-/// Where the answer to a request is.
+/// The conversation and the run with the answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerIds {
     pub conversation: ConversationId,
     pub run: RunId,
-    /// The problem is how the run has ended.
+    /// Whether the run has ended, and the problem is its end.
     pub is_over: bool,
 }
 
@@ -76,7 +75,7 @@ impl Problem {
         Error::invalid(field, reason).into()
     }
 
-    /// An input that cannot be used, with the code of the case.
+    /// An input that cannot be used, with a code of its own.
     pub fn unfit(code: ErrorCode, field: impl Into<String>, reason: impl Into<Reason>) -> Self {
         Error::unfit(code, field, reason).into()
     }
@@ -95,7 +94,7 @@ impl Problem {
 
     /// Names the run that the request has begun.
     #[must_use]
-    pub fn of_run(mut self, ids: AnswerIds) -> Self {
+    pub fn with_run(mut self, ids: AnswerIds) -> Self {
         self.run = Some(ids);
         self.begun()
     }
@@ -143,14 +142,14 @@ impl IntoResponse for Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorFormat {
     Problem,
-    /// The same, with the member `error` that the registry document's clients read.
+    /// Like `Problem`, with the member `error` that clients of the registry document read.
     Registry,
     OpenAi,
 }
 
 impl ErrorFormat {
-    /// By path, so that errors that no handler saw (a body too large, too many requests) have the right
-    /// format too.
+    /// The format of a path. It needs no handler, so errors before the handler (a body too large, too many requests) have
+    /// the right format too.
     pub fn of(path: &str) -> Self {
         let openai = ["/v1/chat/", "/v1/models/", "/v1/responses/"];
         let whole = ["/v1/models", "/v1/responses"];
@@ -180,7 +179,7 @@ fn is_of_items(path: &str) -> bool {
 }
 
 impl ErrorFormat {
-    /// For a request. OpenAI's SDKs know conversations, too, and name themselves in a header.
+    /// The format of a request. OpenAI's SDKs also call `/v1/conversations`; a header names them.
     pub fn of_request(path: &str, headers: &HeaderMap) -> Self {
         let is_conversation = path
             .strip_prefix("/v1/conversations")
@@ -192,8 +191,7 @@ impl ErrorFormat {
         }
     }
 
-    /// For a path without a route. OpenAI clients ask for more routes than there are, but not for those of
-    /// administration.
+    /// The format of a path without a route. OpenAI clients call more routes than exist here, but none of administration.
     pub fn of_unknown(path: &str) -> Self {
         if path.starts_with("/v1/") && !path.starts_with("/v1/admin/") {
             Self::OpenAi
@@ -248,14 +246,14 @@ struct OpenAiErrorBody<'a> {
     run_id: Option<RunId>,
 }
 
-/// What a clause about a field begins with.
+/// The first words of clauses that continue the name of a field.
 const VERBS: [&str; 16] = [
     "must", "is", "are", "has", "have", "may", "cannot", "holds", "names", "needs", "do", "does",
     "never", "was", "belongs", "can",
 ];
 
 impl Problem {
-    /// What is wrong, with the field in it where the detail does not name it: `limit must be from 1 to 100`.
+    /// The detail as a sentence with the field: `limit must be from 1 to 100`.
     pub fn sentence(&self) -> String {
         match &self.field {
             Some(field) if !self.is_sentence => {
@@ -267,7 +265,7 @@ impl Problem {
         }
     }
 
-    /// As OpenAI writes it; also the payload of an error in the middle of a stream.
+    /// The error object of OpenAI, also for an error in the middle of a stream.
     pub fn openai(&self) -> OpenAiError<'_> {
         let (kind, code) = match self.status {
             StatusCode::UNAUTHORIZED => ("invalid_request_error", "invalid_api_key"),
@@ -288,11 +286,16 @@ impl Problem {
         }
     }
 
-    /// The response of [`IntoResponse`], written out. Headers that are there already (`Allow`) are kept.
-    pub fn render(&self, mut headers: HeaderMap, request_id: &str, wire: ErrorFormat) -> Response {
-        let (media, body) = match wire {
+    /// Writes the response. Headers that are set already (`Allow`) are kept.
+    pub fn render(
+        &self,
+        mut headers: HeaderMap,
+        request_id: &str,
+        format: ErrorFormat,
+    ) -> Response {
+        let (media, body) = match format {
             ErrorFormat::Problem | ErrorFormat::Registry => {
-                let document = self.document(request_id, wire == ErrorFormat::Registry);
+                let document = self.document(request_id, format == ErrorFormat::Registry);
                 ("application/problem+json", serde_json::to_vec(&document))
             }
             ErrorFormat::OpenAi => ("application/json", serde_json::to_vec(&self.openai())),

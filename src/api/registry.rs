@@ -1,8 +1,8 @@
-//! The registry of servers, for the admins of a tenant; at `/v1/mcp-servers` and, as its document has it, at
+//! The registry of MCP servers, for the admins of a tenant: at `/v1/mcp-servers` and, as in its public document, at
 //! `/mcp-servers`.
 //!
-//! `If-Match` is optional, as in most APIs. Without it the last change wins. With the `ETag` of an earlier
-//! read, a change that came in between is answered with 412 and nothing is changed.
+//! `If-Match` is optional, as in most APIs. Without it the last change wins. With the `ETag` of an earlier read, a request
+//! after somebody else's change gets 412 and changes nothing.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     extract::{Authenticated, Json, Path, Query, created},
     once::make_once,
+    paging::{check_limit, default_limit, split_page},
     problem::Problem,
     request_key::Keyed,
 };
@@ -45,10 +46,6 @@ pub(super) struct ServersQuery {
     limit: i64,
 }
 
-fn default_limit() -> i64 {
-    50
-}
-
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct EntryPage {
     items: Vec<EntryView>,
@@ -60,32 +57,30 @@ pub(super) struct EntryPage {
 #[utoipa::path(get, path = "/mcp-servers", tag = "registry", params(ServersQuery), responses((status = 200, body = EntryPage)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     Query(which): Query<ServersQuery>,
 ) -> Result<axum::Json<EntryPage>, Problem> {
-    let admin = known.0.admin()?;
-    if !(1..=100).contains(&which.limit) {
-        return Err(Problem::invalid("limit", "must be from 1 to 100"));
-    }
-    let after = which.cursor.map(|after| place(&after)).transpose()?;
+    let admin = caller.0.admin()?;
+    let limit = check_limit(which.limit, 100)?;
+    let after = which
+        .cursor
+        .map(|cursor| read_cursor(&cursor))
+        .transpose()?;
     let after = after
         .as_ref()
         .map(|(name, id)| (name.as_str(), id.as_str()));
-    let mut items = app::servers::registry::list(&app, &admin, after, which.limit + 1).await?;
-    let limit = usize::try_from(which.limit).unwrap_or(usize::MAX);
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|last| {
+    let items = app::servers::registry::list(&app, &admin, after, limit + 1).await?;
+    let (items, next) = split_page(items, limit, |last| {
         let place = (&last.definition.name, &last.definition.id);
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&place).expect("two texts are JSON"))
     });
     Ok(axum::Json(EntryPage { items, next }))
 }
 
-/// The name and id that a page ended with.
-fn place(after: &str) -> Result<(String, String), Problem> {
+/// Reads a cursor: the name and the id of the last entry of a page.
+fn read_cursor(cursor: &str) -> Result<(String, String), Problem> {
     let place = URL_SAFE_NO_PAD
-        .decode(after)
+        .decode(cursor)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok());
     place.ok_or_else(|| Problem::invalid("cursor", "is not the `next` of a page"))
@@ -96,11 +91,11 @@ fn place(after: &str) -> Result<(String, String), Problem> {
     responses((status = 201, body = EntryView)))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     OriginalUri(uri): OriginalUri,
     Keyed(definition, key): Keyed<Definition>,
 ) -> Result<Response, Problem> {
-    let (maker, admin) = (app.clone(), known.0.admin()?);
+    let (maker, admin) = (app.clone(), caller.0.admin()?);
     let owner = RequestOwner::from(&admin);
     let make = async move {
         let entry = app::servers::registry::create(&maker, &admin, definition).await?;
@@ -115,12 +110,12 @@ pub(super) async fn create(
     responses((status = 200, body = EntryView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let entry = app::servers::registry::get(&app, &known.0.admin()?, &id)
+    let entry = app::servers::registry::get(&app, &caller.0.admin()?, &id)
         .await
-        .map_err(|error| named(&id, error))?;
+        .map_err(|error| problem_of(&id, error))?;
     Ok(with_etag(entry).into_response())
 }
 
@@ -130,20 +125,20 @@ pub(super) async fn get(
     responses((status = 200, body = EntryView)))]
 pub(super) async fn update(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     Path(id): Path<String>,
     headers: HeaderMap,
     Json(definition): Json<Definition>,
 ) -> Result<Response, Problem> {
     let updated = app::servers::registry::update(
         &app,
-        &known.0.admin()?,
+        &caller.0.admin()?,
         &id,
         definition,
         &if_match(&headers)?,
     )
     .await;
-    match updated.map_err(|error| named(&id, error))? {
+    match updated.map_err(|error| problem_of(&id, error))? {
         ChangeOutcome::Done(entry) => Ok(with_etag(entry).into_response()),
         ChangeOutcome::Another => Err(changed(&id)),
     }
@@ -155,13 +150,13 @@ pub(super) async fn update(
     responses((status = 204)))]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let removed =
-        app::servers::registry::remove(&app, &known.0.admin()?, &id, &if_match(&headers)?).await;
-    match removed.map_err(|error| named(&id, error))? {
+        app::servers::registry::remove(&app, &caller.0.admin()?, &id, &if_match(&headers)?).await;
+    match removed.map_err(|error| problem_of(&id, error))? {
         ChangeOutcome::Done(()) => Ok(StatusCode::NO_CONTENT),
         ChangeOutcome::Another => Err(changed(&id)),
     }
@@ -177,6 +172,7 @@ fn if_match(headers: &HeaderMap) -> Result<IfMatch, Problem> {
     Ok(IfMatch::new(header))
 }
 
+/// The problem of an entry that somebody else has changed.
 fn changed(id: &str) -> Problem {
     let detail = format!("MCP server '{id}' has changed since it was read; read it again");
     Problem::new(
@@ -186,8 +182,8 @@ fn changed(id: &str) -> Problem {
     )
 }
 
-/// The sentence that clients of the document know.
-fn named(id: &str, error: Error) -> Problem {
+/// Words a missing entry as the public document does.
+fn problem_of(id: &str, error: Error) -> Problem {
     match error {
         Error::NotFound(_) => {
             let shown: String = id.chars().take(80).collect();

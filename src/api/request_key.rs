@@ -1,5 +1,5 @@
-//! A JSON body together with the key by which a repeated request is recognised: `Idempotency-Key`, or the
-//! attempt count of OpenAI's SDKs.
+//! Extractors that read a JSON body together with the key that recognises a repeated request: `Idempotency-Key`, or the
+//! attempt count of OpenAI's SDKs; and what an earlier request with that key began.
 
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, StatusCode};
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     ApiState,
-    body::body,
+    body::read_json_body,
     extract::parse,
     problem::{AnswerIds, Problem},
 };
@@ -30,7 +30,7 @@ const KEY: &str = "idempotency-key";
 const ATTEMPT: &str = "x-stainless-retry-count";
 const MAX_KEY: usize = 255;
 
-/// A typed JSON body, and the key of its request.
+/// A typed JSON body, and the key of its request if it has one.
 pub(super) struct Keyed<T>(pub T, pub Option<RequestKey>);
 
 impl<T: DeserializeOwned> FromRequest<ApiState> for Keyed<T> {
@@ -38,21 +38,21 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Keyed<T> {
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
         let unread = UnreadRequest::of(&request);
-        let body = body(request, state).await?;
+        let body = read_json_body(request, state).await?;
         Ok(Self(parse(&body)?, unread.key(&body)?))
     }
 }
 
-/// A typed JSON body that asks something, and what an equal request is known by.
-pub(super) struct Asked<T>(pub T, pub RequestKey);
+/// A typed JSON body, and a key for every request: without one from the client, its own content.
+pub(super) struct AlwaysKeyed<T>(pub T, pub RequestKey);
 
-impl<T: DeserializeOwned> FromRequest<ApiState> for Asked<T> {
+impl<T: DeserializeOwned> FromRequest<ApiState> for AlwaysKeyed<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
         let unread = UnreadRequest::of(&request);
-        let body = body(request, state).await?;
-        Ok(Self(parse(&body)?, unread.known_by(&body)?))
+        let body = read_json_body(request, state).await?;
+        Ok(Self(parse(&body)?, unread.key_or_digest(&body)?))
     }
 }
 
@@ -67,7 +67,7 @@ impl FromRequest<ApiState> for Key {
     }
 }
 
-/// What identifies a request besides its body.
+/// The parts of a request that identify it besides its body, which was not read yet.
 pub(super) struct UnreadRequest {
     headers: HeaderMap,
     digest: Sha256,
@@ -87,22 +87,22 @@ impl UnreadRequest {
         }
     }
 
-    /// The key that the client gave the request with this body, or its attempts.
+    /// The key that the client gave the request with this body, or that counts its attempts.
     pub fn key(self, body: &[u8]) -> Result<Option<RequestKey>, Problem> {
-        let key = self.known_by(body)?;
+        let key = self.key_or_digest(body)?;
         Ok(Some(key).filter(RequestKey::may_come_back))
     }
 
-    /// The same; the body itself when the client gave none.
-    fn known_by(self, body: &[u8]) -> Result<RequestKey, Problem> {
-        key(
+    /// Like [`UnreadRequest::key`], but made of the content when the client gave no key.
+    fn key_or_digest(self, body: &[u8]) -> Result<RequestKey, Problem> {
+        read_key(
             &self.headers,
             self.digest.chain_update(body).finalize().into(),
         )
     }
 }
 
-fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
+fn read_key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
     if let Some(key) = headers.get(KEY) {
         let key = key.to_str().unwrap_or_default().trim();
         if !(1..=MAX_KEY).contains(&key.len()) {
@@ -134,7 +134,7 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem> {
     })
 }
 
-/// What an earlier request with this key began. A request with the same key and other content is refused.
+/// Finds what an earlier request with this key began. A request with the same key and other content is refused.
 pub(super) async fn find_earlier(
     app: &App,
     principal: &Principal,
@@ -148,21 +148,21 @@ pub(super) async fn find_earlier(
     }
 }
 
-/// Refuses a request that is equal to one whose turn has failed not long ago after it had called tools, or whose client
-/// is gone: the answer is the status of that turn and its ids again, and nothing that was said in it. Otherwise the run
-/// that this request replaces.
+/// Refuses a request that is equal to an earlier one whose turn has failed a short time ago after it had called tools, or
+/// whose client has left. The refusal has the status and the ids of that turn, and nothing of its text. Returns the run
+/// that this request replaces, if there is one.
 pub(super) async fn refuse_repeated(
     app: &App,
     principal: &Principal,
     key: &RequestKey,
 ) -> Result<Option<RunId>, Problem> {
     match repeats::equal(app, principal, key).await? {
-        EqualRequest::Refused(refused) => Err(repeated(&refused)),
+        EqualRequest::Refused(refused) => Err(problem_of_repeat(&refused)),
         EqualRequest::Replaced(run) => Ok(run),
     }
 }
 
-fn repeated(refused: &RefusedRun) -> Problem {
+fn problem_of_repeat(refused: &RefusedRun) -> Problem {
     let RefusedRun {
         conversation,
         run,
@@ -183,18 +183,18 @@ fn repeated(refused: &RefusedRun) -> Problem {
         run,
         is_over: has_failed,
     };
-    Problem::new(StatusCode::BAD_REQUEST, code, detail).of_run(ids)
+    Problem::new(StatusCode::BAD_REQUEST, code, detail).with_run(ids)
 }
 
-/// What a client must know of a failure that is the answer to a key.
+/// Tells a client that a failure is stored as the answer to its key.
 pub(super) const KEPT: &str =
     "this answer is kept under its Idempotency-Key for 24 hours, so send a new key to ask anew";
 
-/// How to send an equal request on purpose.
+/// Tells a client how to repeat a request on purpose.
 pub(super) const ANEW: &str =
     "whoever means to ask it anew waits 90 seconds, or sends a new Idempotency-Key";
 
-/// The key of an earlier request, which asked for something else.
+/// The problem of a key that an earlier request with other content has used.
 pub(super) fn reused() -> Problem {
     let detail =
         "another request was sent with this Idempotency-Key; use a new key for each request";

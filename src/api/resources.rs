@@ -1,4 +1,4 @@
-//! Resources that the tool results of a conversation linked to.
+//! The resources that tool results of a conversation link to.
 
 use std::sync::Arc;
 

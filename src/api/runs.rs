@@ -1,7 +1,5 @@
-//! Runs: one turn of an agent each. A program starts them with parameters, which the model reads, and a scope, which
-//! only servers are told; `/runs` is the same as `/v1/runs`.
-
-pub(super) mod plain;
+//! Runs: each is one turn of an agent. A program starts them with parameters, which the model reads, and a scope, which
+//! only servers receive. The registry document has the same routes without `/v1`.
 
 use std::{str::FromStr, sync::Arc};
 
@@ -15,9 +13,9 @@ use serde_json::value::RawValue;
 
 use super::{
     ApiState,
-    conversations::{page, split_page},
     extract::{Caller, Json, Located, Path, Query, located},
     limits::RequestPermit,
+    paging::{check_limit, default_limit, split_page},
     problem::Problem,
     request_key::{self, Keyed},
 };
@@ -40,7 +38,7 @@ use crate::{
     },
 };
 
-/// Names the session that is told of the end of a run in mode `async_callback`, and that a new session belongs to.
+/// The header with the session to which a new session belongs, and which a run in mode `async_callback` calls back.
 const SESSION_HEADER: &str = "x-agent-session-id";
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -68,7 +66,7 @@ pub(super) struct NewRun {
     mode: Option<String>,
 }
 
-/// The values of `type`. Others are refused in the words of the registry document.
+/// The values of `type`. A text is read instead of this enum, because the registry document words the refusal of others.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[expect(dead_code, reason = "read by the derive only")]
@@ -77,7 +75,7 @@ enum RunType {
     ResumeSession,
 }
 
-/// The values of `mode`, likewise.
+/// The values of `mode`, read as a text like `type`.
 #[derive(utoipa::ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[expect(dead_code, reason = "read by the derive only")]
@@ -87,13 +85,13 @@ enum RunMode {
     AsyncCallback,
 }
 
-/// A request for a new run, whole.
+/// A request for a new run: its body, its key and its headers.
 pub(super) struct NewRunRequest {
     new: NewRun,
     key: Option<RequestKey>,
     /// The session that [`SESSION_HEADER`] names.
     parent: Option<ConversationId>,
-    /// As the client wrote it: the run is found below it.
+    /// The path that the client used. The address of the run is below it.
     path: String,
 }
 
@@ -130,7 +128,8 @@ impl FromRequest<ApiState> for NewRunRequest {
 }
 
 impl NewRun {
-    fn wanted(self, parent: Option<ConversationId>) -> Result<(RunSpec, Mode), Problem> {
+    /// Checks the request and makes the specification of the run.
+    fn read(self, parent: Option<ConversationId>) -> Result<(RunSpec, Mode), Problem> {
         let mode = self
             .mode
             .as_deref()
@@ -143,10 +142,10 @@ impl NewRun {
                 return Err(Problem::invalid("session_id", why));
             }
             "start_session" => RunTarget::Start {
-                agent: given("agent_name", self.agent_name)?,
+                agent: require("agent_name", self.agent_name)?,
             },
             "resume_session" => RunTarget::Resume {
-                session: session(&given("session_id", self.session_id)?)?,
+                session: read_session(&require("session_id", self.session_id)?)?,
             },
             other => {
                 let why =
@@ -158,30 +157,30 @@ impl NewRun {
             let why = "async_callback mode requires X-Agent-Session-Id header".to_owned();
             return Err(Problem::invalid("mode", Reason::Sentence(why)));
         }
-        let wanted = RunSpec {
+        let spec = RunSpec {
             target,
             prompt: self.prompt.unwrap_or_default(),
-            params: object("params", self.params)?,
-            scope: object("scope", self.scope)?,
+            params: read_object("params", self.params)?,
+            scope: read_object("scope", self.scope)?,
             callback: parent.filter(|_| mode == Mode::AsyncCallback),
             parent_session: parent,
             key: None,
         };
-        Ok((wanted, mode))
+        Ok((spec, mode))
     }
 }
 
-fn given(field: &str, value: Option<String>) -> Result<String, Problem> {
+fn require(field: &str, value: Option<String>) -> Result<String, Problem> {
     value.ok_or_else(|| Problem::unfit(ErrorCode::MissingField, field, "is missing"))
 }
 
-fn session(text: &str) -> Result<ConversationId, Problem> {
+fn read_session(text: &str) -> Result<ConversationId, Problem> {
     text.parse()
         .map_err(|_| Error::SessionNotFound(text.chars().take(64).collect()).into())
 }
 
-/// The error never repeats the value: a scope is secret whatever it looks like.
-fn object(field: &str, value: Option<Box<RawValue>>) -> Result<Members, Problem> {
+/// Reads an object. The error never repeats the value, because a scope is secret.
+fn read_object(field: &str, value: Option<Box<RawValue>>) -> Result<Members, Problem> {
     let Some(value) = value else {
         return Ok(Members::default());
     };
@@ -199,21 +198,21 @@ fn object(field: &str, value: Option<Box<RawValue>>) -> Result<Members, Problem>
 pub(super) async fn create(
     State(state): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<RequestPermit>,
+    Extension(permit): Extension<RequestPermit>,
     request: NewRunRequest,
 ) -> Result<Located<Started>, Problem> {
     let app = &state.app;
-    let (mut wanted, mode) = request.new.wanted(request.parent)?;
+    let (mut spec, mode) = request.new.read(request.parent)?;
     let waits = mode == Mode::Sync;
-    let _open = waits
+    let _stream = waits
         .then(|| state.limits.open_stream(caller.principal()))
         .transpose()?;
-    wanted.key.clone_from(&request.key);
+    spec.key.clone_from(&request.key);
     let (principal, key) = (caller.principal(), request.key.as_ref());
     let mut earlier = request_key::find_earlier(app, principal, key).await?;
     let mut begun = None;
     if earlier.is_none() {
-        match begin(app, RunInitiator::Program(principal), wanted).await {
+        match begin(app, RunInitiator::Program(principal), spec).await {
             Err(Error::Repeated) => {
                 earlier = request_key::find_earlier(app, principal, key).await?;
             }
@@ -237,7 +236,7 @@ pub(super) async fn create(
     if !waits {
         return Ok(located(StatusCode::ACCEPTED, location, started));
     }
-    place.release();
+    permit.release();
     let run = wait(app, caller.principal(), &begun).await?;
     started.status = run.status.as_str();
     if !run.status.is_final() {
@@ -264,10 +263,6 @@ pub(super) struct RunsQuery {
     limit: i64,
 }
 
-fn default_limit() -> i64 {
-    50
-}
-
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct RunPage {
     items: Vec<Run>,
@@ -282,7 +277,7 @@ pub(super) async fn list(
     caller: Caller,
     Query(which): Query<RunsQuery>,
 ) -> Result<axum::Json<RunPage>, Problem> {
-    let limit = page(which.limit)?;
+    let limit = check_limit(which.limit, 100)?;
     let filter = RunFilter {
         conversation: which.conversation,
         status: which.status,
@@ -303,15 +298,15 @@ pub(super) async fn check(
     headers: HeaderMap,
     Json(new): Json<NewRun>,
 ) -> Result<axum::Json<RunCheck>, Problem> {
-    let (wanted, _) = new.wanted(parent_of(&headers)?)?;
+    let (spec, _) = new.read(parent_of(&headers)?)?;
     let by = RunInitiator::Program(caller.principal());
-    Ok(axum::Json(starting::check(&app, by, &wanted).await?))
+    Ok(axum::Json(starting::check(&app, by, &spec).await?))
 }
 
 fn parent_of(headers: &HeaderMap) -> Result<Option<ConversationId>, Problem> {
     let parent = headers.get(SESSION_HEADER);
     parent
-        .map(|value| session(value.to_str().unwrap_or_default()))
+        .map(|value| read_session(value.to_str().unwrap_or_default()))
         .transpose()
 }
 
@@ -355,4 +350,49 @@ pub(super) async fn cancel(
         StatusCode::ACCEPTED,
         axum::Json(app::runs::cancel(&app, caller.principal(), id, requests).await?),
     ))
+}
+
+/// The routes of the registry document, which has them without `/v1`.
+pub(super) mod plain {
+    use super::{
+        ApiState, App, Arc, Caller, CancelQuery, ConversationId, Extension, Located, NewRun,
+        NewRunRequest, Path, Problem, Query, RequestPermit, Run, RunId, RunView, Started, State,
+        StatusCode,
+    };
+
+    /// As `POST /v1/runs`.
+    #[utoipa::path(post, path = "/runs", tag = "plain_runs", request_body = NewRun,
+        params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
+        responses((status = 200, body = Started), (status = 202, body = Started)))]
+    pub(in crate::api) async fn create(
+        state: State<ApiState>,
+        caller: Caller,
+        permit: Extension<RequestPermit>,
+        request: NewRunRequest,
+    ) -> Result<Located<Started>, Problem> {
+        super::create(state, caller, permit, request).await
+    }
+
+    /// As `GET /v1/runs/{id}`.
+    #[utoipa::path(get, path = "/runs/{id}", tag = "plain_runs", params(("id" = RunId, Path)),
+        responses((status = 200, body = RunView)))]
+    pub(in crate::api) async fn get(
+        app: State<Arc<App>>,
+        caller: Caller,
+        id: Path<RunId>,
+    ) -> Result<axum::Json<RunView>, Problem> {
+        super::get(app, caller, id).await
+    }
+
+    /// As `POST /v1/runs/{id}/cancel`.
+    #[utoipa::path(post, path = "/runs/{id}/cancel", tag = "plain_runs", params(("id" = RunId, Path), CancelQuery),
+        responses((status = 202, body = Run)))]
+    pub(in crate::api) async fn cancel(
+        app: State<Arc<App>>,
+        caller: Caller,
+        id: Path<RunId>,
+        how: Query<CancelQuery>,
+    ) -> Result<(StatusCode, axum::Json<Run>), Problem> {
+        super::cancel(app, caller, id, how).await
+    }
 }

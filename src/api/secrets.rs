@@ -1,4 +1,4 @@
-//! Secrets of a tenant, for its admins: they go in here and never come out.
+//! The secrets of a tenant, for its admins, who set them. No route ever returns a value.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ pub(super) struct Secrets {
 #[utoipa::path(get, path = "/v1/secrets", tag = "secrets", responses((status = 200, body = Secrets)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     _: Query<NoParameters>,
 ) -> Result<axum::Json<Secrets>, Problem> {
     Ok(axum::Json(Secrets {
-        items: app::servers::registry::list_secrets(&app, &known.0.admin()?).await?,
+        items: app::servers::registry::list_secrets(&app, &caller.0.admin()?).await?,
     }))
 }
 
@@ -38,13 +38,13 @@ pub(super) async fn list(
 #[schema(as = SecretRequest)]
 pub(super) struct NewSecret {
     /// 1 to 8192 bytes. It is stored encrypted and never comes back.
-    #[serde(deserialize_with = "value")]
+    #[serde(deserialize_with = "read_value")]
     #[schema(value_type = String)]
     value: Secret,
 }
 
-/// Reads the value; an error never repeats it.
-fn value<'de, D: Deserializer<'de>>(input: D) -> Result<Secret, D::Error> {
+/// Reads the value. An error never repeats it.
+fn read_value<'de, D: Deserializer<'de>>(input: D) -> Result<Secret, D::Error> {
     match Value::deserialize(input)? {
         Value::String(text) => Ok(Secret::new(text)),
         _ => Err(D::Error::custom("must be text")),
@@ -56,11 +56,11 @@ fn value<'de, D: Deserializer<'de>>(input: D) -> Result<Secret, D::Error> {
     request_body = NewSecret, responses((status = 204)))]
 pub(super) async fn put(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     Path(name): Path<String>,
     Json(new): Json<NewSecret>,
 ) -> Result<StatusCode, Problem> {
-    app::servers::registry::put_secret(&app, &known.0.admin()?, &name, &new.value).await?;
+    app::servers::registry::put_secret(&app, &caller.0.admin()?, &name, &new.value).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -69,9 +69,9 @@ pub(super) async fn put(
     responses((status = 204)))]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    known: Authenticated,
+    caller: Authenticated,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    app::servers::registry::remove_secret(&app, &known.0.admin()?, &name).await?;
+    app::servers::registry::remove_secret(&app, &caller.0.admin()?, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,5 +1,5 @@
-//! The listener: a bounded number of HTTP/1.1 connections, a time limit for the head of each request, and a
-//! shutdown that lets requests finish.
+//! The HTTP/1.1 server: a bounded number of connections, a time limit for the head of each request, and a shutdown that
+//! lets requests finish.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,23 +18,22 @@ use tower::ServiceExt;
 use super::{
     demo::Demo,
     extract::Peer,
-    process_metrics,
+    operations,
     sockets::{Socket, Sockets},
 };
 use crate::app::App;
 
-/// A connection that sends no whole head of a request for so long is closed; also an idle one.
+/// A connection is closed when it has not sent the whole head of a request for this time, also when it is idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest head of a request. The reader of heads takes what it has read at once, which may be more, so the head is
-/// measured again.
+/// The largest head of a request. hyper accepts a larger one if it arrived in one read, so the head is measured again.
 const HEAD_BYTES: usize = 64 * 1024;
-/// How long requests may take to finish once the program is to stop.
+/// How long requests may take to finish when the program stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Where clients connect.
+/// The sockets that clients connect to.
 pub struct Listeners {
     pub api: TcpListener,
-    /// Absent: what operators watch is with the API.
+    /// For health and metrics. Absent: the API serves them.
     pub monitoring: Option<TcpListener>,
 }
 
@@ -44,14 +43,14 @@ pub async fn serve(
     listeners: Listeners,
     demo: Option<Arc<Demo>>,
 ) -> anyhow::Result<()> {
-    let routers = super::routers(app.clone(), demo);
+    let routers = super::build_routers(app.clone(), demo);
     let server = |router| Server {
         trusted_proxies: app.config.trusted_proxies.clone().into(),
         sockets: Sockets::new(app.config.max_connections),
         router,
     };
     let (api, monitoring) = (server(routers.api), server(routers.monitoring));
-    let upkeep = tokio::spawn(process_metrics::run_upkeep());
+    let upkeep = tokio::spawn(operations::run_upkeep());
     let watched = async {
         if let Some(listener) = listeners.monitoring {
             monitoring.run(listener, &app.shutdown).await;
@@ -62,8 +61,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Waits when the process is out of file descriptors, so that the loop does not spin. An aborted connection
-/// needs no wait.
+/// Waits after an error of `accept`, so that the loop does not spin while the process is out of file descriptors. After
+/// a connection that its client aborted there is no wait.
 async fn wait_after(error: &std::io::Error) {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(
@@ -75,8 +74,8 @@ async fn wait_after(error: &std::io::Error) {
     }
 }
 
-/// About the bytes of a request before its body.
-fn head_bytes(request: &hyper::Request<Incoming>) -> usize {
+/// The approximate size of a request before its body, in bytes.
+fn measure_head(request: &hyper::Request<Incoming>) -> usize {
     let (method, target) = (request.method().as_str(), request.uri());
     let target = target
         .path_and_query()
@@ -86,7 +85,7 @@ fn head_bytes(request: &hyper::Request<Incoming>) -> usize {
     method.len() + target + " HTTP/1.1\r\n".len() + headers.sum::<usize>()
 }
 
-/// What every connection is given.
+/// The state that all connections of one listener share.
 struct Server {
     router: Router,
     sockets: Arc<Sockets>,
@@ -94,8 +93,8 @@ struct Server {
 }
 
 impl Server {
-    /// Takes connections until `shutdown`; then takes no more, tells idle ones to go, waits for requests to finish (event
-    /// streams end by themselves) and cuts what is left.
+    /// Accepts connections until `shutdown`. Then it accepts no more, closes idle ones, waits for requests to finish
+    /// (event streams end by themselves) and cuts the rest.
     async fn run(self, listener: TcpListener, shutdown: &CancellationToken) {
         let (graceful, connections, cut) = (
             GracefulShutdown::new(),
@@ -117,7 +116,8 @@ impl Server {
                 tracing::warn!("a connection was refused, since too many are at work");
                 continue;
             };
-            let connection = graceful.watch(self.connection(stream, peer, Arc::clone(&socket)));
+            let connection =
+                graceful.watch(self.serve_connection(stream, peer, Arc::clone(&socket)));
             let cut = cut.clone();
             connections.spawn(async move {
                 tokio::select! {
@@ -143,18 +143,18 @@ impl Server {
         connections.wait().await;
     }
 
-    fn connection(
+    fn serve_connection(
         &self,
         stream: TcpStream,
         peer: SocketAddr,
         socket: Arc<Socket>,
     ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> + use<> {
-        // Deltas are small and must not wait for each other.
+        // Deltas are small and must be sent at once.
         let _ = stream.set_nodelay(true);
         let (router, trusted_proxies) = (self.router.clone(), Arc::clone(&self.trusted_proxies));
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            let work = socket.work();
-            let is_too_large = head_bytes(&request) > HEAD_BYTES;
+            let work = socket.begin_work();
+            let is_too_large = measure_head(&request) > HEAD_BYTES;
             let peer = Peer::of(peer.ip(), request.headers(), &trusted_proxies);
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(Arc::clone(&socket));

@@ -1,4 +1,4 @@
-//! Where people sign in to the web client and from the terminal. Nobody is signed in yet who asks for it.
+//! The providers where people sign in to the web client and from the terminal. The route needs no credential.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    extract::{Anonymous, Query, readable},
+    extract::{Anonymous, Query, check_text},
     problem::Problem,
 };
 use crate::{
@@ -81,7 +81,7 @@ pub(super) async fn providers(
     Query(SignInQuery { tenant }): Query<SignInQuery>,
 ) -> Result<axum::Json<SignInProviders>, Problem> {
     if let Some(tenant) = &tenant {
-        readable("tenant", tenant, 255)?;
+        check_text("tenant", tenant, 255)?;
     }
     let all = app.config.sign_in.iter();
     let offered = all.filter(|provider| provider.is_for(tenant.as_deref()));

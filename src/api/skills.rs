@@ -1,5 +1,5 @@
-//! Skills: the list for the caller, and running one without a model. A run makes the call, as if its command
-//! had been typed. A client that left before the end finds the result under the run.
+//! Skills: lists those of the caller, and runs one without a model. A run makes the call, as if its command had been typed.
+//! A client that left before the end finds the result under the run.
 
 use std::sync::Arc;
 
@@ -68,8 +68,8 @@ pub(super) struct NewSkillRun {
 }
 
 impl NewSkillRun {
-    /// The arguments, with the free text added.
-    fn given(&self) -> Result<Members, Problem> {
+    /// Reads the arguments, with the free text added.
+    fn read_arguments(&self) -> Result<Members, Problem> {
         let text = self.arguments.as_ref().map_or("{}", |raw| raw.get());
         if let Some(why) = canonical::ambiguity(text) {
             return Err(Problem::invalid(
@@ -99,9 +99,9 @@ pub(super) async fn run(
     Keyed(new, key): Keyed<NewSkillRun>,
 ) -> Result<Response, Problem> {
     let (app, principal) = (&state.app, caller.principal());
-    let arguments = new.given()?;
-    let _open = state.limits.open_stream(principal)?;
-    let wanted = SkillRunSpec {
+    let arguments = new.read_arguments()?;
+    let _stream = state.limits.open_stream(principal)?;
+    let spec = SkillRunSpec {
         agent: &agent,
         skill: &skill,
         arguments,
@@ -112,7 +112,7 @@ pub(super) async fn run(
     let mut earlier = request_key::find_earlier(app, principal, key).await?;
     let mut begun = None;
     if earlier.is_none() {
-        match app::tools::skills::begin(app, principal, &wanted).await {
+        match app::tools::skills::begin(app, principal, &spec).await {
             Err(Error::Repeated) => {
                 earlier = request_key::find_earlier(app, principal, key).await?;
             }
@@ -148,8 +148,8 @@ pub(super) async fn get(
     }
 }
 
-/// Whatever the result, the headers name the run and the conversation. With `is_named` the answer is kept under the key
-/// that the client gave.
+/// Answers with the outcome of a run; the headers always name the run and the conversation. `is_named`: the client gave a
+/// key, under which the answer is kept.
 fn answer(outcome: SkillRunOutcome, is_named: bool) -> Response {
     let (conversation, run) = (outcome.conversation_id, outcome.run_id);
     let why = || {
@@ -166,7 +166,9 @@ fn answer(outcome: SkillRunOutcome, is_named: bool) -> Response {
             run,
             is_over: true,
         };
-        Problem::new(status, code, why).of_run(ids).into_response()
+        Problem::new(status, code, why)
+            .with_run(ids)
+            .into_response()
     };
     let mut response = match outcome.status {
         SkillRunStatus::Succeeded => axum::Json(outcome).into_response(),

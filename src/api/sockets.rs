@@ -1,5 +1,5 @@
-//! The open connections of clients. Their number has a maximum. When it is reached, the connection that has
-//! waited longest for its client is closed for a new one, so idle and half-sent requests keep no client out.
+//! The open connections of clients, whose number has a maximum. When it is reached, a new connection takes the place of
+//! the one that has waited longest for its client. So idle connections and half-sent requests keep no client out.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ pub(super) struct Sockets {
     waiting: Mutex<Waiting>,
 }
 
-/// Connections that wait for their client, the longest first.
+/// Connections that wait for their client, by a number that grows with time.
 #[derive(Default)]
 struct Waiting {
     next: u64,
@@ -37,7 +37,8 @@ impl Sockets {
         })
     }
 
-    /// Adds a new connection, which waits for its client. `None` when there are too many and all are at work.
+    /// Adds a new connection, which waits for its client. `None` when the maximum is reached and every connection has a
+    /// request that is worked on.
     pub fn add(self: &Arc<Self>) -> Option<Arc<Socket>> {
         if self.open.load(Ordering::Relaxed) >= self.most {
             let (_, longest) = self.waiting().sockets.pop_first()?;
@@ -47,9 +48,9 @@ impl Sockets {
         let socket = Arc::new(Socket {
             sockets: Arc::clone(self),
             closed: CancellationToken::new(),
-            waits: Mutex::default(),
+            waiting_number: Mutex::default(),
         });
-        socket.begin_to_wait();
+        socket.start_waiting();
         Some(socket)
     }
 
@@ -61,26 +62,26 @@ impl Sockets {
 /// One connection of a client.
 pub(super) struct Socket {
     sockets: Arc<Sockets>,
-    /// Cancelled when the connection has to make room.
+    /// Cancelled when the connection has to make room for a new one.
     pub closed: CancellationToken,
-    /// The number under which it waits for its client.
-    waits: Mutex<Option<u64>>,
+    /// Its number among those that wait for their client.
+    waiting_number: Mutex<Option<u64>>,
 }
 
 impl Socket {
-    /// The service works on a request until the answer was handed over.
-    pub fn work(self: &Arc<Self>) -> Work {
-        self.end_wait();
+    /// Marks that a request is worked on, until the returned value is dropped.
+    pub fn begin_work(self: &Arc<Self>) -> Work {
+        self.stop_waiting();
         Work(Arc::clone(self))
     }
 
-    /// Amid a request, the client is waited for until this is dropped.
-    pub fn wait(self: &Arc<Self>) -> Wait {
-        self.begin_to_wait();
+    /// Marks that the service waits for the client in the middle of a request, until the returned value is dropped.
+    pub fn begin_wait(self: &Arc<Self>) -> Wait {
+        self.start_waiting();
         Wait(Arc::clone(self))
     }
 
-    fn begin_to_wait(&self) {
+    fn start_waiting(&self) {
         let mut waiting = self.sockets.waiting();
         let number = waiting.next;
         waiting.next += 1;
@@ -88,7 +89,7 @@ impl Socket {
         *self.number() = Some(number);
     }
 
-    fn end_wait(&self) {
+    fn stop_waiting(&self) {
         let mut waiting = self.sockets.waiting();
         if let Some(number) = self.number().take() {
             waiting.sockets.remove(&number);
@@ -96,22 +97,24 @@ impl Socket {
     }
 
     fn number(&self) -> MutexGuard<'_, Option<u64>> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting_number
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.end_wait();
+        self.stop_waiting();
         self.sockets.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A request that is worked on; afterwards the connection waits for the next one.
+/// A request that is worked on. When it is dropped, the connection waits for the next request.
 pub(super) struct Work(Arc<Socket>);
 
 impl Work {
-    /// The same answer, which ends the work when it was handed over.
+    /// Wraps the body of the answer, so that the work ends when the body was sent.
     pub fn until_sent(self, body: Body) -> Body {
         Body::new(WorkBody { body, _work: self })
     }
@@ -119,15 +122,16 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        self.0.begin_to_wait();
+        self.0.start_waiting();
     }
 }
 
+/// A wait for the client in the middle of a request.
 pub(super) struct Wait(Arc<Socket>);
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        self.0.end_wait();
+        self.0.stop_waiting();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Unions of the OpenAPI document as generators of clients need them: each variant is a schema with a name, and the union
-//! says which of its members tells the variants apart. What handlers declare has variants without names, and objects that
-//! are put together from others; both are written out here.
+//! names the member that tells the variants apart (its discriminator). The schemas of handlers have variants without
+//! names, and objects composed of others (`allOf`); both are written out here.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 type Schemas = Map<String, Value>;
 
-/// Writes out every schema that is a union of objects or is put together from others.
+/// Writes out every schema that is a union of objects or composed of others.
 pub(super) fn write_out(schemas: &mut Schemas) {
     name_items(schemas);
     let declared = schemas.clone();
@@ -16,7 +16,7 @@ pub(super) fn write_out(schemas: &mut Schemas) {
         if schema.get("oneOf").is_none() && schema.get("allOf").is_none() {
             continue;
         }
-        // Of anything but objects nothing tells the variants apart, such as of a number or the word `unlimited`.
+        // No member tells other variants apart, such as a number and the word `unlimited`.
         let Some(variants) = variants(schema, &declared) else {
             continue;
         };
@@ -27,7 +27,7 @@ pub(super) fn write_out(schemas: &mut Schemas) {
     }
 }
 
-/// What a list of something repeats is named.
+/// Refers from a list to the schema of its items, where the derive has repeated it.
 fn name_items(schemas: &mut Schemas) {
     let names: Vec<String> = schemas.keys().cloned().collect();
     for name in names {
@@ -41,7 +41,7 @@ fn name_items(schemas: &mut Schemas) {
 }
 
 fn write_union(name: &str, declared: &Value, variants: Vec<Value>, schemas: &mut Schemas) {
-    let Some(member) = telling_member(&variants) else {
+    let Some(member) = discriminator(&variants) else {
         return;
     };
     let branches = declared["oneOf"].as_array();
@@ -73,7 +73,7 @@ fn write_union(name: &str, declared: &Value, variants: Vec<Value>, schemas: &mut
     schemas.insert(name.to_owned(), union);
 }
 
-/// The objects that a schema may be; `None` when it may be something else.
+/// The objects that a schema allows; `None` when it allows other values too.
 fn variants(schema: &Value, declared: &Schemas) -> Option<Vec<Value>> {
     if let Some(reference) = schema["$ref"].as_str() {
         return variants(declared.get(reference.rsplit('/').next()?)?, declared);
@@ -97,7 +97,7 @@ fn variants(schema: &Value, declared: &Schemas) -> Option<Vec<Value>> {
             let of_part = variants(part, declared)?;
             let with_part = whole
                 .iter()
-                .flat_map(|begun| of_part.iter().map(|more| joined(begun, more)));
+                .flat_map(|one| of_part.iter().map(|other| join(one, other)));
             whole = with_part.collect();
         }
         return Some(described(whole));
@@ -106,7 +106,7 @@ fn variants(schema: &Value, declared: &Schemas) -> Option<Vec<Value>> {
 }
 
 /// An object with the members of both.
-fn joined(one: &Value, other: &Value) -> Value {
+fn join(one: &Value, other: &Value) -> Value {
     let mut whole = one.clone();
     let properties = other["properties"].as_object().into_iter().flatten();
     for (name, property) in properties {
@@ -119,8 +119,8 @@ fn joined(one: &Value, other: &Value) -> Value {
     whole
 }
 
-/// The member that has another constant in each variant.
-fn telling_member(variants: &[Value]) -> Option<String> {
+/// The member that has a different constant in each variant.
+fn discriminator(variants: &[Value]) -> Option<String> {
     let constants = |variant: &Value| -> BTreeMap<String, String> {
         let properties = variant["properties"].as_object().into_iter().flatten();
         let constants = properties

@@ -1,4 +1,4 @@
-//! All that is one user's: a copy of it, and its deletion, for the user and for their admins.
+//! All data of one user: a copy, and the deletion, for the user and for their admins.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A document as its pieces come. An error breaks the answer off, so that it is not taken for a whole one.
+/// Streams a document as its pieces come. An error breaks the answer off, so that a client does not take it for complete.
 fn document(
     inbox: mpsc::Receiver<Result<String, Error>>,
     open: Option<limits::Stream>,

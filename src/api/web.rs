@@ -1,5 +1,5 @@
-//! The web client: one page and the files that it names, built from `web/` and embedded by `build.rs`. The page
-//! uses the routes of every other frontend. A program that was built without it says how to build it.
+//! The web client: one page and its files, built from `web/` and embedded by `build.rs`. The page uses the same routes as
+//! every other frontend. A program that was built without it shows how to build it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     domain::{config::Config, error::ErrorCode},
 };
 
-/// A file of the page. `gzip` and `brotli` are `body`, compressed.
+/// A file of the page. `gzip` and `brotli` hold the compressed `body`.
 struct File {
     name: &'static str,
     body: &'static [u8],
@@ -28,10 +28,11 @@ struct File {
 
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/web.rs"));
 
-/// The name of a file changes with its content.
+/// For files whose name changes with their content.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
-/// The page loads its own files, and asks its own origin and the providers where people of its tenant sign in.
+/// The content security policy of the page: it loads its own files, and calls its own origin and the providers where people
+/// of its tenant sign in.
 fn policy(config: &Config, tenant: Option<&str>) -> HeaderValue {
     let providers = config.sign_in.iter();
     let origins = providers
@@ -60,7 +61,7 @@ pub(super) async fn root(
     headers: HeaderMap,
 ) -> Response {
     let mut response = if accepts(&headers, header::ACCEPT, "text/html") {
-        // A provider that sends somebody back adds parameters of its own.
+        // Read from the raw query, because a provider that sends a browser back adds parameters of its own.
         let query = query.unwrap_or_default();
         let mut pairs = url::form_urlencoded::parse(query.as_bytes());
         let tenant = pairs.find(|(name, _)| name == "tenant");
@@ -101,7 +102,7 @@ pub(super) async fn file(
 fn page(headers: &HeaderMap, policy: HeaderValue) -> Response {
     let mut response = match FILES.iter().find(|file| file.name == "index.html") {
         Some(file) => answer(file, headers),
-        None => missing(),
+        None => missing_page(),
     };
     response
         .headers_mut()
@@ -135,7 +136,7 @@ fn answer(file: &'static File, headers: &HeaderMap) -> Response {
     response
 }
 
-/// Whether the header lists the value, and not with the weight zero.
+/// Whether a header lists a value with a weight above zero.
 pub(super) fn accepts(headers: &HeaderMap, name: header::HeaderName, value: &str) -> bool {
     let lists = headers.get_all(name).iter();
     lists
@@ -150,8 +151,8 @@ pub(super) fn accepts(headers: &HeaderMap, name: header::HeaderName, value: &str
         })
 }
 
-/// For a program that was built without the page.
-fn missing() -> Response {
+/// The page of a program that was built without the web client.
+fn missing_page() -> Response {
     let page = html! {
         (DOCTYPE)
         html lang="en" {

@@ -1,5 +1,5 @@
-//! The cards: one for each agent, and one for all agents together. Clients of both versions can read them:
-//! where 1.0 and 0.3 name a member differently, both names are there.
+//! Agent cards: one for each agent, and one for all agents together. Clients of both versions can read them, because a
+//! member that 1.0 and 0.3 name differently is written under both names.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -47,16 +47,15 @@ pub(super) async fn agent_card(
     };
     let skills = skills
         .into_iter()
-        .map(|skill| offered(skill, None))
+        .map(|skill| write_skill(skill, None))
         .collect();
     let path = format!("/a2a/{}", agent.id);
-    build_card(
-        app,
-        &path,
-        (agent.display_name, format!("{about}\n\n{how}")),
+    let about = CardText {
+        name: agent.display_name,
+        description: format!("{about}\n\n{how}"),
         version,
-        skills,
-    )
+    };
+    build_card(app, &path, about, skills)
 }
 
 /// The card of all agents, with what the caller may see.
@@ -67,7 +66,7 @@ pub(super) async fn combined_card(app: &Arc<App>, principal: Option<&Principal>)
         let agent = card.agent.id;
         card.skills
             .into_iter()
-            .map(move |skill| offered(skill, Some(&agent)))
+            .map(move |skill| write_skill(skill, Some(&agent)))
     });
     let about = format!(
         "The skills of all agents here ({}). Each agent has a card of its own at /a2a/AGENT.",
@@ -78,24 +77,23 @@ pub(super) async fn combined_card(app: &Arc<App>, principal: Option<&Principal>)
         }
     );
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    build_card(
-        app,
-        "/a2a",
-        ("Chatelaine".to_owned(), about),
+    let about = CardText {
+        name: "Chatelaine".to_owned(),
+        description: about,
         version,
-        skills.collect(),
-    )
+    };
+    build_card(app, "/a2a", about, skills.collect())
 }
 
-/// `of`: the agent, when the card holds the skills of several agents.
-fn offered(skill: CardSkill, of: Option<&str>) -> AgentSkill {
+/// Writes a skill. `agent` is part of its id when the card holds the skills of several agents.
+fn write_skill(skill: CardSkill, agent: Option<&str>) -> AgentSkill {
     let CardSkill {
         id,
         name,
         description,
     } = skill;
     AgentSkill {
-        id: of.map_or_else(|| id.clone(), |agent| format!("{agent}/{id}")),
+        id: agent.map_or_else(|| id.clone(), |agent| format!("{agent}/{id}")),
         description: if description.trim().is_empty() {
             name.clone()
         } else {
@@ -103,7 +101,7 @@ fn offered(skill: CardSkill, of: Option<&str>) -> AgentSkill {
         },
         name,
         tags: std::iter::once("tool")
-            .chain(of)
+            .chain(agent)
             .map(str::to_owned)
             .collect(),
         examples: None,
@@ -113,13 +111,19 @@ fn offered(skill: CardSkill, of: Option<&str>) -> AgentSkill {
     }
 }
 
-fn build_card(
-    app: &App,
-    path: &str,
-    (name, description): (String, String),
+/// What a card says of its agent.
+struct CardText {
+    name: String,
+    description: String,
     version: String,
-    skills: Vec<AgentSkill>,
-) -> Result<Value> {
+}
+
+fn build_card(app: &App, path: &str, about: CardText, skills: Vec<AgentSkill>) -> Result<Value> {
+    let CardText {
+        name,
+        description,
+        version,
+    } = about;
     let url = format!("{}{path}", app.config.public_url.trim_end_matches('/'));
     let current = AgentInterface::new(url.clone(), TRANSPORT_PROTOCOL_JSONRPC);
     let legacy = AgentInterface {

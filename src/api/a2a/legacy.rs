@@ -1,4 +1,4 @@
-//! Version 0.3 of the protocol: the same things in another spelling. `kind` says what a part is, roles and states are
+//! Translates version 0.3 of the protocol, which differs in spelling: `kind` names the type of a part, roles and states are
 //! lower case, files stand in an object of their own, and `blocking` is the opposite of `returnImmediately`.
 
 use ::a2a::methods;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::ProtocolVersion;
 
-/// Its methods, and what they are called now.
+/// The methods of 0.3, and their current names.
 const METHODS: [(&str, &str); 10] = [
     ("message/send", methods::SEND_MESSAGE),
     ("message/stream", methods::SEND_STREAMING_MESSAGE),
@@ -32,7 +32,8 @@ const METHODS: [(&str, &str); 10] = [
     ),
 ];
 
-pub(super) fn is_method(name: &str) -> Option<ProtocolVersion> {
+/// The version that has a method of this name, if it is 0.3.
+pub(super) fn version_of(name: &str) -> Option<ProtocolVersion> {
     METHODS
         .iter()
         .any(|(old, _)| *old == name)
@@ -40,16 +41,16 @@ pub(super) fn is_method(name: &str) -> Option<ProtocolVersion> {
 }
 
 /// The current name of a method.
-pub(super) fn method(name: &str) -> &str {
+pub(super) fn current_method(name: &str) -> &str {
     METHODS
         .iter()
         .find(|(old, _)| *old == name)
         .map_or(name, |(_, new)| new)
 }
 
-/// Parameters in the current spelling. A value that 0.3 does not have is left as it is; the reader of the
-/// parameters refuses it.
-pub(super) fn params(mut params: Value) -> Value {
+/// Translates parameters into the current spelling. A value that 0.3 does not have stays, and the reader of the parameters
+/// refuses it.
+pub(super) fn current_params(mut params: Value) -> Value {
     if let Some(message) = params.get_mut("message").and_then(Value::as_object_mut) {
         message.remove("kind");
         if let Some(role) = message.get_mut("role") {
@@ -68,7 +69,7 @@ pub(super) fn params(mut params: Value) -> Value {
             if let Some(part) = part.as_object_mut() {
                 part.remove("kind");
                 if let Some(Value::Object(file)) = part.remove("file") {
-                    part.extend(unfolded(file));
+                    part.extend(current_file(file));
                 }
             }
         }
@@ -83,7 +84,7 @@ pub(super) fn params(mut params: Value) -> Value {
     params
 }
 
-fn unfolded(file: Map<String, Value>) -> Map<String, Value> {
+fn current_file(file: Map<String, Value>) -> Map<String, Value> {
     let spellings = [
         ("uri", "url"),
         ("bytes", "raw"),
@@ -100,8 +101,8 @@ fn unfolded(file: Map<String, Value>) -> Map<String, Value> {
     file.into_iter().map(renamed).collect()
 }
 
-/// A task in the spelling of 0.3.
-pub(super) fn task(mut task: Value) -> Value {
+/// Translates a task into the spelling of 0.3.
+pub(super) fn legacy_task(mut task: Value) -> Value {
     task["kind"] = json!("task");
     if let Some(state) = task["status"]["state"].as_str() {
         let state = state
@@ -113,7 +114,7 @@ pub(super) fn task(mut task: Value) -> Value {
     if let Some(message) = task["status"].get_mut("message") {
         message["kind"] = json!("message");
         message["role"] = json!("agent");
-        parts(message);
+        add_kinds(message);
     }
     for artifact in task
         .get_mut("artifacts")
@@ -121,13 +122,13 @@ pub(super) fn task(mut task: Value) -> Value {
         .into_iter()
         .flatten()
     {
-        parts(artifact);
+        add_kinds(artifact);
     }
     task
 }
 
-/// Adds its `kind` to each part.
-fn parts(of: &mut Value) {
+/// Adds `kind` to each part of a message or an artifact.
+fn add_kinds(of: &mut Value) {
     for part in of
         .get_mut("parts")
         .and_then(Value::as_array_mut)

@@ -1,5 +1,5 @@
-//! `SendMessage`: a call of a skill, or a turn of the agent. It waits for the end unless the request says
-//! otherwise. A client that leaves can read the task later.
+//! `SendMessage`: a call of a skill, or a turn of the agent. It waits for the end unless the request asks for the task at
+//! once. A client that leaves can read the task later.
 
 use std::collections::HashMap;
 
@@ -7,11 +7,7 @@ use ::a2a::{A2AError, Message, PartContent, Role, SendMessageRequest, Task};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::{
-    A2aRequest,
-    request_error::{RequestError, invalid},
-    task::parsed,
-};
+use super::{A2aRequest, RequestError, invalid, task::read_task_id};
 use crate::{
     app::{
         self,
@@ -32,10 +28,10 @@ use crate::{
     },
 };
 
-/// Where a message names the skill that it is for.
+/// The member of `metadata` that names the skill of a message.
 const SKILL: &str = "skillId";
 
-/// What a message says.
+/// The text and the data of a message.
 struct MessageContent {
     text: String,
     data: Map<String, Value>,
@@ -61,7 +57,11 @@ impl A2aRequest<'_> {
                 .refuse_second_message(task, message.context_id.as_deref())
                 .await);
         }
-        let context = message.context_id.as_deref().map(context).transpose()?;
+        let context = message
+            .context_id
+            .as_deref()
+            .map(read_context)
+            .transpose()?;
         let skill = skill_of(metadata.as_ref())?.or(skill_of(message.metadata.as_ref())?);
         let content = MessageContent::of(&message)?;
         let waits = !configuration
@@ -70,21 +70,23 @@ impl A2aRequest<'_> {
         let _open = waits
             .then(|| self.state.limits.open_stream(self.principal))
             .transpose()?;
-        let begun = self.begin(&message, skill.as_deref(), (content, context));
-        let begun = begun.await?;
+        let begun = self
+            .begin(&message, skill.as_deref(), content, context)
+            .await?;
         if waits {
-            self.place.release();
+            self.permit.release();
             wait(&self.state.app, self.principal, &begun).await?;
         }
         self.task_of(begun.run).await
     }
 
-    /// What the message asks for; what it began, if it was sent before.
+    /// Begins the run that the message asks for, or finds it if the message was sent before.
     async fn begin(
         &self,
         message: &Message,
         skill: Option<&str>,
-        (content, context): (MessageContent, Option<ConversationId>),
+        content: MessageContent,
+        context: Option<ConversationId>,
     ) -> Result<StartedRun, RequestError> {
         let app = &self.state.app;
         let sent = serde_json::to_vec(&(self.agent, skill, message)).map_err(Error::internal)?;
@@ -92,7 +94,7 @@ impl A2aRequest<'_> {
         let mut key = RequestKey {
             key: format!("a2a:{}", hex::encode(digest)),
             digest,
-            // A message that is sent again has the id that it had before.
+            // A message that is sent again has the same id, so it counts as an attempt.
             origin: KeySource::Attempt(1),
             sees_stop: false,
             names_message: true,
@@ -114,21 +116,21 @@ impl A2aRequest<'_> {
                 return Ok(load_started(app, self.principal, failed).await?);
             }
         }
-        if let Some(earlier) = self.earlier(&key).await? {
+        if let Some(earlier) = self.find_earlier(&key).await? {
             return Ok(earlier);
         }
         let begun = match skill {
-            Some(skill) => self.run(skill, content, context, key.clone()).await,
-            None => self.turn(content, context, key.clone()).await,
+            Some(skill) => self.begin_skill(skill, content, context, key.clone()).await,
+            None => self.begin_turn(content, context, key.clone()).await,
         };
         match begun {
             Ok(begun) => Ok(begun),
-            // Another one came first.
-            Err(error) => self.earlier(&key).await?.ok_or(error),
+            // An equal message came first.
+            Err(error) => self.find_earlier(&key).await?.ok_or(error),
         }
     }
 
-    async fn earlier(&self, key: &RequestKey) -> Result<Option<StartedRun>, RequestError> {
+    async fn find_earlier(&self, key: &RequestKey) -> Result<Option<StartedRun>, RequestError> {
         let app = &self.state.app;
         match repeats::earlier(app, self.principal, key).await? {
             Some(EarlierRequest::Same(earlier)) => {
@@ -138,8 +140,8 @@ impl A2aRequest<'_> {
         }
     }
 
-    /// One deterministic call.
-    async fn run(
+    /// Begins one call of a skill's tool.
+    async fn begin_skill(
         &self,
         named: &str,
         content: MessageContent,
@@ -177,8 +179,8 @@ impl A2aRequest<'_> {
             })
     }
 
-    /// A turn of the agent's model. Data is what its `paramsSchema` asks for.
-    async fn turn(
+    /// Begins a turn of the agent's model. The data of the message are the parameters that `paramsSchema` asks for.
+    async fn begin_turn(
         &self,
         content: MessageContent,
         context: Option<ConversationId>,
@@ -225,9 +227,10 @@ impl A2aRequest<'_> {
         Ok(begin(app, RunInitiator::Program(self.principal), wanted).await?)
     }
 
-    /// A task takes no second message. A further message is a task of its own in the same context.
+    /// The error for a message to a task, which takes no second message. A further message begins a task of its own in the
+    /// same context.
     async fn refuse_second_message(self, id: &str, context: Option<&str>) -> RequestError {
-        let task = match parsed(id) {
+        let task = match read_task_id(id) {
             Ok(run) => self.task_of(run).await,
             Err(request_error) => Err(request_error),
         };
@@ -244,7 +247,7 @@ impl A2aRequest<'_> {
     }
 }
 
-fn context(text: &str) -> Result<ConversationId, RequestError> {
+fn read_context(text: &str) -> Result<ConversationId, RequestError> {
     text.parse().map_err(|_| no_context())
 }
 

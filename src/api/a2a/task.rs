@@ -1,4 +1,4 @@
-//! Tasks: runs as A2A shows them. They are built from the rows for each request.
+//! Tasks: runs as A2A shows them. Each request builds them anew from the rows.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,7 +6,7 @@ use ::a2a::{A2AError, Artifact, Message, Part, Role, Task, TaskState, TaskStatus
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{A2aRequest, request_error::RequestError};
+use super::{A2aRequest, RequestError};
 use crate::{
     app::{
         self,
@@ -29,11 +29,11 @@ use crate::{
     },
 };
 
-/// How long a request to stop a run may take to have an effect.
+/// How long an answer waits for a cancelled run to stop.
 const STOPPING: Duration = Duration::from_secs(5);
 
 /// Parses the id of a task. A malformed id is not found.
-pub(super) fn parsed(id: &str) -> Result<RunId, RequestError> {
+pub(super) fn read_task_id(id: &str) -> Result<RunId, RequestError> {
     id.parse().map_err(|_| unknown(id))
 }
 
@@ -42,11 +42,11 @@ fn unknown(id: &str) -> RequestError {
 }
 
 impl A2aRequest<'_> {
-    pub(super) async fn task(self, id: &str) -> Result<Task, RequestError> {
-        self.task_of(parsed(id)?).await
+    pub(super) async fn get_task(self, id: &str) -> Result<Task, RequestError> {
+        self.task_of(read_task_id(id)?).await
     }
 
-    /// A run of the caller's at this agent, if there is one.
+    /// The task of a run, if the run is the caller's and at this agent.
     pub(super) async fn task_of(self, id: RunId) -> Result<Task, RequestError> {
         let app = &self.state.app;
         let found = async {
@@ -65,9 +65,9 @@ impl A2aRequest<'_> {
                     } else {
                         Vec::new()
                     };
-                    Ok(of_turn(run, &requests))
+                    Ok(task_of_turn(run, &requests))
                 }
-                RunKind::Command => Ok(of_skill(
+                RunKind::Command => Ok(task_of_skill(
                     &app::tools::skills::outcome::of(app, self.principal, &agent, id).await?,
                 )),
             }
@@ -76,8 +76,8 @@ impl A2aRequest<'_> {
     }
 
     pub(super) async fn cancel(self, id: &str) -> Result<Task, RequestError> {
-        let (app, run) = (&self.state.app, parsed(id)?);
-        // Checks the owner and the agent.
+        let (app, run) = (&self.state.app, read_task_id(id)?);
+        // This checks the owner and the agent.
         let task = self.task_of(run).await?;
         let view = app::runs::get(app, self.principal, run)
             .await
@@ -105,7 +105,7 @@ impl A2aRequest<'_> {
         self.task_of(run).await
     }
 
-    /// Stops a turn, and takes back what it has asked consent for. `Conflict` when there is nothing left to stop.
+    /// Stops a turn and takes its approval requests back. `Conflict` when there was nothing to stop.
     async fn cancel_turn(self, run: RunId) -> Result<(), Error> {
         let app = &self.state.app;
         let mut is_stopped = false;
@@ -113,7 +113,7 @@ impl A2aRequest<'_> {
             if request.status == SkillRunStatus::AwaitingApproval {
                 match approvals::cancel(app, self.principal, request.approval.id).await {
                     Ok(_) => is_stopped = true,
-                    // Decided at this moment.
+                    // It was decided at this moment.
                     Err(Error::Conflict(..)) => {}
                     Err(error) => return Err(error),
                 }
@@ -135,7 +135,7 @@ fn no_task(id: RunId, error: Error) -> RequestError {
     }
 }
 
-fn of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
+fn task_of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
     let RunView { run, result, .. } = view;
     let (state, decisive) = state_of_turn(run.status, requests);
     let said = match (&state, decisive) {
@@ -143,7 +143,7 @@ fn of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
         (_, Some(request)) => Some(request.approval.text.clone()),
         (_, None) => run.error,
     };
-    // What the tools said to calls that were approved, then what the agent said, which was before that.
+    // The results of approved calls, then the answer of the agent, although the agent gave it before these results.
     let results = requests
         .iter()
         .filter(|request| request.status == SkillRunStatus::Succeeded)
@@ -163,7 +163,7 @@ fn of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
         extensions: None,
     });
     let artifacts: Vec<_> = artifacts.collect();
-    // An agent's words on a call that waits are not what was asked for.
+    // The text of an agent about a call that waits is not the artifact that was asked for.
     let is_answered = !artifacts.is_empty() && state != TaskState::AuthRequired;
     let finished_at = run.finished_at.unwrap_or(run.created_at);
     let changed_at = requests.iter().map(|request| request.approval.changed_at);
@@ -180,8 +180,8 @@ fn of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
     }
 }
 
-/// The state of a turn, and the request for consent that decides it. A call that waits stands before all else, because
-/// somebody can do something about it.
+/// The state of a turn, and the approval request that decides it. A call that waits decides before all others, because
+/// somebody can act on it.
 fn state_of_turn(
     run: RunStatus,
     requests: &[RequestOutcome],
@@ -212,7 +212,7 @@ fn state_of_turn(
     .unwrap_or((own, None))
 }
 
-/// The request that decides the state, as for a skill, and all of them where there are several.
+/// The approval request that decides the state, as with a skill, and all requests where there are several.
 fn metadata_of_turn(
     requests: &[RequestOutcome],
     decisive: Option<&RequestOutcome>,
@@ -245,7 +245,7 @@ fn request_json(approval: &ApprovalView) -> Value {
     })
 }
 
-fn of_skill(outcome: &SkillRunOutcome) -> Task {
+fn task_of_skill(outcome: &SkillRunOutcome) -> Task {
     let state = state(outcome);
     let (id, context_id) = (
         outcome.run_id.to_string(),
@@ -263,7 +263,7 @@ fn of_skill(outcome: &SkillRunOutcome) -> Task {
             None,
             Some(vec![artifact(outcome, text.unwrap_or_default())]),
         ),
-        // A request is described in the words for its requester, not in those for a model.
+        // The text of an approval request is written for its requester; the text of the outcome is written for a model.
         (false, text) => (
             outcome
                 .approval
@@ -285,7 +285,7 @@ fn of_skill(outcome: &SkillRunOutcome) -> Task {
 }
 
 fn state(outcome: &SkillRunOutcome) -> TaskState {
-    // The run was stopped. The message and the metadata say that the call may have been made all the same.
+    // A run that was stopped is cancelled. Its message and metadata say that the call may have been made all the same.
     if outcome.stopped && outcome.status == SkillRunStatus::OutcomeUnknown {
         return TaskState::Canceled;
     }
@@ -293,7 +293,7 @@ fn state(outcome: &SkillRunOutcome) -> TaskState {
     state_of_request(outcome.status, approval)
 }
 
-/// The state of a call, and of the request for consent to it.
+/// The state of a call that needs an approval.
 fn state_of_request(status: SkillRunStatus, approval: Option<State>) -> TaskState {
     match (status, approval) {
         (SkillRunStatus::Running, _)
@@ -311,7 +311,7 @@ fn state_of_request(status: SkillRunStatus, approval: Option<State>) -> TaskStat
     }
 }
 
-/// What the tool said as text, and as data where it is data.
+/// The result of a tool: its text, and its data if it has any.
 fn artifact(outcome: &SkillRunOutcome, text: String) -> Artifact {
     let data = outcome
         .structured_content
@@ -337,7 +337,7 @@ fn status(
     at: OffsetDateTime,
 ) -> TaskStatus {
     let message = said.map(|text| Message {
-        // The same each time the task is read.
+        // The id must be the same each time that the task is read.
         message_id: format!("{id}-status"),
         context_id: Some(context_id.to_owned()),
         task_id: Some(id.to_owned()),
@@ -347,7 +347,7 @@ fn status(
         extensions: None,
         reference_task_ids: None,
     });
-    // The crate's type of it is that of another library; both read what RFC 3339 writes.
+    // The crate uses another library's type of a time; both libraries read RFC 3339.
     let timestamp = at
         .format(&Rfc3339)
         .ok()

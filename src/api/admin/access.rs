@@ -1,4 +1,4 @@
-//! Which role may use which tool and why, for the tenant's admins.
+//! The access matrix of an agent: which role may use which tool and why.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The tenant's audit trail, for its admins to read.
+//! The audit trail of a tenant, for its admins.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use time::OffsetDateTime;
 
 use super::{
     super::{
-        conversations::split_page,
-        extract::{MAX_USER, Query, readable},
+        extract::{MAX_USER, Query, check_text},
+        paging::{check_limit, default_limit, split_page},
         problem::Problem,
     },
-    Admin, default_limit, page,
+    Admin,
 };
 use crate::{
     app::{self, App},
@@ -71,7 +71,7 @@ impl AuditQuery {
             .into_iter()
             .filter_map(|(field, text)| Some((field, text.as_ref()?)))
         {
-            readable(field, text, MAX_USER)?;
+            check_text(field, text, MAX_USER)?;
         }
         let hash = self.args_sha256.as_deref().map(parse_sha256).transpose();
         Ok(Filter {
@@ -104,7 +104,7 @@ pub(in crate::api) async fn list(
     Admin(admin): Admin,
     Query(which): Query<AuditQuery>,
 ) -> Result<axum::Json<LinePage>, Problem> {
-    let (limit, before) = (page(which.limit, 200)?, which.cursor);
+    let (limit, before) = (check_limit(which.limit, 200)?, which.cursor);
     let items =
         app::platform::audit::list(&app, &admin, &which.filter()?, before, limit + 1).await?;
     let (items, next) = split_page(items, limit, |line| line.id);

@@ -1,4 +1,4 @@
-//! The issuers that vouch for a tenant's users, for the tenant's admins and for the operator.
+//! The issuers whose tokens a tenant accepts, for the tenant's admins and for the operator.
 
 use std::sync::Arc;
 
@@ -144,7 +144,7 @@ pub(in crate::api) struct Issuers {
     items: Vec<IssuerView>,
 }
 
-/// By name, since a path may name its tenant too.
+/// Read by name, because the path may also have the parameter `tenant`.
 #[derive(Deserialize)]
 pub(in crate::api) struct IssuerPath {
     id: IssuerId,

@@ -13,13 +13,13 @@ use time::OffsetDateTime;
 
 use super::{
     super::{
-        conversations::split_page,
         extract::{Path, Query, created},
         once::make_once,
+        paging::{check_limit, default_limit, split_page},
         problem::Problem,
         request_key::Keyed,
     },
-    Admin, default_limit, page,
+    Admin,
 };
 use crate::{
     app::{App, accounts, platform::request_answers::RequestOwner, runs::sign_outs},
@@ -69,7 +69,7 @@ pub(in crate::api) struct KeyView {
 }
 
 impl KeyView {
-    fn of(key: ApiKey, now: OffsetDateTime) -> Self {
+    fn new(key: ApiKey, now: OffsetDateTime) -> Self {
         let kind = key.speaker.kind();
         let state = match key.revoked_at {
             Some(_) => "revoked",
@@ -184,7 +184,7 @@ pub(in crate::api) struct KeyPage {
     next: Option<ApiKeyId>,
 }
 
-/// By name, since a path may name its tenant too.
+/// Read by name, because the path may also have the parameter `tenant`.
 #[derive(Deserialize)]
 pub(in crate::api) struct KeyPath {
     id: ApiKeyId,
@@ -198,12 +198,12 @@ pub(in crate::api) async fn list(
     Admin(admin): Admin,
     Query(which): Query<KeysQuery>,
 ) -> Result<axum::Json<KeyPage>, Problem> {
-    let limit = page(which.limit, 200)?;
+    let limit = check_limit(which.limit, 200)?;
     let keys = app.accounts.keys(&admin, which.cursor, limit + 1).await?;
     let (keys, next) = split_page(keys, limit, |key| key.id);
     let now = app.clock.now();
     Ok(axum::Json(KeyPage {
-        items: keys.into_iter().map(|key| KeyView::of(key, now)).collect(),
+        items: keys.into_iter().map(|key| KeyView::new(key, now)).collect(),
         next,
     }))
 }
@@ -222,7 +222,7 @@ pub(in crate::api) async fn create(
         let issued = maker.accounts.create_key(&admin, new.read()?).await?;
         // The only response that holds the key; it goes to its owner.
         let key = issued.secret.expose().to_owned();
-        let view = KeyView::of(issued.key, maker.clock.now());
+        let view = KeyView::new(issued.key, maker.clock.now());
         Ok(created(&uri, view.id, MadeKey { view, key }))
     };
     make_once(&app, owner, request_key, make).await

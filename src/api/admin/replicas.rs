@@ -1,4 +1,4 @@
-//! The replicas of the installation, for admins to see whether all are well.
+//! The replicas of the installation and their state, for admins.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! The tenants of the installation, for its operator. Without `CHATELAINE_OPERATOR_TOKEN` these routes answer
-//! 404.
+//! The tenants of the installation, for its operator. Without `CHATELAINE_OPERATOR_TOKEN` these routes answer 404.
 
 use std::sync::Arc;
 
@@ -12,12 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        extract::{Json, Path, Query, created, readable},
+        extract::{Json, Path, Query, check_text, created},
         once::make_once,
+        paging::{check_limit, default_limit, split_page},
         problem::Problem,
         request_key::Keyed,
     },
-    Admin, Operator, default_limit, page,
+    Admin, Operator,
 };
 use crate::app::{
     self, App,
@@ -54,12 +54,12 @@ pub(in crate::api) async fn list(
     Query(which): Query<TenantsQuery>,
 ) -> Result<axum::Json<TenantPage>, Problem> {
     if let Some(after) = &which.cursor {
-        readable("cursor", after, 63)?;
+        check_text("cursor", after, 63)?;
     }
-    let limit = page(which.limit, 200)?;
-    let mut items =
+    let limit = check_limit(which.limit, 200)?;
+    let items =
         app::runs::tenant_admin::list(&app, &operator, which.cursor.as_deref(), limit + 1).await?;
-    let next = super::next(&mut items, limit, |tenant| tenant.name.clone());
+    let (items, next) = split_page(items, limit, |tenant| tenant.name.clone());
     Ok(axum::Json(TenantPage { items, next }))
 }
 

@@ -1,4 +1,4 @@
-//! What the tenant's users have used, for its admins to read.
+//! The usage of a tenant's users, for its admins.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use time::{Date, format_description::well_known::Iso8601};
 
 use super::{
     super::{
-        extract::{MAX_USER, Query, readable},
+        extract::{MAX_USER, Query, check_text},
+        paging::check_limit,
         problem::Problem,
     },
-    Admin, page,
+    Admin,
 };
 use crate::{
     app::{self, App},
@@ -21,7 +22,7 @@ use crate::{
     },
 };
 
-/// Days that are read at once.
+/// The most days of one request.
 const MAX_DAYS: i64 = 366;
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -49,7 +50,7 @@ pub(in crate::api) struct UsagePage {
     items: Vec<Line>,
 }
 
-fn day(field: &str, text: &str) -> Result<Date, Problem> {
+fn read_day(field: &str, text: &str) -> Result<Date, Problem> {
     Date::parse(text, &Iso8601::DATE)
         .map_err(|_| Problem::invalid(field, "is not a day; write one such as 2026-01-31"))
 }
@@ -62,10 +63,17 @@ pub(in crate::api) async fn list(
     Admin(admin): Admin,
     Query(which): Query<UsageQuery>,
 ) -> Result<axum::Json<UsagePage>, Problem> {
-    let since = which.since.map(|text| day("since", &text)).transpose()?;
-    let until = which.until.map(|text| day("until", &text)).transpose()?;
+    let since = which
+        .since
+        .map(|text| read_day("since", &text))
+        .transpose()?;
+    let until = which
+        .until
+        .map(|text| read_day("until", &text))
+        .transpose()?;
     let items =
-        app::accounts::usage::list(&app, &admin, since, until, page(which.limit, 1000)?).await?;
+        app::accounts::usage::list(&app, &admin, since, until, check_limit(which.limit, 1000)?)
+            .await?;
     Ok(axum::Json(UsagePage { items }))
 }
 
@@ -97,13 +105,16 @@ pub(in crate::api) async fn list_days(
     Admin(admin): Admin,
     Query(which): Query<DaysQuery>,
 ) -> Result<axum::Json<UsageDays>, Problem> {
-    let (since, until) = (day("since", &which.since)?, day("until", &which.until)?);
+    let (since, until) = (
+        read_day("since", &which.since)?,
+        read_day("until", &which.until)?,
+    );
     if until <= since || (until - since).whole_days() > MAX_DAYS {
         let why = format!("must be 1 to {MAX_DAYS} days after `since`");
         return Err(Problem::invalid("until", why));
     }
     if let Some(user) = &which.user {
-        readable("user", user.as_str(), MAX_USER)?;
+        check_text("user", user.as_str(), MAX_USER)?;
     }
     let items =
         app::accounts::usage::list_days(&app, &admin, which.user.as_ref(), since, until).await?;

@@ -1,5 +1,4 @@
-//! The tenant's users, for its admins: the users that are known, signing them out, and deleting their
-//! credentials.
+//! The users of a tenant, for its admins: lists them, signs them out, blocks them, and deletes their credentials.
 
 use std::sync::Arc;
 
@@ -9,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        extract::{MAX_USER, Path, Query, readable},
+        extract::{MAX_USER, Path, Query, check_text},
+        paging::{check_limit, default_limit, split_page},
         problem::Problem,
     },
-    Admin, default_limit, page,
+    Admin,
 };
 use crate::{
     app::{self, App, servers::agents::AgentRoles},
@@ -52,16 +52,16 @@ pub(in crate::api) async fn list(
     Admin(admin): Admin,
     Query(which): Query<UsersQuery>,
 ) -> Result<axum::Json<UserPage>, Problem> {
-    let limit = page(which.limit, 100)?;
+    let limit = check_limit(which.limit, 100)?;
     for (field, text) in [("prefix", &which.prefix), ("cursor", &which.cursor)] {
         if let Some(text) = text {
-            readable(field, text, MAX_USER)?;
+            check_text(field, text, MAX_USER)?;
         }
     }
     let (prefix, after) = (which.prefix.unwrap_or_default(), which.cursor);
-    let mut items =
+    let items =
         app::accounts::users::list(&app, &admin, &prefix, after.as_deref(), limit + 1).await?;
-    let next = super::next(&mut items, limit, |user| user.id.clone());
+    let (items, next) = split_page(items, limit, |user| user.id.clone());
     Ok(axum::Json(UserPage { items, next }))
 }
 

@@ -1,4 +1,4 @@
-//! The tenant's webhooks: the addresses that receive its events.
+//! The webhooks of a tenant: the addresses that receive its events.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        conversations::split_page,
         extract::{NoParameters, Path, Query, created},
         once::make_once,
+        paging::{check_limit, default_limit, split_page},
         problem::Problem,
         request_key::Keyed,
     },
-    Admin, default_limit, page,
+    Admin,
 };
 use crate::{
     app::{
@@ -146,7 +146,7 @@ pub(in crate::api) async fn deliveries(
     Path(id): Path<WebhookId>,
     Query(which): Query<DeliveriesQuery>,
 ) -> Result<axum::Json<DeliveryPage>, Problem> {
-    let limit = page(which.limit, 100)?;
+    let limit = check_limit(which.limit, 100)?;
     let items =
         app::platform::webhooks::deliveries(&app, &admin, id, which.cursor, limit + 1).await?;
     let (items, next) = split_page(items, limit, |delivery| delivery.id);

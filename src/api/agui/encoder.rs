@@ -1,45 +1,47 @@
-//! Encodes the parts of an answer as events of AG-UI.
+//! Encodes the parts of an answer as events of AG-UI 1.0.
 
 use std::collections::{BTreeMap, HashMap};
 
 use axum::response::{Response, sse::Event};
 use futures_util::{Stream, StreamExt, stream};
+use serde::Serialize;
 use serde_json::{
     json,
     value::{RawValue, to_raw_value},
 };
 use time::format_description::well_known::Rfc3339;
 
-use super::wire::{AguiEvent, AguiOutcome, Interrupt};
 use crate::{
     api::{
+        answer_text::Piece,
         events,
         problem::Problem,
-        turn::{AnswerEnd, AnswerPart, Piece},
+        turn::{AnswerEnd, AnswerPart},
     },
     domain::{
-        approval::{Note, State},
+        approval::{Approval, Note, State},
         error::ErrorCode,
         ids::{ApprovalId, ConversationId, RunId},
         message::{Part, ToolResult},
+        run::Usage,
     },
 };
 
 /// The version of the protocol.
 const VERSION: &str = "1.0";
 
-/// Where a stream stands.
+/// The state of a stream: the messages and interrupts so far.
 pub(super) struct Encoder {
     thread: String,
     /// The client's id of the run.
     client_run: String,
     conversation: ConversationId,
-    /// Absent when nothing was asked.
+    /// Absent when the request only resumes.
     run: Option<RunId>,
-    /// Messages so far; the number is part of a message's id.
+    /// The number of messages so far, which is part of a message's id.
     messages: usize,
     is_open: bool,
-    /// What is known of the requests for consent that the run has made.
+    /// The approval requests that the run has made.
     notes: HashMap<ApprovalId, Note>,
     interrupts: Vec<Interrupt>,
 }
@@ -48,7 +50,8 @@ impl Encoder {
     pub fn new(
         thread: &str,
         client_run: &str,
-        (conversation, run): (ConversationId, Option<RunId>),
+        conversation: ConversationId,
+        run: Option<RunId>,
     ) -> Self {
         Self {
             thread: thread.to_owned(),
@@ -78,15 +81,15 @@ impl Encoder {
         events::answer(stream::iter(first).chain(rest))
     }
 
-    /// What happened since the last run, and the calls that still wait.
-    pub fn tell(mut self, pieces: Vec<Piece>, waiting: Vec<Interrupt>) -> Response {
-        let mut told = Vec::from(self.begin());
+    /// Answers a request that only resumes: the events since the last run, and the calls that still wait.
+    pub fn answer_resume(mut self, pieces: Vec<Piece>, waiting: Vec<Interrupt>) -> Response {
+        let mut events = Vec::from(self.begin());
         for piece in pieces {
-            told.extend(self.add(piece));
+            events.extend(self.add(piece));
         }
-        told.extend(self.finish(outcome(waiting), None));
-        let told: Vec<_> = told.iter().map(sse).collect();
-        events::answer(stream::iter(told))
+        events.extend(self.finish(outcome(waiting), None));
+        let events: Vec<_> = events.iter().map(sse).collect();
+        events::answer(stream::iter(events))
     }
 
     fn begin(&self) -> [AguiEvent; 2] {
@@ -122,7 +125,7 @@ impl Encoder {
                 events
             }
             Piece::Break => self.close(),
-            // What was sent stays; the step goes on in a message of its own.
+            // Text that was sent stays; the step goes on in a message of its own.
             Piece::Reset => Vec::new(),
             Piece::Call(call) => {
                 let mut events = self.close();
@@ -158,7 +161,7 @@ impl Encoder {
                 }
                 let part =
                     serde_json::to_string(&part).expect("parts are plain data that can be written");
-                // A server's own result in it may hold text and numbers that Rust cannot represent.
+                // Raw, because a server's result in the part may hold text and numbers that Rust cannot represent.
                 let mut part: BTreeMap<String, Box<RawValue>> =
                     serde_json::from_str(&part).expect("they are one JSON object");
                 let name = part.remove("type");
@@ -249,4 +252,124 @@ fn sse(event: &AguiEvent) -> Event {
     Event::default()
         .json_data(event)
         .expect("events are plain data that can be written")
+}
+
+/// An event of a run's stream.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
+pub(in crate::api) enum AguiEvent {
+    #[serde(rename_all = "camelCase")]
+    RunStarted {
+        thread_id: String,
+        run_id: String,
+        protocol_version: &'static str,
+    },
+    #[serde(rename_all = "camelCase")]
+    TextMessageStart {
+        message_id: String,
+        role: &'static str,
+    },
+    #[serde(rename_all = "camelCase")]
+    TextMessageContent { message_id: String, delta: String },
+    #[serde(rename_all = "camelCase")]
+    TextMessageEnd { message_id: String },
+    /// A tool of the agent's servers is called. It runs on the server.
+    #[serde(rename_all = "camelCase")]
+    ToolCallStart {
+        tool_call_id: String,
+        tool_call_name: String,
+    },
+    #[serde(rename_all = "camelCase")]
+    ToolCallArgs {
+        tool_call_id: String,
+        /// JSON.
+        delta: String,
+    },
+    #[serde(rename_all = "camelCase")]
+    ToolCallEnd { tool_call_id: String },
+    #[serde(rename_all = "camelCase")]
+    ToolCallResult {
+        message_id: String,
+        tool_call_id: String,
+        content: String,
+        role: &'static str,
+    },
+    /// `run`: the ids of the conversation and the run here. The others are parts of messages as over REST: `approval`,
+    /// `choices`, `prompt`, `notice`, `call_outcome`, `agent_callback`. Their text is in the text.
+    #[serde(rename_all = "camelCase")]
+    Custom {
+        name: String,
+        #[schema(value_type = Object)]
+        value: Box<RawValue>,
+    },
+    #[serde(rename_all = "camelCase")]
+    RunFinished {
+        thread_id: String,
+        run_id: String,
+        outcome: AguiOutcome,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        usage: Vec<AguiTokens>,
+    },
+    #[serde(rename_all = "camelCase")]
+    RunError {
+        message: String,
+        #[schema(value_type = String)]
+        code: ErrorCode,
+    },
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(in crate::api) enum AguiOutcome {
+    Success,
+    /// Calls wait for consent.
+    Interrupt {
+        interrupts: Vec<Interrupt>,
+    },
+    Cancelled,
+}
+
+/// A call that waits for somebody's consent.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::api) struct Interrupt {
+    /// The id of the request for consent.
+    pub id: String,
+    /// `tool_call`
+    pub reason: &'static str,
+    pub message: String,
+    pub tool_call_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+}
+
+impl Interrupt {
+    pub fn new(approval: &Approval, message: String) -> Self {
+        Self {
+            id: approval.id.to_string(),
+            reason: "tool_call",
+            message,
+            tool_call_id: approval.call_id.clone(),
+            expires_at: approval.expires_at.format(&Rfc3339).ok(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "the names of AG-UI")]
+pub(in crate::api) struct AguiTokens {
+    input_tokens: i64,
+    output_tokens: i64,
+    total_tokens: i64,
+}
+
+impl From<Usage> for AguiTokens {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
+            total_tokens: usage.input_tokens + usage.output_tokens,
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What AG-UI clients send.
+//! The requests of AG-UI clients.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     api::{
-        extract::readable,
+        extract::check_text,
         openai::{check_question, content, files, text_or_parts},
         problem::Problem,
     },
@@ -18,9 +18,9 @@ use crate::{
     },
 };
 
-/// Sets the chats of this protocol apart from those of others.
+/// The prefix of this protocol's chats.
 const CHATS: &str = "agui:";
-/// Characters of an id.
+/// The most characters of an id.
 const MAX_ID: usize = 200;
 
 /// The input of a run. `tools`, `context`, `state` and `forwardedProps` are ignored; the header
@@ -99,7 +99,7 @@ impl RunInput {
         &self.run_id
     }
 
-    /// The requests for consent that are taken back.
+    /// The approval requests that are taken back.
     pub fn cancelled(&self) -> impl Iterator<Item = &str> {
         let entries = self.resume.iter();
         let cancelled = entries.filter(|entry| entry.status == ResumeStatus::Cancelled);
@@ -113,12 +113,12 @@ impl RunInput {
         resolved.map(|entry| entry.interrupt_id.as_str())
     }
 
-    /// The thread among the chats of clients.
+    /// The key of the thread among the chats of clients.
     pub fn chat(&self) -> String {
         format!("{CHATS}{}", self.thread_id)
     }
 
-    /// Whether interrupts are answered and nothing is asked.
+    /// Whether the request answers interrupts and asks no question.
     pub fn only_resumes(&self, transcript: &Transcript) -> bool {
         let is_asked = transcript
             .last()
@@ -126,21 +126,21 @@ impl RunInput {
         !self.resume.is_empty() && !is_asked
     }
 
-    /// What the client shows.
+    /// The messages that the client shows.
     pub fn transcript(&self) -> Result<Transcript, Problem> {
-        readable("threadId", &self.thread_id, MAX_ID)?;
-        readable("runId", &self.run_id, MAX_ID)?;
+        check_text("threadId", &self.thread_id, MAX_ID)?;
+        check_text("runId", &self.run_id, MAX_ID)?;
         let mut transcript = Transcript::new();
         for (at, message) in self.messages.iter().enumerate() {
-            let Some(said) = message.read(&format!("messages[{at}]"))? else {
+            let Some(message) = message.read(&format!("messages[{at}]"))? else {
                 continue;
             };
-            match (transcript.last_mut(), said) {
+            match (transcript.last_mut(), message) {
                 // The messages of one answer are one message.
                 (Some((Role::Assistant, answer)), (Role::Assistant, text)) => {
                     *answer = format!("{answer}\n\n{text}");
                 }
-                (_, said) => transcript.push(said),
+                (_, message) => transcript.push(message),
             }
         }
         Ok(transcript)
@@ -172,7 +172,7 @@ impl RunInput {
         last.map(|parts| files(&parts)).unwrap_or_default()
     }
 
-    /// A run is one request, however often it is sent.
+    /// The key of the request: a run is one request, however often it is sent.
     fn key(&self) -> RequestKey {
         let ids = json!([self.thread_id, self.run_id]).to_string();
         RequestKey {
@@ -187,7 +187,7 @@ impl RunInput {
         }
     }
 
-    /// The fields that change nothing here although a client may expect it.
+    /// The given fields that have no effect here, although a client may expect one.
     pub fn ignored(&self) -> Vec<&'static str> {
         let fields = [
             ("tools", &self.tools),
@@ -208,7 +208,7 @@ impl RunInput {
 }
 
 impl AguiMessage {
-    /// The content as chat completions have it.
+    /// The content in the format of chat completions.
     fn parts(&self) -> Option<Value> {
         match &self.content {
             Some(Value::Array(parts)) => Some(parts.iter().map(part_of).collect()),
@@ -234,7 +234,7 @@ impl AguiMessage {
     }
 }
 
-/// A part as chat completions have it.
+/// A part in the format of chat completions.
 fn part_of(part: &Value) -> Value {
     let kind = part["type"].as_str().unwrap_or_default();
     let source = &part["source"];
@@ -253,7 +253,7 @@ fn part_of(part: &Value) -> Value {
         "document" => {
             json!({ "type": "file", "filename": part["metadata"]["filename"], "file_data": url })
         }
-        // The one part for all kinds of files of earlier versions of the protocol.
+        // In earlier versions of the protocol one part stands for all kinds of files.
         "binary" => {
             let media = part["mimeType"].as_str().unwrap_or_default();
             let url = match part["data"].as_str() {

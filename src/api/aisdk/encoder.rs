@@ -2,30 +2,35 @@
 
 use axum::response::{Response, sse::Event};
 use futures_util::{Stream, StreamExt, stream};
-use serde_json::{json, value::to_raw_value};
+use serde::Serialize;
+use serde_json::{
+    json,
+    value::{RawValue, to_raw_value},
+};
 
-use super::wire::{UiChunk, UiData, UiMetadata};
-use crate::domain::error::ErrorCode;
 use crate::{
     api::{
+        answer_text::Piece,
         events,
         problem::Problem,
-        turn::{AnswerEnd, AnswerPart, Piece},
+        turn::{AnswerEnd, AnswerPart},
     },
     domain::{
+        error::ErrorCode,
         ids::{ConversationId, RunId},
         message::{CallStatus, Part, ToolCall, ToolResult},
+        run::Usage,
     },
 };
 
-/// Where a stream stands.
+/// The state of a stream.
 pub(super) struct Encoder {
     conversation: ConversationId,
     run: RunId,
-    /// Texts so far; the number is a text's id.
+    /// The number of texts so far, which is part of a text's id.
     texts: usize,
     is_open: bool,
-    /// The calls of the step have results, so what follows is another step.
+    /// The calls of the step have results, so the next piece begins another step.
     is_step_over: bool,
 }
 
@@ -81,7 +86,7 @@ impl Encoder {
                 chunks
             }
             Piece::Break => self.close(),
-            // What was sent stays; the step goes on in a text of its own.
+            // Text that was sent stays; the step goes on in a text of its own.
             Piece::Reset => Vec::new(),
             Piece::Call(call) => {
                 let mut chunks = self.close();
@@ -151,7 +156,7 @@ fn title(call: &ToolCall) -> Option<String> {
     Some(format!("{} {}", call.server.as_ref()?, call.tool.as_ref()?))
 }
 
-/// What came of a call.
+/// Encodes the result of a call.
 fn output(result: ToolResult) -> UiChunk {
     let tool_call_id = result.call_id;
     let (provider_executed, dynamic) = (true, true);
@@ -207,4 +212,140 @@ fn data(chunk: &UiChunk) -> Event {
     Event::default()
         .json_data(chunk)
         .expect("chunks are plain data that can be written")
+}
+
+/// A chunk of a stream. The stream ends with `[DONE]`.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub(in crate::api) enum UiChunk {
+    #[serde(rename_all = "camelCase")]
+    Start {
+        message_id: String,
+        message_metadata: UiMetadata,
+    },
+    StartStep,
+    #[serde(rename_all = "camelCase")]
+    TextStart {
+        id: String,
+    },
+    #[serde(rename_all = "camelCase")]
+    TextDelta {
+        id: String,
+        delta: String,
+    },
+    #[serde(rename_all = "camelCase")]
+    TextEnd {
+        id: String,
+    },
+    /// A tool of the agent's servers is called. It runs on the server.
+    #[serde(rename_all = "camelCase")]
+    ToolInputAvailable {
+        tool_call_id: String,
+        tool_name: String,
+        #[schema(value_type = Object)]
+        input: Box<RawValue>,
+        provider_executed: bool,
+        dynamic: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+    },
+    #[serde(rename_all = "camelCase")]
+    ToolOutputAvailable {
+        tool_call_id: String,
+        /// As an MCP server answers: `content`, perhaps `structuredContent`.
+        #[schema(value_type = Object)]
+        output: Box<RawValue>,
+        provider_executed: bool,
+        dynamic: bool,
+        /// The server asks the user something first.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        preliminary: bool,
+    },
+    #[serde(rename_all = "camelCase")]
+    ToolOutputError {
+        tool_call_id: String,
+        error_text: String,
+        provider_executed: bool,
+        dynamic: bool,
+    },
+    /// The call waits for somebody's consent. `isAutomatic`: not this user's.
+    #[serde(rename_all = "camelCase")]
+    ToolApprovalRequest {
+        approval_id: String,
+        tool_call_id: String,
+        reason: String,
+        is_automatic: bool,
+    },
+    #[serde(rename = "data-approval")]
+    DataApproval(UiData),
+    #[serde(rename = "data-choices")]
+    DataChoices(UiData),
+    #[serde(rename = "data-prompt")]
+    DataPrompt(UiData),
+    #[serde(rename = "data-notice")]
+    DataNotice(UiData),
+    #[serde(rename = "data-call-outcome")]
+    DataCallOutcome(UiData),
+    #[serde(rename = "data-agent-callback")]
+    DataAgentCallback(UiData),
+    FinishStep,
+    #[serde(rename_all = "camelCase")]
+    Finish {
+        /// `stop` or `length`.
+        finish_reason: &'static str,
+        message_metadata: UiUsage,
+    },
+    /// The run was stopped.
+    #[serde(rename_all = "camelCase")]
+    Abort {
+        reason: String,
+    },
+    #[serde(rename_all = "camelCase")]
+    Error {
+        error_text: String,
+    },
+}
+
+/// A part of a message that is more than text, as over REST. Its text is in the text.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct UiData {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[schema(value_type = Object)]
+    pub data: Box<RawValue>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::api) struct UiMetadata {
+    pub conversation_id: ConversationId,
+    pub run_id: RunId,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct UiUsage {
+    usage: UiTokens,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_field_names, reason = "the AI SDK's names")]
+struct UiTokens {
+    input_tokens: i64,
+    cached_input_tokens: i64,
+    output_tokens: i64,
+    total_tokens: i64,
+}
+
+impl From<Usage> for UiUsage {
+    fn from(usage: Usage) -> Self {
+        Self {
+            usage: UiTokens {
+                input_tokens: usage.input_tokens,
+                cached_input_tokens: usage.cached_input_tokens,
+                output_tokens: usage.output_tokens,
+                total_tokens: usage.input_tokens + usage.output_tokens,
+            },
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What `useChat` sends.
+//! The requests of `useChat`.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ impl UiChatRequest {
         &self.id
     }
 
-    /// Whether the message has an id, so that no other message is sent with an equal body.
+    /// Whether the message has an id. Then another message never has an equal body.
     pub fn names_message(&self) -> bool {
         let messages = self.messages.as_deref().unwrap_or_default();
         let last = self.message.as_ref().or(messages.last());
@@ -99,7 +99,7 @@ impl UiChatRequest {
 }
 
 impl UiMessage {
-    /// The images and text files that come along.
+    /// The images and text files of the message.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         files(&self.parts.iter().filter_map(part_of).collect())
     }
@@ -122,7 +122,7 @@ impl UiMessage {
             ))
         });
         let texts = texts.collect::<Result<Vec<_>, _>>()?;
-        // The texts of an answer are apart from each other.
+        // The texts of an answer are paragraphs.
         let separator = if role == Role::Assistant {
             "\n\n"
         } else {
@@ -132,7 +132,7 @@ impl UiMessage {
     }
 }
 
-/// A part as chat completions have it.
+/// A part in the format of chat completions.
 fn part_of(part: &Value) -> Option<Value> {
     match part["type"].as_str() {
         Some("text") => Some(part.clone()),

@@ -1,5 +1,5 @@
-//! Who may send a request to the endpoint: the same callers as everywhere, from an origin that is allowed. A caller
-//! without a credential is told where to get one (RFC 9728).
+//! Access to the MCP endpoint: the same callers as everywhere, from an allowed origin. The answer to a caller without a
+//! credential says where to get one (RFC 9728).
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::{
 
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 
-/// A caller of the endpoint.
+/// A caller of the MCP endpoint.
 pub(in crate::api) struct McpCaller(pub accounts::Caller);
 
-/// A refusal, which says where a credential is to be had.
+/// A refusal with the header that says where to get a credential.
 pub(in crate::api) struct Challenge {
     problem: Problem,
     header: Option<HeaderValue>,
@@ -39,8 +39,8 @@ impl FromRequestParts<ApiState> for McpCaller {
         match Caller::from_request_parts(parts, state).await {
             Ok(caller) => Ok(Self(caller.0)),
             Err(problem) => {
-                let is_unknown = problem.status == StatusCode::UNAUTHORIZED;
-                let header = is_unknown.then(|| challenge(&state.app.config, parts));
+                let is_unauthenticated = problem.status == StatusCode::UNAUTHORIZED;
+                let header = is_unauthenticated.then(|| challenge(&state.app.config, parts));
                 Err(Challenge {
                     problem,
                     header: header.flatten(),
@@ -120,7 +120,7 @@ pub(in crate::api) async fn metadata(
     }))
 }
 
-/// An address of ours for the tenant of a query.
+/// An address of this service, with the tenant of the query.
 fn address(config: &Config, path: &str, query: &AgentQuery) -> String {
     let mut address = format!("{}{path}", config.public_url.trim_end_matches('/'));
     if let Some(tenant) = &query.tenant {
@@ -131,7 +131,7 @@ fn address(config: &Config, path: &str, query: &AgentQuery) -> String {
     address
 }
 
-/// A browser may call from our own origin and from those of the settings. Other programs send no `Origin`.
+/// Checks the origin of a browser: this service, or one of the settings. Other programs send no `Origin`.
 pub(super) fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Problem> {
     let Some(origin) = headers.get(header::ORIGIN) else {
         return Ok(());
@@ -149,7 +149,7 @@ pub(super) fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), P
     ))
 }
 
-/// Whether an origin is ours. A service of one machine is reached by several names of that machine.
+/// Whether an origin is this service. A service on the loopback address has several names.
 fn is_own(config: &Config, origin: &str) -> bool {
     let (Ok(own), Ok(origin)) = (Url::parse(&config.public_url), Url::parse(origin)) else {
         return false;
@@ -166,7 +166,7 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Refuses a client that says what it takes and does not take this.
+/// Refuses a client whose `Accept` header excludes this media type.
 pub(super) fn check_accepts(headers: &HeaderMap, media: &str) -> Result<(), Problem> {
     if !headers.contains_key(header::ACCEPT) || accepts(headers, media) {
         return Ok(());
@@ -176,7 +176,7 @@ pub(super) fn check_accepts(headers: &HeaderMap, media: &str) -> Result<(), Prob
     Err(Problem::new(status, ErrorCode::NotAcceptable, detail))
 }
 
-/// Whether the client says that it takes answers of this kind.
+/// Whether the `Accept` header includes this media type.
 pub(super) fn accepts(headers: &HeaderMap, media: &str) -> bool {
     let kind = media.split('/').next().unwrap_or_default();
     let values = headers.get_all(header::ACCEPT).iter();

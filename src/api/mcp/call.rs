@@ -1,31 +1,44 @@
-//! `tools/call`: one call through the gate. The server's result is passed on as it came. A client that gave a progress
-//! token and takes an event stream hears of progress before the answer.
-
-mod result;
+//! `tools/call`: one call through the gate. The server's result is passed on unchanged. A client that gave a progress
+//! token and accepts an event stream receives progress before the answer.
+//!
+//! A call that waits for consent is answered with a text that says so, or with a task if the client has the extension
+//! `io.modelcontextprotocol/tasks` (2026-07-28). The id of a task is the id of its approval request.
 
 use axum::response::{Response, sse::Event};
 use futures_util::{FutureExt, Stream, future::BoxFuture, stream};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
+use time::format_description::well_known::Rfc3339;
 
-use self::result::of_result;
-pub(super) use self::result::{of_consent, with_result_type};
 use super::{
     Client, RpcRequest,
     era::{self, Era},
     json_response,
     message::{self, Failure, RpcError},
-    tasks,
 };
 use crate::{
     api::{events, limits::WaitingCall},
     app::{
         chat::flows,
-        tools::client_tools::{
-            OpenCall, Progress, ProgressReports, ProgressSender, ToolAnswer, ToolRequest,
-            Unavailable, progress_channel,
+        tools::{
+            approvals::{
+                self,
+                client_calls::{self, ClientCall, KEPT},
+                time_of,
+                view::ApprovalView,
+            },
+            client_tools::{
+                OpenCall, Progress, ProgressReports, ProgressSender, ToolAnswer, ToolRequest,
+                Unavailable, progress_channel,
+            },
         },
+    },
+    domain::{
+        approval::State,
+        error::Error,
+        ids::ApprovalId,
+        message::{CallStatus, ToolResult},
     },
 };
 
@@ -49,10 +62,10 @@ struct OwnedCall {
 }
 
 impl Client {
-    /// A call with its response, which may be a stream.
+    /// Makes a call and answers it, perhaps with a stream.
     pub(super) async fn call(&self, request: &RpcRequest<'_>) -> Result<Response, Failure> {
-        let token = request.meta.progress.filter(|_| request.streams);
-        let call = self.owned_call(request)?;
+        let token = request.meta.progress.filter(|_| request.accepts_stream);
+        let call = self.begin_call(request)?;
         let Some(token) = token else {
             let (progress, _) = progress_channel();
             let result = call.run(progress).await?;
@@ -76,9 +89,9 @@ impl Client {
         )))
     }
 
-    /// From 2026-07-28 on, headers repeat the arguments that a tool marks: whoever forwards the request looks only at
-    /// them, and they must say what the body says.
-    pub(super) fn check_params(
+    /// Checks the headers that repeat arguments (2026-07-28): a proxy reads only the headers, so they must agree with the
+    /// body. A tool's schema marks the arguments that are repeated.
+    pub(super) fn check_param_headers(
         &self,
         headers: &HeaderMap,
         request: &RpcRequest<'_>,
@@ -95,14 +108,15 @@ impl Client {
         Ok(())
     }
 
-    /// The result of a call that is one of a batch.
+    /// Makes a call of a batch. Returns its result.
     pub(super) async fn call_at_once(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
         let (progress, _) = progress_channel();
-        self.owned_call(request)?.run(progress).await
+        self.begin_call(request)?.run(progress).await
     }
 
-    /// Why a tool is not there. A personal server is connected by the link.
-    async fn of_unavailable(&self, unavailable: Unavailable) -> Result<RpcError, Failure> {
+    /// The error for a tool that is not available. For a personal server that is not connected it has a link on which the
+    /// user connects it.
+    async fn unavailable_error(&self, unavailable: Unavailable) -> Result<RpcError, Failure> {
         let Some(server) = unavailable.server else {
             return Ok(RpcError::invalid_params(unavailable.text));
         };
@@ -120,21 +134,21 @@ impl Client {
         Ok(RpcError::invalid_params(text).with_data(data))
     }
 
-    fn owned_call(&self, request: &RpcRequest<'_>) -> Result<OwnedCall, Failure> {
+    fn begin_call(&self, request: &RpcRequest<'_>) -> Result<OwnedCall, Failure> {
         let params: CallParams = message::params(request.params)?;
         let arguments = params.arguments.map_or("{}", RawValue::get).to_owned();
         let waiting = self.state.limits.begin_call(&self.principal)?;
         let agent = self.tools.toolbox.agent();
         let open = OpenCall::begin(&self.state.app, &self.principal, agent, request.id.get());
-        // A slow server holds no place that others need.
-        self.place.release();
+        // A slow server must not hold a permit that others need.
+        self.permit.release();
         Ok(OwnedCall {
             client: self.clone(),
             id: request.id.to_owned(),
             name: params.name,
             arguments,
             era: request.era,
-            takes_tasks: request.meta.has_extension(tasks::EXTENSION),
+            takes_tasks: request.meta.has_extension(TASKS_EXTENSION),
             open,
             _waiting: waiting,
         })
@@ -160,20 +174,21 @@ impl OwnedCall {
             return Err(Failure::Cancelled);
         }
         let result = match answer? {
-            ToolAnswer::Result(result) => of_result(result),
+            ToolAnswer::Result(result) => write_result(result),
             ToolAnswer::Consent(call) if self.takes_tasks && call.is_open() => {
-                return Ok(tasks::created(&call.view));
+                return Ok(created_task(&call.view));
             }
-            ToolAnswer::Consent(call) => of_consent(*call),
+            ToolAnswer::Consent(call) => write_waiting_call(*call),
             ToolAnswer::Unavailable(unavailable) => {
-                return Err(self.client.of_unavailable(unavailable).await?.into());
+                return Err(self.client.unavailable_error(unavailable).await?.into());
             }
         };
         Ok(with_result_type(result, self.era))
     }
 }
 
-/// Reports in the server's order, and the answer after them, if the client still wants one. Dropped, the call is given up.
+/// A stream of the progress reports in the server's order, and then the answer, unless the client has cancelled the call.
+/// Dropping the stream gives the call up.
 fn progress_then_answer(
     work: BoxFuture<'static, Option<String>>,
     reports: ProgressReports,
@@ -192,7 +207,7 @@ fn progress_then_answer(
     })
 }
 
-/// One message of an event stream.
+/// Writes one message of an event stream.
 pub(super) fn message_event(json: &str) -> Event {
     // Between two tokens of JSON a carriage return is a blank; in an event it would end a line.
     Event::default()
@@ -210,4 +225,165 @@ fn progress_json(report: &Progress, token: &RawValue) -> String {
     }
     params["progressToken"] = serde_json::from_str(token.get()).unwrap_or(Value::Null);
     message::notification_json("notifications/progress", &params)
+}
+
+/// Writes the result of a call: the server's own, or the text of the service where there is none.
+fn write_result(result: ToolResult) -> String {
+    match result.raw {
+        Some(raw) => String::from(Box::<str>::from(raw)),
+        None => text_result(
+            &result.for_model(),
+            result.status != CallStatus::Succeeded,
+            &json!({ "chatelaine/status": result.status.as_str() }),
+        ),
+    }
+}
+
+/// Writes the result of a call that needs somebody's consent: its outcome, or that it still waits.
+fn write_waiting_call(call: ClientCall) -> String {
+    let ClientCall { view, result } = call;
+    if let Some(raw) = result {
+        return String::from(Box::<str>::from(raw));
+    }
+    let text = if view.finished_at.is_some() {
+        format!("not executed, and the request is over: {}", view.text)
+    } else {
+        format!(
+            "not executed yet: this call waits for approval {} by {} until {}. {} Make the same call with the same \
+             arguments again to get its outcome; it is not made twice.",
+            view.code,
+            view.approvers.join(" or "),
+            time_of(view.expires_at),
+            view.link,
+        )
+    };
+    let about = json!({ "chatelaine/approval": {
+        "id": view.id,
+        "code": view.code,
+        "state": view.state,
+        "approvers": view.approvers,
+        "expiresAt": time_of(view.expires_at),
+        "link": view.link,
+    }});
+    // Marked as an error: a client would expect a success to have the structure of the tool's results.
+    text_result(&text, true, &about)
+}
+
+fn text_result(text: &str, is_error: bool, meta: &Value) -> String {
+    json!({
+        "content": [{ "type": "text", "text": text }],
+        "isError": is_error,
+        "_meta": meta,
+    })
+    .to_string()
+}
+
+/// Adds the member `resultType`, which every result has from 2026-07-28 on.
+pub(super) fn with_result_type(result: String, era: Era) -> String {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Typed {
+        #[serde(default)]
+        result_type: Option<serde::de::IgnoredAny>,
+    }
+    let has_type =
+        || serde_json::from_str::<Typed>(&result).is_ok_and(|typed| typed.result_type.is_some());
+    if !era.is_modern() || (result.contains("resultType") && has_type()) {
+        return result;
+    }
+    let Some(rest) = result.trim_start().strip_prefix('{') else {
+        return result;
+    };
+    let comma = if rest.trim_start().starts_with('}') {
+        ""
+    } else {
+        ","
+    };
+    format!(r#"{{"resultType":"complete"{comma}{rest}"#)
+}
+
+pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// How long a client waits between two requests for a task.
+const POLL_MS: u64 = 2000;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskParams {
+    task_id: String,
+}
+
+/// Writes the task that a client gets in place of a result.
+fn created_task(view: &ApprovalView) -> String {
+    let mut task = task_json(view, "working");
+    task["resultType"] = "task".into();
+    task.to_string()
+}
+
+fn task_json(view: &ApprovalView, status: &str) -> Value {
+    let time = |at: time::OffsetDateTime| at.format(&Rfc3339).unwrap_or_default();
+    let kept = i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX);
+    let ttl = i64::try_from((view.expires_at - view.created_at).whole_milliseconds());
+    json!({
+        "taskId": view.id,
+        "status": status,
+        "statusMessage": format!("{} {}", view.text, view.link),
+        "createdAt": time(view.created_at),
+        "lastUpdatedAt": time(view.changed_at),
+        "ttlMs": ttl.unwrap_or_default().max(0).saturating_add(kept),
+        "pollIntervalMs": POLL_MS,
+    })
+}
+
+impl Client {
+    pub(super) async fn get_task(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
+        let call = self.call_of_task(request).await?;
+        let status = match call.view.state {
+            State::Cancelled => "cancelled",
+            _ if call.is_open() => "working",
+            // A refused call is completed too: its result says that it was refused.
+            _ => "completed",
+        };
+        let mut task = task_json(&call.view, status);
+        task["resultType"] = "complete".into();
+        if status == "completed" {
+            let result = write_waiting_call(call);
+            task["result"] = serde_json::from_str(&result).unwrap_or_default();
+        }
+        Ok(task.to_string())
+    }
+
+    /// Takes the approval request of a task back. A task that has ended stays as it is.
+    pub(super) async fn cancel_task(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
+        let call = self.call_of_task(request).await?;
+        if call.is_open() {
+            let cancelled = approvals::cancel(&self.state.app, &self.principal, call.view.id);
+            match cancelled.await {
+                Ok(_) | Err(Error::Conflict(..)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(r#"{"resultType":"complete"}"#.to_owned())
+    }
+
+    /// Accepts an update without an effect: a task never asks its client for input.
+    pub(super) async fn update_task(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
+        self.call_of_task(request).await?;
+        Ok(r#"{"resultType":"complete"}"#.to_owned())
+    }
+
+    async fn call_of_task(&self, request: &RpcRequest<'_>) -> Result<ClientCall, Failure> {
+        if !request.meta.has_extension(TASKS_EXTENSION) {
+            let required = json!({ "extensions": { TASKS_EXTENSION: {} } });
+            return Err(RpcError::missing_capability(&required).into());
+        }
+        let params: TaskParams = message::params(request.params)?;
+        let unknown = || RpcError::invalid_params("there is no such task");
+        let id: ApprovalId = params.task_id.parse().map_err(|_| unknown())?;
+        let agent = self.tools.toolbox.agent();
+        let call = client_calls::outcome(&self.state.app, &self.principal, agent, id).await;
+        match call {
+            Err(Error::NotFound(_)) => Err(unknown().into()),
+            call => Ok(call?),
+        }
+    }
 }

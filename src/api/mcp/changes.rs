@@ -1,4 +1,5 @@
-//! Changes of what a client has: looked for each second, from memory. A stream ends with its user's session.
+//! Streams that notify a client of changes of its tools and prompts. The lists in memory are compared once a second. A
+//! stream ends with its user's session.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,10 +23,10 @@ use crate::{
     app::tools::client_tools::{self, ClientTools},
 };
 
-/// How often the tools are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the lists are compared.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a client wants to hear of.
+/// The notifications that a client asks for.
 #[derive(Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Filter {
@@ -45,12 +46,12 @@ struct ListenParams {
     notifications: Filter,
 }
 
-/// A client that listens.
+/// A stream of notifications to one client.
 struct Listening {
     client: Client,
     filter: Filter,
     known: Arc<ClientTools>,
-    /// Messages that were found at the last look.
+    /// Notifications that were not sent yet.
     ready: Vec<String>,
     meta: Value,
     end: Instant,
@@ -58,7 +59,7 @@ struct Listening {
 }
 
 impl Client {
-    /// The stream of revisions up to 2025-11-25.
+    /// Opens the stream of revisions up to 2025-11-25.
     pub(super) fn listen_for_all(self) -> Result<Response, Problem> {
         let filter = Filter {
             tools_list_changed: true,
@@ -69,7 +70,7 @@ impl Client {
         Ok(events::answer(hello.chain(changes)))
     }
 
-    /// `subscriptions/listen` of 2026-07-28.
+    /// Answers `subscriptions/listen` of 2026-07-28.
     pub(super) fn subscribe(&self, request: &RpcRequest<'_>) -> Result<Response, Failure> {
         let params: ListenParams = message::params(request.params)?;
         let id: Value = serde_json::from_str(request.id.get()).unwrap_or_default();
@@ -91,7 +92,7 @@ impl Client {
         meta: Value,
     ) -> Result<impl Stream<Item = Event> + use<>, Problem> {
         let open = self.state.limits.open_stream(&self.principal)?;
-        self.place.release();
+        self.permit.release();
         let accounts = &self.state.app.accounts;
         let over = Box::pin(accounts.ended(&self.principal));
         let listening = Listening {
@@ -120,17 +121,17 @@ impl Listening {
             }
             let app = self.client.state.app.clone();
             tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = tokio::time::sleep_until(self.end) => return None,
                 () = app.shutdown.cancelled() => return None,
                 () = app.draining.cancelled() => return None,
             }
-            self.look().await?;
+            self.compare().await?;
         }
     }
 
-    /// `None` when the agent is not the caller's any more.
-    async fn look(&mut self) -> Option<()> {
+    /// Compares the lists with those that the client knows. `None` when the caller may not use the agent any more.
+    async fn compare(&mut self) -> Option<()> {
         let Client {
             state, principal, ..
         } = &self.client;

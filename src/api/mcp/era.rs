@@ -16,19 +16,19 @@ use crate::{api::problem::Problem, app::tools::client_tools::ParamHeader};
 const MODERN: &str = "2026-07-28";
 /// The last revision with a handshake.
 const LAST_LEGACY: &str = "2025-11-25";
-/// The only revision over this transport that knows batches, and what a request without the header uses.
+/// The only revision over this transport that has batches. A request without the header uses it.
 const FIRST_LEGACY: &str = "2025-03-26";
-/// Knows another transport only. Clients that offer it over this one are served like those of the revision after it: what
-/// they would miss there, they do not ask for.
+/// A revision that has another transport only. A client that names it over this transport is served as with the next
+/// revision, which lacks nothing that such a client asks for.
 const BEFORE_LEGACY: &str = "2024-11-05";
-/// The newest first.
+/// The supported revisions, the newest first.
 pub(super) const SUPPORTED: [&str; 4] = [MODERN, LAST_LEGACY, "2025-06-18", FIRST_LEGACY];
 
 const VERSION_HEADER: &str = "mcp-protocol-version";
 const METHOD_HEADER: &str = "mcp-method";
 const NAME_HEADER: &str = "mcp-name";
 
-/// For how long a client may keep a list. Calls are decided anew each time, whatever a client keeps.
+/// How long a client may cache a list. Every call is decided anew, so an old list opens nothing.
 pub(super) const TTL_MS: u64 = 60_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Era {
     }
 }
 
-/// What a request says in `_meta`.
+/// The member `_meta` of a request.
 #[derive(Deserialize, Default)]
 pub(super) struct Meta<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
@@ -75,7 +75,7 @@ struct WithMeta<'a> {
     meta: Option<Meta<'a>>,
 }
 
-/// The era of a request. An error has the status that it is answered with.
+/// Reads the era of a request from its headers and its `_meta`, and checks that they agree.
 pub(super) fn of<'a>(
     headers: &HeaderMap,
     message: &Message<'a>,
@@ -114,7 +114,7 @@ pub(super) fn of<'a>(
     Ok((Era::Modern, meta))
 }
 
-/// A notification says its version in the header only.
+/// Checks the version of a notification, which only the header has.
 pub(super) fn of_notification(headers: &HeaderMap) -> Result<(), RpcError> {
     match single(headers, VERSION_HEADER)? {
         Some(MODERN) => Ok(()),
@@ -122,7 +122,7 @@ pub(super) fn of_notification(headers: &HeaderMap) -> Result<(), RpcError> {
     }
 }
 
-/// The era of a request without a body.
+/// Reads the era of a request without a body.
 pub(super) fn of_stream(headers: &HeaderMap) -> Result<Era, Problem> {
     let unusable = |_| Problem::invalid("MCP-Protocol-Version", "is no supported version");
     match single(headers, VERSION_HEADER).map_err(unusable)? {
@@ -138,7 +138,7 @@ pub(super) fn takes_batches(headers: &HeaderMap) -> bool {
     )
 }
 
-/// Whether a text has the form of a revision.
+/// Whether a text has the form of a revision, `2026-07-28`.
 fn is_date(text: &str) -> bool {
     let digits = |part: &str, len| part.len() == len && part.bytes().all(|b| b.is_ascii_digit());
     let parts: Vec<&str> = text.split('-').collect();
@@ -155,7 +155,7 @@ fn legacy(header: Option<&str>) -> Result<&'static str, RpcError> {
         .ok_or_else(|| RpcError::unsupported_version(header, &SUPPORTED))
 }
 
-/// The version that a handshake ends with: the client's, or the newest one that has a handshake.
+/// The revision that a handshake agrees on: the client's, or the newest one that has a handshake.
 pub(super) fn negotiate(text: &str) -> Result<&'static str, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -169,7 +169,7 @@ pub(super) fn negotiate(text: &str) -> Result<&'static str, RpcError> {
     Ok(known.copied().unwrap_or(LAST_LEGACY))
 }
 
-/// `Mcp-Method` and `Mcp-Name` must say what the body says: whoever forwards the request looks only at them.
+/// Checks that `Mcp-Method` and `Mcp-Name` agree with the body. A proxy reads only the headers.
 fn check_headers(headers: &HeaderMap, method: &str, text: &str) -> Result<(), RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -214,7 +214,7 @@ fn check_headers(headers: &HeaderMap, method: &str, text: &str) -> Result<(), Rp
     ))
 }
 
-/// `Mcp-Param-*` must say what the argument says that it repeats, and stand there only if the argument does.
+/// Checks that a header `Mcp-Param-*` agrees with the argument that it repeats, and is absent if the argument is.
 pub(super) fn check_param(headers: &HeaderMap, expected: &ParamHeader) -> Result<(), RpcError> {
     let ParamHeader { name, text } = expected;
     let why = match (single(headers, name)?, text) {
@@ -232,7 +232,7 @@ pub(super) fn check_param(headers: &HeaderMap, expected: &ParamHeader) -> Result
     Err(RpcError::header_mismatch(why))
 }
 
-/// Whether both are the same whole number, which one may write as `7` and the other as `7.0`.
+/// Whether two texts are the same whole number, as `7` and `7.0` are.
 fn is_same_number(a: &str, b: &str) -> bool {
     let whole = |text: &str| {
         let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
@@ -242,7 +242,7 @@ fn is_same_number(a: &str, b: &str) -> bool {
     whole(a).is_some_and(|number| whole(b) == Some(number))
 }
 
-/// A value that a header cannot carry travels in base64.
+/// Decodes the value of a header. A value that a header cannot hold is written in base64.
 fn decode(value: &str) -> Option<Cow<'_, str>> {
     let inner = value.strip_prefix("=?base64?");
     let Some(encoded) = inner.and_then(|inner| inner.strip_suffix("?=")) else {
@@ -252,7 +252,7 @@ fn decode(value: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
-/// The one value of a header.
+/// The value of a header, which may be sent once only.
 fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, RpcError> {
     let mut values = headers.get_all(name).iter();
     let (first, second) = (values.next(), values.next());

@@ -1,5 +1,5 @@
-//! The text of a message as clients send it. A part that is not text is named in the text, so that a
-//! conversation with an image goes on.
+//! Reads the text and the files of a message. A part that is not text is named in the text, so that a conversation with an
+//! image goes on.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -9,9 +9,10 @@ use crate::{
     domain::{attachment, error::ErrorCode, message::Role},
 };
 
-/// Characters of an address that stands for what it leads to.
+/// The most characters of an address that names an image or a video in the text.
 const MAX_ADDRESS: usize = 200;
 
+/// Reads a role.
 pub(super) fn role(field: &str, role: &str) -> Result<Role, Problem> {
     match role {
         "user" => Ok(Role::User),
@@ -27,8 +28,8 @@ pub(super) fn role(field: &str, role: &str) -> Result<Role, Problem> {
     }
 }
 
-/// Text as it is; of parts, the texts in their order. Nothing is nothing: an assistant's message that only
-/// called tools has no content.
+/// Reads a content: a text, or a list of parts, whose texts are joined. An absent content is an empty text: a message of
+/// the assistant that only calls tools has none.
 pub(in crate::api) fn content(field: &str, content: Option<&Value>) -> Result<String, Problem> {
     match content {
         None | Some(Value::Null) => Ok(String::new()),
@@ -65,21 +66,20 @@ fn text(field: &str, part: &Value) -> Result<String, Problem> {
             "is missing",
         )),
         ("image_url" | "input_image" | "file" | "input_file", ..) if file_in(part).is_some() => {
-            Ok(format!("[{}]", name(kind, part)))
+            Ok(format!("[{}]", name_of(kind, part)))
         }
-        (other, ..) => Ok(format!("[{}; not shown to you]", name(other, part))),
+        (other, ..) => Ok(format!("[{}; not shown to you]", name_of(other, part))),
     }
 }
 
-/// The images and text files in a content that come along as data, each with its name. What is none of them stays a name
-/// in the text.
+/// The images and text files that a content has as data, each with its name. Other parts are only named in the text.
 pub(in crate::api) fn files(content: &Value) -> Vec<(String, Vec<u8>)> {
     let parts = content.as_array().into_iter().flatten();
     let files = parts.filter_map(file_in);
     files.take(attachment::MOST_OF_MESSAGE).collect()
 }
 
-/// The image or text file that a part is, with its name.
+/// The image or text file in a part, with its name.
 fn file_in(part: &Value) -> Option<(String, Vec<u8>)> {
     let image = &part["image_url"];
     let (name, data) = match image.as_str().or_else(|| image["url"].as_str()) {
@@ -89,7 +89,7 @@ fn file_in(part: &Value) -> Option<(String, Vec<u8>)> {
         }
         None => {
             let file = part.get("file").unwrap_or(part);
-            // OpenAI takes data with and without the beginning of an address.
+            // OpenAI accepts data with and without the beginning of a `data:` address.
             let data = file["file_data"].as_str()?;
             let data = match data.strip_prefix("data:") {
                 Some(address) => address.split_once(";base64,")?.1,
@@ -105,11 +105,11 @@ fn file_in(part: &Value) -> Option<(String, Vec<u8>)> {
     is_fit.then(|| (name.to_owned(), data))
 }
 
-/// What a part is that has no text.
-fn name(kind: &str, part: &Value) -> String {
+/// The name of a part without text: its type, and its address or file name.
+fn name_of(kind: &str, part: &Value) -> String {
     let address = |value: &Value| match &value["url"] {
-        Value::String(url) => described(url),
-        _ => value.as_str().map(described).unwrap_or_default(),
+        Value::String(url) => describe_address(url),
+        _ => value.as_str().map(describe_address).unwrap_or_default(),
     };
     let named = |what: &str, about: String| {
         if about.is_empty() {
@@ -134,8 +134,8 @@ fn name(kind: &str, part: &Value) -> String {
     }
 }
 
-/// An address, or type and size of the data in it.
-fn described(url: &str) -> String {
+/// An address, or the type and the size of the data in it.
+fn describe_address(url: &str) -> String {
     match url.strip_prefix("data:") {
         Some(data) => {
             let (head, body) = data.split_once(',').unwrap_or((data, ""));

@@ -1,24 +1,29 @@
-//! What OpenAI clients send. They send much that means nothing here, so unknown fields are ignored, and so is what
-//! cannot be done: a header of the answer names it. Only a forced call of a client's own tool is refused.
+//! Requests for chat completions, and the fields that they share with responses. Clients send many parameters without a
+//! meaning here. These are ignored, and a header of the answer names those of which a client may expect an effect. Only a
+//! forced call of a client's own tool is refused.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     content::{content, files, role},
-    format, schema,
+    schema,
 };
 use crate::{
     api::{
-        extract::{MAX_TEXT, readable},
+        answer_text::Limiter,
+        extract::{MAX_TEXT, check_text},
         problem::Problem,
-        turn::Limiter,
     },
     app::chat::transcript::Transcript,
-    domain::{answer_format::AnswerFormat, error::ErrorCode, message::Role},
+    domain::{
+        answer_format::{AnswerFormat, AnswerSchema},
+        error::ErrorCode,
+        message::Role,
+    },
 };
 
-/// `stop` texts that are looked for.
+/// The most `stop` texts of a request.
 const MOST_STOPS: usize = 16;
 
 /// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools`, `functions` and
@@ -37,7 +42,7 @@ pub(in crate::api) struct ChatRequest {
     /// The answer ends after about as many tokens.
     #[schema(value_type = Option<u64>)]
     max_tokens: Option<Value>,
-    /// The same.
+    /// The newer name of `max_tokens`.
     #[schema(value_type = Option<u64>)]
     max_completion_tokens: Option<Value>,
     /// There is one answer.
@@ -46,7 +51,7 @@ pub(in crate::api) struct ChatRequest {
     /// Ignored: the agent's own tools run on the server.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Value>,
-    /// Ignored likewise.
+    /// The older name of `tools`, ignored too.
     #[schema(value_type = Option<Vec<Object>>)]
     functions: Option<Value>,
     /// May not force a call of a client's tool.
@@ -99,7 +104,7 @@ impl ChatRequest {
             .unwrap_or(false)
     }
 
-    /// The messages as text; the last one is the user's and is what is asked now.
+    /// Reads the messages as text. The last one must be the user's and is the question.
     pub fn transcript(&self) -> Result<Transcript, Problem> {
         let messages = self.messages.iter().enumerate().map(|(at, message)| {
             let field = format!("messages[{at}]");
@@ -127,10 +132,10 @@ impl ChatRequest {
     /// The form of the answer; `None` for free text.
     pub fn format(&self) -> Result<Option<AnswerFormat>, Problem> {
         let format = self.response_format.as_ref();
-        format::read("response_format", format, Some("json_schema"))
+        read_format("response_format", format, Some("json_schema"))
     }
 
-    /// Where the answer is to end.
+    /// The limits at which the answer ends.
     pub fn limiter(&self) -> Limiter {
         Limiter::new(stops(self.stop.as_ref()), self.max_tokens())
     }
@@ -140,7 +145,7 @@ impl ChatRequest {
         given.into_iter().flatten().filter_map(tokens).min()
     }
 
-    /// Refuses a call that the client forces and that cannot be made. A frontend's users did not choose its tools.
+    /// Refuses a forced call of the client's own tools. The tools of a frontend are ignored: its users did not choose them.
     pub fn check_tools(&self, is_frontend: bool) -> Result<(), Problem> {
         let forced = [
             ("tool_choice", &self.tool_choice, &self.tools),
@@ -154,7 +159,7 @@ impl ChatRequest {
         Ok(())
     }
 
-    /// The parameters that change nothing here although a client may expect it.
+    /// The given parameters that have no effect here, although a client may expect one.
     pub fn ignored(&self) -> Vec<&'static str> {
         let one = |n: &Value| n.is_null() || n == 1;
         let ignored = [
@@ -167,14 +172,14 @@ impl ChatRequest {
     }
 }
 
-/// Refuses a transcript that does not end with something the user says.
+/// Checks that a transcript ends with a message of the user.
 pub(in crate::api) fn check_question(
     all: &str,
     last: &str,
     transcript: &Transcript,
 ) -> Result<(), Problem> {
     match transcript.last() {
-        Some((Role::User, text)) => readable(last, text, MAX_TEXT),
+        Some((Role::User, text)) => check_text(last, text, MAX_TEXT),
         _ => {
             let reason = "the last message must be one of the role `user`";
             Err(Problem::invalid(all, reason))
@@ -182,7 +187,7 @@ pub(in crate::api) fn check_question(
     }
 }
 
-/// The texts before which an answer ends: one, or a list.
+/// Reads the texts before which an answer ends: one, or a list.
 pub(super) fn stops(stop: Option<&Value>) -> Vec<String> {
     let stops = match stop {
         Some(Value::Array(stops)) => stops.iter().collect(),
@@ -193,7 +198,7 @@ pub(super) fn stops(stop: Option<&Value>) -> Vec<String> {
     texts.map(str::to_owned).take(MOST_STOPS).collect()
 }
 
-/// A limit of tokens; what is none limits nothing.
+/// Reads a limit of tokens; `None` for a value that is no limit.
 pub(super) fn tokens(limit: &Value) -> Option<u64> {
     limit.as_u64().filter(|tokens| *tokens > 0)
 }
@@ -219,5 +224,72 @@ fn is_forced(choice: Option<&Value>) -> bool {
         Some(Value::String(choice)) => choice == "required",
         Some(Value::Object(choice)) => choice.get("mode").is_none_or(|mode| mode == "required"),
         _ => false,
+    }
+}
+
+/// The most characters of the name of a schema.
+const MAX_NAME: usize = 64;
+
+/// Reads the form of an answer: `response_format` of chat completions, `text.format` of responses; `None` is free text.
+/// Chat completions have the schema in the member `inner` of the format; responses have it in the format itself.
+pub(super) fn read_format(
+    field: &str,
+    format: Option<&Value>,
+    inner: Option<&str>,
+) -> Result<Option<AnswerFormat>, Problem> {
+    let Some(format) = format.filter(|format| !format.is_null()) else {
+        return Ok(None);
+    };
+    let Some(kind) = format["type"].as_str() else {
+        let field = format!("{field}.type");
+        return Err(Problem::unfit(ErrorCode::MissingField, field, "is missing"));
+    };
+    match kind {
+        "text" => Ok(None),
+        "json_object" => Ok(Some(AnswerFormat::JsonObject)),
+        "json_schema" => {
+            let (about, field) = match inner {
+                Some(inner) => (&format[inner], format!("{field}.{inner}")),
+                None => (format, field.to_owned()),
+            };
+            Ok(Some(AnswerFormat::JsonSchema(read_schema(about, &field)?)))
+        }
+        other => {
+            let reason = format!("must be `text`, `json_object` or `json_schema`, not {other:?}");
+            let field = format!("{field}.type");
+            Err(Problem::unfit(ErrorCode::Unsupported, field, reason))
+        }
+    }
+}
+
+fn read_schema(about: &Value, field: &str) -> Result<AnswerSchema, Problem> {
+    let missing = |name: &str| {
+        let field = format!("{field}.{name}");
+        Problem::unfit(ErrorCode::MissingField, field, "is missing")
+    };
+    let name = about["name"].as_str().ok_or_else(|| missing("name"))?;
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_fit) {
+        let reason = format!("must be 1 to {MAX_NAME} letters, digits, `_` or `-`");
+        return Err(Problem::invalid(format!("{field}.name"), reason));
+    }
+    let schema = Some(&about["schema"]).filter(|schema| schema.is_object());
+    Ok(AnswerSchema {
+        name: name.to_owned(),
+        description: about["description"].as_str().map(str::to_owned),
+        schema: schema.ok_or_else(|| missing("schema"))?.clone(),
+        strict: about["strict"].as_bool(),
+    })
+}
+
+/// Writes the format of a response, which the response repeats.
+pub(super) fn write_format(format: Option<&AnswerFormat>) -> Value {
+    match format {
+        None => json!({ "type": "text" }),
+        Some(AnswerFormat::JsonObject) => json!({ "type": "json_object" }),
+        Some(AnswerFormat::JsonSchema(schema)) => json!({
+            "type": "json_schema", "name": schema.name, "description": schema.description, "schema": schema.schema,
+            "strict": schema.strict,
+        }),
     }
 }

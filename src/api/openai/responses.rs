@@ -1,11 +1,9 @@
 //! OpenAI's Responses API. A response is a run, and its id is the run's. `previous_response_id` names the conversation.
 //!
-//! A response that is read again is encoded from the rows of its run by the same encoder. So it is the same however
-//! often it is read, and on whichever replica.
+//! A response that is read again is encoded from the rows of its run by the same encoder. So it is the same each time that
+//! it is read, on every replica.
 
-mod creation;
 mod encoder;
-mod info;
 pub(in crate::api) mod items;
 mod request;
 mod wire;
@@ -17,35 +15,43 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::HeaderMap;
+use futures_util::{Stream, StreamExt};
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use self::{
-    creation::{answer_side_request, complete, named, options},
-    encoder::Encoder,
-    info::AnswerInfo,
-    request::{NewResponse, Question},
+    encoder::{AnswerInfo, Encoder},
+    request::{FORMAT, NewResponse, Question},
     wire::{Deleted, ItemList, ResponseEvent, ResponseObject, message_id, response_id, run_id},
 };
 use super::{add_headers, no_model, side};
 use crate::{
     api::{
-        ApiState, conversations,
+        ApiState,
+        answer_text::{AnswerStyle, Limiter},
         extract::{Caller, Path, Query},
-        limits::RequestPermit,
+        limits::{self, RequestPermit},
+        paging::check_limit,
         problem::Problem,
-        request_key::Asked,
-        turn::{OnDisconnect, Turn},
+        request_key::AlwaysKeyed,
+        turn::{AnswerOptions, AnswerPart, OnDisconnect, Turn},
     },
     app::{
-        self, App,
+        self, App, accounts,
         chat::{
+            completions,
+            conversations::FORMAT_FIELD,
             responses::{self, InputRange},
             transcript::QuestionPlace,
         },
         runs::OpenRequests,
     },
-    domain::{error::Error, ids::RunId},
+    domain::{
+        account::ShownCalls,
+        error::{Error, ErrorCode},
+        ids::RunId,
+        response::ResponseSettings,
+    },
 };
 
 /// Say something, alone or after an earlier response, and wait for the answer or stream it. With `background`, the
@@ -57,16 +63,16 @@ pub(in crate::api) async fn create(
     caller: Caller,
     Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
-    Asked(request, mut key): Asked<NewResponse>,
+    AlwaysKeyed(request, mut key): AlwaysKeyed<NewResponse>,
 ) -> Result<Response, Problem> {
     request.check(caller.0.is_frontend)?;
-    // A response in the background is read later.
+    // A client reads a response in the background later.
     key.sees_stop = request.stream() || request.is_in_background();
     let Question { question, settings } = request.question(&caller.0, key)?;
     let open = state.limits.open_stream(caller.principal())?;
     if side::is_side_request(&headers, &question.transcript) {
         let asked = Question { question, settings };
-        return answer_side_request(&state, &caller, &request, asked, (permit, open)).await;
+        return answer_side_request(&state, &caller, &request, asked, permit, open).await;
     }
     let mut options = options(&caller.0, &settings, open);
     options.is_streamed = request.stream();
@@ -81,7 +87,7 @@ pub(in crate::api) async fn create(
             Some(_) => "previous_response_id",
             None => "input",
         };
-        named(no_model(problem, &request.model), field)
+        word_problem(no_model(problem, &request.model), field)
     })?;
     permit.release();
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
@@ -97,7 +103,7 @@ pub(in crate::api) async fn create(
         encoder.stream(turn.into_parts(), None)
     } else if is_background {
         let begun = encoder.begun();
-        // What the client was told of is recorded when the answer has ended.
+        // A task reads the answer to its end, which records what the client was told of.
         state
             .app
             .tasks
@@ -170,7 +176,7 @@ fn default_limit() -> i64 {
 impl InputQuery {
     /// How many items a page has, and which are read: one more, which says whether there are more.
     fn range(&self) -> Result<(i64, InputRange), Problem> {
-        let limit = conversations::page(self.limit)?;
+        let limit = check_limit(self.limit, 100)?;
         let after = self.after.as_deref().map(|after| {
             let reason = "is not the id of an item";
             message_id(after).ok_or_else(|| Problem::invalid("after", reason))
@@ -236,7 +242,7 @@ pub(in crate::api) async fn cancel(
     Ok(axum::Json(encoder.read(turn.into_parts()).await?))
 }
 
-/// Listens to a response from its beginning.
+/// Opens the answer of a stored response from its beginning.
 async fn reopen(
     state: &ApiState,
     caller: &Caller,
@@ -273,4 +279,84 @@ fn no_response(error: Error, id: &str) -> Problem {
 fn thing(id: &str) -> String {
     let id: String = id.chars().take(64).collect();
     format!("response {id:?}")
+}
+
+/// The options of an answer, by the settings of the response and the caller's key.
+fn options(
+    caller: &accounts::Caller,
+    settings: &ResponseSettings,
+    open: limits::Stream,
+) -> AnswerOptions {
+    AnswerOptions {
+        style: match caller.chat.tool_calls {
+            ShownCalls::Details => AnswerStyle::Typed,
+            _ if settings.format.is_some() => AnswerStyle::Text(ShownCalls::None),
+            shown => AnswerStyle::Text(shown),
+        },
+        limiter: Limiter::new(settings.stop.clone(), settings.max_output_tokens),
+        on_disconnect: OnDisconnect::of(caller),
+        is_streamed: false,
+        is_formatted: settings.format.is_some(),
+        open,
+    }
+}
+
+/// Waits for the whole response. An answer that fails is a problem.
+async fn complete(
+    mut encoder: Encoder,
+    parts: impl Stream<Item = Result<AnswerPart, Problem>>,
+) -> Result<ResponseObject, Problem> {
+    let mut parts = std::pin::pin!(parts);
+    while let Some(part) = parts.next().await {
+        match part? {
+            AnswerPart::Piece(piece) => _ = encoder.add(piece),
+            AnswerPart::AnswerEnd(end) => return Ok(encoder.end(Ok(end))),
+        }
+    }
+    Err(Error::Unavailable("the answer broke off; try again".to_owned()).into())
+}
+
+/// Answers a side request with one call of the model.
+async fn answer_side_request(
+    state: &ApiState,
+    caller: &Caller,
+    request: &NewResponse,
+    Question { question, settings }: Question,
+    permit: RequestPermit,
+    open: limits::Stream,
+) -> Result<Response, Problem> {
+    let (app, principal) = (&state.app, caller.principal());
+    let (model, transcript) = (request.model.as_str(), &question.transcript);
+    let most = settings.max_output_tokens;
+    let format = question.format.clone();
+    let pieces = completions::complete(app, principal, model, transcript, most, format).await;
+    let pieces = pieces.map_err(|error| no_model(error.into(), model))?;
+    permit.release();
+    let encoder = Encoder::new(AnswerInfo::plain(model, app.clock.now()));
+    let parts = side::parts(pieces, open);
+    if request.stream() {
+        return Ok(encoder.stream(parts, None));
+    }
+    let answer = complete(encoder, parts).await?;
+    Ok(axum::Json(answer).into_response())
+}
+
+/// Words two problems of a new response as OpenAI does: the earlier response does not exist, and the form of the answer
+/// cannot be met.
+fn word_problem(mut problem: Problem, field: &str) -> Problem {
+    if problem.field.as_deref() == Some(FORMAT_FIELD) {
+        problem.field = Some(FORMAT.to_owned());
+    }
+    if field == "conversation" {
+        return problem;
+    }
+    if problem.status == StatusCode::NOT_FOUND && !problem.is_unknown_agent {
+        problem.status = StatusCode::BAD_REQUEST;
+        problem.code = ErrorCode::PreviousResponseNotFound;
+        problem.detail = String::from(
+            "there is no such response, or it was not stored; send the whole conversation as `input`",
+        );
+        problem.field = Some(field.to_owned());
+    }
+    problem
 }

@@ -1,4 +1,4 @@
-//! What a field may be that OpenAI's clients write in more than one way: the OpenAPI schemas.
+//! OpenAPI schemas of fields that OpenAI's clients write in more than one way.
 
 use utoipa::openapi::schema::{
     AdditionalProperties, Array, ArrayBuilder, Object, ObjectBuilder, SchemaType, Type,

@@ -1,33 +1,32 @@
-//! Requests of frontends beside a chat: titles, tags, suggestions. Each is one plain call of the model.
+//! Side requests: a frontend asks for a title, for tags or for suggestions beside its chat. Each is one plain call of the
+//! model, without tools and without a run.
 //!
-//! Open WebUI names it in a header, if its connection is set up to send one. Otherwise the prompts that frontends bring
-//! along are recognised by their beginning.
+//! Open WebUI marks such a request with a header, if its connection is set up to send it. Otherwise the prompts that
+//! frontends have for them are recognised by their beginning.
 
 use axum::response::{IntoResponse, Response, sse::Event};
 use futures_util::{Stream, StreamExt, stream};
 use http::HeaderMap;
 
-use super::{
-    answer::data,
-    wire::{CompletionInfo, Delta},
-};
+use super::completion::{CompletionInfo, Delta, data, last_chunks};
 use crate::{
     api::{
+        answer_text::Piece,
         events, limits,
         problem::Problem,
-        turn::{AnswerEnd, AnswerPart, Piece},
+        turn::{AnswerEnd, AnswerPart},
     },
     app::chat::{completions::CompletionChunk, transcript::Transcript},
     domain::{
         error::{Error, Result},
         message::Role,
-        run::Usage,
     },
 };
 
-/// In Open WebUI's connection: `{"X-OpenWebUI-Task": "{{TASK}}"}`.
+/// The header that Open WebUI sends if its connection has `{"X-OpenWebUI-Task": "{{TASK}}"}`.
 const TASK_HEADER: &str = "x-openwebui-task";
-/// What Open WebUI's prompts begin with. What it writes before a question about documents begins alike and is none.
+/// The beginning of Open WebUI's prompts. Its text before a question about documents begins so too and is no side request,
+/// so the words after this must be one of [`TASKS`].
 const TASK: &str = "### Task:";
 const TASKS: [&str; 7] = [
     "Generate a concise title",
@@ -39,7 +38,7 @@ const TASKS: [&str; 7] = [
     "Analyze the chat history to determine the necessity",
 ];
 const AUTOCOMPLETE: &str = "You are an autocompletion system.";
-/// Of LibreChat, and of Open WebUI without the heading.
+/// The prompts of LibreChat, and of Open WebUI without that beginning.
 const PROMPTS: [&str; 5] = [
     "Analyze this conversation and provide:\n1. The detected language",
     "Provide a concise, 5-word-or-less title for the conversation",
@@ -48,10 +47,10 @@ const PROMPTS: [&str; 5] = [
     "Your task is to reflect the speaker's likely facial expression through a fitting emoji",
 ];
 
-/// Whether a frontend asks for something beside its chat.
+/// Whether a request is a side request of a frontend.
 pub(super) fn is_side_request(headers: &HeaderMap, transcript: &Transcript) -> bool {
     let task = headers.get(TASK_HEADER).and_then(|task| task.to_str().ok());
-    // An Open WebUI that does not know the placeholder sends it as it is, or sends nothing.
+    // A version of Open WebUI that does not know the placeholder sends it unchanged, or sends nothing.
     if task.is_some_and(|task| !task.trim().is_empty() && !task.contains("{{")) {
         return true;
     }
@@ -72,17 +71,17 @@ fn is_task(text: &str) -> bool {
     }
 }
 
-/// The answer of the model, whole.
+/// Waits for the whole answer of the model.
 pub(super) async fn complete(
     mut pieces: impl Stream<Item = Result<CompletionChunk>> + Unpin,
     head: CompletionInfo,
 ) -> Result<Response, Problem> {
-    let mut said = String::new();
+    let mut answer = String::new();
     while let Some(piece) = pieces.next().await {
         match piece? {
-            CompletionChunk::Text(text) => said.push_str(&text),
+            CompletionChunk::Text(text) => answer.push_str(&text),
             CompletionChunk::Done { usage, is_cut } => {
-                let completion = head.completion(said, usage, reason(is_cut));
+                let completion = head.completion(answer, usage, reason(is_cut));
                 return Ok(axum::Json(completion).into_response());
             }
         }
@@ -90,7 +89,7 @@ pub(super) async fn complete(
     Err(Error::Unavailable("the model's answer broke off; try again".to_owned()).into())
 }
 
-/// The answer of the model as the parts of an answer, for encoders.
+/// The answer of the model as the parts of an answer, for an encoder.
 pub(super) fn parts(
     pieces: impl Stream<Item = Result<CompletionChunk>> + Send + Unpin + 'static,
     open: limits::Stream,
@@ -112,11 +111,12 @@ fn reason(is_cut: bool) -> &'static str {
     if is_cut { "length" } else { "stop" }
 }
 
-/// The answer of the model as chunks.
+/// Streams the answer of the model as chunks.
 pub(super) fn stream(
     pieces: impl Stream<Item = Result<CompletionChunk>> + Send + Unpin + 'static,
     head: CompletionInfo,
-    (with_usage, open): (bool, limits::Stream),
+    with_usage: bool,
+    open: limits::Stream,
 ) -> Response {
     let first = data(&head.chunk(Delta::role(), None));
     let chunks = pieces.flat_map(move |piece| {
@@ -134,20 +134,8 @@ fn chunks_of(
     match piece {
         Ok(CompletionChunk::Text(text)) => vec![data(&head.chunk(Delta::content(&text), None))],
         Ok(CompletionChunk::Done { usage, is_cut }) => {
-            ending(head, reason(is_cut), with_usage.then_some(usage))
+            last_chunks(head, reason(is_cut), with_usage.then_some(usage))
         }
         Err(error) => vec![data(&Problem::from(error).openai())],
     }
-}
-
-/// The last chunks of an answer.
-pub(super) fn ending(
-    head: &CompletionInfo,
-    reason: &'static str,
-    usage: Option<Usage>,
-) -> Vec<Event> {
-    let mut chunks = vec![data(&head.chunk(Delta::default(), Some(reason)))];
-    chunks.extend(usage.map(|usage| data(&head.usage(usage))));
-    chunks.push(Event::default().data("[DONE]"));
-    chunks
 }

@@ -1,39 +1,45 @@
 //! Encodes the parts of an answer as a response, and as the events of its stream.
 
-mod calls;
-mod text;
-
 use std::collections::HashMap;
 
 use axum::response::{Response, sse::Event};
 use futures_util::{Stream, StreamExt, stream};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
-use super::{
-    info::AnswerInfo,
-    wire::{
-        ErrorEvent, Incomplete, OutputItem, ResponseError, ResponseEvent, ResponseObject,
-        WholeEvent,
+use super::wire::{
+    ArgumentsDeltaEvent, ArgumentsEvent, CallEvent, ContentPart, DeltaEvent, ErrorEvent,
+    InConversation, Incomplete, ItemEvent, McpCall, OutputItem, OutputMessage, PartEvent,
+    ResponseError, ResponseEvent, ResponseObject, TextEvent, WholeEvent, item_id, response_id,
+    text,
+};
+use crate::{
+    api::{
+        answer_text::Piece,
+        events,
+        problem::Problem,
+        turn::{AnswerEnd, AnswerPart},
+    },
+    domain::{
+        error::ErrorCode,
+        ids::{AgentId, ConversationId, RunId},
+        message::{CallStatus, ToolCall, ToolResult},
+        response::ResponseSettings,
+        run::{Run, RunKind, RunStatus, Usage},
     },
 };
-use crate::api::{
-    events,
-    problem::Problem,
-    turn::{AnswerEnd, AnswerPart, Piece},
-};
-use crate::domain::error::ErrorCode;
 
-/// The response so far.
+/// The state of a stream: the response so far.
 pub(in crate::api) struct Encoder {
     info: AnswerInfo,
     items: Vec<OutputItem>,
-    /// The last item is a message whose text goes on.
+    /// Whether the last item is a message whose text goes on.
     is_open: bool,
-    /// The step starts again; its text goes on in the open message.
+    /// Whether the step starts again. Its text goes on in the open message.
     is_reset: bool,
-    /// The end of the open message that was not sent yet: it may be the beginning of a word.
+    /// The end of the open message, which was not sent yet because it may be the beginning of a word.
     held: String,
-    /// Places of the calls whose results have not come.
+    /// The indexes of the calls whose results have not arrived.
     calls: HashMap<String, usize>,
     sequence: u64,
 }
@@ -51,7 +57,7 @@ impl Encoder {
         }
     }
 
-    /// The events of an answer; of an answer that the client knows in part, those with a higher number than `after`.
+    /// Streams the events of an answer. A client that knows a part of them gets those with a higher number than `after`.
     pub(super) fn stream(
         mut self,
         parts: impl Stream<Item = Result<AnswerPart, Problem>> + Send + 'static,
@@ -86,7 +92,7 @@ impl Encoder {
         events::answer(stream::iter(begin).chain(rest))
     }
 
-    /// The response of an answer that has ended, well or not.
+    /// Reads an answer to its end. A failed answer is a response too.
     pub(super) async fn read(
         mut self,
         parts: impl Stream<Item = Result<AnswerPart, Problem>>,
@@ -108,7 +114,7 @@ impl Encoder {
         self.info.response()
     }
 
-    /// Adds a piece; the events that tell of it.
+    /// Adds a piece to the response. Returns its events.
     pub(super) fn add(&mut self, piece: Piece) -> Vec<ResponseEvent> {
         match piece {
             Piece::Text(text) => self.add_text(&text),
@@ -195,7 +201,7 @@ impl Encoder {
     }
 }
 
-/// Whether a problem is how the answer has ended, and not of the stream alone.
+/// Whether a problem is the end of the answer, and not a problem of the stream alone.
 fn is_end(problem: &Problem) -> bool {
     problem.run.is_some_and(|run| run.is_over)
 }
@@ -205,4 +211,302 @@ fn sse(event: &ResponseEvent) -> Event {
         .event(event.name())
         .json_data(event)
         .expect("events are plain data that can be written")
+}
+
+impl Encoder {
+    fn add_text(&mut self, text: &str) -> Vec<ResponseEvent> {
+        let mut events = Vec::new();
+        if !self.is_open {
+            events = self.open();
+        }
+        let output_index = self.items.len() - 1;
+        let Some(OutputItem::Message(message)) = self.items.last_mut() else {
+            return events;
+        };
+        if let Some(part) = message.content.first_mut() {
+            part.text.push_str(text);
+        }
+        let item_id = message.id.clone();
+        self.held.push_str(text);
+        while let Some(end) = end_of_first(&self.held) {
+            let rest = self.held.split_off(end);
+            let delta = std::mem::replace(&mut self.held, rest);
+            events.push(self.delta(item_id.clone(), output_index, delta));
+        }
+        events
+    }
+
+    fn delta(&mut self, item_id: String, output_index: usize, delta: String) -> ResponseEvent {
+        ResponseEvent::TextDelta(DeltaEvent {
+            sequence_number: self.next(),
+            item_id,
+            output_index,
+            content_index: 0,
+            delta,
+            logprobs: [],
+        })
+    }
+
+    /// Sends the rest of the open message.
+    fn flush(&mut self) -> Vec<ResponseEvent> {
+        let (held, output_index) = (std::mem::take(&mut self.held), self.items.len());
+        match self.items.last() {
+            Some(OutputItem::Message(message)) if !held.is_empty() => {
+                let item_id = message.id.clone();
+                vec![self.delta(item_id, output_index - 1, held)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Begins a message.
+    fn open(&mut self) -> Vec<ResponseEvent> {
+        let output_index = self.items.len();
+        let mut message = OutputMessage {
+            id: item_id("msg", self.info.run.id, output_index),
+            status: "in_progress",
+            role: "assistant",
+            content: Vec::new(),
+        };
+        let added = ResponseEvent::ItemAdded(ItemEvent {
+            sequence_number: self.next(),
+            output_index,
+            item: OutputItem::Message(message.clone()),
+        });
+        let part = ContentPart::text(String::new());
+        let part_added = ResponseEvent::PartAdded(PartEvent {
+            sequence_number: self.next(),
+            item_id: message.id.clone(),
+            output_index,
+            content_index: 0,
+            part: part.clone(),
+        });
+        message.content.push(part);
+        self.items.push(OutputItem::Message(message));
+        self.is_open = true;
+        vec![added, part_added]
+    }
+
+    /// Ends the open message, if there is one.
+    fn close(&mut self) -> Vec<ResponseEvent> {
+        if !self.is_open {
+            return Vec::new();
+        }
+        let mut events = self.flush();
+        let Some(message) = self.finish_message("completed") else {
+            return events;
+        };
+        let output_index = self.items.len() - 1;
+        let (content_index, item_id) = (0, message.id.clone());
+        let part = message.content[content_index].clone();
+        events.extend([
+            ResponseEvent::TextDone(TextEvent {
+                sequence_number: self.next(),
+                item_id: item_id.clone(),
+                output_index,
+                content_index,
+                text: part.text.clone(),
+                logprobs: [],
+            }),
+            ResponseEvent::PartDone(PartEvent {
+                sequence_number: self.next(),
+                item_id,
+                output_index,
+                content_index,
+                part,
+            }),
+            ResponseEvent::ItemDone(ItemEvent {
+                sequence_number: self.next(),
+                output_index,
+                item: OutputItem::Message(message),
+            }),
+        ]);
+        events
+    }
+
+    fn finish_message(&mut self, status: &'static str) -> Option<OutputMessage> {
+        (self.is_open, self.is_reset) = (false, false);
+        match self.items.last_mut() {
+            Some(OutputItem::Message(message)) => {
+                message.status = status;
+                Some(message.clone())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The most characters of a piece of text.
+const MAX_PIECE: usize = 16;
+
+/// The end of the first piece of a text: after a word and its blanks, or after [`MAX_PIECE`] characters. `None` while more
+/// text may belong to the piece. A text is cut in the same way whatever deltas it arrived in, so that an event has the same
+/// number each time that the response is read.
+fn end_of_first(text: &str) -> Option<usize> {
+    let mut blank = false;
+    for (count, (at, c)) in text.char_indices().enumerate() {
+        if count == MAX_PIECE || (blank && !c.is_whitespace()) {
+            return Some(at);
+        }
+        blank = c.is_whitespace();
+    }
+    None
+}
+
+impl Encoder {
+    fn add_call(&mut self, call: &ToolCall) -> Vec<ResponseEvent> {
+        let output_index = self.items.len();
+        self.calls.insert(call.call_id.clone(), output_index);
+        let mut item = McpCall {
+            id: item_id("mcp", self.info.run.id, output_index),
+            status: "in_progress",
+            approval_request_id: None,
+            arguments: String::new(),
+            error: None,
+            name: call.tool.as_ref().unwrap_or(&call.name).clone(),
+            output: None,
+            server_label: call.server.clone().unwrap_or_default(),
+        };
+        let (item_id, arguments) = (item.id.clone(), call.arguments.get().to_owned());
+        let events = vec![
+            ResponseEvent::ItemAdded(ItemEvent {
+                sequence_number: self.next(),
+                output_index,
+                item: OutputItem::McpCall(item.clone()),
+            }),
+            ResponseEvent::CallStarted(CallEvent {
+                sequence_number: self.next(),
+                item_id: item_id.clone(),
+                output_index,
+            }),
+            ResponseEvent::ArgumentsDelta(ArgumentsDeltaEvent {
+                sequence_number: self.next(),
+                item_id: item_id.clone(),
+                output_index,
+                delta: arguments.clone(),
+            }),
+            ResponseEvent::ArgumentsDone(ArgumentsEvent {
+                sequence_number: self.next(),
+                item_id,
+                output_index,
+                arguments: arguments.clone(),
+            }),
+        ];
+        item.arguments = arguments;
+        self.items.push(OutputItem::McpCall(item));
+        events
+    }
+
+    fn add_result(&mut self, call: &ToolCall, result: &ToolResult) -> Vec<ResponseEvent> {
+        let Some(output_index) = self.calls.remove(&call.call_id) else {
+            return Vec::new();
+        };
+        let Some(OutputItem::McpCall(item)) = self.items.get_mut(output_index) else {
+            return Vec::new();
+        };
+        let text = Some(result.text.clone());
+        (item.status, item.output, item.error) = match result.status {
+            CallStatus::Succeeded => ("completed", text, None),
+            CallStatus::AwaitingApproval
+            | CallStatus::AwaitingInput
+            | CallStatus::OutcomeUnknown => ("incomplete", text, None),
+            CallStatus::Failed | CallStatus::Denied | CallStatus::Cancelled => {
+                ("failed", None, text)
+            }
+        };
+        let item = item.clone();
+        let ended = match item.status {
+            "failed" => ResponseEvent::CallFailed,
+            _ => ResponseEvent::CallCompleted,
+        };
+        vec![
+            ended(CallEvent {
+                sequence_number: self.next(),
+                item_id: item.id.clone(),
+                output_index,
+            }),
+            ResponseEvent::ItemDone(ItemEvent {
+                sequence_number: self.next(),
+                output_index,
+                item: OutputItem::McpCall(item),
+            }),
+        ]
+    }
+}
+
+/// The values of a response that are known before its answer.
+pub(super) struct AnswerInfo {
+    pub run: Run,
+    pub model: String,
+    pub is_stored: bool,
+    pub settings: ResponseSettings,
+}
+
+impl AnswerInfo {
+    /// The values of an answer without a run.
+    pub fn plain(model: &str, now: OffsetDateTime) -> Self {
+        let run = Run {
+            id: RunId(Uuid::now_v7()),
+            kind: RunKind::Turn,
+            conversation_id: ConversationId(Uuid::nil()),
+            agent: AgentId::parse(model).expect("an agent that answers has a valid id"),
+            status: RunStatus::Running,
+            error: None,
+            steps: 0,
+            usage: Usage::default(),
+            created_at: now,
+            finished_at: None,
+        };
+        Self {
+            run,
+            model: model.to_owned(),
+            is_stored: false,
+            settings: ResponseSettings::default(),
+        }
+    }
+
+    /// The response before its answer.
+    pub fn response(&self) -> ResponseObject {
+        let (run, settings) = (&self.run, &self.settings);
+        ResponseObject {
+            id: response_id(run.id),
+            object: "response",
+            created_at: run.created_at.unix_timestamp(),
+            status: status(run.status),
+            completed_at: None,
+            background: settings.background,
+            conversation: (!run.conversation_id.0.is_nil()).then_some(InConversation {
+                id: run.conversation_id,
+            }),
+            error: None,
+            incomplete_details: None,
+            instructions: settings.instructions.clone(),
+            max_output_tokens: settings.max_output_tokens,
+            metadata: settings.metadata.clone(),
+            model: self.model.clone(),
+            output: Vec::new(),
+            parallel_tool_calls: true,
+            previous_response_id: settings.previous.map(response_id),
+            reasoning: None,
+            service_tier: "default",
+            store: self.is_stored,
+            temperature: None,
+            text: text(settings.format.as_ref()),
+            tool_choice: "auto",
+            tools: [],
+            top_p: None,
+            truncation: "disabled",
+            usage: None,
+            user: None,
+        }
+    }
+}
+
+/// The state of a run as OpenAI names it.
+fn status(run: RunStatus) -> &'static str {
+    match run {
+        RunStatus::Queued => "queued",
+        // The end of a response comes from its answer.
+        _ => "in_progress",
+    }
 }

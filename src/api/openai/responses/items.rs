@@ -1,4 +1,4 @@
-//! The items of a conversation, for OpenAI's Conversations API: what its user and the agent said.
+//! The items of a conversation, for OpenAI's Conversations API: the messages of its user and its agent.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What was said in a conversation, in its active branch. `include` asks for nothing that there is.
-#[utoipa::path(get, path = "/v1/conversations/{id}/items", tag = "openai",
+#[utoipa::path(get, path = "/v1/conversations/{id}/items", operation_id = "list_items", tag = "openai",
     params(("id" = ConversationId, Path), InputQuery), responses((status = 200, body = ItemList)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
@@ -33,7 +33,7 @@ pub(in crate::api) async fn list(
 }
 
 /// One item of a conversation.
-#[utoipa::path(get, path = "/v1/conversations/{id}/items/{item}", tag = "openai",
+#[utoipa::path(get, path = "/v1/conversations/{id}/items/{item}", operation_id = "get_item", tag = "openai",
     params(("id" = ConversationId, Path), ("item" = String, Path)), responses((status = 200, body = InputItem)))]
 pub(in crate::api) async fn get(
     State(app): State<Arc<App>>,
@@ -51,14 +51,14 @@ pub(in crate::api) async fn get(
     Ok(axum::Json(InputItem::of(&found)))
 }
 
-/// For a client that adds an item.
+/// The answer to a client that adds an item.
 pub(in crate::api) async fn refuse_new() -> Problem {
     refuse(
         "items are not added to a conversation; say something with POST /v1/responses and its `conversation`",
     )
 }
 
-/// For a client that deletes an item.
+/// The answer to a client that deletes an item.
 pub(in crate::api) async fn refuse_deletion() -> Problem {
     refuse("an item is not deleted alone; DELETE /v1/conversations/{id} deletes the conversation")
 }

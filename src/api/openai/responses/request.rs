@@ -1,27 +1,24 @@
-//! What clients of the Responses API send. What means nothing here is ignored, as in chat completions.
-
-mod input;
+//! Requests for responses, and their input: texts, images and results of tools as one question. Parameters without a
+//! meaning here are ignored, as in chat completions.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::input::Input;
-use super::wire::run_id;
+use super::wire::{item_run, run_id};
 use crate::{
     api::{
         openai::{
-            content::files,
-            format,
-            request::{check_question, is_any, refuse_forced, stops, tokens},
+            content::{content, files, role},
+            request::{check_question, is_any, read_format, refuse_forced, stops, tokens},
             schema,
         },
         problem::Problem,
     },
     app::{
         accounts::Caller,
-        chat::transcript::{ClientQuestion, QuestionPlace},
+        chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
     },
     domain::{
         answer_format::AnswerFormat,
@@ -79,12 +76,14 @@ pub(in crate::api) struct NewResponse {
     prompt: Option<Value>,
 }
 
-/// The field that says the form of the answer.
+/// The field with the form of the answer.
 pub(super) const FORMAT: &str = "text.format";
-/// Pairs of `metadata`, characters of a name and of a text.
-const METADATA: (usize, usize, usize) = (16, 64, 512);
+/// The most pairs of `metadata`, and the most characters of a name and of a text.
+const MAX_METADATA: usize = 16;
+const MAX_METADATA_NAME: usize = 64;
+const MAX_METADATA_TEXT: usize = 512;
 
-/// What is asked, and what is repeated with the response.
+/// The question of a request, and the settings that the response repeats.
 pub(in crate::api) struct Question {
     pub question: ClientQuestion,
     pub settings: ResponseSettings,
@@ -103,16 +102,15 @@ impl NewResponse {
         self.store.unwrap_or(true)
     }
 
-    /// Refuses what cannot be done.
+    /// Refuses parameters that cannot be met.
     pub fn check(&self, is_frontend: bool) -> Result<(), Problem> {
-        let (pairs, name, text) = METADATA;
         let metadata = self.metadata.iter().flatten();
         let is_long = |(key, value): (&String, &String)| {
-            key.chars().count() > name || value.chars().count() > text
+            key.chars().count() > MAX_METADATA_NAME || value.chars().count() > MAX_METADATA_TEXT
         };
-        if metadata.clone().count() > pairs || metadata.clone().any(is_long) {
+        if metadata.clone().count() > MAX_METADATA || metadata.clone().any(is_long) {
             let reason = format!(
-                "must have at most {pairs} pairs, names of {name} characters and texts of {text}"
+                "must have at most {MAX_METADATA} pairs, names of {MAX_METADATA_NAME} characters and texts of {MAX_METADATA_TEXT}"
             );
             return Err(Problem::invalid("metadata", reason));
         }
@@ -136,10 +134,10 @@ impl NewResponse {
     /// The form of the answer; `None` for free text.
     fn format(&self) -> Result<Option<AnswerFormat>, Problem> {
         let format = self.text.as_ref().map(|text| &text["format"]);
-        format::read(FORMAT, format, None)
+        read_format(FORMAT, format, None)
     }
 
-    /// The conversation that the request goes on in.
+    /// The conversation that the request continues.
     fn conversation(&self) -> Result<Option<ConversationId>, Problem> {
         let Some(conversation) = self.conversation.as_ref().filter(|value| !value.is_null()) else {
             return Ok(None);
@@ -162,9 +160,9 @@ impl NewResponse {
         })
     }
 
-    /// The input as a question: what is new, and after which answer.
+    /// Reads the input as a question: the new messages, and the answer or the conversation that they continue.
     pub fn question(&self, caller: &Caller, key: RequestKey) -> Result<Question, Problem> {
-        let mut input = self.items()?;
+        let mut input = self.read_input()?;
         let previous = self.previous_response_id.as_deref().map(|id| {
             let reason = "is not the id of a response";
             run_id(id).ok_or_else(|| Problem::invalid("previous_response_id", reason))
@@ -236,7 +234,7 @@ impl NewResponse {
         })
     }
 
-    /// The parameters that change nothing here although a client may expect it.
+    /// The given parameters that have no effect here, although a client may expect one.
     pub fn ignored(&self) -> Vec<&'static str> {
         let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         let ignored = [
@@ -247,7 +245,7 @@ impl NewResponse {
         ignored.map(|(name, _)| name).collect()
     }
 
-    fn items(&self) -> Result<Input, Problem> {
+    fn read_input(&self) -> Result<Input, Problem> {
         let items = match &self.input {
             Value::String(text) => {
                 return Ok(Input {
@@ -269,5 +267,67 @@ impl NewResponse {
             input.add(&format!("input[{at}]"), item)?;
         }
         Ok(input)
+    }
+}
+
+#[derive(Default)]
+struct Input {
+    transcript: Transcript,
+    /// The messages of the role `system`, wherever they stand.
+    instructions: Vec<String>,
+    /// The last answer that the input refers to. The items before it are known.
+    after: Option<RunId>,
+}
+
+impl Input {
+    fn add(&mut self, field: &str, item: &Value) -> Result<(), Problem> {
+        match (item["type"].as_str(), item["role"].as_str()) {
+            (None | Some("message"), Some(name)) => {
+                let text = content(&format!("{field}.content"), item.get("content"))?;
+                self.add_message(role(field, name)?, text);
+            }
+            (Some("item_reference") | None, None) if item["id"].is_string() => {
+                let id = item["id"].as_str().unwrap_or_default();
+                if let Some(run) = item_run(id) {
+                    self.after = Some(run);
+                    self.transcript.clear();
+                }
+            }
+            (Some("function_call_output" | "custom_tool_call_output"), _) => {
+                let text = content(&format!("{field}.output"), item.get("output"))?;
+                self.add_message(Role::Tool, text);
+            }
+            (Some("message"), None) => {
+                return Err(Problem::unfit(
+                    ErrorCode::MissingField,
+                    format!("{field}.role"),
+                    "is missing",
+                ));
+            }
+            (None, None) => {
+                return Err(Problem::unfit(
+                    ErrorCode::MissingField,
+                    format!("{field}.type"),
+                    "is missing",
+                ));
+            }
+            // Calls and reasoning are ignored: their results are in the messages.
+            (Some(_), _) => {}
+        }
+        Ok(())
+    }
+
+    /// Adds a message. The items of one answer are one message.
+    fn add_message(&mut self, role: Role, text: String) {
+        if role == Role::System {
+            self.instructions.push(text.clone());
+        }
+        match self.transcript.last_mut() {
+            Some((Role::Assistant, answer)) if role == Role::Assistant => {
+                answer.push_str("\n\n");
+                answer.push_str(&text);
+            }
+            _ => self.transcript.push((role, text)),
+        }
     }
 }

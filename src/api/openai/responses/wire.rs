@@ -1,35 +1,27 @@
 //! The JSON of responses, their items and the events of their streams.
 
-mod events;
-mod input;
-
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-pub(in crate::api) use self::events::{
-    ArgumentsDeltaEvent, ArgumentsEvent, CallEvent, DeltaEvent, ErrorEvent, ItemEvent, PartEvent,
-    ResponseEvent, TextEvent, WholeEvent,
-};
-pub(super) use self::input::message_id;
-pub(in crate::api) use self::input::{InputItem, ItemList};
 use crate::{
-    api::openai::format,
+    api::{openai::request::write_format, problem::Problem},
     domain::{
         answer_format::AnswerFormat,
-        ids::{ConversationId, RunId},
+        ids::{AttachmentId, ConversationId, MessageId, RunId},
+        message::{Message, Part, Role},
         run::Usage,
     },
 };
 
-/// The id of the response that is a run.
+/// The id of a run as a response.
 pub(super) fn response_id(run: RunId) -> String {
     format!("resp_{}", run.0.simple())
 }
 
-/// The run of a response.
+/// The run of the response with an id.
 pub(super) fn run_id(id: &str) -> Option<RunId> {
     Uuid::try_parse(id.strip_prefix("resp_")?).ok().map(RunId)
 }
@@ -39,7 +31,7 @@ pub(super) fn item_id(kind: &str, run: RunId, at: usize) -> String {
     format!("{kind}_{}_{at}", run.0.simple())
 }
 
-/// The run of a message among the items.
+/// The run of the output message with an id.
 pub(super) fn item_run(id: &str) -> Option<RunId> {
     let (run, _) = id.strip_prefix("msg_")?.split_once('_')?;
     Uuid::try_parse(run).ok().map(RunId)
@@ -87,7 +79,7 @@ pub(in crate::api) struct ResponseObject {
 
 /// The form of an answer, as the request asked for it.
 pub(super) fn text(format: Option<&AnswerFormat>) -> Value {
-    json!({ "format": format::write(format) })
+    json!({ "format": write_format(format) })
 }
 
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
@@ -217,6 +209,291 @@ impl Deleted {
             id,
             object: "response",
             deleted: true,
+        }
+    }
+}
+
+/// An event of a response's stream. `sequence_number` counts from 0.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(tag = "type")]
+pub(in crate::api) enum ResponseEvent {
+    #[serde(rename = "response.created")]
+    Created(WholeEvent),
+    #[serde(rename = "response.in_progress")]
+    InProgress(WholeEvent),
+    #[serde(rename = "response.completed")]
+    Completed(WholeEvent),
+    #[serde(rename = "response.incomplete")]
+    Incomplete(WholeEvent),
+    #[serde(rename = "response.failed")]
+    Failed(WholeEvent),
+    #[serde(rename = "response.output_item.added")]
+    ItemAdded(ItemEvent),
+    #[serde(rename = "response.output_item.done")]
+    ItemDone(ItemEvent),
+    #[serde(rename = "response.content_part.added")]
+    PartAdded(PartEvent),
+    #[serde(rename = "response.content_part.done")]
+    PartDone(PartEvent),
+    #[serde(rename = "response.output_text.delta")]
+    TextDelta(DeltaEvent),
+    #[serde(rename = "response.output_text.done")]
+    TextDone(TextEvent),
+    #[serde(rename = "response.mcp_call.in_progress")]
+    CallStarted(CallEvent),
+    #[serde(rename = "response.mcp_call_arguments.delta")]
+    ArgumentsDelta(ArgumentsDeltaEvent),
+    #[serde(rename = "response.mcp_call_arguments.done")]
+    ArgumentsDone(ArgumentsEvent),
+    #[serde(rename = "response.mcp_call.completed")]
+    CallCompleted(CallEvent),
+    #[serde(rename = "response.mcp_call.failed")]
+    CallFailed(CallEvent),
+    /// The stream has ended, and the response has not.
+    #[serde(rename = "error")]
+    Error(ErrorEvent),
+}
+
+impl ResponseEvent {
+    /// The place of the event in its stream.
+    pub fn sequence_number(&self) -> u64 {
+        match self {
+            Self::Created(event)
+            | Self::InProgress(event)
+            | Self::Completed(event)
+            | Self::Incomplete(event)
+            | Self::Failed(event) => event.sequence_number,
+            Self::ItemAdded(event) | Self::ItemDone(event) => event.sequence_number,
+            Self::PartAdded(event) | Self::PartDone(event) => event.sequence_number,
+            Self::TextDelta(event) => event.sequence_number,
+            Self::TextDone(event) => event.sequence_number,
+            Self::CallStarted(event) | Self::CallCompleted(event) | Self::CallFailed(event) => {
+                event.sequence_number
+            }
+            Self::ArgumentsDelta(event) => event.sequence_number,
+            Self::ArgumentsDone(event) => event.sequence_number,
+            Self::Error(event) => event.sequence_number,
+        }
+    }
+
+    /// The SSE `event:` name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Created(_) => "response.created",
+            Self::InProgress(_) => "response.in_progress",
+            Self::Completed(_) => "response.completed",
+            Self::Incomplete(_) => "response.incomplete",
+            Self::Failed(_) => "response.failed",
+            Self::ItemAdded(_) => "response.output_item.added",
+            Self::ItemDone(_) => "response.output_item.done",
+            Self::PartAdded(_) => "response.content_part.added",
+            Self::PartDone(_) => "response.content_part.done",
+            Self::TextDelta(_) => "response.output_text.delta",
+            Self::TextDone(_) => "response.output_text.done",
+            Self::CallStarted(_) => "response.mcp_call.in_progress",
+            Self::ArgumentsDelta(_) => "response.mcp_call_arguments.delta",
+            Self::ArgumentsDone(_) => "response.mcp_call_arguments.done",
+            Self::CallCompleted(_) => "response.mcp_call.completed",
+            Self::CallFailed(_) => "response.mcp_call.failed",
+            Self::Error(_) => "error",
+        }
+    }
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseWholeEvent)]
+pub(in crate::api) struct WholeEvent {
+    pub sequence_number: u64,
+    pub response: ResponseObject,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseItemEvent)]
+pub(in crate::api) struct ItemEvent {
+    pub sequence_number: u64,
+    pub output_index: usize,
+    pub item: OutputItem,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponsePartEvent)]
+pub(in crate::api) struct PartEvent {
+    pub sequence_number: u64,
+    pub item_id: String,
+    pub output_index: usize,
+    pub content_index: usize,
+    pub part: ContentPart,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseTextDeltaEvent)]
+pub(in crate::api) struct DeltaEvent {
+    pub sequence_number: u64,
+    pub item_id: String,
+    pub output_index: usize,
+    pub content_index: usize,
+    pub delta: String,
+    #[schema(value_type = Vec<Object>)]
+    pub logprobs: [(); 0],
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseTextEvent)]
+pub(in crate::api) struct TextEvent {
+    pub sequence_number: u64,
+    pub item_id: String,
+    pub output_index: usize,
+    pub content_index: usize,
+    pub text: String,
+    #[schema(value_type = Vec<Object>)]
+    pub logprobs: [(); 0],
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseCallEvent)]
+pub(in crate::api) struct CallEvent {
+    pub sequence_number: u64,
+    pub item_id: String,
+    pub output_index: usize,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseArgumentsDeltaEvent)]
+pub(in crate::api) struct ArgumentsDeltaEvent {
+    pub sequence_number: u64,
+    pub item_id: String,
+    pub output_index: usize,
+    pub delta: String,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseArgumentsEvent)]
+pub(in crate::api) struct ArgumentsEvent {
+    pub sequence_number: u64,
+    pub item_id: String,
+    pub output_index: usize,
+    pub arguments: String,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseErrorEvent)]
+pub(in crate::api) struct ErrorEvent {
+    pub sequence_number: u64,
+    pub code: &'static str,
+    pub message: String,
+    pub param: Option<String>,
+}
+
+impl ErrorEvent {
+    pub fn new(sequence_number: u64, problem: &Problem) -> Self {
+        Self {
+            sequence_number,
+            code: problem.code.as_str(),
+            message: problem.detail.clone(),
+            param: problem.field.clone(),
+        }
+    }
+}
+
+/// The id of a message as an item.
+fn message_item_id(message: MessageId) -> String {
+    format!("msg_{}", message.0.simple())
+}
+
+/// The message of the item with an id.
+pub(super) fn message_id(id: &str) -> Option<MessageId> {
+    let id = id.strip_prefix("msg_")?;
+    uuid::Uuid::try_parse(id).ok().map(MessageId)
+}
+
+/// A page of items.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseInput)]
+pub(in crate::api) struct ItemList {
+    object: &'static str,
+    data: Vec<InputItem>,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    has_more: bool,
+}
+
+impl ItemList {
+    /// A page of so many items. A message more was read when there are more.
+    pub fn of_page(mut messages: Vec<Message>, limit: i64) -> Self {
+        let limit = usize::try_from(limit).unwrap_or_default();
+        let has_more = messages.len() > limit;
+        messages.truncate(limit);
+        let id = |message: Option<&Message>| message.map(|message| message_item_id(message.id));
+        Self {
+            object: "list",
+            data: messages.iter().map(InputItem::of).collect(),
+            first_id: id(messages.first()),
+            last_id: id(messages.last()),
+            has_more,
+        }
+    }
+}
+
+/// A message that a response answers, or that was said before.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = ResponseInputItem)]
+pub(in crate::api) struct InputItem {
+    id: String,
+    r#type: &'static str,
+    /// `user` or `assistant`.
+    role: &'static str,
+    status: &'static str,
+    content: Vec<InputContent>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum InputContent {
+    InputText {
+        text: String,
+    },
+    OutputText {
+        text: String,
+        #[schema(value_type = Vec<Object>)]
+        annotations: [(); 0],
+    },
+    /// An attachment of the conversation.
+    InputImage {
+        file_id: AttachmentId,
+        filename: String,
+    },
+    /// A text file, which is an attachment of the conversation.
+    InputFile {
+        file_id: AttachmentId,
+        filename: String,
+    },
+}
+
+impl InputItem {
+    pub fn of(message: &Message) -> Self {
+        let is_answer = message.role == Role::Assistant;
+        let content = message.parts.iter().filter_map(|part| match part {
+            Part::Text { text, .. } if is_answer => Some(InputContent::OutputText {
+                text: text.clone(),
+                annotations: [],
+            }),
+            Part::Text { text, .. } => Some(InputContent::InputText { text: text.clone() }),
+            Part::Attachment(file) => {
+                let (file_id, filename) = (file.id, file.name.clone());
+                Some(if file.is_image() {
+                    InputContent::InputImage { file_id, filename }
+                } else {
+                    InputContent::InputFile { file_id, filename }
+                })
+            }
+            _ => None,
+        });
+        Self {
+            id: message_item_id(message.id),
+            r#type: "message",
+            role: if is_answer { "assistant" } else { "user" },
+            status: "completed",
+            content: content.collect(),
         }
     }
 }

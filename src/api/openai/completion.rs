@@ -1,9 +1,18 @@
-//! The JSON that OpenAI clients read.
+//! Chat completions: the JSON of models and completions, and the answer of a run as one completion or as a stream of
+//! chunks.
 
+use axum::response::{Response, sse::Event};
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::{
+    api::{
+        answer_text::Piece,
+        events,
+        problem::Problem,
+        turn::{AnswerPart, Turn},
+    },
     app::servers::agents::AgentView,
     domain::run::{Run, Usage},
 };
@@ -63,13 +72,14 @@ pub(in crate::api) struct Completion {
 #[schema(as = CompletionChoice)]
 struct Choice {
     index: u32,
-    message: Said,
+    message: CompletionMessage,
     finish_reason: &'static str,
     logprobs: Option<()>,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
-struct Said {
+#[schema(as = Said)]
+struct CompletionMessage {
     role: &'static str,
     content: String,
     refusal: Option<String>,
@@ -111,13 +121,13 @@ pub(super) struct Chunk<'a> {
     object: &'static str,
     created: i64,
     model: &'a str,
-    choices: Vec<Piece<'a>>,
-    /// Null but in the last chunk of a client that asked for it.
+    choices: Vec<ChunkChoice<'a>>,
+    /// Null, except in the last chunk for a client that asked for it.
     usage: Option<Tokens>,
 }
 
 #[derive(Serialize)]
-struct Piece<'a> {
+struct ChunkChoice<'a> {
     index: u32,
     delta: Delta<'a>,
     finish_reason: Option<&'static str>,
@@ -167,7 +177,7 @@ impl CompletionInfo {
         }
     }
 
-    /// For an answer without a run.
+    /// The values of an answer without a run.
     pub fn plain(model: &str, now: OffsetDateTime) -> Self {
         Self {
             id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),
@@ -182,7 +192,7 @@ impl CompletionInfo {
         usage: Usage,
         finish_reason: &'static str,
     ) -> Completion {
-        let message = Said {
+        let message = CompletionMessage {
             role: "assistant",
             content,
             refusal: None,
@@ -204,21 +214,21 @@ impl CompletionInfo {
 
     /// A chunk with a piece of the answer, or its end.
     pub fn chunk<'a>(&'a self, delta: Delta<'a>, finish_reason: Option<&'static str>) -> Chunk<'a> {
-        let piece = Piece {
+        let choice = ChunkChoice {
             index: 0,
             delta,
             finish_reason,
             logprobs: None,
         };
-        self.bare(vec![piece], None)
+        self.chunk_of(vec![choice], None)
     }
 
-    /// The last chunk, when the client asked for it.
+    /// The chunk with the usage, which a client can ask for.
     pub fn usage(&self, usage: Usage) -> Chunk<'_> {
-        self.bare(Vec::new(), Some(usage.into()))
+        self.chunk_of(Vec::new(), Some(usage.into()))
     }
 
-    fn bare<'a>(&'a self, choices: Vec<Piece<'a>>, usage: Option<Tokens>) -> Chunk<'a> {
+    fn chunk_of<'a>(&'a self, choices: Vec<ChunkChoice<'a>>, usage: Option<Tokens>) -> Chunk<'a> {
         Chunk {
             id: &self.id,
             object: "chat.completion.chunk",
@@ -228,4 +238,50 @@ impl CompletionInfo {
             usage,
         }
     }
+}
+
+/// Waits for the whole answer of a run.
+pub(super) async fn complete(mut turn: Turn, head: CompletionInfo) -> Result<Completion, Problem> {
+    let finished = turn.complete().await?;
+    let text = std::mem::take(&mut turn.sent);
+    Ok(head.completion(text, finished.usage, finished.reason))
+}
+
+/// Streams the answer of a run as chunks. An error after the start is a chunk of its own and ends the stream without
+/// `[DONE]`, as clients expect.
+pub(super) fn stream(turn: Turn, head: CompletionInfo, with_usage: bool) -> Response {
+    let first = data(&head.chunk(Delta::role(), None));
+    let rest = turn.into_parts().flat_map(move |part| {
+        let chunks = match part {
+            Ok(AnswerPart::Piece(Piece::Text(text))) => {
+                vec![data(&head.chunk(Delta::content(&text), None))]
+            }
+            Ok(AnswerPart::Piece(_)) => Vec::new(),
+            Ok(AnswerPart::AnswerEnd(finished)) => {
+                last_chunks(&head, finished.reason, with_usage.then_some(finished.usage))
+            }
+            Err(problem) => vec![data(&problem.openai())],
+        };
+        stream::iter(chunks)
+    });
+    events::answer(stream::iter([first]).chain(rest))
+}
+
+/// Writes a chunk as an event.
+pub(super) fn data(chunk: &impl serde::Serialize) -> Event {
+    Event::default()
+        .json_data(chunk)
+        .expect("chunks are plain data that can be written")
+}
+
+/// The last chunks of an answer.
+pub(super) fn last_chunks(
+    head: &CompletionInfo,
+    reason: &'static str,
+    usage: Option<Usage>,
+) -> Vec<Event> {
+    let mut chunks = vec![data(&head.chunk(Delta::default(), Some(reason)))];
+    chunks.extend(usage.map(|usage| data(&head.usage(usage))));
+    chunks.push(Event::default().data("[DONE]"));
+    chunks
 }
