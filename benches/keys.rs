@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chatelaine::{
-    app::platform::keys::{Keys, context, replica_keys, rewrap, rotation},
+    app::platform::keys::{Keys, contexts, replica_keys, rewrap, rotation},
     domain::{
         clock,
         credential::CredentialRef,
@@ -33,7 +33,7 @@ pub async fn measure() {
         credential(TenantId::new(), 0),
         Secret::new(PLAINTEXT),
     );
-    let context = context(&credential);
+    let context = contexts::of_credential(&credential);
     let seal = repeat(50, 2_000, || vault::seal(&key, &context, &secret));
     let remark = format!(
         "{} bytes; slowest round {}",
@@ -52,13 +52,15 @@ async fn rotate() {
     let test = TestDb::new().await;
     let ring = KeyRing::parse(&format!("k1:{},k2:{}", "1f".repeat(32), "2f".repeat(32))).unwrap();
     let keys = Keys::new(test.db.clone(), Some(ring));
-    replica_keys::enter(&keys, ReplicaId::new()).await.unwrap();
+    replica_keys::register(&keys, ReplicaId::new())
+        .await
+        .unwrap();
     for at in 0..TENANTS {
         let tenant = test.tenant(&format!("tenant-{at}")).await;
         let mut rows = Vec::new();
         for user in 0..RECORDS {
             let credential = credential(tenant, user);
-            let context = context(&credential);
+            let context = contexts::of_credential(&credential);
             let sealed = keys.seal(tenant, &context, &Secret::new(PLAINTEXT)).await;
             rows.push((sealed.unwrap(), credential));
         }
