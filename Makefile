@@ -101,7 +101,7 @@ torture-oauth: ## Kill replicas while the tokens of 200 users end every five sec
 .PHONY: conformance
 conformance: ## Run the official conformance suite against our client and our MCP endpoint
 	@.ci/install rust node postgres
-	cargo build --bin chatelaine
+	cargo build --bin chatelaine --example conformance
 	.ci/conformance
 
 .PHONY: fuzz
@@ -127,9 +127,9 @@ clients: ## Generate clients for Python, TypeScript, Go and Java, and let each s
 .PHONY: lint
 lint: ## Format, clippy, documentation, dependencies, queries
 	@.ci/install rust postgres
-	cargo fmt --check
+	cargo fmt --all --check
 	.ci/sqlx --check
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 	.ci/deny
 
 .PHONY: bench

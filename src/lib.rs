@@ -4,21 +4,23 @@
 //!
 //! # Layers
 //!
-//! Each module uses only modules of the layers below its own, and modules of one layer do not use each other (only
-//! [`cli`] uses [`api`]). A test (`tests/it/layers.rs`) reads the paths in the source and prints each line that breaks
-//! this.
+//! The layers below [`app`] are crates (`crates/`), so that each can use only the crates that its `Cargo.toml` names.
+//! The modules of this crate use only modules of the layers below their own. A test (`tests/it/layers.rs`) reads the
+//! paths in the source and prints each line that breaks this.
 //!
 //! | layer | module | what it does |
 //! |---|---|---|
 //! | 4 | [`cli`] | the commands of the program, the private Postgres, the demo |
 //! | 4 | [`api`] | every route: HTTP in, one call into `app`, JSON out |
 //! | 3 | [`app`] | the use cases, in six groups |
-//! | 2 | [`store`] | Postgres: a transaction that knows its tenant, one file for each table |
-//! | 2 | [`vault`] | encryption: seal a secret, open it again |
+//! | 2 | [`live`] | the event streams that are open in this process |
+//!
+//! | layer | crate | what it does |
+//! |---|---|---|
+//! | 2 | [`store`] | Postgres: a transaction that knows its tenant, one file for each table; seals and opens ([`store::vault`]) |
 //! | 2 | [`mcp`] | MCP servers: transports, connections, discovery, calls |
 //! | 2 | [`llm`] | one step of a model: messages and tools in, a stream of deltas out |
 //! | 2 | [`packs`] | packs from disk, with errors that name file, line and path |
-//! | 2 | [`live`] | the event streams that are open in this process |
 //! | 1 | [`egress`] | the one guarded HTTP client |
 //! | 0 | [`domain`] | the words and the pure rules |
 //!
@@ -68,7 +70,7 @@
 //! - **Secrets have a type** ([`domain::secret::Secret`]) that cannot be printed or serialised. Arguments,
 //!   results, prompts and headers are never logged.
 //! - **A sealed value opens where it belongs**: for its tenant, user, server and generation, or not at all
-//!   ([`vault`]). Keys are rotated while replicas serve ([`app::platform::keys`]).
+//!   ([`store::vault`]). Keys are rotated while replicas serve ([`app::platform::keys`]).
 //! - **Every change is in the audit trail**, written in the same transaction ([`domain::audit`]). The database lets
 //!   nobody change a line, and only lines that are older than the configured age are deleted
 //!   ([`app::platform::retention`]). Webhook messages wait in an outbox, written in the same transaction
@@ -78,11 +80,4 @@
 pub mod api;
 pub mod app;
 pub mod cli;
-pub mod domain;
-pub mod egress;
 pub mod live;
-pub mod llm;
-pub mod mcp;
-pub mod packs;
-pub mod store;
-pub mod vault;

@@ -1,0 +1,229 @@
+//! Consent to a tool call: its states, who may give it, and the code by which people name a request.
+//!
+//! ```text
+//! pending → approved → executing → succeeded | failed | outcome_unknown
+//!    ├→ rejected   ├→ revoked (rights, tool or credential changed)
+//!    ├→ expired    └→ lapsed  (not executed in time)
+//!    └→ cancelled
+//! ```
+//!
+//! A request never goes back: what was sent is never sent again. Its arguments never change.
+
+mod approver;
+mod code;
+mod note;
+mod state;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+pub use self::{
+    approver::Approver,
+    code::{code, parse_code},
+    note::Note,
+    state::State,
+};
+use super::{
+    canonical::Hash,
+    hidden::remove_hidden,
+    ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
+    policy::ApprovalPolicy,
+    principal::Principal,
+    session::{ActKind, PastAct, SessionEnd},
+    tool,
+};
+
+/// A request for consent, as it is kept. Its arguments lie sealed beside it.
+#[derive(Clone, Debug)]
+pub struct Approval {
+    pub tenant: TenantId,
+    pub id: ApprovalId,
+    pub code: String,
+    pub state: State,
+    pub agent: AgentId,
+    pub server: ServerId,
+    pub tool: String,
+    /// What the tool said of itself when the call was asked for.
+    pub about: About,
+    pub fingerprint: Hash,
+    /// Over the canonical text of the arguments.
+    pub args_sha256: Hash,
+    /// `CV1`; see the `vault` of the store.
+    pub sealed: Vec<u8>,
+    /// Which credential the call would go out with.
+    pub credential: String,
+    /// Who asked, as verified then.
+    pub principal: Principal,
+    /// What to call them.
+    pub requester_name: String,
+    pub conversation: Option<ConversationId>,
+    pub run: Option<RunId>,
+    pub call_id: String,
+    /// A model asked: it hears of the outcome in a run of its own.
+    pub follow_up: bool,
+    /// Who stopped the run that asked, or one above it. Nobody can approve it any more, and no run follows.
+    pub withdrawn_by: Option<UserId>,
+    /// Why, when the session of its requester ended rather than the run.
+    pub withdrawn_cause: Option<SessionEnd>,
+    pub consent: Consent,
+    /// Why it is in this state, in words for people.
+    pub reason: Option<String>,
+    /// Who brought it into this state, when a person did.
+    pub decided_by: Option<UserId>,
+    /// What to call them.
+    pub by_name: Option<String>,
+    pub decided_at: Option<OffsetDateTime>,
+    pub created_at: OffsetDateTime,
+    /// From this moment on nobody can approve it.
+    pub expires_at: OffsetDateTime,
+    pub changed_at: OffsetDateTime,
+    pub finished_at: Option<OffsetDateTime>,
+    /// What arrived after the call was recorded as of unknown outcome. It changes nothing.
+    pub evidence: Option<String>,
+    /// What an approver found out about an unknown outcome.
+    pub recorded: Option<Recorded>,
+    /// Must match the row at every write of whoever executes it.
+    pub fence: i64,
+}
+
+impl Approval {
+    /// Why nothing comes of a request that was taken back.
+    pub fn withdrawn_reason(&self) -> &'static str {
+        self.withdrawn_cause
+            .map_or("the run that asked for it was stopped", SessionEnd::reason)
+    }
+
+    /// Whether its arguments are still kept. Erased ones leave the bytes that name their key.
+    pub fn has_arguments(&self) -> bool {
+        self.sealed.len() > 7
+    }
+
+    pub fn requester(&self) -> &UserId {
+        &self.principal.user
+    }
+
+    pub fn as_act(&self) -> PastAct<'_> {
+        PastAct {
+            who: &self.principal,
+            at: self.created_at,
+            kind: ActKind::Request,
+        }
+    }
+}
+
+/// The policy as it was when the call was asked for, without what selects the tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Consent {
+    pub approvers: Vec<String>,
+    pub min_approvals: u32,
+    pub self_approval: bool,
+}
+
+impl From<&ApprovalPolicy> for Consent {
+    fn from(policy: &ApprovalPolicy) -> Self {
+        let (approvers, min_approvals) = (policy.approvers.clone(), policy.min_approvals);
+        Self {
+            approvers,
+            min_approvals,
+            self_approval: policy.self_approval,
+        }
+    }
+}
+
+/// A server's own words of a tool. Nobody has checked them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<serde_json::Value>,
+}
+
+impl About {
+    /// The same as people may be shown it, whatever an older version has kept: hints of their type, a title of one line.
+    #[must_use]
+    pub fn cleaned(self) -> Self {
+        let hints = self.annotations.and_then(|hints| match hints {
+            serde_json::Value::Object(mut hints) => {
+                hints.retain(|name, _| tool::is_hint(name));
+                Some(tool::clean_hints(hints)).filter(|hints| !hints.is_empty())
+            }
+            _ => None,
+        });
+        Self {
+            title: self.title.and_then(|title| tool::clean_title(&title)),
+            description: remove_hidden(&self.description),
+            annotations: hints.map(serde_json::Value::Object),
+        }
+    }
+}
+
+/// What one approver said.
+#[derive(Clone, Debug)]
+pub struct Vote {
+    pub approval: ApprovalId,
+    /// Who said it, in which session. Of their claims only those that name the session.
+    pub voter: Principal,
+    pub choice: Choice,
+    pub reason: Option<String>,
+    /// By the clock of the database.
+    pub at: OffsetDateTime,
+}
+
+impl Vote {
+    pub fn by(&self) -> &UserId {
+        &self.voter.user
+    }
+
+    pub fn as_act(&self) -> PastAct<'_> {
+        PastAct {
+            who: &self.voter,
+            at: self.at,
+            kind: ActKind::Vote,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    Approve,
+    Reject,
+}
+
+impl Choice {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Reject => "reject",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Approve, Self::Reject]
+            .into_iter()
+            .find(|choice| choice.as_str() == text)
+    }
+
+    /// In a sentence: "bob approved it".
+    pub fn done(self) -> &'static str {
+        match self {
+            Self::Approve => "approved",
+            Self::Reject => "rejected",
+        }
+    }
+}
+
+/// What really happened to a call of unknown outcome, as an approver found out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Whether the call was carried out.
+    pub happened: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    pub by: UserId,
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+}

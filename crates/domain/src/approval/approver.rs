@@ -1,0 +1,105 @@
+//! Who decides on an approval, and on which approvals.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::Approval;
+use crate::{
+    error::Error,
+    ids::{AgentId, TenantId, UserId},
+    pack::Pack,
+    principal::{Principal, tool_accesses},
+};
+
+/// The right to decide requests: the user, and the roles at each agent. [`Principal::approver`] is the only
+/// way to get one, so its holder has an approver role now.
+#[derive(Clone, Debug)]
+pub struct Approver {
+    principal: Principal,
+    name: String,
+    roles: BTreeMap<AgentId, BTreeSet<String>>,
+}
+
+impl Principal {
+    /// The power to decide, by today's packs and the claims that were verified just now. Being one of
+    /// `adminUsers` is not enough: a pack that wants them to decide gives them the role.
+    pub fn approver(&self, packs: &[Arc<Pack>]) -> Result<Approver, Error> {
+        let mut roles = BTreeMap::new();
+        for pack in packs.iter().filter(|_| self.authenticated) {
+            let access = self.access(pack);
+            let named = tool_accesses(pack)
+                .flat_map(|access| &access.approval)
+                .flat_map(|policy| &policy.approvers);
+            let held: BTreeSet<String> = named
+                .filter(|role| access.roles.contains(*role))
+                .cloned()
+                .collect();
+            if !held.is_empty() {
+                roles.insert(pack.id().clone(), held);
+            }
+        }
+        if roles.is_empty() {
+            return Err(Error::Forbidden(
+                "you hold none of the roles that may decide".to_owned(),
+            ));
+        }
+        Ok(Approver {
+            principal: self.clone(),
+            name: self.display_name(),
+            roles,
+        })
+    }
+}
+
+impl Approver {
+    pub fn tenant(&self) -> TenantId {
+        self.principal.tenant
+    }
+
+    pub fn user(&self) -> &UserId {
+        &self.principal.user
+    }
+
+    /// Who they are, in the session that they came with.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// What to call them.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether one of their roles is among those that decide about this request.
+    pub fn holds_role_for(&self, approval: &Approval) -> bool {
+        let held = self.roles.get(&approval.agent);
+        held.is_some_and(|held| {
+            approval
+                .consent
+                .approvers
+                .iter()
+                .any(|role| held.contains(role))
+        })
+    }
+
+    /// Whether they may decide it. Nobody decides their own where the policy says so, admins included.
+    pub fn may_decide(&self, approval: &Approval) -> bool {
+        let own = self.user() == approval.requester();
+        self.tenant() == approval.tenant
+            && self.holds_role_for(approval)
+            && (!own || approval.consent.self_approval)
+    }
+
+    /// Every (agent, role), as two columns.
+    pub fn columns(&self) -> (Vec<String>, Vec<String>) {
+        let pairs = self
+            .roles
+            .iter()
+            .flat_map(|(agent, roles)| roles.iter().map(move |role| (agent, role)));
+        pairs
+            .map(|(agent, role)| (agent.to_string(), role.clone()))
+            .unzip()
+    }
+}

@@ -1,0 +1,190 @@
+//! The one error of all work. Inner errors know no HTTP; `api` maps this to a status and a problem.
+//!
+//! Messages are lower case without a full stop, name the thing, and say what to do. They may be shown
+//! to the caller, so they never carry a secret, an argument or a result. `Internal` is only logged.
+
+use std::{fmt, time::Duration};
+
+mod code;
+#[cfg(feature = "sqlx")]
+pub mod database;
+
+use super::ids::{ConversationId, RunId, WebhookId};
+
+pub use code::ErrorCode;
+
+/// Why a piece of work was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such thing, or the principal may not know that there is.
+    #[error("{0} was not found")]
+    NotFound(Thing),
+    /// There is no such session, or it is not the principal's. The sentence is the registry document's.
+    #[error("Session not found: {0}")]
+    SessionNotFound(String),
+    /// The caller has no valid credential.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// The principal is known and may not do this.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The principal's tenant was put on hold by the operator.
+    #[error("{0}")]
+    Suspended(String),
+    /// The principal was blocked by an admin.
+    #[error("{0}")]
+    Blocked(String),
+    /// What was given cannot be used; `field` is the path of it.
+    #[error("{field}: {reason}")]
+    Invalid {
+        code: ErrorCode,
+        field: String,
+        reason: Reason,
+    },
+    /// The state of the thing does not allow this.
+    #[error("{1}")]
+    Conflict(ErrorCode, String),
+    /// A request with the same key came first. The answer is what the first request began.
+    #[error("a request with the same key was made at the same time; send it again")]
+    Repeated,
+    /// Too many requests at once. The same request may be sent again after `retry_after`.
+    #[error("{reason}")]
+    Busy {
+        reason: String,
+        retry_after: Duration,
+    },
+    /// A limit is used up. There is more after `retry_after`.
+    #[error("{reason}")]
+    Limited {
+        code: ErrorCode,
+        reason: String,
+        retry_after: Duration,
+    },
+    /// Another system that this request needs does not work: a model or an MCP server.
+    #[error("{0}")]
+    Unavailable(String),
+    /// A defect of this program or its database. The caller learns only that; the cause is for the log.
+    #[error("internal error")]
+    Internal(#[source] anyhow::Error),
+}
+
+/// What was not found. Callers branch on the variant and read the text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Thing {
+    #[error("agent {0:?}")]
+    Agent(String),
+    #[error("approval {0:?}")]
+    Approval(String),
+    #[error("conversation {0}")]
+    Conversation(ConversationId),
+    /// The conversation exists, but with another agent than the one that was asked for.
+    #[error("conversation {0} with this agent")]
+    ConversationWithAgent(ConversationId),
+    #[error("run {0}")]
+    Run(RunId),
+    #[error("server {0:?}")]
+    Server(String),
+    #[error("skill {0:?}")]
+    Skill(String),
+    #[error("webhook {0}")]
+    Webhook(WebhookId),
+    /// Anything that is only ever shown.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<&str> for Thing {
+    fn from(text: &str) -> Self {
+        Self::Other(text.to_owned())
+    }
+}
+
+impl From<String> for Thing {
+    fn from(text: String) -> Self {
+        Self::Other(text)
+    }
+}
+
+/// Why an input cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Reads on from the field's name: `must be one JSON object`.
+    Clause(String),
+    /// A sentence that names the input itself.
+    Sentence(String),
+}
+
+impl Reason {
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Clause(text) | Self::Sentence(text) => text,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clause(text) | Self::Sentence(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(text: &str) -> Self {
+        Self::Clause(text.to_owned())
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        Self::Clause(text)
+    }
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub fn not_found(thing: impl Into<Thing>) -> Self {
+        Self::NotFound(thing.into())
+    }
+
+    pub fn invalid(field: impl Into<String>, reason: impl Into<Reason>) -> Self {
+        Self::unfit(ErrorCode::Invalid, field, reason)
+    }
+
+    /// An input that cannot be used, with the code of the case.
+    pub fn unfit(code: ErrorCode, field: impl Into<String>, reason: impl Into<Reason>) -> Self {
+        Self::Invalid {
+            code,
+            field: field.into(),
+            reason: reason.into(),
+        }
+    }
+
+    pub fn conflict(code: ErrorCode, reason: impl Into<String>) -> Self {
+        Self::Conflict(code, reason.into())
+    }
+
+    pub fn internal(cause: impl Into<anyhow::Error>) -> Self {
+        Self::Internal(cause.into())
+    }
+
+    /// The stable `code` of the problem document (RFC 9457), also used in metrics.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound(_) | Self::SessionNotFound(_) => ErrorCode::NotFound,
+            Self::Unauthenticated(_) => ErrorCode::Unauthenticated,
+            Self::Forbidden(_) => ErrorCode::Forbidden,
+            Self::Suspended(_) => ErrorCode::TenantSuspended,
+            Self::Blocked(_) => ErrorCode::UserBlocked,
+            Self::Invalid { code, .. } | Self::Conflict(code, _) | Self::Limited { code, .. } => {
+                *code
+            }
+            Self::Repeated => ErrorCode::RepeatedRequest,
+            Self::Busy { .. } => ErrorCode::Busy,
+            Self::Unavailable(_) => ErrorCode::Unavailable,
+            Self::Internal(_) => ErrorCode::Internal,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What an error of the database means. This is here because an [`Error`] is made from it.
+
+use std::time::Duration;
+
+use super::Error;
+
+/// When a request that the database could not serve may be made again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// Whether the database cannot do its work at the moment, whatever it is asked.
+pub fn is_away(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => true,
+        // Connections lost or refused, the server stopping or starting, no room, read-only, a database that takes no
+        // connections, and statements that took too long.
+        _ => code(error).is_some_and(|code| {
+            code.starts_with("08")
+                || code.starts_with("53")
+                || matches!(
+                    &*code,
+                    "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "55000" | "57014" | "55P03"
+                )
+        }),
+    }
+}
+
+/// The `SQLSTATE` of an error that the database itself reported.
+pub fn code(error: &sqlx::Error) -> Option<String> {
+    let code = error.as_database_error()?.code()?;
+    Some(code.into_owned())
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        let reason = match &error {
+            sqlx::Error::RowNotFound => return Self::not_found("row"),
+            sqlx::Error::PoolTimedOut => "the database has no free connection; try again",
+            error if is_away(error) => {
+                tracing::warn!(%error, "the database cannot be used at the moment");
+                "the database cannot be used at the moment; try again"
+            }
+            _ => return Self::Internal(error.into()),
+        };
+        Self::Busy {
+            reason: reason.to_owned(),
+            retry_after: RETRY_AFTER,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Why a step failed: what the user of the chat reads, and what the caller branches on.
+//!
+//! A provider's own words are shown only as one short, cleaned `message_in_body`; they never carry the key, and the raw
+//! body, the prompt and addresses stay out.
+
+mod refusal;
+
+use std::time::Duration;
+
+pub(super) use self::refusal::refusal_error;
+use domain::secret::Secret;
+
+/// The longest `message_in_body` of a provider that is shown.
+const MAX_CHARS: usize = 300;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    #[error("this agent has no model; use its commands, /help lists them")]
+    NoModel,
+    /// The operator must fix the key, the account or its rights.
+    #[error("the model's provider refused the operator's key{}; ask the operator to check `llm.apiKey`", after(.0))]
+    Unauthorized(String),
+    /// The operator must fix the model's name or the address.
+    #[error("the model was not found{}; ask the operator to check `llm.model` and `llm.baseUrl`", after(.0))]
+    NotFound(String),
+    #[error("the model has too many requests; try again {}", later(*.retry_after))]
+    RateLimited { retry_after: Option<Duration> },
+    /// The endpoint cannot be reached, is overloaded or is broken.
+    #[error("the model does not answer at the moment{}; try again {}", after(.reason), later(*.retry_after))]
+    Unavailable {
+        reason: String,
+        retry_after: Option<Duration>,
+    },
+    /// The endpoint could not be reached several times, and no request is sent to it for this long.
+    #[error("the model does not answer at the moment; try again {}", later(Some(*.retry_after)))]
+    Paused { retry_after: Duration },
+    /// The provider refuses this conversation, for example because it is too long.
+    #[error("the model refused the request{}; start a new conversation or ask the operator", after(.0))]
+    BadRequest(String),
+    #[error("the model's answer broke off before its end; try again")]
+    Truncated,
+    #[error("the model took too long to answer; try again")]
+    TimedOut,
+    /// The answer does not follow the protocol of the provider that the pack names.
+    #[error("the model's answer was not understood{}; ask the operator to check `llm.provider` and `llm.baseUrl`", after(.0))]
+    Protocol(String),
+    #[error("the model's answer was too large; ask for less at once")]
+    TooLarge,
+}
+
+fn after(words: &str) -> String {
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", words.trim_end_matches('.'))
+    }
+}
+
+fn later(wait: Option<Duration>) -> String {
+    match wait.map(|wait| wait.as_secs().max(1)) {
+        Some(1) => "in a second".to_owned(),
+        Some(seconds) => format!("in {seconds} seconds"),
+        None => "in a minute".to_owned(),
+    }
+}
+
+impl ModelError {
+    /// For metrics and log lines, which must not carry what a provider said.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoModel => "no_model",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::NotFound(_) => "not_found",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Unavailable { .. } | Self::Paused { .. } => "unavailable",
+            Self::BadRequest(_) => "bad_request",
+            Self::Truncated => "truncated",
+            Self::TimedOut => "timed_out",
+            Self::Protocol(_) => "protocol",
+            Self::TooLarge => "too_large",
+        }
+    }
+
+    /// The time after which the same request may work, if the provider or our own breaker named one.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => {
+                *retry_after
+            }
+            Self::Paused { retry_after } => Some(*retry_after),
+            _ => None,
+        }
+    }
+}
+
+/// A failed attempt, and whether the step may try again.
+pub(super) struct AttemptError {
+    pub(super) error: ModelError,
+    /// The same request may work in a moment, and the provider has computed no part of an answer.
+    pub(super) is_retryable: bool,
+    /// Nothing came from the endpoint.
+    pub(super) outage: Option<Outage>,
+    /// The request field that the endpoint says it does not take.
+    pub(super) field: Option<Field>,
+}
+
+/// Why nothing came from an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outage {
+    /// No connection could be made.
+    Unreachable,
+    /// The connection ended, or the time, before the first byte of an answer. The question may be the reason.
+    Silent,
+}
+
+impl Outage {
+    /// The error of an attempt that ended like this.
+    pub(super) fn of(self, error: ModelError) -> AttemptError {
+        AttemptError {
+            outage: Some(self),
+            ..error.into()
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Temperature,
+    ReasoningEffort,
+    StreamOptions,
+    /// A description of a tool, for its length.
+    LongDescriptions,
+    /// The schema of some tool; which one is not said.
+    Schemas,
+    /// The form of the answer.
+    Format,
+    /// An image.
+    Images,
+    /// Images at all.
+    AnyImages,
+    /// The request is too long.
+    Length,
+    /// A tool, mostly for its schema.
+    Tool(ToolPlace),
+}
+
+/// How a refusal names a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ToolPlace {
+    Name(String),
+    /// Its place in the request.
+    Index(usize),
+}
+
+impl From<ModelError> for AttemptError {
+    fn from(error: ModelError) -> Self {
+        let is_retryable = matches!(
+            error,
+            ModelError::Unavailable { .. } | ModelError::RateLimited { .. }
+        );
+        Self {
+            error,
+            is_retryable,
+            outage: None,
+            field: None,
+        }
+    }
+}
+
+/// One short line without control characters, without the key and without any text that looks like a key.
+pub(super) fn clean(text: &str, key: Option<&Secret>) -> String {
+    let text = match key.map(Secret::expose).filter(|key| !key.is_empty()) {
+        Some(key) => text.replace(key, "[secret]"),
+        None => text.to_owned(),
+    };
+    let clean_word = |word: &str| {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let keylike = ["sk-", "AIza", "gsk_", "xai-"]
+            .iter()
+            .any(|start| bare.starts_with(start) && bare.len() > 6);
+        if keylike {
+            "[secret]".to_owned()
+        } else {
+            word.chars().filter(|c| !c.is_control()).collect()
+        }
+    };
+    let mut line = text
+        .split_whitespace()
+        .map(clean_word)
+        .collect::<Vec<_>>()
+        .join(" ");
+    if let Some((cut, _)) = line.char_indices().nth(MAX_CHARS) {
+        line.truncate(cut);
+        line.push('…');
+    }
+    line
+}

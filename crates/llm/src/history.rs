@@ -1,0 +1,410 @@
+//! Converts our turns to messages that every provider accepts.
+//!
+//! Providers refuse a whole conversation for one detail: a call without its result right after, a name with a
+//! dot, an empty text, a schema that is not an object. One such row would break a conversation for good. This
+//! module corrects all of these, so a history can be cut anywhere.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, HashSet},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use super::{
+    ModelCall, StepRequest, ToolDef, Turn,
+    provider::Refused,
+    schema::{self, Dialect},
+};
+use domain::{
+    answer_format::AnswerFormat,
+    json::{Json, Members},
+};
+
+/// The result of a call whose own result is not in the history.
+const NO_RESULT: &str = "there is no result of this call";
+/// Sent in place of a blank text, which some providers refuse.
+const NO_TEXT: &str = "(empty)";
+/// Stands between the result of a call and the next question, where no answer was given: many templates want one there.
+const NO_ANSWER: &str = "(no answer was given)";
+/// Begins a conversation whose beginning is not shown: the first words are a user's everywhere.
+const CUT: &str = "(the beginning of the conversation is left out)";
+/// Stands between the results of calls and their images, where an endpoint takes no images in results.
+const IMAGES_FOLLOW: &str = "(the images in these results follow)";
+/// Characters of a tool's description at endpoints that refuse longer ones.
+const SHORT_DESCRIPTION: usize = 1024;
+/// Bytes that are left of a result that is shortened.
+const SHORT: usize = 1024;
+
+#[derive(Debug)]
+pub(super) enum Message<'a> {
+    /// What the user said and showed, without anything of the model between.
+    User(Vec<Piece<'a>>),
+    Assistant {
+        text: Cow<'a, str>,
+        calls: Vec<Call<'a>>,
+    },
+    /// One result for each call of the message before, in the order of the calls.
+    Results(Vec<CallResult<'a>>),
+}
+
+/// A text or an image of the user.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    Image { media_type: &'a str, data: &'a [u8] },
+}
+
+/// The data of an image as JSON carries it.
+pub(super) fn base64(data: &[u8]) -> String {
+    STANDARD.encode(data)
+}
+
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    pub(super) id: &'a str,
+    pub(super) name: String,
+    pub(super) arguments: Json,
+}
+
+#[derive(Debug)]
+pub(super) struct CallResult<'a> {
+    pub(super) id: &'a str,
+    pub(super) name: String,
+    pub(super) text: &'a str,
+    pub(super) is_error: bool,
+    /// Images that the tool returned; for endpoints that take none in results, they follow as the user's.
+    pub(super) images: Vec<Piece<'a>>,
+}
+
+/// A request with names, schemas and descriptions as its endpoint takes them.
+pub(super) struct Prepared<'a> {
+    pub(super) system: Option<&'a str>,
+    pub(super) tools: Vec<PreparedTool<'a>>,
+    /// The form of the answer.
+    pub(super) format: Option<&'a AnswerFormat>,
+    history: &'a [Turn],
+    dialect: Dialect,
+    /// By tool, the new names of its properties by those that its server knows.
+    renamed: HashMap<&'a str, BTreeMap<String, String>>,
+}
+
+pub(super) struct PreparedTool<'a> {
+    pub(super) name: String,
+    pub(super) description: Cow<'a, str>,
+    pub(super) schema: Value,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(step: &'a StepRequest, dialect: Dialect, refused: &Refused) -> Self {
+        let mut renamed = HashMap::new();
+        let named = step.tools.iter().filter(|tool| !tool.name.is_empty());
+        let prepare = |tool: &'a ToolDef| {
+            let repaired = schema::for_endpoint(&tool.schema, refused.dialect(tool, dialect));
+            if !repaired.renamed.is_empty() {
+                let names = repaired.renamed.into_iter().map(|(new, old)| (old, new));
+                renamed.insert(tool.name.as_str(), names.collect());
+            }
+            let description = tool.description.as_str();
+            PreparedTool {
+                name: dialect.tool_name(&tool.name),
+                description: match description.char_indices().nth(SHORT_DESCRIPTION - 1) {
+                    Some((end, _)) if refused.params.long_descriptions => {
+                        format!("{}…", &description[..end]).into()
+                    }
+                    // A description is required of Gemini's functions.
+                    None if description.is_empty() && dialect == Dialect::Gemini => {
+                        tool.name.as_str().into()
+                    }
+                    _ => description.into(),
+                },
+                schema: repaired.schema,
+            }
+        };
+        let tools = named.map(prepare).collect();
+        Self {
+            system: Some(step.system.as_str()).filter(|text| !text.trim().is_empty()),
+            tools,
+            format: step.format.as_ref(),
+            history: &step.history,
+            dialect,
+            renamed,
+        }
+    }
+
+    /// A call as the model would make it at this endpoint.
+    fn call(&self, call: &'a ModelCall) -> Call<'a> {
+        let mut arguments = match Json::parse(&call.arguments) {
+            Ok(arguments @ Json::Object(_)) => arguments,
+            _ => Json::Object(Members::default()),
+        };
+        if let Some(names) = self.renamed.get(call.name.as_str()) {
+            arguments.rename_members(names);
+        }
+        Call {
+            id: &call.call_id,
+            name: self.name(&call.name),
+            arguments,
+        }
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.dialect.tool_name(&legal_name(name))
+    }
+
+    pub(super) fn messages(&self) -> Vec<Message<'a>> {
+        messages(self)
+    }
+}
+
+fn messages<'a>(prepared: &Prepared<'a>) -> Vec<Message<'a>> {
+    let history = prepared.history;
+    let mut messages = Vec::with_capacity(history.len());
+    let mut used = HashSet::new();
+    for (at, turn) in history.iter().enumerate() {
+        match turn {
+            Turn::User(text) => add(&mut messages, Piece::Text(non_blank(text))),
+            Turn::Image { media_type, data } => {
+                add(&mut messages, Piece::Image { media_type, data });
+            }
+            Turn::Assistant { text, calls } => {
+                let text = if text.trim().is_empty() { "" } else { text };
+                if messages.is_empty() && !(text.is_empty() && calls.is_empty()) {
+                    add(&mut messages, Piece::Text(CUT));
+                }
+                match messages.last_mut() {
+                    // Two answers in a row are one.
+                    Some(Message::Assistant {
+                        text: said,
+                        calls: made,
+                    }) if made.is_empty() => {
+                        if !text.is_empty() {
+                            let said = said.to_mut();
+                            said.push_str("\n\n");
+                            said.push_str(text);
+                        }
+                        made.extend(calls.iter().map(|call| prepared.call(call)));
+                    }
+                    _ if text.is_empty() && calls.is_empty() => {}
+                    _ => messages.push(Message::Assistant {
+                        text: text.into(),
+                        calls: calls.iter().map(|call| prepared.call(call)).collect(),
+                    }),
+                }
+                if !calls.is_empty() {
+                    let results = calls
+                        .iter()
+                        .map(|call| result(prepared, call, at, &mut used));
+                    messages.push(Message::Results(results.collect()));
+                }
+            }
+            // A result stands right after its call, or nowhere.
+            Turn::ToolResult { .. } | Turn::ToolImage { .. } => {}
+        }
+    }
+    messages
+}
+
+fn add<'a>(messages: &mut Vec<Message<'a>>, piece: Piece<'a>) {
+    match messages.last_mut() {
+        Some(Message::User(pieces)) => return pieces.push(piece),
+        Some(Message::Results(_)) => messages.push(Message::Assistant {
+            text: NO_ANSWER.into(),
+            calls: Vec::new(),
+        }),
+        _ => {}
+    }
+    messages.push(Message::User(vec![piece]));
+}
+
+/// The texts of the user in one.
+pub(super) fn text_of(pieces: &[Piece<'_>]) -> String {
+    let texts = pieces.iter().filter_map(|piece| match piece {
+        Piece::Text(text) => Some(*text),
+        Piece::Image { .. } => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// The first result after `at` that belongs to `call` and was not used for another call, with its images.
+fn result<'a>(
+    prepared: &Prepared<'a>,
+    call: &'a ModelCall,
+    at: usize,
+    used: &mut HashSet<usize>,
+) -> CallResult<'a> {
+    let history = prepared.history;
+    let found = history
+        .iter()
+        .enumerate()
+        .skip(at + 1)
+        .find_map(|(index, turn)| match turn {
+            Turn::ToolResult {
+                call_id,
+                text,
+                is_error,
+                ..
+            } if *call_id == call.call_id && !used.contains(&index) => {
+                Some((index, text.as_str(), *is_error))
+            }
+            _ => None,
+        });
+    let mut images = Vec::new();
+    let (text, is_error) = found.map_or((NO_RESULT, true), |(index, text, is_error)| {
+        used.insert(index);
+        let behind = history[index + 1..].iter();
+        images.extend(behind.map_while(|turn| match turn {
+            Turn::ToolImage { media_type, data } => Some(Piece::Image { media_type, data }),
+            _ => None,
+        }));
+        (text, is_error)
+    });
+    CallResult {
+        id: &call.call_id,
+        name: prepared.name(&call.name),
+        text: non_blank(text),
+        is_error,
+        images,
+    }
+}
+
+fn non_blank(text: &str) -> &str {
+    if text.trim().is_empty() {
+        NO_TEXT
+    } else {
+        text
+    }
+}
+
+/// A name that a model invented, changed so that providers accept it in a history.
+fn legal_name(name: &str) -> String {
+    let fold = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
+            c
+        } else {
+            '_'
+        }
+    };
+    let name: String = name.chars().map(fold).take(64).collect();
+    if name.is_empty() {
+        "unnamed".to_owned()
+    } else {
+        name
+    }
+}
+
+/// Shortens the results of tools, oldest first, so that a request stays below `budget` bytes. `fixed` is what the
+/// request has beside its history. Many are shortened at once and then none for long, so that the beginning of a
+/// conversation's requests stays the same.
+pub(super) fn fit(history: &mut [Turn], fixed: usize, budget: usize) {
+    let (mut total, mut whole_from) = (fixed, 0);
+    for at in 0..history.len() {
+        total += size(&history[at]);
+        if total <= budget {
+            continue;
+        }
+        for turn in &mut history[whole_from..at] {
+            let before = size(turn);
+            shorten(turn);
+            total -= before - size(turn);
+        }
+        whole_from = at;
+    }
+}
+
+/// Makes a request that is too long for its endpoint much shorter; `false` when there is nothing to leave out.
+pub(super) fn halve(history: &mut Vec<Turn>) -> bool {
+    let before: usize = history.iter().map(size).sum();
+    history.iter_mut().for_each(shorten);
+    let mut left: usize = history.iter().map(size).sum();
+    // What the user said last stays, and what came after it.
+    let last = history
+        .iter()
+        .rposition(|turn| matches!(turn, Turn::User(_)))
+        .unwrap_or_default();
+    let mut cut = 0;
+    for (at, turn) in history[..last].iter().enumerate() {
+        if left <= before / 2 && matches!(turn, Turn::User(_)) {
+            cut = at;
+            break;
+        }
+        left -= size(turn);
+        cut = at + 1;
+    }
+    history.drain(..cut);
+    left < before
+}
+
+fn shorten(turn: &mut Turn) {
+    if let Turn::ToolResult { text, .. } = turn
+        && text.len() > 2 * SHORT
+    {
+        let left_out = text.len() - SHORT;
+        text.truncate(text.floor_char_boundary(SHORT));
+        text.push_str(&format!(
+            "\n[shortened: {left_out} bytes of this result are left out]"
+        ));
+    }
+}
+
+/// Bytes of a turn in a request, about.
+pub(super) fn size(turn: &Turn) -> usize {
+    match turn {
+        Turn::User(text) | Turn::ToolResult { text, .. } => text.len(),
+        Turn::Assistant { text, calls } => {
+            let calls = calls
+                .iter()
+                .map(|call| call.name.len() + call.arguments.len());
+            text.len() + calls.sum::<usize>()
+        }
+        // About a thousand tokens for an image, whatever its size.
+        Turn::Image { .. } | Turn::ToolImage { .. } => 4000,
+    }
+}
+
+/// The messages in the form that OpenAI and Ollama share. `user`, `call` and `result` write the parts that differ.
+pub(super) fn chat_messages(
+    prepared: &Prepared<'_>,
+    user: impl Fn(&[Piece<'_>]) -> Value,
+    call: impl Fn(&Call<'_>) -> Value,
+    result: impl Fn(&CallResult<'_>) -> Value,
+) -> Vec<Value> {
+    let system = prepared.system;
+    let system = system.map(|text| json!({ "role": "system", "content": text }));
+    let mut chat: Vec<Value> = system.into_iter().collect();
+    for message in prepared.messages() {
+        match message {
+            Message::User(pieces) => chat.push(user(&pieces)),
+            Message::Assistant { text, calls } => {
+                let mut message = json!({ "role": "assistant", "content": text });
+                if !calls.is_empty() {
+                    message["tool_calls"] = calls.iter().map(&call).collect();
+                }
+                chat.push(message);
+            }
+            Message::Results(results) => {
+                chat.extend(results.iter().map(&result));
+                let images: Vec<Piece<'_>> = results
+                    .into_iter()
+                    .flat_map(|result| result.images)
+                    .collect();
+                if !images.is_empty() {
+                    chat.push(json!({ "role": "assistant", "content": IMAGES_FOLLOW }));
+                    chat.push(user(&images));
+                }
+            }
+        }
+    }
+    chat
+}
+
+/// The tools in the form that OpenAI and Ollama share.
+pub(super) fn function_tools(prepared: &Prepared<'_>) -> Vec<Value> {
+    let function = |tool: &PreparedTool<'_>| {
+        json!({ "type": "function", "function": {
+            "name": tool.name, "description": tool.description, "parameters": tool.schema,
+        } })
+    };
+    prepared.tools.iter().map(function).collect()
+}

@@ -1,0 +1,272 @@
+//! `toolAccess` and tool patterns.
+//!
+//! A contradiction is refused; a rule without any effect is a warning.
+
+mod approval;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::approval::approvals;
+use super::field::Field;
+use domain::{
+    pack::Authentication,
+    policy::{DefaultAccess, ToolAccess, ToolPattern},
+    principal::GUEST,
+};
+
+const DEFAULTS: [(&str, DefaultAccess); 5] = [
+    ("none", DefaultAccess::None),
+    ("all", DefaultAccess::All),
+    ("public", DefaultAccess::Public),
+    ("users", DefaultAccess::Users),
+    ("admin", DefaultAccess::Admin),
+];
+
+/// A pattern with its place.
+pub(super) struct LocatedPattern<'a> {
+    pub pattern: ToolPattern,
+    /// As the author wrote it.
+    pub shown: String,
+    pub at: Field<'a>,
+}
+
+fn plain(listed: &[LocatedPattern]) -> Vec<ToolPattern> {
+    listed.iter().map(|listed| listed.pattern.clone()).collect()
+}
+
+/// A list of tool names, in which `*` stands for any characters.
+pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<LocatedPattern<'a>> {
+    let mut listed: Vec<LocatedPattern> = Vec::new();
+    for item in field.list().unwrap_or_default() {
+        let Some(text) = item.non_blank_text() else {
+            continue;
+        };
+        if text
+            .value
+            .contains(|c: char| c.is_whitespace() || c.is_control())
+        {
+            item.error(
+                format!("{} is not the name of a tool", text.shown),
+                "write one tool an item, without blanks",
+            );
+        } else if listed.iter().any(|other| other.pattern.0 == text.value) {
+            item.warn(
+                format!("{} is listed twice", text.shown),
+                "remove one of them",
+            );
+        } else {
+            listed.push(LocatedPattern {
+                pattern: ToolPattern(text.value),
+                shown: text.shown,
+                at: item,
+            });
+        }
+    }
+    listed
+}
+
+pub(super) fn read(
+    field: &Field,
+    allowlist: Option<&[LocatedPattern]>,
+    who: &Authentication,
+) -> Option<ToolAccess> {
+    let mut object = field.object()?;
+    let default_field = object.optional("default");
+    let default = default_field
+        .as_ref()
+        .and_then(|field| field.one_of(&DEFAULTS));
+    let public_field = object.optional("public");
+    let public = public_field.as_ref().map(patterns).unwrap_or_default();
+    let roles_field = object.optional("roles");
+    let roles = roles_field.as_ref().and_then(|field| roles(field, who));
+    let approval = object
+        .optional("approval")
+        .map(|field| approvals(&field, who))
+        .unwrap_or_default();
+    object.finish();
+    check_combination(
+        default_field.as_ref(),
+        default,
+        public_field.as_ref(),
+        roles_field.as_ref(),
+    );
+    let access = ToolAccess {
+        default: default.unwrap_or_default(),
+        public: plain(&public),
+        roles: roles.as_ref().map(|roles| {
+            roles
+                .iter()
+                .map(|(role, tools)| (role.clone(), plain(tools)))
+                .collect()
+        }),
+        approval: approval.iter().map(|(policy, _)| policy.clone()).collect(),
+    };
+    let role_tools = roles.iter().flat_map(BTreeMap::values).flatten();
+    let approval_tools = approval.iter().flat_map(|(_, tools)| tools);
+    let allowed = allowlist.unwrap_or_default();
+    warn_unguarded_lookalikes(
+        public.iter().chain(role_tools.clone()).chain(allowed),
+        &approval_tools,
+    );
+    warn_outside_allowlist(
+        public
+            .iter()
+            .chain(role_tools)
+            .chain(approval_tools.clone()),
+        allowlist,
+    );
+    warn_ungranted(approval_tools, &access);
+    Some(access)
+}
+
+/// `default`, `public` and `roles` do not go together in every way.
+fn check_combination(
+    default_field: Option<&Field>,
+    default: Option<DefaultAccess>,
+    public_field: Option<&Field>,
+    roles_field: Option<&Field>,
+) {
+    if let (Some(public), Some(_)) = (public_field, roles_field) {
+        public.error(
+            "does not go with `roles`",
+            "write it as a role, such as `roles: { guest: [...] }`",
+        );
+    }
+    let without_effect = [
+        DefaultAccess::Public,
+        DefaultAccess::Users,
+        DefaultAccess::Admin,
+    ];
+    if let (Some(field), Some(_), Some(default)) = (default_field, roles_field, default)
+        && without_effect.contains(&default)
+    {
+        field.warn(
+            "counts as `none` beside `roles`",
+            "write `none`, or `all` for the tools that no role lists",
+        );
+    }
+    if let (Some(field), Some(DefaultAccess::Public | DefaultAccess::All), None) =
+        (public_field, default, roles_field)
+    {
+        field.warn(
+            "has no effect, since `default` opens every tool",
+            "remove one of them",
+        );
+    }
+}
+
+fn roles<'a>(
+    field: &Field<'a>,
+    who: &Authentication,
+) -> Option<BTreeMap<String, Vec<LocatedPattern<'a>>>> {
+    let mut roles = BTreeMap::new();
+    for (role, tools) in field.entries()? {
+        if role.trim().is_empty() || role.trim() != role {
+            tools.error(
+                format!("{role:?} is not the name of a role"),
+                "write it without blanks around it",
+            );
+        }
+        warn_unreachable_role(role, &format!("{role:?}"), who, &tools);
+        roles.insert(role.to_owned(), patterns(&tools));
+    }
+    Some(roles)
+}
+
+/// Warns of a role that no user can have.
+fn warn_unreachable_role(role: &str, shown: &str, who: &Authentication, field: &Field) {
+    let guests = role == GUEST && !who.required;
+    if who.roles_attribute.is_none() && who.default_role.as_deref() != Some(role) && !guests {
+        field.warn(
+            format!("nobody can hold the role {shown}"),
+            "name the claim that holds roles in `flows.authentication.rolesAttribute`",
+        );
+    }
+}
+
+/// Warns of patterns that name no tool of the allowlist.
+fn warn_outside_allowlist<'l, 'a: 'l>(
+    patterns: impl Iterator<Item = &'l LocatedPattern<'a>>,
+    allowlist: Option<&[LocatedPattern]>,
+) {
+    let Some(allowlist) = allowlist else { return };
+    for listed in patterns {
+        if !allowlist
+            .iter()
+            .any(|allowed| overlap(&allowed.pattern.0, &listed.pattern.0))
+        {
+            listed.at.warn(
+                format!("{} is not in the server's `tools`", listed.shown),
+                "add it there, or remove it here",
+            );
+        }
+    }
+}
+
+/// Warns of a name that can be taken for one of an approval policy: since the pack names it, the policy does not guard it.
+fn warn_unguarded_lookalikes<'l, 'a: 'l>(
+    named: impl Iterator<Item = &'l LocatedPattern<'a>>,
+    guards: &(impl Iterator<Item = &'l LocatedPattern<'a>> + Clone),
+) {
+    let mut warned = BTreeSet::new();
+    for listed in named.filter(|listed| !listed.pattern.has_wildcard()) {
+        let tool = &listed.pattern.0;
+        if guards.clone().any(|guard| guard.pattern.matches(tool)) {
+            continue;
+        }
+        let guard = guards
+            .clone()
+            .find(|guard| guard.pattern.can_be_taken_for(tool));
+        if let Some(guard) = guard.filter(|_| warned.insert(tool)) {
+            listed.at.warn(
+                format!(
+                    "{} can be taken for {} in `approval`, and its calls need no approval, because it is named here",
+                    listed.shown, guard.shown
+                ),
+                "name it in the policy, too, unless that is meant",
+            );
+        }
+    }
+}
+
+/// Warns of approval policies for tools that no role may call.
+fn warn_ungranted<'l, 'a: 'l>(
+    tools: impl Iterator<Item = &'l LocatedPattern<'a>>,
+    access: &ToolAccess,
+) {
+    let (Some(roles), false) = (&access.roles, access.default == DefaultAccess::All) else {
+        return;
+    };
+    for listed in tools {
+        if !roles
+            .values()
+            .flatten()
+            .any(|granted| overlap(&granted.0, &listed.pattern.0))
+        {
+            listed.at.warn(
+                format!("no role may call {}, so nobody will ask", listed.shown),
+                "add it under a role",
+            );
+        }
+    }
+}
+
+/// Whether one name can match both patterns.
+fn overlap(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    // `row[j]`: whether `a[i..]` and `b[j..]` overlap, for the `i` at hand, from the end to the start.
+    let mut row = vec![false; b.len() + 1];
+    for i in (0..=a.len()).rev() {
+        let below = row.clone();
+        for j in (0..=b.len()).rev() {
+            row[j] = match (a.get(i), b.get(j)) {
+                (None, None) => true,
+                (Some(b'*'), other) => below[j] || (other.is_some() && row[j + 1]),
+                (other, Some(b'*')) => row[j + 1] || (other.is_some() && below[j]),
+                (Some(x), Some(y)) => x == y && below[j + 1],
+                _ => false,
+            };
+        }
+    }
+    row[0]
+}

@@ -1,0 +1,144 @@
+//! `skills`: named shortcuts to a tool. A skill that could never run is refused.
+
+use super::{access, field::Field};
+use domain::{
+    command, ids::ServerId, policy::ToolPattern, registry::ServerRef, server::ServerSpec,
+    skill::Skill,
+};
+
+/// `servers` and `references` are those of the pack; `named` what all its servers are called, also those that have
+/// mistakes of their own.
+pub(super) fn read(
+    field: &Field,
+    servers: &[ServerSpec],
+    references: &[ServerRef],
+    named: &[String],
+) -> Vec<Skill> {
+    let mut skills: Vec<Skill> = Vec::new();
+    for item in field.list().unwrap_or_default() {
+        let Some(skill) = skill(&item, servers, references, named) else {
+            continue;
+        };
+        if skills.iter().any(|other| other.id == skill.id) {
+            item.error(
+                format!("the skill {:?} is there already", skill.id),
+                "give each skill an id of its own",
+            );
+        }
+        skills.push(skill);
+    }
+    skills
+}
+
+fn skill(
+    item: &Field,
+    servers: &[ServerSpec],
+    references: &[ServerRef],
+    named: &[String],
+) -> Option<Skill> {
+    let mut object = item.object()?;
+    let id = object.required(
+        "id",
+        "write what a person types after the slash, such as `id: web-search`",
+    );
+    let id = id.and_then(|field| field.parsed(id_of));
+    let mut text = |name| {
+        object
+            .optional(name)
+            .and_then(|field| field.non_blank_text())
+            .map(|text| text.value)
+    };
+    let (name, description) = (text("name"), text("description").unwrap_or_default());
+    let binding = object.required(
+        "mcpBinding",
+        "write `mcpBinding: { server: search, tools: [web_search] }`",
+    );
+    object.finish();
+    let (server, tools) =
+        binding.and_then(|field| read_binding(&field, servers, references, named))?;
+    let id = id?;
+    Some(Skill {
+        name: name.unwrap_or_else(|| id.clone()),
+        id,
+        description,
+        server,
+        tools,
+    })
+}
+
+/// `[a-z0-9][a-z0-9-]*`, and no command of the program.
+fn id_of(text: &str) -> Result<String, String> {
+    let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if !(1..=64).contains(&text.len()) || text.starts_with('-') || !text.bytes().all(fits) {
+        return Err(format!(
+            "{text:?} is not the id of a skill; use lower-case letters, digits and `-`, at most 64"
+        ));
+    }
+    if command::is_command(&format!("/{text}")) {
+        return Err(format!(
+            "/{text} is a command of the program; choose another id"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+fn read_binding(
+    field: &Field,
+    servers: &[ServerSpec],
+    references: &[ServerRef],
+    named: &[String],
+) -> Option<(ServerId, Vec<String>)> {
+    let mut object = field.object()?;
+    let server = object
+        .required("server", "name one of the pack's servers")
+        .and_then(|field| {
+            let text = field.non_blank_text()?;
+            let own = servers.iter().map(|server| (&server.id, &server.tools));
+            let mut known = own.chain(
+                references
+                    .iter()
+                    .map(|reference| (&reference.alias, &reference.tools)),
+            );
+            let found = known.find(|(id, _)| id.as_str() == text.value);
+            if found.is_none() && !named.contains(&text.value) {
+                field.error(
+                    format!("there is no server {}", text.shown),
+                    "name one of the pack's servers",
+                );
+            }
+            found
+        });
+    let tools = object.required("tools", "name the tool: `tools: [web_search]`");
+    object.finish();
+    let listed = access::patterns(tools.as_ref()?);
+    if listed.is_empty() && tools.as_ref()?.list().is_some_and(|items| items.is_empty()) {
+        tools?.error("the list is empty", "name the tool that the skill calls");
+        return None;
+    }
+    let (id, allowlist) = server?;
+    for tool in &listed {
+        if tool.pattern.has_wildcard() {
+            tool.at.error(
+                format!("{} names no one tool", tool.shown),
+                "write the name of the tool",
+            );
+        } else if !allowed(allowlist.as_deref(), &tool.pattern.0) {
+            let message = format!(
+                "Tool {} is not allowlisted for MCP server \"{id}\"",
+                tool.shown
+            );
+            tool.at.error(
+                message,
+                "add it to the allowlist of the server, or name another one here",
+            );
+        }
+    }
+    Some((
+        id.clone(),
+        listed.into_iter().map(|tool| tool.pattern.0).collect(),
+    ))
+}
+
+fn allowed(allowlist: Option<&[ToolPattern]>, tool: &str) -> bool {
+    allowlist.is_none_or(|allowlist| allowlist.iter().any(|pattern| pattern.matches(tool)))
+}

@@ -1,0 +1,324 @@
+//! A summary of a pack in a few lines, for `check`.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Serialize;
+
+use super::{
+    dialect::{Dialect, servers_of},
+    field::boolean_word,
+    yaml::Node,
+};
+use domain::{
+    pack::Pack,
+    policy::{DefaultAccess, ToolAccess, ToolPattern},
+    principal::GUEST,
+    registry::ServerRef,
+};
+
+/// A pack as it was understood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PackSummary {
+    pub id: String,
+    /// The format that it is written in.
+    pub dialect: String,
+    pub servers: Vec<ServerSummary>,
+    pub skills: Vec<SkillSummary>,
+    /// Roles that any rule names, those of approvers included.
+    pub roles: Vec<String>,
+    /// The claim that says which of them somebody holds.
+    #[serde(skip)]
+    pub roles_attribute: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerSummary {
+    pub id: String,
+    /// `registry` for one that is taken from there.
+    pub transport: String,
+    /// The address, the program or the entry.
+    pub at: String,
+    /// The allowlist; absent: every discovered tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Who may call them.
+    pub access: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SkillSummary {
+    pub id: String,
+    pub server: String,
+    pub tool: String,
+}
+
+const USERS: &str = "every user, not guests";
+
+/// Summarises a pack from its tree. The references come from the pack itself, because several files define
+/// them.
+pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSummary {
+    let id = root
+        .get_path(&["metadata", "id"])
+        .map(scalar_or_empty)
+        .unwrap_or_default();
+    let mut servers: Vec<ServerSummary> = servers_of(root).iter().map(server).collect();
+    let references = pack.map(|pack| &pack.references[..]).unwrap_or_default();
+    servers.extend(references.iter().map(summarize_reference));
+    let skills = root.get("skills").map(Node::items).unwrap_or_default();
+    PackSummary {
+        id,
+        dialect: dialect.name().to_owned(),
+        servers,
+        skills: skills.iter().map(skill).collect(),
+        roles: roles(root, references),
+        roles_attribute: pack.and_then(|pack| pack.flows.authentication.roles_attribute.clone()),
+    }
+}
+
+/// What guests may call, in a pack that lets them in: the tools by server, for a sentence.
+pub(super) fn reach_of_guests(servers: &[Node], references: &[ServerRef]) -> String {
+    let servers = servers.iter().filter_map(|server| {
+        let text = |name| server.get(name).and_then(Node::scalar_text);
+        // A personal server needs a user, and a server whose tools are not loaded has none.
+        let is_closed = text("accessMode") == Some("user-controlled")
+            || text("loadTools").and_then(boolean_word) == Some(false);
+        let rules = server.get("toolAccess").filter(|_| !is_closed)?;
+        let default = rules.get("default").and_then(Node::scalar_text);
+        let default = match default {
+            Some("public") => DefaultAccess::Public,
+            Some("all") => DefaultAccess::All,
+            _ => DefaultAccess::None,
+        };
+        let guest = |roles: &Node| roles.get(GUEST).map(texts).unwrap_or_default();
+        let public = rules.get("public").map(texts).unwrap_or_default();
+        let tools = server.get("tools").map(texts);
+        let reached = tools_of_guests(default, public, rules.get("roles").map(guest), tools);
+        Some((text("name").unwrap_or_default().to_owned(), reached))
+    });
+    let taken = references.iter().filter_map(|reference| {
+        let access = reference.tool_access.as_ref()?;
+        let names = |tools: &[ToolPattern]| tools.iter().map(|tool| tool.0.clone()).collect();
+        let guest = access.roles.as_ref().map(|roles| {
+            let guest = roles.get(GUEST).map(Vec::as_slice);
+            names(guest.unwrap_or_default())
+        });
+        let (public, tools) = (names(&access.public), reference.tools.as_deref().map(names));
+        let reached = tools_of_guests(access.default, public, guest, tools);
+        Some((reference.alias.to_string(), reached))
+    });
+    let all = servers.chain(taken).filter(|(_, tools)| !tools.is_empty());
+    let all: Vec<_> = all
+        .map(|(server, tools)| format!("{server} {}", tools.join(", ")))
+        .collect();
+    if all.is_empty() {
+        "no tool".to_owned()
+    } else {
+        all.join("; ")
+    }
+}
+
+/// The tools that guests may call. `guest` is what their role lists, where there are roles.
+fn tools_of_guests(
+    default: DefaultAccess,
+    public: Vec<String>,
+    guest: Option<Vec<String>>,
+    allowlist: Option<Vec<String>>,
+) -> Vec<String> {
+    let every = || allowlist.unwrap_or_else(|| vec!["every tool".to_owned()]);
+    match (guest, default) {
+        (Some(mut listed), DefaultAccess::All) => {
+            listed.push("every tool that no role lists".to_owned());
+            listed
+        }
+        (Some(listed), _) => listed,
+        (None, DefaultAccess::Public | DefaultAccess::All) => every(),
+        (None, DefaultAccess::Users | DefaultAccess::Admin | DefaultAccess::None) => public,
+    }
+}
+
+fn skill(skill: &Node) -> SkillSummary {
+    SkillSummary {
+        id: skill.get("id").map(scalar_or_empty).unwrap_or_default(),
+        server: skill
+            .get_path(&["mcpBinding", "server"])
+            .map(scalar_or_empty)
+            .unwrap_or_default(),
+        tool: skill
+            .get_path(&["mcpBinding", "tools"])
+            .and_then(|tools| tools.items().first())
+            .map(scalar_or_empty)
+            .unwrap_or_default(),
+    }
+}
+
+/// The roles that rules and approval policies name.
+fn roles(root: &Node, references: &[ServerRef]) -> Vec<String> {
+    let mut roles = Vec::new();
+    for access in references
+        .iter()
+        .filter_map(|reference| reference.tool_access.as_ref())
+    {
+        roles.extend(access.roles.iter().flat_map(BTreeMap::keys).cloned());
+        let policies = access.approval.iter();
+        roles.extend(policies.flat_map(|policy| &policy.approvers).cloned());
+    }
+    for node in servers_of(root) {
+        let named = node
+            .get_path(&["toolAccess", "roles"])
+            .map(Node::entries)
+            .unwrap_or_default();
+        roles.extend(named.iter().map(|(role, _)| role.text.clone()));
+        let policies = node
+            .get_path(&["toolAccess", "approval"])
+            .map(Node::items)
+            .unwrap_or_default();
+        let approvers = policies.iter().filter_map(|policy| policy.get("approvers"));
+        roles.extend(approvers.flat_map(texts));
+    }
+    roles.sort();
+    roles.dedup();
+    roles
+}
+
+fn server(node: &Node) -> ServerSummary {
+    let text = |name: &str| node.get(name).map(scalar_or_empty);
+    let at = text("url").or_else(|| text("command")).unwrap_or_default();
+    ServerSummary {
+        id: text("name").unwrap_or_default(),
+        transport: text("transport").unwrap_or_default(),
+        // What follows may be secret.
+        at: at.split('?').next().unwrap_or_default().to_owned(),
+        tools: if text("loadTools").as_deref() == Some("false") {
+            Some(Vec::new())
+        } else {
+            node.get("tools").map(texts)
+        },
+        access: access(node),
+    }
+}
+
+/// A server that is taken from the registry, as its capabilities and the agent have it together.
+fn summarize_reference(reference: &ServerRef) -> ServerSummary {
+    let texts = |tools: &Vec<_>| {
+        tools
+            .iter()
+            .map(|tool: &ToolPattern| tool.0.clone())
+            .collect()
+    };
+    let access = match &reference.tool_access {
+        None => "admins only",
+        Some(ToolAccess { roles: Some(_), .. }) => "by role",
+        Some(ToolAccess {
+            default: DefaultAccess::Public | DefaultAccess::All,
+            ..
+        }) => "everyone",
+        Some(ToolAccess {
+            default: DefaultAccess::Users,
+            ..
+        }) => USERS,
+        Some(access) if access.public.is_empty() => "admins only",
+        Some(_) => "what is public",
+    };
+    let policies = reference
+        .tool_access
+        .iter()
+        .flat_map(|access| &access.approval);
+    let asked: Vec<String> = policies.flat_map(|policy| texts(&policy.tools)).collect();
+    ServerSummary {
+        id: reference.alias.to_string(),
+        transport: "registry".to_owned(),
+        at: reference.entry.to_string(),
+        tools: reference.tools.as_ref().map(texts),
+        access: with_approval(access, &asked),
+    }
+}
+
+/// Who may call the tools, and which calls wait for consent.
+fn with_approval(who: &str, asked: &[String]) -> String {
+    if asked.is_empty() {
+        return who.to_owned();
+    }
+    format!("{who}, with approval for {}", asked.join(", "))
+}
+
+fn access(node: &Node) -> String {
+    let personal = node.get("accessMode").and_then(Node::scalar_text) == Some("user-controlled");
+    let rules = node.get("toolAccess");
+    let default = rules
+        .and_then(|rules| rules.get("default"))
+        .and_then(Node::scalar_text);
+    let who = match rules {
+        None => "admins only",
+        Some(rules) if rules.get("roles").is_some() => "by role",
+        Some(_) if matches!(default, Some("public" | "all")) => "everyone",
+        Some(_) if default == Some("users") => USERS,
+        Some(rules)
+            if rules
+                .get("public")
+                .is_none_or(|public| public.items().is_empty()) =>
+        {
+            "admins only"
+        }
+        Some(_) => "what is public",
+    };
+    let policies = rules.and_then(|rules| rules.get("approval"));
+    let policies = policies.map(Node::items).unwrap_or_default();
+    let asked = policies.iter().filter_map(|policy| policy.get("tools"));
+    let asked: Vec<String> = asked.flat_map(texts).collect();
+    let who = with_approval(who, &asked);
+    if personal {
+        format!("{who}, with a credential of their own")
+    } else {
+        who
+    }
+}
+
+fn scalar_or_empty(node: &Node) -> String {
+    node.scalar_text().unwrap_or_default().to_owned()
+}
+
+fn texts(node: &Node) -> Vec<String> {
+    node.items().iter().map(scalar_or_empty).collect()
+}
+
+/// A head line, then one line a server and one for skills and roles each.
+impl fmt::Display for PackSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.id, self.dialect)?;
+        let width = self
+            .servers
+            .iter()
+            .map(|server| server.id.len())
+            .max()
+            .unwrap_or_default();
+        for ServerSummary {
+            id,
+            transport,
+            at,
+            tools,
+            access,
+        } in &self.servers
+        {
+            let tools = match tools {
+                None => "all tools".to_owned(),
+                Some(tools) if tools.is_empty() => "no tools".to_owned(),
+                Some(tools) => tools.join(", "),
+            };
+            write!(f, "\n  {id:width$}  {transport} {at}: {tools}; {access}")?;
+        }
+        if !self.skills.is_empty() {
+            let skill = |skill: &SkillSummary| {
+                format!("/{} calls {} {}", skill.id, skill.server, skill.tool)
+            };
+            write!(
+                f,
+                "\n  skills: {}",
+                self.skills.iter().map(skill).collect::<Vec<_>>().join(", ")
+            )?;
+        }
+        if !self.roles.is_empty() {
+            write!(f, "\n  roles: {}", self.roles.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,239 @@
+//! Rows of approvals. Every transition names the state that it starts from, so when two transitions race, one
+//! of them changes nothing. The execution of a call also carries its fence. A writer that locks an approval
+//! and a conversation locks the approval first.
+
+mod insertion;
+mod lists;
+mod results;
+mod shown;
+mod transitions;
+mod votes;
+mod work;
+
+pub use lists::{
+    ApprovalOwner, Page, badge_of_approver, changed, changed_last, list, open_of_requester,
+};
+pub use results::{await_result, collect, find_uncollected, keep_result, result};
+pub use shown::{LastShown, forget_shown, forget_undelivered, last_shown, remember_shown};
+use sqlx::types::Json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+pub use votes::{add_evidence, record, vote, votes};
+pub use work::{claim, due, heartbeat, release, withdraw, withdraw_of_key, withdraw_of_user};
+
+pub use self::{
+    insertion::{NewApproval, count_open, equal_elsewhere, find_same, insert},
+    transitions::{Transition, TransitionGuard, change},
+};
+use super::Tx;
+use domain::{
+    approval::{About, Approval, Consent, Recorded, State},
+    canonical,
+    error::{Error, Result},
+    ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
+    principal::Principal,
+    run::RunKind,
+    session::SessionEnd,
+};
+
+struct Row {
+    tenant_id: Uuid,
+    id: Uuid,
+    code: String,
+    state: String,
+    agent: String,
+    server: String,
+    tool: String,
+    about: Json<About>,
+    fingerprint: Vec<u8>,
+    args_sha256: Vec<u8>,
+    sealed: Vec<u8>,
+    credential: String,
+    principal: Json<Principal>,
+    requester_name: Option<String>,
+    conversation_id: Option<Uuid>,
+    run_id: Option<Uuid>,
+    call_id: String,
+    follow_up: bool,
+    withdrawn_by: Option<String>,
+    withdrawn_cause: Option<String>,
+    approvers: Vec<String>,
+    min_approvals: i32,
+    self_approval: bool,
+    reason: Option<String>,
+    decided_by: Option<String>,
+    by_name: Option<String>,
+    decided_at: Option<OffsetDateTime>,
+    created_at: OffsetDateTime,
+    expires_at: OffsetDateTime,
+    changed_at: OffsetDateTime,
+    finished_at: Option<OffsetDateTime>,
+    evidence: Option<String>,
+    recorded_happened: Option<bool>,
+    recorded_note: Option<String>,
+    recorded_by: Option<String>,
+    recorded_at: Option<OffsetDateTime>,
+    fence: i64,
+}
+
+/// A query that answers whole rows. The columns stand behind what comes before them.
+macro_rules! rows {
+    ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            $crate::approvals::Row,
+            $before
+                + r#" a.tenant_id, a.id, a.code, a.state, a.agent, a.server, a.tool, a.about as "about: Json<About>",
+                      a.fingerprint, a.args_sha256, a.sealed, a.credential, a.principal as "principal: Json<Principal>",
+                      a.requester_name, a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.withdrawn_cause, a.approvers, a.min_approvals,
+                      a.self_approval, a.reason, a.decided_by, a.by_name, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
+                      a.evidence, a.recorded_happened, a.recorded_note, a.recorded_by, a.recorded_at, a.fence "#
+                + $after
+            $(, $value)*
+        )
+    };
+}
+use rows;
+
+impl TryFrom<Row> for Approval {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let broken = |what: String| Error::Internal(anyhow::anyhow!("approval {}: {what}", row.id));
+        let recorded = row
+            .recorded_happened
+            .zip(row.recorded_by)
+            .zip(row.recorded_at);
+        Ok(Self {
+            tenant: TenantId(row.tenant_id),
+            id: ApprovalId(row.id),
+            code: row.code,
+            state: State::parse(&row.state).ok_or_else(|| broken("unknown state".to_owned()))?,
+            agent: AgentId::parse(&row.agent).map_err(broken)?,
+            server: ServerId::parse(&row.server).map_err(broken)?,
+            tool: row.tool,
+            about: row.about.0,
+            fingerprint: canonical::hash_of_row(row.fingerprint).map_err(broken)?,
+            args_sha256: canonical::hash_of_row(row.args_sha256).map_err(broken)?,
+            sealed: row.sealed,
+            credential: row.credential,
+            requester_name: row
+                .requester_name
+                .unwrap_or_else(|| row.principal.0.display_name()),
+            principal: row.principal.0,
+            conversation: row.conversation_id.map(ConversationId),
+            run: row.run_id.map(RunId),
+            call_id: row.call_id,
+            follow_up: row.follow_up,
+            withdrawn_by: row.withdrawn_by.map(|user| UserId(user.into())),
+            withdrawn_cause: row.withdrawn_cause.as_deref().and_then(SessionEnd::parse),
+            consent: Consent {
+                approvers: row.approvers,
+                min_approvals: row.min_approvals.cast_unsigned(),
+                self_approval: row.self_approval,
+            },
+            reason: row.reason,
+            decided_by: row.decided_by.map(|user| UserId(user.into())),
+            by_name: row.by_name,
+            decided_at: row.decided_at,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            changed_at: row.changed_at,
+            finished_at: row.finished_at,
+            evidence: row.evidence,
+            recorded: recorded.map(|((happened, by), at)| Recorded {
+                happened,
+                note: row.recorded_note,
+                by: UserId(by.into()),
+                at,
+            }),
+            fence: row.fence,
+        })
+    }
+}
+
+/// Where a run takes place: its conversation, its position there, and of which kind it is.
+pub async fn run_origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
+    let row = sqlx::query!(
+        "select conversation_id, ordinal, kind from runs where tenant_id = $2 and id = $1",
+        run.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let kind = |kind: &str| {
+        if kind == RunKind::Turn.as_str() {
+            RunKind::Turn
+        } else {
+            RunKind::Command
+        }
+    };
+    Ok(row.map(|row| {
+        (
+            ConversationId(row.conversation_id),
+            row.ordinal,
+            kind(&row.kind),
+        )
+    }))
+}
+
+pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {
+    let row = rows!(
+        "select",
+        "from approvals a where a.tenant_id = $2 and id = $1",
+        id.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// What a run has asked for.
+pub async fn of_run(tx: &mut Tx, run: RunId) -> Result<Vec<Approval>> {
+    let rows = rows!(
+        "select",
+        "from approvals a where a.tenant_id = $2 and run_id = $1",
+        run.0,
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// By its code: the open one, else the newest that had it.
+pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
+    let row = rows!(
+        "select",
+        "from approvals a where a.tenant_id = $2 and code = $1
+         order by state in ('pending', 'approved', 'executing') desc, id desc limit 1",
+        code,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Locks a request until the end of `tx`. Read its state, and whether it may still be approved, in a
+/// statement of its own ([`get`], [`is_live`]): this statement may have waited for the lock.
+pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
+    let found = sqlx::query!(
+        "select id from approvals where tenant_id = $2 and id = $1 for update",
+        id.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn());
+    Ok(found.await?.is_some())
+}
+
+/// Whether it is pending, was not cancelled, and has not expired by the clock of the database.
+pub async fn is_live(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
+    let live = sqlx::query_scalar!(
+        r#"select (state = 'pending' and not withdrawn and statement_timestamp() < expires_at) as "live!"
+           from approvals where tenant_id = $2 and id = $1"#,
+        id.0,
+        tx.tenant()?.0,
+    );
+    Ok(live.fetch_optional(tx.conn()).await?.unwrap_or(false))
+}

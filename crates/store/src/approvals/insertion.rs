@@ -1,0 +1,134 @@
+//! New requests, and the open requests that a new one equals.
+
+use std::time::Duration;
+
+use sqlx::types::Json;
+
+use super::rows;
+use crate::Tx;
+use domain::{
+    approval::{About, Approval, Consent},
+    canonical::Hash,
+    error::{Error, Result},
+    ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, UserId},
+    principal::Principal,
+};
+
+/// A request to keep. Its id is chosen before, because the arguments are sealed for it.
+pub struct NewApproval<'a> {
+    pub id: ApprovalId,
+    pub principal: &'a Principal,
+    pub requester_name: &'a str,
+    pub agent: &'a AgentId,
+    pub server: &'a ServerId,
+    pub tool: &'a str,
+    pub about: &'a About,
+    pub fingerprint: Hash,
+    pub args_sha256: Hash,
+    pub sealed: &'a [u8],
+    pub credential: &'a str,
+    pub run: Option<RunId>,
+    pub conversation: Option<ConversationId>,
+    pub call_id: &'a str,
+    pub follow_up: bool,
+    pub consent: &'a Consent,
+    pub timeout: Duration,
+}
+
+/// Keeps a request; `None` when its code is taken or the same call waits already. The code of a request that was closed
+/// stays taken for a day: who decides late must not decide another request.
+pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Option<Approval>> {
+    let row = rows!(
+        "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
+                                     sealed, credential, requester, principal, conversation_id, run_id, call_id,
+                                     follow_up, approvers, min_approvals, self_approval, expires_at, requester_name)
+         select $1, $2, $3, 'pending', $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13::text::json, $14, $15,
+                $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21), $22
+         where not exists (select 1 from approvals other
+                           where other.tenant_id = $1 and other.code = $3
+                             and other.changed_at > statement_timestamp() - interval '24 hours')
+         on conflict do nothing
+         returning",
+        "",
+        new.principal.tenant.0,
+        new.id.0,
+        code,
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        serde_json::to_string(new.about).map_err(Error::internal)?,
+        &new.fingerprint[..],
+        &new.args_sha256[..],
+        new.sealed,
+        new.credential,
+        new.principal.user.as_str(),
+        serde_json::to_string(new.principal).map_err(Error::internal)?,
+        new.conversation.map(|id| id.0),
+        new.run.map(|id| id.0),
+        new.call_id,
+        new.follow_up,
+        &new.consent.approvers,
+        new.consent.min_approvals.cast_signed(),
+        new.consent.self_approval,
+        new.timeout.as_secs_f64(),
+        new.requester_name,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// The open request for the same call of the same person in the same conversation.
+pub async fn find_same(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<Approval>> {
+    let row = rows!(
+        "select",
+        "from approvals a
+         where a.tenant_id = $6 and requester = $1 and agent = $2 and server = $3 and tool = $4
+           and args_sha256 = $5 and conversation_id is not distinct from $7
+           and state in ('pending', 'approved', 'executing')",
+        new.principal.user.as_str(),
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        &new.args_sha256[..],
+        tx.tenant()?.0,
+        new.conversation.map(|id| id.0),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// The code of an open request for the same call of the same person in another conversation.
+pub async fn equal_elsewhere(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<String>> {
+    let code = sqlx::query_scalar!(
+        "select code from approvals
+         where tenant_id = $1 and requester = $2 and agent = $3 and server = $4 and tool = $5
+           and args_sha256 = $6 and conversation_id is distinct from $7
+           and state in ('pending', 'approved', 'executing')
+         order by id limit 1",
+        tx.tenant()?.0,
+        new.principal.user.as_str(),
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        &new.args_sha256[..],
+        new.conversation.map(|id| id.0),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(code)
+}
+
+/// How many requests are open: of this user, and of the tenant.
+pub async fn count_open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
+    let row = sqlx::query!(
+        r#"select count(*) filter (where requester = $1) as "own!", count(*) as "all!"
+           from approvals where tenant_id = $2 and state in ('pending', 'approved', 'executing')"#,
+        requester.as_str(),
+        tx.tenant()?.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok((row.own, row.all))
+}

@@ -1,0 +1,196 @@
+//! Lists of requests, for requesters and for approvers.
+
+use std::collections::HashMap;
+
+use sqlx::types::Json;
+use time::OffsetDateTime;
+
+use super::rows;
+use crate::Tx;
+use domain::{
+    approval::{About, Approval, Approver, State},
+    error::Result,
+    ids::{ApprovalId, TenantId, UserId},
+    principal::Principal,
+};
+
+/// Whose requests.
+#[derive(Clone, Copy)]
+pub enum ApprovalOwner<'a> {
+    /// Those that this user made.
+    Requester(&'a UserId),
+    /// Those of which they hold an approver role.
+    Approver(&'a Approver),
+}
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Page<'a> {
+    pub state: Option<State>,
+    pub tool: Option<&'a str>,
+    /// The user who made the request.
+    pub requester: Option<&'a str>,
+    /// Only requests of other users that the caller can decide now.
+    pub undecided: bool,
+    /// The oldest first, instead of the newest.
+    pub oldest_first: bool,
+    /// The last request of the page before, in this order.
+    pub after: Option<ApprovalId>,
+    pub limit: i64,
+}
+
+/// Requests in the order of the page.
+pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Result<Vec<Approval>> {
+    let state = page.state.map(State::as_str);
+    let after = page.after.map(|id| id.0);
+    let found = match whose {
+        ApprovalOwner::Requester(user) => {
+            rows!(
+                "select",
+                "from approvals a
+                 where a.tenant_id = $5 and requester = $1 and ($2::text is null or state = $2)
+                   and ($3::uuid is null or case when $8 then id > $3 else id < $3 end)
+                   and ($6::text is null or tool = $6) and ($7::text is null or requester = $7)
+                 order by case when $8 then id end, id desc limit $4",
+                user.as_str(),
+                state,
+                after,
+                page.limit,
+                tx.tenant()?.0,
+                page.tool,
+                page.requester,
+                page.oldest_first,
+            )
+            .fetch_all(tx.conn())
+            .await?
+        }
+        ApprovalOwner::Approver(approver) => {
+            let (agents, roles) = approver.columns();
+            rows!(
+                "select",
+                "from approvals a
+                 where a.tenant_id = $8 and agent = any($1) and ($3::text is null or state = $3)
+                   and ($4::uuid is null or case when $11 then id > $4 else id < $4 end)
+                   and ($9::text is null or tool = $9) and ($10::text is null or requester = $10)
+                   and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
+                               where held.agent = a.agent and held.role = any(a.approvers))
+                   and (not $6 or state = 'pending' and expires_at > statement_timestamp()
+                        and (requester <> $7 or self_approval)
+                        and not exists (select from approval_votes v
+                                        where v.tenant_id = $8 and v.approval_id = a.id and v.approver = $7
+                                          and not exists (select from sign_outs s
+                                                          where s.tenant_id = $8 and s.user_id = $7
+                                                            and s.others_at > v.at)))
+                 order by case when $11 then id end, id desc limit $5",
+                &agents,
+                &roles,
+                state,
+                after,
+                page.limit,
+                page.undecided,
+                approver.user().as_str(),
+                tx.tenant()?.0,
+                page.tool,
+                page.requester,
+                page.oldest_first,
+            )
+            .fetch_all(tx.conn())
+            .await?
+        }
+    };
+    found.into_iter().map(TryInto::try_into).collect()
+}
+
+/// How many requests wait for this approver.
+pub async fn badge_of_approver(tx: &mut Tx, approver: &Approver) -> Result<i64> {
+    let (agents, roles) = approver.columns();
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from approvals a
+           where a.tenant_id = $4 and agent = any($1) and state = 'pending'
+             and expires_at > statement_timestamp()
+             and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
+                         where held.agent = a.agent and held.role = any(a.approvers))
+             and (requester <> $3 or self_approval)
+             and not exists (select from approval_votes v
+                             where v.tenant_id = $4 and v.approval_id = a.id and v.approver = $3
+                               and not exists (select from sign_outs s
+                                               where s.tenant_id = $4 and s.user_id = $3 and s.others_at > v.at))"#,
+        &agents,
+        &roles,
+        approver.user().as_str(),
+        tx.tenant()?.0,
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
+}
+
+/// How many open requests a user has.
+pub async fn open_of_requester(tx: &mut Tx, user: &UserId) -> Result<i64> {
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from approvals
+           where tenant_id = $2 and requester = $1 and state in ('pending', 'approved', 'executing')"#,
+        user.as_str(),
+        tx.tenant()?.0,
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
+}
+
+/// What changed from a moment on and concerns this user, as requester or as approver; the oldest change
+/// first.
+pub async fn changed(
+    tx: &mut Tx,
+    user: &UserId,
+    approver: Option<&Approver>,
+    from: OffsetDateTime,
+    limit: i64,
+) -> Result<Vec<Approval>> {
+    let (agents, roles) = approver.map(Approver::columns).unwrap_or_default();
+    let found = rows!(
+        "select",
+        "from approvals a
+         where a.tenant_id = $6 and changed_at >= $4
+           and (requester = $1
+                or exists (select from unnest($2::text[], $3::text[]) held (agent, role)
+                           where held.agent = a.agent and held.role = any(a.approvers)))
+         order by changed_at, id limit $5",
+        user.as_str(),
+        &agents,
+        &roles,
+        from,
+        limit,
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    found.into_iter().map(TryInto::try_into).collect()
+}
+
+/// Whether a tenant's requests have changed since the previous result: the time of the newest change, and the
+/// number of changes within ten seconds of now (a change that commits late may not be the newest). Needs the
+/// system role. A tenant without a key has no requests, since their arguments are sealed; the keys are a table of few
+/// rows that is sharded like the requests.
+pub async fn changed_last(
+    tx: &mut Tx,
+    tenants: &[TenantId],
+) -> Result<Vec<(TenantId, (Option<OffsetDateTime>, i64))>> {
+    let ids: Vec<_> = tenants.iter().map(|tenant| tenant.0).collect();
+    let rows = sqlx::query!(
+        r#"select k.tenant_id as "tenant_id!",
+                  (select max(a.changed_at) from approvals a where a.tenant_id = k.tenant_id) as last,
+                  (select count(*) from approvals a
+                   where a.tenant_id = k.tenant_id
+                     and a.changed_at > statement_timestamp() - interval '10 seconds') as "fresh!"
+           from (select distinct tenant_id from tenant_keys where tenant_id = any($1)) k"#,
+        &ids,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let found: HashMap<_, _> = rows
+        .into_iter()
+        .map(|row| (row.tenant_id, (row.last, row.fresh)))
+        .collect();
+    let news = |tenant: &TenantId| found.get(&tenant.0).copied().unwrap_or_default();
+    Ok(tenants
+        .iter()
+        .map(|tenant| (*tenant, news(tenant)))
+        .collect())
+}

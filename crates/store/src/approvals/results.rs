@@ -1,0 +1,103 @@
+//! What came of requests of clients that call tools themselves. A request of any other kind has no row here.
+
+use std::time::Duration;
+
+use sqlx::types::Json;
+
+use super::{NewApproval, rows};
+use crate::Tx;
+use domain::{
+    approval::{About, Approval},
+    error::Result,
+    ids::ApprovalId,
+    principal::Principal,
+};
+
+/// Marks a request as one whose client will ask for the outcome, and deletes outcomes that are older than `age`.
+pub async fn await_result(tx: &mut Tx, id: ApprovalId, age: Duration) -> Result<()> {
+    sqlx::query!(
+        "delete from approval_results r using approvals a
+         where r.tenant_id = $1 and a.tenant_id = $1 and a.id = r.id
+           and a.finished_at < statement_timestamp() - make_interval(secs => $2)",
+        tx.tenant()?.0,
+        age.as_secs_f64(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "insert into approval_results (tenant_id, id) values ($1, $2) on conflict do nothing",
+        tx.tenant()?.0,
+        id.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Keeps what the server answered, if a client will ask for it.
+pub async fn keep_result(tx: &mut Tx, id: ApprovalId, result: &str) -> Result<()> {
+    sqlx::query!(
+        "update approval_results set result = $3 where tenant_id = $1 and id = $2",
+        tx.tenant()?.0,
+        id.0,
+        result,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// What was kept of a request of a client; the outer `None` for any other request.
+pub async fn result(tx: &mut Tx, id: ApprovalId) -> Result<Option<Option<String>>> {
+    let found = sqlx::query_scalar!(
+        "select result from approval_results where tenant_id = $1 and id = $2",
+        tx.tenant()?.0,
+        id.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(found)
+}
+
+/// Notes that the client was told how a request ended.
+pub async fn collect(tx: &mut Tx, id: ApprovalId) -> Result<()> {
+    sqlx::query!(
+        "update approval_results set collected_at = statement_timestamp()
+         where tenant_id = $1 and id = $2 and collected_at is null",
+        tx.tenant()?.0,
+        id.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The newest request for the same call of the same client that ended within `age`, and whose end the client was not
+/// told, or only within `grace`: its answer may have been lost.
+pub async fn find_uncollected(
+    tx: &mut Tx,
+    new: &NewApproval<'_>,
+    age: Duration,
+    grace: Duration,
+) -> Result<Option<Approval>> {
+    let row = rows!(
+        "select",
+        "from approvals a join approval_results r on r.tenant_id = a.tenant_id and r.id = a.id
+         where a.tenant_id = $1 and a.requester = $2 and a.agent = $3 and a.server = $4 and a.tool = $5
+           and a.args_sha256 = $6 and a.conversation_id is null
+           and a.finished_at > statement_timestamp() - make_interval(secs => $7)
+           and (r.collected_at is null or r.collected_at > statement_timestamp() - make_interval(secs => $8))
+         order by a.id desc limit 1",
+        tx.tenant()?.0,
+        new.principal.user.as_str(),
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        &new.args_sha256[..],
+        age.as_secs_f64(),
+        grace.as_secs_f64(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}

@@ -1,0 +1,122 @@
+//! What was shown of requests in a conversation.
+
+use uuid::Uuid;
+
+use crate::Tx;
+use domain::{
+    canonical::{self, Hash},
+    error::{Error, Result},
+    ids::{ApprovalId, ConversationId, RunId},
+};
+
+/// A person needs so long to see what an answer shows. A command that comes earlier was pressed twice.
+const SEEN_SECONDS: f64 = 1.0;
+
+/// A request as it was shown: which one, and the hash of its arguments.
+pub type ShownRequest = (ApprovalId, Hash);
+
+/// Remembers what the answer of a run shows, in place of what earlier ones have shown of the same requests.
+pub async fn remember_shown(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+    shown: &[ShownRequest],
+) -> Result<()> {
+    let ids: Vec<_> = shown.iter().map(|_| Uuid::now_v7()).collect();
+    let (requests, hashes): (Vec<_>, Vec<_>) = shown
+        .iter()
+        .map(|(request, hash)| (request.0, hash.to_vec()))
+        .unzip();
+    sqlx::query!(
+        "insert into shown_requests (tenant_id, id, conversation_id, run_id, approval_id, args_sha256)
+         select $1, s.id, $2, $3, s.approval_id, s.args_sha256
+         from unnest($4::uuid[], $5::uuid[], $6::bytea[]) s (id, approval_id, args_sha256)
+         on conflict (tenant_id, conversation_id, approval_id)
+         do update set run_id = excluded.run_id, args_sha256 = excluded.args_sha256",
+        tx.tenant()?.0,
+        conversation.0,
+        run.0,
+        &ids,
+        &requests,
+        &hashes,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Forgets what the answer of a run shows: its client did not get all of it.
+pub async fn forget_shown(tx: &mut Tx, run: RunId) -> Result<()> {
+    sqlx::query!(
+        "delete from shown_requests where tenant_id = $1 and run_id = $2",
+        tx.tenant()?.0,
+        run.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The same if the key of its request says that the client left, or that it still waits.
+pub async fn forget_undelivered(tx: &mut Tx, run: RunId) -> Result<()> {
+    sqlx::query!(
+        "delete from shown_requests s using request_keys k
+         where s.tenant_id = $1 and s.run_id = $2 and k.tenant_id = $1 and k.conversation_id = s.conversation_id
+           and k.run_id = $2 and (k.failed_at is not null or k.served_until is not null)",
+        tx.tenant()?.0,
+        run.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// What a conversation last showed of a request.
+pub struct LastShown {
+    /// Of the arguments.
+    pub hash: Hash,
+    /// The answer that shows it has been sent, and its client has not read it to its end.
+    pub is_underway: bool,
+}
+
+/// What a conversation last showed of a request, by an answer that was there [`SEEN_SECONDS`] before `run` was wanted. A
+/// client that left before the end of that answer was shown nothing.
+pub async fn last_shown(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+    request: ApprovalId,
+) -> Result<Option<LastShown>> {
+    let row = sqlx::query!(
+        r#"select s.args_sha256,
+                  exists (
+                    select 1 from request_keys k
+                    where k.tenant_id = $1 and k.conversation_id = $2 and k.run_id = s.run_id
+                      and k.served_until is not null) as "is_underway!"
+         from shown_requests s
+         join runs showing on showing.tenant_id = $1 and showing.id = s.run_id and showing.status = 'succeeded'
+         join runs asking on asking.tenant_id = $1 and asking.id = $3
+         where s.tenant_id = $1 and s.conversation_id = $2 and s.approval_id = $4
+           and showing.finished_at <= asking.created_at - make_interval(secs => $5)
+           and not exists (
+             select 1 from request_keys k
+             where k.tenant_id = $1 and k.conversation_id = $2 and k.run_id = s.run_id
+               and (k.failed_at is not null or k.served_until <= statement_timestamp()))"#,
+        tx.tenant()?.0,
+        conversation.0,
+        run.0,
+        request.0,
+        SEEN_SECONDS,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let broken = |what: String| Error::Internal(anyhow::anyhow!("shown request {request}: {what}"));
+    row.map(|row| {
+        let hash = canonical::hash_of_row(row.args_sha256).map_err(broken)?;
+        Ok(LastShown {
+            hash,
+            is_underway: row.is_underway,
+        })
+    })
+    .transpose()
+}

@@ -1,0 +1,125 @@
+//! The votes on requests, and the evidence that is recorded afterwards.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use super::rows;
+use crate::Tx;
+use domain::{
+    approval::{About, Approval, Choice, Vote},
+    error::{Error, Result},
+    ids::{ApiKeyId, ApprovalId, TenantId, UserId},
+    principal::Principal,
+};
+
+/// Claims that name the session of a vote.
+const OF_A_SESSION: [&str; 3] = ["iss", "iat", "exp"];
+
+/// Records a vote on a locked row, and marks the row as changed. An earlier vote of the same person is replaced: the
+/// caller has seen that it does not count.
+pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
+    let session: Map<String, Value> = OF_A_SESSION
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), vote.voter.claims.get(name)?.clone())))
+        .collect();
+    sqlx::query!(
+        "with changed as (
+           update approvals set changed_at = statement_timestamp() where tenant_id = $1 and id = $3
+         )
+         insert into approval_votes (tenant_id, id, approval_id, approver, choice, reason, session, key_id)
+         values ($1, $2, $3, $4, $5, $6, $7, $8)
+         on conflict (tenant_id, approval_id, approver) do update
+         set choice = excluded.choice, reason = excluded.reason, session = excluded.session,
+             key_id = excluded.key_id, at = statement_timestamp()",
+        tenant.0,
+        Uuid::now_v7(),
+        vote.approval.0,
+        vote.by().as_str(),
+        vote.choice.as_str(),
+        vote.reason,
+        Json(session) as _,
+        vote.voter.key.map(|key| key.0),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// What was said about some requests, the oldest first.
+pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
+    let tenant = tx.tenant()?;
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let rows = sqlx::query!(
+        r#"select approval_id, approver, choice, reason, at, key_id,
+                  session as "session: Json<Map<String, Value>>"
+           from approval_votes where tenant_id = $2 and approval_id = any($1) order by at"#,
+        &ids,
+        tenant.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let choice = Choice::parse(&row.choice)
+                .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown choice")))?;
+            let voter = Principal {
+                tenant,
+                user: UserId(row.approver.into()),
+                claims: Arc::new(row.session.map(|session| session.0).unwrap_or_default()),
+                locale: None,
+                authenticated: true,
+                key: row.key_id.map(ApiKeyId),
+            };
+            Ok(Vote {
+                approval: ApprovalId(row.approval_id),
+                voter,
+                choice,
+                reason: row.reason,
+                at: row.at,
+            })
+        })
+        .collect()
+}
+
+/// Adds evidence that arrived too late.
+pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result<Option<Approval>> {
+    let row = rows!(
+        "update approvals a set evidence = $2, changed_at = statement_timestamp()
+         where a.tenant_id = $3 and id = $1 and state = 'outcome_unknown' and evidence is null returning",
+        "",
+        id.0,
+        evidence,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Records what really happened, once; `None` when the outcome is not unknown or was recorded before.
+pub async fn record(
+    tx: &mut Tx,
+    id: ApprovalId,
+    happened: bool,
+    note: Option<&str>,
+    by: &UserId,
+) -> Result<Option<Approval>> {
+    let row = rows!(
+        "update approvals a
+         set recorded_happened = $2, recorded_note = $3, recorded_by = $4, recorded_at = statement_timestamp(),
+             changed_at = statement_timestamp()
+         where a.tenant_id = $5 and id = $1 and state = 'outcome_unknown' and recorded_at is null returning",
+        "",
+        id.0,
+        happened,
+        note,
+        by.as_str(),
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}

@@ -1,0 +1,105 @@
+//! Rows of attachments. They belong to a conversation and are deleted with it.
+
+use uuid::Uuid;
+
+use super::Tx;
+use domain::{
+    attachment::Attachment,
+    error::Result,
+    ids::{AttachmentId, ConversationId},
+};
+
+/// Attachments of one conversation.
+const MAX_ATTACHMENTS: i64 = 200;
+
+/// Keeps an attachment; `false` when the conversation has too many.
+pub async fn insert(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    attachment: &Attachment,
+    data: &[u8],
+) -> Result<bool> {
+    let inserted = sqlx::query!(
+        "insert into attachments (tenant_id, id, conversation_id, name, media_type, size, data, named)
+         select $1, $2, $3, $4, $5, $6, $7, false
+         where (select count(*) from attachments where tenant_id = $1 and conversation_id = $3) < $8",
+        tx.tenant()?.0,
+        attachment.id.0,
+        conversation.0,
+        attachment.name,
+        attachment.media_type,
+        attachment.size,
+        data,
+        MAX_ATTACHMENTS,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(inserted.rows_affected() == 1)
+}
+
+/// Those of a conversation that these ids name, in the order of the ids.
+pub async fn find(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    ids: &[AttachmentId],
+) -> Result<Vec<Attachment>> {
+    let wanted: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let rows = sqlx::query!(
+        "select id, name, media_type, size from attachments
+         where tenant_id = $1 and conversation_id = $2 and id = any($3)
+         order by array_position($3, id)",
+        tx.tenant()?.0,
+        conversation.0,
+        &wanted,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let found = rows.into_iter().map(|row| Attachment {
+        id: AttachmentId(row.id),
+        name: row.name,
+        media_type: row.media_type,
+        size: row.size,
+    });
+    Ok(found.collect())
+}
+
+/// Notes that a message names these. What no message names is deleted after an hour.
+pub async fn mark_named(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    attachments: &[Attachment],
+) -> Result<()> {
+    let ids: Vec<Uuid> = attachments
+        .iter()
+        .map(|attachment| attachment.id.0)
+        .collect();
+    sqlx::query!(
+        "update attachments set named = true
+         where tenant_id = $1 and conversation_id = $2 and id = any($3) and not named",
+        tx.tenant()?.0,
+        conversation.0,
+        &ids,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The contents of attachments of a conversation.
+pub async fn contents(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    ids: &[AttachmentId],
+) -> Result<Vec<(AttachmentId, Vec<u8>)>> {
+    let wanted: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let rows = sqlx::query!(
+        "select id, data from attachments where tenant_id = $1 and conversation_id = $2 and id = any($3)",
+        tx.tenant()?.0,
+        conversation.0,
+        &wanted,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let contents = rows.into_iter().map(|row| (AttachmentId(row.id), row.data));
+    Ok(contents.collect())
+}

@@ -1,0 +1,137 @@
+//! Rows of branches: versions of a conversation that begin where a message was edited or asked again.
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use domain::{
+    error::Result,
+    ids::{ConversationId, MessageId, RunId},
+    run::ConversationBranch,
+};
+
+/// The branches of a conversation, in the order in which they were made, without the first one.
+pub async fn list(tx: &mut Tx, conversation: ConversationId) -> Result<Vec<ConversationBranch>> {
+    let rows = sqlx::query!(
+        "select number, parent, from_seq, created_at from branches
+         where tenant_id = $1 and conversation_id = $2 order by number",
+        tx.tenant()?.0,
+        conversation.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let branch =
+        |number: i32, parent: i32, from_seq: i64, created_at: OffsetDateTime| ConversationBranch {
+            number,
+            parent: Some(parent),
+            from_seq,
+            created_at,
+            active: false,
+        };
+    Ok(rows
+        .into_iter()
+        .map(|row| branch(row.number, row.parent, row.from_seq, row.created_at))
+        .collect())
+}
+
+/// Where a branch that replaces a message begins: in which branch, and at which number. A message that began a branch
+/// itself is replaced by another branch from the same place.
+pub async fn fork_of(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    message: MessageId,
+) -> Result<Option<(i32, i64)>> {
+    let row = sqlx::query!(
+        r#"select coalesce(b.parent, m.branch) as "parent!", coalesce(b.from_seq, m.seq) as "from_seq!"
+           from messages m
+           left join branches b on b.tenant_id = m.tenant_id and b.conversation_id = m.conversation_id
+             and b.number = m.branch and m.seq = (
+               select min(seq) from messages
+               where tenant_id = $1 and conversation_id = $2 and branch = m.branch)
+           where m.tenant_id = $1 and m.conversation_id = $2 and m.id = $3"#,
+        tx.tenant()?.0,
+        conversation.0,
+        message.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| (row.parent, row.from_seq)))
+}
+
+/// The runs that wrote what the active branch shows from a message on.
+pub async fn runs_from(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    message: MessageId,
+) -> Result<Vec<RunId>> {
+    let runs = sqlx::query_scalar!(
+        r#"with path as materialized (
+             select branch, upto from branch_path($1, $2, (
+               select branch from conversations where tenant_id = $1 and id = $2))
+           )
+           select distinct m.run_id as "run_id!" from messages m
+           where m.tenant_id = $1 and m.conversation_id = $2 and m.run_id is not null
+             and m.seq >= (select seq from messages where tenant_id = $1 and conversation_id = $2 and id = $3)
+             and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)"#,
+        tx.tenant()?.0,
+        conversation.0,
+        message.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(runs.into_iter().map(RunId).collect())
+}
+
+/// Makes a branch and makes it the active one; its number. The conversation is locked.
+pub async fn insert(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    parent: i32,
+    from_seq: i64,
+) -> Result<i32> {
+    let number = sqlx::query_scalar!(
+        "with counted as (
+           update conversations set last_branch = last_branch + 1, branch = last_branch + 1
+           where tenant_id = $1 and id = $2 returning last_branch
+         )
+         insert into branches (tenant_id, id, conversation_id, number, parent, from_seq)
+         select $1, $3, $2, last_branch, $4, $5 from counted returning number",
+        tx.tenant()?.0,
+        conversation.0,
+        Uuid::now_v7(),
+        parent,
+        from_seq,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(number)
+}
+
+/// Makes a branch the active one; `false` when there is none with this number.
+pub async fn switch(tx: &mut Tx, conversation: ConversationId, number: i32) -> Result<bool> {
+    let switched = sqlx::query!(
+        "update conversations set branch = $3
+         where tenant_id = $1 and id = $2 and ($3 = 0 or exists (
+           select 1 from branches where tenant_id = $1 and conversation_id = $2 and number = $3))",
+        tx.tenant()?.0,
+        conversation.0,
+        number,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(switched.rows_affected() == 1)
+}
+
+/// Whether a turn of a conversation is under way or waits. The conversation is locked.
+pub async fn has_open_turn(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
+    let is_open = sqlx::query_scalar!(
+        r#"select exists(
+             select 1 from runs where tenant_id = $1 and conversation_id = $2
+               and status in ('queued', 'running') and kind = 'turn') as "is_open!""#,
+        tx.tenant()?.0,
+        conversation.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(is_open)
+}

@@ -1,0 +1,88 @@
+//! Rows of chats that clients name themselves: which conversation a chat is, and the run that answers it.
+
+use super::{Tx, conversations};
+use domain::{
+    error::Result,
+    ids::{ConversationId, RunId, UserId},
+    run::Conversation,
+};
+
+/// Where the answer to a question is in a chat that its client names.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatAnswer<'a> {
+    pub chat: &'a str,
+    pub conversation: ConversationId,
+    pub run: RunId,
+    /// The answer begins after this event.
+    pub first_event: i64,
+}
+
+/// Records the answer in a chat. [`super::request_keys::insert`] does it together with a key.
+pub async fn put(tx: &mut Tx, user: &UserId, answer: ChatAnswer<'_>) -> Result<()> {
+    sqlx::query!(
+        "insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
+         values ($1, $2, $3, $4, $5, $6, $7)
+         on conflict (tenant_id, user_id, chat) do update
+         set conversation_id = excluded.conversation_id, run_id = excluded.run_id,
+             first_event = excluded.first_event, repeats = 0, updated_at = now()",
+        tx.tenant()?.0,
+        uuid::Uuid::now_v7(),
+        user.as_str(),
+        answer.chat,
+        answer.conversation.0,
+        answer.run.0,
+        answer.first_event,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The conversation of a chat, locked, and the last event that its client was told of.
+pub async fn place(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<(Conversation, i64)>> {
+    let found = sqlx::query_scalar!(
+        "select conversation_id from client_chats where tenant_id = $1 and user_id = $2 and chat = $3",
+        tx.tenant()?.0,
+        user.as_str(),
+        chat,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let Some(id) = found.map(ConversationId) else {
+        return Ok(None);
+    };
+    let conversation = conversations::get(tx, user, id, true).await?;
+    let told = conversations::keyed::told_event(tx, id).await?;
+    Ok(Some((conversation, told)))
+}
+
+/// An answer that is under way.
+pub struct OpenAnswer {
+    pub conversation: ConversationId,
+    pub run: RunId,
+    pub first_event: i64,
+    /// How often the client came back to it.
+    pub repeats: i32,
+}
+
+/// The answer under way in a chat, to which the client comes back.
+pub async fn come_back(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<OpenAnswer>> {
+    let row = sqlx::query!(
+        "update client_chats c set repeats = repeats + 1
+         where tenant_id = $1 and user_id = $2 and chat = $3
+           and exists (select 1 from runs r
+                       where r.tenant_id = $1 and r.id = c.run_id and r.status in ('queued', 'running'))
+         returning conversation_id, run_id, first_event, repeats",
+        tx.tenant()?.0,
+        user.as_str(),
+        chat,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| OpenAnswer {
+        conversation: ConversationId(row.conversation_id),
+        run: RunId(row.run_id),
+        first_event: row.first_event,
+        repeats: row.repeats,
+    }))
+}

@@ -1,0 +1,178 @@
+//! Rows of conversations. A conversation belongs to one user of one tenant; every read names both.
+
+pub mod keyed;
+pub mod listing;
+pub mod titles;
+
+use time::OffsetDateTime;
+
+use super::Tx;
+use domain::{
+    error::{Error, Result, Thing},
+    ids::{AgentId, ConversationId, TenantId, UserId},
+    run::Conversation,
+};
+
+struct Row {
+    id: uuid::Uuid,
+    agent: String,
+    title: String,
+    parent_session: Option<uuid::Uuid>,
+    last_event: i64,
+    archived: bool,
+    pinned: bool,
+    branch: i32,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+}
+
+/// The columns of a conversation in a row that has more columns.
+macro_rules! row_of {
+    ($row:ident) => {
+        $crate::conversations::Row {
+            id: $row.id,
+            agent: $row.agent,
+            title: $row.title,
+            parent_session: $row.parent_session,
+            last_event: $row.last_event,
+            archived: $row.archived,
+            pinned: $row.pinned,
+            branch: $row.branch,
+            created_at: $row.created_at,
+            updated_at: $row.updated_at,
+        }
+    };
+}
+use row_of;
+
+impl TryFrom<Row> for Conversation {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let agent = AgentId::parse(&row.agent)
+            .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?;
+        Ok(Self {
+            id: ConversationId(row.id),
+            agent,
+            title: row.title,
+            parent_id: row.parent_session.map(ConversationId),
+            last_event: row.last_event,
+            archived: row.archived,
+            pinned: row.pinned,
+            branch: row.branch,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        })
+    }
+}
+
+pub async fn insert(
+    tx: &mut Tx,
+    user: &UserId,
+    agent: &AgentId,
+    title: &str,
+    external_key: Option<&str>,
+) -> Result<Conversation> {
+    let id = ConversationId::new();
+    let row = sqlx::query_as!(
+        Row,
+        r#"insert into conversations (tenant_id, id, agent, user_id, title, external_key, titled_by)
+         values ($1, $2, $3, $4, $5, $6, case when $5 = '' then 'message' else 'user' end)
+         returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                   pinned_at is not null as "pinned!", branch, created_at, updated_at"#,
+        tx.tenant()?.0,
+        id.0,
+        agent.as_str(),
+        user.as_str(),
+        title,
+        external_key,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    row.try_into()
+}
+
+/// A conversation of this user; another user's is not found. Locks its counters when `lock` is set.
+pub async fn get(
+    tx: &mut Tx,
+    user: &UserId,
+    id: ConversationId,
+    lock: bool,
+) -> Result<Conversation> {
+    let row = if lock {
+        sqlx::query_as!(
+            Row,
+            r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                      pinned_at is not null as "pinned!", branch, created_at, updated_at
+               from conversations where tenant_id = $3 and id = $1 and user_id = $2 for update"#,
+            id.0,
+            user.as_str(),
+            tx.tenant()?.0,
+        )
+        .fetch_optional(tx.conn())
+        .await?
+    } else {
+        sqlx::query_as!(
+            Row,
+            r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                      pinned_at is not null as "pinned!", branch, created_at, updated_at
+               from conversations where tenant_id = $3 and id = $1 and user_id = $2"#,
+            id.0,
+            user.as_str(),
+            tx.tenant()?.0,
+        )
+        .fetch_optional(tx.conn())
+        .await?
+    };
+    row.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))?
+        .try_into()
+}
+
+/// Whether a flow or a question of a server may wait for an answer in a conversation.
+pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
+    let awaits = sqlx::query_scalar!(
+        r#"select exists(select 1 from flows where tenant_id = $1 and conversation_id = $2)
+               or exists(select 1 from elicitations where tenant_id = $1 and conversation_id = $2) as "awaits!""#,
+        tx.tenant()?.0,
+        id.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(awaits)
+}
+
+/// Removes a conversation with everything in it; the agent it was with.
+pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<String> {
+    let agent = sqlx::query_scalar!(
+        "delete from conversations where tenant_id = $3 and id = $1 and user_id = $2 returning agent",
+        id.0,
+        user.as_str(),
+        tx.tenant()?.0,
+    );
+    let agent = agent.fetch_optional(tx.conn()).await?;
+    agent.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
+}
+
+/// Number of the last durable event of each conversation, for listeners. Needs the system role.
+pub async fn last_events(
+    tx: &mut Tx,
+    conversations: &[(TenantId, ConversationId)],
+) -> Result<Vec<(ConversationId, i64)>> {
+    let (tenants, ids): (Vec<_>, Vec<_>) = conversations
+        .iter()
+        .map(|(tenant, id)| (tenant.0, id.0))
+        .unzip();
+    let rows = sqlx::query!(
+        "select c.id, c.last_event
+         from unnest($1::uuid[], $2::uuid[]) wanted (tenant_id, id)
+         join conversations c on c.tenant_id = wanted.tenant_id and c.id = wanted.id",
+        &tenants,
+        &ids,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (ConversationId(row.id), row.last_event))
+        .collect())
+}

@@ -1,0 +1,143 @@
+//! Conversations that a frontend finds by a key of its own, and what the frontend was told of them.
+//!
+//! A conversation has a key only while its last message is an answer that its client was given. A question uses the key
+//! up, and its answer sets the next one. So a conversation whose last question failed or was stopped is never found.
+
+use super::{super::Tx, row_of};
+use domain::{
+    error::Result,
+    ids::{AgentId, ConversationId, UserId},
+    run::Conversation,
+};
+
+/// A conversation that a frontend finds by a key.
+pub struct KeyedConversation {
+    pub conversation: Conversation,
+    /// The last event that the frontend received.
+    pub told_event: i64,
+    pub is_new: bool,
+}
+
+/// The key of a conversation that is found by none.
+pub const NO_KEY: &str = "unanswered";
+
+/// The one conversation with this key of the frontend, whose key is used up with it; a new one when there is none or
+/// more than one. A conversation in which its user said something that its client was not told of has another end than
+/// the client shows. With `only_shown`, so has one that holds anything that a transcript does not show: results of tools,
+/// images. Locks the counters of the conversation.
+pub async fn find_or_insert(
+    tx: &mut Tx,
+    user: &UserId,
+    agent: &AgentId,
+    key: &str,
+    only_shown: bool,
+) -> Result<KeyedConversation> {
+    let row = sqlx::query!(
+        r#"with fits as (
+             select id from conversations c
+             where tenant_id = $1 and user_id = $2 and agent = $3 and external_key = $4 and told_event is not null
+               and not exists (
+                 select 1 from events e
+                 join messages m on m.tenant_id = $1 and m.id = e.message_id and m.role = 'user'
+                 join runs r on r.tenant_id = $1 and r.id = m.run_id and r.kind = 'turn'
+                 where e.tenant_id = $1 and e.conversation_id = c.id and e.seq > c.told_event)
+               and not ($6 and exists (
+                 select 1 from messages m, json_array_elements(m.parts) part
+                 where m.tenant_id = $1 and m.conversation_id = c.id
+                   and part ->> 'type' not in ('text', 'notice', 'choices', 'prompt')))
+             limit 2
+           ), known as (
+             update conversations set external_key = $7
+             where tenant_id = $1 and external_key = $4 and id in (select id from fits)
+               and (select count(*) from fits) = 1
+             returning id, agent, title, parent_session, last_event, archived_at, pinned_at, branch, created_at,
+                       updated_at, coalesce(told_event, last_event) as told_event
+           ), new as (
+             insert into conversations (tenant_id, id, agent, user_id, title, external_key, titled_by)
+             select $1, $5, $3, $2, '', $7, 'message'
+             where not exists (select from known)
+             returning id, agent, title, parent_session, last_event, archived_at, pinned_at, branch, created_at,
+                       updated_at, last_event as told_event
+           )
+           select id as "id!", agent as "agent!", title as "title!", parent_session, last_event as "last_event!",
+                  archived_at is not null as "archived!", pinned_at is not null as "pinned!", branch as "branch!",
+                  created_at as "created_at!", updated_at as "updated_at!", told_event as "told_event!",
+                  is_new as "is_new!"
+           from (select *, false as is_new from known union all select *, true from new) found"#,
+        tx.tenant()?.0,
+        user.as_str(),
+        agent.as_str(),
+        key,
+        ConversationId::new().0,
+        only_shown,
+        NO_KEY,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(KeyedConversation {
+        conversation: row_of!(row).try_into()?,
+        told_event: row.told_event,
+        is_new: row.is_new,
+    })
+}
+
+/// A user's conversation that the program itself keeps under a name, such as the one for links; a new one with this title
+/// when there is none.
+pub async fn own_or_insert(
+    tx: &mut Tx,
+    user: &UserId,
+    agent: &AgentId,
+    title: &str,
+    name: &str,
+) -> Result<ConversationId> {
+    let id = sqlx::query_scalar!(
+        r#"with known as (
+             select id from conversations
+             where tenant_id = $1 and user_id = $2 and agent = $3 and external_key = $4
+             order by id desc limit 1
+           ), new as (
+             insert into conversations (tenant_id, id, agent, user_id, title, external_key, titled_by)
+             select $1, $5, $3, $2, $6, $4, 'user' where not exists (select from known)
+             returning id
+           )
+           select id as "id!" from (select id from known union all select id from new) found"#,
+        tx.tenant()?.0,
+        user.as_str(),
+        agent.as_str(),
+        name,
+        ConversationId::new().0,
+        title,
+    );
+    Ok(ConversationId(id.fetch_one(tx.conn()).await?))
+}
+
+/// The last event that the client of a conversation was told of.
+pub async fn told_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
+    let told = sqlx::query_scalar!(
+        r#"select coalesce(told_event, last_event) as "told!" from conversations
+           where tenant_id = $1 and id = $2"#,
+        tx.tenant()?.0,
+        id.0,
+    );
+    Ok(told.fetch_one(tx.conn()).await?)
+}
+
+/// Sets the key by which a frontend finds a conversation next time, and the last event that the frontend
+/// received.
+pub async fn set_external_key(
+    tx: &mut Tx,
+    id: ConversationId,
+    key: &str,
+    told_event: i64,
+) -> Result<()> {
+    sqlx::query!(
+        "update conversations set external_key = $2, told_event = $4 where tenant_id = $3 and id = $1",
+        id.0,
+        key,
+        tx.tenant()?.0,
+        told_event,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}

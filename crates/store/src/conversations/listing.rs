@@ -1,0 +1,145 @@
+//! Conversations as their user lists, searches and changes them.
+
+use sqlx::types::Json;
+
+use super::{Row, row_of};
+use crate::Tx;
+use domain::{
+    error::{Error, Result, Thing},
+    ids::{AgentId, ConversationId, UserId},
+    message::Part,
+    run::{Conversation, ConversationChange},
+};
+
+/// Which conversations to list.
+#[derive(Clone, Copy)]
+pub struct ListFilter<'a> {
+    pub agent: Option<&'a AgentId>,
+    /// Also those that runs have started.
+    pub children: bool,
+    pub archived: bool,
+    /// Only the pinned ones, or only the others.
+    pub pinned: Option<bool>,
+    /// Only those that come after this one in the list.
+    pub cursor: Option<ConversationId>,
+    pub limit: i64,
+}
+
+/// The user's conversations: pinned ones first, then the newest.
+pub async fn list(tx: &mut Tx, user: &UserId, filter: ListFilter<'_>) -> Result<Vec<Conversation>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                  pinned_at is not null as "pinned!", branch, created_at, updated_at
+           from conversations
+           where tenant_id = $1 and user_id = $2 and ($3::text is null or agent = $3)
+             and ($4 or parent_session is null) and (archived_at is not null) = $5
+             and ($6::bool is null or (pinned_at is not null) = $6)
+             and ($7::uuid is null or (pinned_at is not null, id) < (coalesce(
+               (select pinned_at is not null from conversations where tenant_id = $1 and id = $7), false), $7))
+           order by (pinned_at is not null) desc, id desc limit $8"#,
+        tx.tenant()?.0,
+        user.as_str(),
+        filter.agent.map(AgentId::as_str),
+        filter.children,
+        filter.archived,
+        filter.pinned,
+        filter.cursor.map(|id| id.0),
+        filter.limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// The newest message of a conversation with the words.
+pub struct Hit {
+    pub seq: i64,
+    pub parts: Vec<Part>,
+}
+
+/// Those of the user's conversations that have all the words, in the title or in one message. Words may be of any
+/// language; the last one may be the beginning of a word.
+pub async fn search(
+    tx: &mut Tx,
+    user: &UserId,
+    filter: ListFilter<'_>,
+    words: &str,
+) -> Result<Vec<(Conversation, Option<Hit>)>> {
+    let rows = sqlx::query!(
+        r#"with words as (
+             select websearch_to_tsquery('pg_catalog.simple', $9) as complete
+           ), wanted as materialized (
+             select case when numnode(complete) = 0 then complete else (complete::text || ':*')::tsquery end as query
+             from words
+           ), hits as (
+             select distinct on (m.conversation_id) m.conversation_id, m.seq, m.parts
+             from messages m
+             join conversations c on c.tenant_id = m.tenant_id and c.id = m.conversation_id
+             where m.tenant_id = $1 and c.user_id = $2 and m.role in ('user', 'assistant')
+               and message_words(m.parts) @@ (select query from wanted)
+             order by m.conversation_id, m.seq desc
+           )
+           select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                  pinned_at is not null as "pinned!", branch, created_at, updated_at,
+                  hits.seq as "seq?", hits.parts as "parts?: Json<Vec<Part>>"
+           from conversations left join hits on hits.conversation_id = id
+           where tenant_id = $1 and user_id = $2 and ($3::text is null or agent = $3)
+             and ($4 or parent_session is null) and (archived_at is not null) = $5
+             and ($6::bool is null or (pinned_at is not null) = $6)
+             and ($7::uuid is null or (pinned_at is not null, id) < (coalesce(
+               (select pinned_at is not null from conversations where tenant_id = $1 and id = $7), false), $7))
+             and (hits.seq is not null
+                  or to_tsvector('pg_catalog.simple', title) @@ (select query from wanted))
+           order by (pinned_at is not null) desc, id desc limit $8"#,
+        tx.tenant()?.0,
+        user.as_str(),
+        filter.agent.map(AgentId::as_str),
+        filter.children,
+        filter.archived,
+        filter.pinned,
+        filter.cursor.map(|id| id.0),
+        filter.limit,
+        words,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let found = rows.into_iter().map(|row| {
+        let hit = row.seq.zip(row.parts).map(|(seq, parts)| Hit {
+            seq,
+            parts: parts.0,
+        });
+        Ok((row_of!(row).try_into()?, hit))
+    });
+    found.collect()
+}
+
+/// Changes a conversation of the user. Its title is the user's from then on.
+pub async fn change(
+    tx: &mut Tx,
+    user: &UserId,
+    id: ConversationId,
+    change: ConversationChange<'_>,
+) -> Result<Conversation> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"update conversations
+           set title = coalesce($4, title), titled_by = case when $4::text is null then titled_by else 'user' end,
+               archived_at = case when coalesce($5, archived_at is not null) then coalesce(archived_at, clock.at) end,
+               pinned_at = case when coalesce($6, pinned_at is not null) then coalesce(pinned_at, clock.at) end
+           from (select statement_timestamp() as at) clock
+           where tenant_id = $1 and id = $2 and user_id = $3
+           returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                     pinned_at is not null as "pinned!", branch, created_at, updated_at"#,
+        tx.tenant()?.0,
+        id.0,
+        user.as_str(),
+        change.title,
+        change.archived,
+        change.pinned,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))?
+        .try_into()
+}

@@ -1,0 +1,92 @@
+//! Whether a server tells a false credential from a right one, as it was found out by asking it with a false one. One row
+//! for each server of an agent, so that a server is asked once, however many users and replicas there are.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::Tx;
+use domain::{
+    error::Result,
+    ids::{AgentId, ServerId},
+};
+
+/// How long an answer holds, by what it says; `unknown` also keeps two from asking at once.
+#[derive(Clone, Copy)]
+pub struct Lives {
+    pub judges: Duration,
+    pub is_blind: Duration,
+    pub unknown: Duration,
+}
+
+/// What is known of a server that is asked like this.
+pub async fn get(
+    tx: &mut Tx,
+    agent: &AgentId,
+    server: &ServerId,
+    asked: &[u8],
+    lives: Lives,
+) -> Result<Option<bool>> {
+    let known = sqlx::query_scalar!(
+        "select judges from credential_judges
+         where tenant_id = $1 and agent = $2 and server = $3 and asked = $4 and judges is not null
+           and asked_at > now() - make_interval(secs => case when judges then $5::float8 else $6::float8 end)",
+        tx.tenant()?.0,
+        agent.as_str(),
+        server.as_str(),
+        asked,
+        lives.judges.as_secs_f64(),
+        lives.is_blind.as_secs_f64(),
+    );
+    Ok(known.fetch_optional(tx.conn()).await?.flatten())
+}
+
+/// Claims the right to ask a server; `false` when that was done not long ago, or somebody is at it.
+pub async fn claim(
+    tx: &mut Tx,
+    agent: &AgentId,
+    server: &ServerId,
+    asked: &[u8],
+    lives: Lives,
+) -> Result<bool> {
+    let done = sqlx::query!(
+        "insert into credential_judges as j (tenant_id, id, agent, server, asked) values ($1, $2, $3, $4, $5)
+         on conflict (tenant_id, agent, server) do update set asked = excluded.asked, judges = null, asked_at = now()
+         where j.asked <> excluded.asked
+           or j.asked_at < now() - make_interval(secs =>
+             case when j.judges is null then $6::float8 when j.judges then $7::float8 else $8::float8 end)",
+        tx.tenant()?.0,
+        Uuid::now_v7(),
+        agent.as_str(),
+        server.as_str(),
+        asked,
+        lives.unknown.as_secs_f64(),
+        lives.judges.as_secs_f64(),
+        lives.is_blind.as_secs_f64(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Remembers what came of it.
+pub async fn put(
+    tx: &mut Tx,
+    agent: &AgentId,
+    server: &ServerId,
+    asked: &[u8],
+    judges: bool,
+) -> Result<()> {
+    sqlx::query!(
+        "update credential_judges set judges = $5, asked_at = now()
+         where tenant_id = $1 and agent = $2 and server = $3 and asked = $4",
+        tx.tenant()?.0,
+        agent.as_str(),
+        server.as_str(),
+        asked,
+        judges,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! Rows of questions of servers. At most one in a conversation is open; the request and the answer are sealed.
+
+mod expiry;
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+pub use self::expiry::{expire, renew_lease, tenants_with_overdue};
+use super::Tx;
+use domain::{
+    elicitation::{AnswerError, Elicitation, State},
+    error::{Error, Result},
+    ids::{AgentId, ConversationId, RunId, ServerId, TenantId, UserId},
+};
+
+struct Row {
+    id: Uuid,
+    conversation_id: Uuid,
+    user_id: String,
+    agent: String,
+    server: String,
+    tool: String,
+    run_id: Uuid,
+    call_id: String,
+    credential: String,
+    for_model: bool,
+    round: i32,
+    state: String,
+    step: i32,
+    sealed: Vec<u8>,
+    entered: Option<Vec<u8>>,
+    fault: Option<String>,
+    answer_run: Option<Uuid>,
+    live: bool,
+}
+
+impl TryFrom<Row> for Elicitation {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let broken =
+            |what: &str| Error::Internal(anyhow::anyhow!("elicitation {}: {what}", row.id));
+        Ok(Self {
+            id: row.id,
+            conversation: ConversationId(row.conversation_id),
+            user: UserId(row.user_id.into()),
+            agent: AgentId::parse(&row.agent).map_err(|reason| broken(&reason))?,
+            server: ServerId::parse(&row.server).map_err(|reason| broken(&reason))?,
+            tool: row.tool,
+            run: RunId(row.run_id),
+            call_id: row.call_id,
+            credential: row.credential,
+            for_model: row.for_model,
+            round: row.round,
+            state: State::parse(&row.state).ok_or_else(|| broken("unknown state"))?,
+            step: usize::try_from(row.step).map_err(|_| broken("unknown step"))?,
+            request: row.sealed,
+            entered: row.entered,
+            fault: row.fault.as_deref().and_then(AnswerError::parse),
+            answer_run: row.answer_run.map(RunId),
+            live: row.live,
+        })
+    }
+}
+
+/// A query for rows: what stands before the columns and behind them, and its values.
+macro_rules! rows {
+    ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            $before
+                + " id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
+                    state, step, sealed, entered, fault, answer_run, live "
+                + $after
+            $(, $value)*
+        )
+    };
+}
+use rows;
+
+/// Begins to ask. `false` when another question of the conversation is open. The conversation is locked.
+pub async fn begin(
+    tx: &mut Tx,
+    tenant: TenantId,
+    new: &Elicitation,
+    life: Duration,
+) -> Result<bool> {
+    // An overdue one that was not deleted yet.
+    sqlx::query!(
+        "delete from elicitations
+         where tenant_id = $2 and conversation_id = $1 and state = 'open' and expires_at < statement_timestamp()",
+        new.conversation.0,
+        tenant.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    let done = sqlx::query!(
+        "insert into elicitations (tenant_id, id, conversation_id, user_id, agent, server, tool, run_id, call_id,
+                                   credential, for_model, round, sealed, expires_at, live)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, now() + make_interval(secs => $14), $15)
+         on conflict (tenant_id, conversation_id) where state = 'open' do nothing",
+        tenant.0,
+        new.id,
+        new.conversation.0,
+        new.user.as_str(),
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        new.run.0,
+        new.call_id,
+        new.credential,
+        new.for_model,
+        new.round,
+        new.request,
+        life.as_secs_f64(),
+        new.live,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The question that is open in a conversation.
+pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Elicitation>> {
+    let row = rows!(
+        "select",
+        "from elicitations where tenant_id = $2 and conversation_id = $1 and state = 'open'
+           and expires_at > statement_timestamp()",
+        conversation.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// The questions whose answers a run was given.
+pub async fn answered_for(tx: &mut Tx, run: RunId) -> Result<Vec<Elicitation>> {
+    let rows = rows!(
+        "select",
+        "from elicitations where tenant_id = $2 and answer_run = $1 order by id",
+        run.0,
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// How a row changes with an answer.
+pub struct NextStep<'a> {
+    pub state: State,
+    pub step: usize,
+    pub entered: &'a [u8],
+    pub fault: Option<AnswerError>,
+    /// The run that goes on with the answer. `None` where the call that asked waits for it.
+    pub run: Option<RunId>,
+}
+
+/// Takes in an answer. `false` when the question was answered or ended meanwhile.
+pub async fn answer(
+    tx: &mut Tx,
+    seen: &Elicitation,
+    next: &NextStep<'_>,
+    life: Duration,
+) -> Result<bool> {
+    let done = sqlx::query!(
+        "update elicitations
+         set state = $3, step = $4, entered = $5, fault = $6, answer_run = $7,
+             expires_at = now() + make_interval(secs => $8)
+         where tenant_id = $9 and id = $1 and state = 'open' and step = $2
+           and expires_at > statement_timestamp()",
+        seen.id,
+        i32::try_from(seen.step).unwrap_or(i32::MAX),
+        next.state.as_str(),
+        i32::try_from(next.step).unwrap_or(i32::MAX),
+        next.entered,
+        next.fault.map(AnswerError::name),
+        next.run.map(|run| run.0),
+        life.as_secs_f64(),
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Notes that the call is about to be sent with the answer. `false` when it may have been sent before.
+pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
+    let done = sqlx::query!(
+        "update elicitations set state = 'sent' where tenant_id = $2 and id = $1 and state = 'answered'",
+        id,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Deletes a question. `false` when it was gone before.
+pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
+    let done = sqlx::query!(
+        "delete from elicitations where tenant_id = $2 and id = $1",
+        id,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}

@@ -1,0 +1,70 @@
+//! Rows of feedback: what a user thinks of a message, one row for each.
+
+use uuid::Uuid;
+
+use super::Tx;
+use domain::{
+    error::Result,
+    ids::{ConversationId, MessageId},
+    message::{Feedback, Rating},
+};
+
+/// Keeps what the user thinks of a message, in place of what they thought before.
+pub async fn put(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    message: MessageId,
+    feedback: &Feedback,
+) -> Result<()> {
+    sqlx::query!(
+        "insert into feedback (tenant_id, id, conversation_id, message_id, rating, comment)
+         values ($1, $2, $3, $4, $5, $6)
+         on conflict (tenant_id, message_id) do update
+         set rating = excluded.rating, comment = excluded.comment, created_at = now()",
+        tx.tenant()?.0,
+        Uuid::now_v7(),
+        conversation.0,
+        message.0,
+        feedback.rating.as_str(),
+        feedback.comment,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// What the user thinks of a message, if they have said it.
+pub async fn get(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    message: MessageId,
+) -> Result<Option<Feedback>> {
+    let row = sqlx::query!(
+        "select rating, comment from feedback where tenant_id = $1 and conversation_id = $2 and message_id = $3",
+        tx.tenant()?.0,
+        conversation.0,
+        message.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| Feedback {
+        rating: if row.rating == Rating::Up.as_str() {
+            Rating::Up
+        } else {
+            Rating::Down
+        },
+        comment: row.comment,
+    }))
+}
+
+pub async fn delete(tx: &mut Tx, conversation: ConversationId, message: MessageId) -> Result<()> {
+    sqlx::query!(
+        "delete from feedback where tenant_id = $1 and conversation_id = $2 and message_id = $3",
+        tx.tenant()?.0,
+        conversation.0,
+        message.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}

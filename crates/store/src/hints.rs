@@ -1,0 +1,187 @@
+//! Hints between replicas over `NOTIFY`: "another replica changed this conversation". A lost hint costs a
+//! second and never a row, because every replica also polls.
+
+use sqlx::postgres::PgListener;
+
+use super::{Db, limits::Limited, pool::single};
+use domain::{
+    error::Result,
+    ids::{AgentId, ApiKeyId, ConversationId, ReplicaId, ServerId, TenantId, UserId},
+    owner::CatalogOwner,
+};
+
+const CHANNEL: &str = "chatelaine";
+
+/// What another replica should read again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Hint {
+    /// A conversation has new events.
+    Conversation {
+        tenant: TenantId,
+        conversation: ConversationId,
+    },
+    /// A user's credentials at an agent changed.
+    Credentials {
+        tenant: TenantId,
+        agent: AgentId,
+        user: UserId,
+    },
+    /// The tools of a personal server changed, as its owner sees them.
+    Catalog {
+        tenant: TenantId,
+        agent: AgentId,
+        server: ServerId,
+        owner: CatalogOwner,
+    },
+    /// A tenant's approvals changed.
+    Approvals { tenant: TenantId },
+    /// A user signed out.
+    SignedOut { tenant: TenantId, user: UserId },
+    /// An API key was revoked.
+    KeyRevoked { tenant: TenantId, key: ApiKeyId },
+    /// The operator changed or removed a tenant.
+    Tenant { tenant: TenantId },
+    /// The tenant's registry of servers, or a secret of it, changed.
+    Registry { tenant: TenantId },
+    /// A client cancelled a call of its own, by the id that it gave the call.
+    CallCancelled {
+        tenant: TenantId,
+        agent: AgentId,
+        id: String,
+        user: UserId,
+    },
+}
+
+/// Hints of the other replicas.
+pub struct Hints {
+    listener: PgListener,
+    me: ReplicaId,
+}
+
+impl Db {
+    /// Starts to listen, on a connection beside those of the pool.
+    pub async fn hints(&self, me: ReplicaId) -> Result<Hints> {
+        let one = single(self.pool.options().clone());
+        let mut listener = PgListener::connect_with(&one).await?;
+        listener.listen(CHANNEL).await?;
+        Ok(Hints { listener, me })
+    }
+
+    /// Tells the other replicas, in one statement outside of any business transaction.
+    pub async fn hint(&self, me: ReplicaId, hints: &[Hint]) -> Result<()> {
+        let payloads: Vec<_> = hints
+            .iter()
+            .map(|hint| format!("{me} {}", written(hint)))
+            .collect();
+        let notify = sqlx::query!(
+            "select pg_notify($1, payload) from unnest($2::text[]) payload",
+            CHANNEL,
+            &payloads
+        );
+        let mut connection = self.pool.get().await?;
+        let limited = Limited::new(&mut connection, &self.health);
+        notify.fetch_all(limited).await?;
+        connection.give_back();
+        Ok(())
+    }
+}
+
+impl Hints {
+    /// The next hint of another replica; waits for one. Reconnects by itself.
+    pub async fn next(&mut self) -> Result<Hint> {
+        loop {
+            let notification = self.listener.recv().await?;
+            if let Some((from, hint)) = parse(notification.payload())
+                && from != self.me
+            {
+                return Ok(hint);
+            }
+        }
+    }
+}
+
+/// User ids may hold blanks, so one always comes last.
+fn written(hint: &Hint) -> String {
+    match hint {
+        Hint::Conversation {
+            tenant,
+            conversation,
+        } => format!("conversation {tenant} {conversation}"),
+        Hint::Credentials {
+            tenant,
+            agent,
+            user,
+        } => format!("credentials {tenant} {agent} {user}"),
+        Hint::Catalog {
+            tenant,
+            agent,
+            server,
+            owner,
+        } => format!("catalog {tenant} {agent} {server} {owner}"),
+        Hint::Approvals { tenant } => format!("approvals {tenant} -"),
+        Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
+        Hint::KeyRevoked { tenant, key } => format!("key_revoked {tenant} {key}"),
+        Hint::Tenant { tenant } => format!("tenant {tenant} -"),
+        Hint::Registry { tenant } => format!("registry {tenant} -"),
+        Hint::CallCancelled {
+            tenant,
+            agent,
+            id,
+            user,
+        } => format!("call_cancelled {tenant} {agent} {} {user}", hex::encode(id)),
+    }
+}
+
+fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
+    let mut words = payload.splitn(4, ' ');
+    let from = words.next()?.parse().ok()?;
+    let (kind, tenant, rest) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
+    let agent = |text: &str| AgentId::parse(text).ok();
+    let hint = match kind {
+        "conversation" => Hint::Conversation {
+            tenant,
+            conversation: rest.parse().ok()?,
+        },
+        "signed_out" => Hint::SignedOut {
+            tenant,
+            user: UserId(rest.into()),
+        },
+        "key_revoked" => Hint::KeyRevoked {
+            tenant,
+            key: rest.parse().ok()?,
+        },
+        "tenant" => Hint::Tenant { tenant },
+        "registry" => Hint::Registry { tenant },
+        "credentials" => {
+            let (name, user) = rest.split_once(' ')?;
+            Hint::Credentials {
+                tenant,
+                agent: agent(name)?,
+                user: UserId(user.into()),
+            }
+        }
+        "catalog" => {
+            let (name, rest) = rest.split_once(' ')?;
+            let (server, owner) = rest.split_once(' ')?;
+            Hint::Catalog {
+                tenant,
+                agent: agent(name)?,
+                server: ServerId::parse(server).ok()?,
+                owner: owner.parse().ok()?,
+            }
+        }
+        "call_cancelled" => {
+            let (name, rest) = rest.split_once(' ')?;
+            let (id, user) = rest.split_once(' ')?;
+            Hint::CallCancelled {
+                tenant,
+                agent: agent(name)?,
+                id: String::from_utf8(hex::decode(id).ok()?).ok()?,
+                user: UserId(user.into()),
+            }
+        }
+        "approvals" => Hint::Approvals { tenant },
+        _ => return None,
+    };
+    Some((from, hint))
+}

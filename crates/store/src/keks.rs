@@ -1,0 +1,208 @@
+//! Rows of the key ring: which keys the database knows, which of them seals, and which replica has which.
+//! Never a key, only its check value. All of it wants [`super::Db::system`].
+
+use sqlx::{
+    Decode, Postgres, Type,
+    error::BoxDynError,
+    postgres::{PgTypeInfo, PgValueRef},
+};
+use time::OffsetDateTime;
+
+use super::Tx;
+use domain::{
+    error::{Error, ErrorCode, Result},
+    ids::{KekId, ReplicaId},
+};
+
+/// A key of the ring as the database knows it.
+#[derive(Clone, Debug)]
+pub struct KekRecord {
+    pub id: KekId,
+    pub check_value: Vec<u8>,
+    pub state: KekState,
+    pub promoted_at: Option<OffsetDateTime>,
+    pub retired_at: Option<OffsetDateTime>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KekState {
+    /// Known, and never used.
+    Added,
+    /// Wraps the tenants' new keys. At most one does.
+    Sealing,
+    /// Has wrapped tenants' keys before.
+    Opening,
+    /// Nothing needs it any more.
+    Retired,
+}
+
+impl Type<Postgres> for KekState {
+    fn type_info() -> PgTypeInfo {
+        <str as Type<Postgres>>::type_info()
+    }
+
+    fn compatible(given: &PgTypeInfo) -> bool {
+        <str as Type<Postgres>>::compatible(given)
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for KekState {
+    fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
+        let text = <&str as Decode<'r, Postgres>>::decode(value)?;
+        Self::parse(text).ok_or_else(|| format!("unknown state {text:?}").into())
+    }
+}
+
+/// A query that answers known keys.
+macro_rules! keks {
+    ($after:literal) => {
+        sqlx::query_as!(
+            KekRecord,
+            r#"select id as "id: _", check_value, state as "state: _", promoted_at, retired_at from keks order by id"#
+                + $after
+        )
+    };
+}
+
+impl KekState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Sealing => "sealing",
+            Self::Opening => "opening",
+            Self::Retired => "retired",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Added, Self::Sealing, Self::Opening, Self::Retired]
+            .into_iter()
+            .find(|state| state.as_str() == text)
+    }
+}
+
+/// Every key.
+pub async fn list(tx: &mut Tx) -> Result<Vec<KekRecord>> {
+    Ok(keks!("").fetch_all(tx.conn()).await?)
+}
+
+/// Every key, locked: starts, promotions and retirements happen one after the other. Tenants' keys may be
+/// added meanwhile.
+pub async fn lock(tx: &mut Tx) -> Result<Vec<KekRecord>> {
+    Ok(keks!(" for no key update").fetch_all(tx.conn()).await?)
+}
+
+/// Adds a key; `false` when the database has it already, and then the row stays as it is.
+pub async fn add(tx: &mut Tx, id: &KekId, check_value: &[u8; 16]) -> Result<bool> {
+    let added = sqlx::query!(
+        "insert into keks (id, check_value, state) values ($1, $2, 'added') on conflict (id) do nothing",
+        id.as_str(),
+        check_value,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(added.rows_affected() == 1)
+}
+
+/// Makes a key the one that seals, in place of the one that does.
+pub async fn promote(tx: &mut Tx, id: &KekId) -> Result<()> {
+    sqlx::query!(
+        "update keks set state = 'opening' where state = 'sealing' and id <> $1",
+        id.as_str()
+    )
+    .execute(tx.conn())
+    .await?;
+    let promoted = sqlx::query!(
+        "update keks set state = 'sealing', promoted_at = now() where id = $1 and state in ('added', 'opening')",
+        id.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    if promoted.rows_affected() == 0 {
+        return Err(Error::conflict(
+            ErrorCode::Conflict,
+            format!("key {id} cannot seal; see `chatelaine keys list`"),
+        ));
+    }
+    Ok(())
+}
+
+/// Marks a key as no longer needed. The row is deleted and inserted again: the foreign key of the tenants'
+/// keys waits for open transactions, so a tenant's key that still uses it makes this fail.
+pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
+    let taken = sqlx::query!(
+        "delete from keks where id = $1 and state in ('added', 'opening') returning check_value, created_at, promoted_at",
+        id.as_str(),
+    )
+    .fetch_optional(tx.conn())
+    .await;
+    let taken = match taken {
+        Err(sqlx::Error::Database(error)) if error.is_foreign_key_violation() => {
+            return Err(Error::conflict(
+                ErrorCode::Conflict,
+                format!("key {id} still wraps tenants' keys; run `chatelaine keys rewrap`"),
+            ));
+        }
+        taken => taken?,
+    };
+    let row = taken.ok_or_else(|| {
+        Error::conflict(
+            ErrorCode::Conflict,
+            format!("key {id} seals, or is retired already"),
+        )
+    })?;
+    sqlx::query!(
+        "
+        insert into keks (id, check_value, state, created_at, promoted_at, retired_at)
+        values ($1, $2, 'retired', $3, $4, now())
+        ",
+        id.as_str(),
+        row.check_value,
+        row.created_at,
+        row.promoted_at,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Says that a replica is alive and which keys it has; forgets replicas that are long gone.
+pub async fn record_replica(tx: &mut Tx, replica: ReplicaId, keks: &[String]) -> Result<()> {
+    sqlx::query!("delete from key_holders where seen_at < now() - interval '1 hour'")
+        .execute(tx.conn())
+        .await?;
+    sqlx::query!(
+        "
+        insert into key_holders (replica, keks, seen_at) values ($1, $2, now())
+        on conflict (replica) do update set keks = excluded.keks, seen_at = excluded.seen_at
+        ",
+        replica.0,
+        keks,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Removes the row of a replica that ends.
+pub async fn remove_replica(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
+    sqlx::query!("delete from key_holders where replica = $1", replica.0)
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
+/// The replicas that were alive in the last minute and do not have a key.
+pub async fn replicas_without(tx: &mut Tx, id: &KekId) -> Result<Vec<ReplicaId>> {
+    let replicas = sqlx::query_scalar!(
+        r#"
+        select replica as "id: ReplicaId" from key_holders
+        where seen_at > now() - interval '1 minute' and not $1 = any (keks)
+        order by replica
+        "#,
+        id.as_str(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(replicas)
+}

@@ -1,0 +1,263 @@
+//! Postgres. Truth is rows.
+//!
+//! [`Db`] is the only holder of the pool. Work happens in a [`Tx`], which names its tenant: row-level
+//! security then shows it that tenant's rows and no others, whatever the SQL forgets. What must be found
+//! before a tenant is known (a key's owner, work to claim) goes through [`Db::system`], a role that sees
+//! a few columns of a few tables and no content.
+//!
+//! One file per noun; row structs stay private to it.
+
+pub mod access_tokens;
+pub mod api_keys;
+pub mod approvals;
+pub mod attachments;
+pub mod audit;
+pub mod authorizations;
+pub mod branches;
+pub mod catalogs;
+pub mod client_chats;
+pub mod conversations;
+pub mod credential_judges;
+pub mod credentials;
+pub mod deliveries;
+pub mod elicitations;
+pub mod feedback;
+pub mod flows;
+pub mod hints;
+pub mod issuers;
+pub mod jobs;
+pub mod keks;
+mod limits;
+pub mod messages;
+mod migrations;
+pub mod oauth_clients;
+pub mod oauth_sign_ins;
+mod pool;
+pub mod registry;
+pub mod replicas;
+pub mod request_answers;
+pub mod request_keys;
+pub mod resources;
+pub mod responses;
+pub mod retention;
+pub mod runs;
+pub mod sealed;
+pub mod secrets;
+pub mod sign_outs;
+pub mod tenant_keys;
+pub mod tenants;
+pub mod tickets;
+pub mod trees;
+pub mod usage;
+pub mod user_data;
+pub mod user_sources;
+pub mod users;
+pub mod vault;
+pub mod webhooks;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, postgres::PgConnectOptions};
+
+pub use self::limits::is_deadlock;
+use self::{
+    limits::{Health, Limited, in_time, is_closed},
+    pool::{InUse, Pool},
+};
+use domain::{
+    error::{Error, Result},
+    ids::TenantId,
+    secret::Secret,
+};
+
+/// How long a statement may take, by the clock of Postgres.
+const STATEMENT_MS: u32 = 10_000;
+/// How long a statement may wait for a lock.
+const LOCK_MS: u32 = 5_000;
+
+/// The database. Cheap to clone.
+#[derive(Clone)]
+pub struct Db {
+    pool: Pool,
+    /// Transactions of tenants that were begun.
+    begun: Arc<AtomicU64>,
+    health: Arc<Health>,
+}
+
+/// A transaction that knows its tenant (or, from [`Db::system`], that it has none). Dropped without
+/// [`Tx::commit`], it is rolled back. Never hold one across a network call.
+pub struct Tx {
+    connection: InUse,
+    tenant: Option<TenantId>,
+    health: Arc<Health>,
+}
+
+impl Db {
+    /// Brings the schema up to date, safe when several replicas start at once. Opens this many connections at most, at
+    /// least two: one is for [`Db::hints`].
+    pub async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Self> {
+        Self::connect_within(Duration::ZERO, url, connections).await
+    }
+
+    /// The same, and waits this long for a database that is not there yet.
+    pub async fn connect_within(
+        wait: Duration,
+        url: &Secret,
+        connections: u32,
+    ) -> anyhow::Result<Self> {
+        let options: PgConnectOptions = url.expose().parse()?;
+        let options = options.application_name("chatelaine");
+        let mut connection =
+            pool::connect(&options, wait, domain::error::database::is_away).await?;
+        migrations::apply(&mut connection, &options).await?;
+        connection.close().await?;
+        Self::of(options, connections)
+    }
+
+    /// Opens what may be the database of another version, and leaves its schema as it is.
+    pub async fn connect_to_read(url: &Secret) -> anyhow::Result<Self> {
+        let options: PgConnectOptions = url.expose().parse()?;
+        let options = options.application_name("chatelaine");
+        let connection = pool::connect(&options, Duration::ZERO, is_away).await?;
+        connection.close().await?;
+        Self::of(options, 2)
+    }
+
+    fn of(options: PgConnectOptions, connections: u32) -> anyhow::Result<Self> {
+        let health = Arc::new(Health::default());
+        Ok(Self {
+            pool: Pool::new(options, connections.max(2) - 1, health.clone())?,
+            begun: Arc::default(),
+            health,
+        })
+    }
+
+    /// A transaction of one tenant, opened in one round trip.
+    pub async fn tenant(&self, tenant: TenantId) -> Result<Tx> {
+        self.begin_tenant(tenant, "").await
+    }
+
+    /// The same, for what may be lost: its commit does not wait for the disk. A crash of Postgres loses at most what was
+    /// committed within the last second, and no crash of the program does.
+    pub async fn tenant_unflushed(&self, tenant: TenantId) -> Result<Tx> {
+        self.begin_tenant(tenant, "; set local synchronous_commit = off")
+            .await
+    }
+
+    async fn begin_tenant(&self, tenant: TenantId, more: &str) -> Result<Tx> {
+        let sql = format!(
+            "begin; {}; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'{more}",
+            limits()
+        );
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.begin(sql, Some(tenant)).await
+    }
+
+    /// Transactions of tenants that this process has begun.
+    pub fn transactions(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// A transaction of the program itself, for what has no tenant yet.
+    pub async fn system(&self) -> Result<Tx> {
+        let sql = format!("begin; {}; set local role chatelaine_system", limits());
+        self.begin(sql, None).await
+    }
+
+    /// Safe SQL: the only thing ever formatted into it is a UUID. When the connection turns out to be closed, another one
+    /// is used: nothing has been done with it yet, and the pool asks the other one first.
+    fn begin(&self, sql: String, tenant: Option<TenantId>) -> BoxFuture<'_, Result<Tx>> {
+        // Boxed: without that it would be a part of each future that uses the database, and they would not fit on a stack.
+        Box::pin(async move {
+            let mut connection = in_time(self.pool.get()).await?;
+            if let Err(error) = self.execute(&mut connection, &sql).await {
+                if !is_closed(&error) {
+                    return Err(error.into());
+                }
+                // Its place must be free for the next one.
+                connection.discard();
+                connection = in_time(self.pool.get()).await?;
+                self.execute(&mut connection, &sql).await?;
+            }
+            Ok(Tx {
+                connection,
+                tenant,
+                health: self.health.clone(),
+            })
+        })
+    }
+
+    async fn execute(&self, connection: &mut InUse, sql: &str) -> sqlx::Result<()> {
+        let limited = Limited::new(connection, &self.health);
+        limited.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
+        Ok(())
+    }
+
+    /// Whether the database answers and can be written, for readiness.
+    pub async fn is_writable(&self) -> bool {
+        let asked = in_time(async {
+            let mut connection = self.pool.get().await?;
+            let is_writable = pool::is_writable(&mut connection).await?;
+            connection.give_back();
+            Ok(is_writable)
+        });
+        asked.await.unwrap_or(false) && !self.health.is_unwritable()
+    }
+
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+impl Tx {
+    /// The connection, for the files of this folder.
+    fn conn(&mut self) -> Limited<'_> {
+        Limited::new(&mut self.connection, &self.health)
+    }
+
+    /// The tenant of this transaction. Every query on a tenant's table names it, so that row-level security is
+    /// the second lock and not the first. A transaction of the program itself has none.
+    fn tenant(&self) -> Result<TenantId> {
+        self.tenant.ok_or_else(|| {
+            Error::Internal(anyhow::anyhow!(
+                "a tenant's rows are out of reach of a transaction without a tenant"
+            ))
+        })
+    }
+
+    /// Makes a transaction of the program itself one of this tenant, from here to its end: for what is done to a
+    /// tenant and written down with it.
+    pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
+        // Safe SQL: the only thing formatted into it is a UUID.
+        let sql = format!("set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'");
+        self.conn()
+            .execute(sqlx::raw_sql(AssertSqlSafe(sql)))
+            .await?;
+        self.tenant = Some(tenant);
+        Ok(())
+    }
+
+    /// The time by the database's clock, which is the same for all replicas.
+    pub async fn now(&mut self) -> Result<time::OffsetDateTime> {
+        let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#);
+        Ok(now.fetch_one(self.conn()).await?)
+    }
+
+    pub async fn commit(mut self) -> Result<()> {
+        self.conn().execute(sqlx::raw_sql("commit")).await?;
+        self.connection.give_back();
+        Ok(())
+    }
+}
+
+/// What limits the time of each statement of a transaction. Set with `set local`, so that it holds behind a pooler too.
+fn limits() -> String {
+    format!("set local statement_timeout = {STATEMENT_MS}; set local lock_timeout = {LOCK_MS}")
+}

@@ -1,0 +1,204 @@
+//! Time limits of statements, and what an error of the database means.
+//!
+//! Postgres ends a statement that takes too long by itself. When the connection has gone silent, Postgres cannot say so:
+//! each statement has a limit here, too, a little longer.
+
+use std::{
+    io,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream, stream::BoxStream};
+use sqlx::{
+    Either, Execute, Executor, PgConnection, Postgres, SqlStr,
+    postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo},
+};
+
+use domain::{
+    clock,
+    error::{Error, database::code},
+};
+
+/// How long an answer of Postgres may take before the connection counts as lost.
+const SILENCE: Duration = Duration::from_secs(12);
+/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
+const UNWRITABLE: Duration = Duration::from_secs(30);
+
+/// What the errors of statements say about the database.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// When a write failed last since the database takes none.
+    unwritable: Mutex<Option<Instant>>,
+    troubles: AtomicU64,
+}
+
+impl Health {
+    fn note(&self, error: &sqlx::Error) {
+        let is_unwritable = is_unwritable(error);
+        if is_unwritable {
+            *self.last_unwritable() = Some(clock::instant());
+        }
+        let is_silent = matches!(error, sqlx::Error::Io(_));
+        if is_unwritable || is_silent || is_closed(error) {
+            self.troubles.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a write has failed lately since the database takes none.
+    pub fn is_unwritable(&self) -> bool {
+        let last = *self.last_unwritable();
+        last.is_some_and(|at| at.elapsed() < UNWRITABLE)
+    }
+
+    /// How often a connection was lost or could not be written. When this has grown, other connections may have the same fault.
+    pub fn troubles(&self) -> u64 {
+        self.troubles.load(Ordering::Relaxed)
+    }
+
+    fn last_unwritable(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.unwritable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection whose statements have a time limit.
+#[derive(Debug)]
+pub struct Limited<'c> {
+    connection: &'c mut PgConnection,
+    health: &'c Health,
+}
+
+impl<'c> Limited<'c> {
+    pub fn new(connection: &'c mut PgConnection, health: &'c Health) -> Self {
+        Self { connection, health }
+    }
+}
+
+impl<'c> Executor<'c> for Limited<'c> {
+    type Database = Postgres;
+
+    fn fetch_many<'e, 'q: 'e, E>(
+        self,
+        query: E,
+    ) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, sqlx::Error>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let (rows, health) = (self.connection.fetch_many(query), self.health);
+        stream::unfold(Some(rows), move |rows| async move {
+            let mut rows = rows?;
+            match in_time(async { rows.next().await.transpose() }).await {
+                Ok(row) => row.map(|row| (Ok(row), Some(rows))),
+                Err(error) => {
+                    health.note(&error);
+                    Some((Err(error), None))
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(
+        self,
+        query: E,
+    ) -> BoxFuture<'e, Result<Option<PgRow>, sqlx::Error>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let (fetched, health) = (self.connection.fetch_optional(query), self.health);
+        in_time(fetched)
+            .inspect(|fetched| {
+                if let Err(error) = fetched {
+                    health.note(error);
+                }
+            })
+            .boxed()
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [PgTypeInfo],
+    ) -> BoxFuture<'e, Result<PgStatement, sqlx::Error>>
+    where
+        'c: 'e,
+    {
+        self.connection.prepare_with(sql, parameters)
+    }
+
+    fn describe<'e>(
+        self,
+        sql: SqlStr,
+    ) -> BoxFuture<'e, Result<sqlx::Describe<Postgres>, sqlx::Error>>
+    where
+        'c: 'e,
+    {
+        self.connection.describe(sql)
+    }
+}
+
+/// Waits for an answer of Postgres, and takes a long silence for a lost connection.
+pub async fn in_time<T>(answer: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    within(SILENCE, answer).await
+}
+
+/// The same with another time.
+pub async fn within<T>(
+    time: Duration,
+    answer: impl Future<Output = sqlx::Result<T>>,
+) -> sqlx::Result<T> {
+    tokio::time::timeout(time, answer)
+        .await
+        .unwrap_or_else(|_| {
+            let silent = "the database has not answered in time";
+            Err(io::Error::new(io::ErrorKind::TimedOut, silent).into())
+        })
+}
+
+/// Whether the connection was closed at its other end, and not just silent.
+pub fn is_closed(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() != io::ErrorKind::TimedOut,
+        _ => code(error).is_some_and(|code| code.starts_with("08") || code.starts_with("57P")),
+    }
+}
+
+/// Whether the database takes no writes: it is full or read-only.
+fn is_unwritable(error: &sqlx::Error) -> bool {
+    matches!(code(error).as_deref(), Some("25006" | "53100"))
+}
+
+/// Whether a connection could not be opened since the database starts, stops, or has too many of them.
+pub fn is_starting(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+        _ => matches!(code(error).as_deref(), Some("53300" | "57P03")),
+    }
+}
+
+/// An error before a session is there, as one that passes, unless Postgres itself gave it. A proxy in front of a
+/// database that is away accepts a connection and closes it, or says something that is no Postgres.
+pub fn without_session(error: sqlx::Error) -> sqlx::Error {
+    match error {
+        sqlx::Error::Protocol(_) | sqlx::Error::Tls(_) | sqlx::Error::Io(_) if !matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut) => {
+            io::Error::new(io::ErrorKind::ConnectionRefused, error.to_string()).into()
+        }
+        error => error,
+    }
+}
+
+/// Whether a transaction was undone since two waited for each other: it may be tried again as a whole.
+pub fn is_deadlock(error: &Error) -> bool {
+    let Error::Internal(error) = error else {
+        return false;
+    };
+    let error = error.downcast_ref::<sqlx::Error>();
+    error.and_then(code).as_deref() == Some("40P01")
+}

@@ -1,0 +1,97 @@
+//! Bringing the schema up to date. A release runs beside the next one: it accepts a database with one migration that it
+//! does not know, and refuses one with more.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
+
+use sqlx::{
+    ConnectOptions as _, PgConnection,
+    migrate::{MigrateError, Migration, Migrator},
+    postgres::PgConnectOptions,
+};
+
+use super::pool::single;
+
+/// Migrations of a newer release that this one can run with.
+const NEWER: usize = 1;
+
+/// Applies the embedded migrations. Without the advisory lock that Citus and YugabyteDB lack, replicas
+/// that start together may collide; whoever loses finds the work done when it looks again.
+pub async fn apply(
+    connection: &mut PgConnection,
+    options: &PgConnectOptions,
+) -> anyhow::Result<()> {
+    let mut migrator = sqlx::migrate!("../../migrations");
+    migrator.set_locking(false);
+    let applied = applied(connection).await?;
+    refuse_newer(&applied, &migrator)?;
+    if is_current(&applied, &migrator) {
+        return Ok(());
+    }
+    migrator.set_ignore_missing(true);
+    // A migration that takes a second would be a warning with its whole text.
+    let quiet = single(options.clone().disable_statement_logging());
+    let mut tries = 0;
+    let done = loop {
+        match migrator.run(&quiet).await {
+            Ok(()) => break Ok(()),
+            Err(MigrateError::Execute(_) | MigrateError::ExecuteMigration(..)) if tries < 5 => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(200 * tries)).await;
+            }
+            Err(error) => break Err(error.into()),
+        }
+    };
+    quiet.close().await;
+    done
+}
+
+/// The versions of the applied migrations with the checksums of those that succeeded.
+type Applied = BTreeMap<i64, Option<Vec<u8>>>;
+
+async fn applied(connection: &mut PgConnection) -> anyhow::Result<Applied> {
+    let exists: bool = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null")
+        .fetch_one(&mut *connection)
+        .await?;
+    if !exists {
+        return Ok(Applied::new());
+    }
+    let rows =
+        sqlx::query_as("select version, case when success then checksum end from _sqlx_migrations");
+    Ok(rows.fetch_all(connection).await?.into_iter().collect())
+}
+
+/// Whether nothing is left to apply. Then no further connection is needed.
+fn is_current(applied: &Applied, migrator: &Migrator) -> bool {
+    let is_applied = |migration: &Migration| {
+        let checksum = applied.get(&migration.version).and_then(Option::as_deref);
+        checksum == Some(&*migration.checksum)
+    };
+    applied.values().all(Option::is_some) && migrator.iter().all(is_applied)
+}
+
+/// Refuses a database that a later release has changed too much.
+fn refuse_newer(applied: &Applied, migrator: &Migrator) -> anyhow::Result<()> {
+    let known: HashSet<i64> = migrator.iter().map(|migration| migration.version).collect();
+    let unknown: Vec<i64> = applied
+        .keys()
+        .copied()
+        .filter(|version| !known.contains(version))
+        .collect();
+    let newest = known.iter().max().copied().unwrap_or_default();
+    if unknown.len() > NEWER || unknown.iter().any(|version| *version < newest) {
+        anyhow::bail!(
+            "the database has migrations that this release does not know ({unknown:?}; this release knows those up to \
+             {newest}); start the release that made them, or the one before it"
+        );
+    }
+    if let [version] = unknown[..] {
+        tracing::warn!(
+            version,
+            "a newer release has changed the database; this one runs beside it"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Rows of replicas that are at work. Every function needs the system role.
+
+use time::OffsetDateTime;
+
+use super::Tx;
+use domain::{
+    error::{Error, Result},
+    ids::ReplicaId,
+    replica::{Readiness, Replica},
+};
+
+/// Writes how a replica is; forgets those that have said nothing for an hour.
+pub async fn put(
+    tx: &mut Tx,
+    id: ReplicaId,
+    version: &str,
+    started_at: OffsetDateTime,
+    readiness: &Readiness,
+) -> Result<()> {
+    sqlx::query!(
+        "with old as (
+           select id from replicas where seen_at < now() - interval '1 hour' and id <> $1 for update skip locked
+         ), forgotten as (delete from replicas using old where replicas.id = old.id)
+         insert into replicas (id, version, started_at, readiness) values ($1, $2, $3, $4::text::json)
+         on conflict (id) do update set seen_at = now(), readiness = excluded.readiness",
+        id.0,
+        version,
+        started_at,
+        serde_json::to_string(readiness).map_err(Error::internal)?,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Removes the row of a replica that ends.
+pub async fn delete(tx: &mut Tx, id: ReplicaId) -> Result<()> {
+    sqlx::query!("delete from replicas where id = $1", id.0)
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
+/// Those that have said within the last hour how they are, the one that started first first.
+pub async fn list(tx: &mut Tx) -> Result<Vec<Replica>> {
+    let rows = sqlx::query!(
+        r#"select id as "id: ReplicaId", version, started_at, seen_at, readiness::text as "readiness!",
+                  seen_at < now() - interval '1 minute' as "is_silent!"
+           from replicas where seen_at > now() - interval '1 hour' order by started_at, id"#
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let replicas = rows.into_iter().map(|row| {
+        Ok(Replica {
+            id: row.id,
+            version: row.version,
+            started_at: row.started_at,
+            seen_at: row.seen_at,
+            silent: row.is_silent,
+            readiness: serde_json::from_str(&row.readiness).map_err(Error::internal)?,
+        })
+    });
+    replicas.collect()
+}

@@ -1,0 +1,221 @@
+//! Rows of runs: which replica works on which run, until when. Every write of a worker carries its fence; a
+//! worker that lost its lease changes nothing. A writer of a run and its conversation locks the conversation
+//! first, as a delete does, so that two writers never wait for each other.
+
+mod claiming;
+mod creation;
+mod finishing;
+pub mod listing;
+mod open;
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+pub use self::{
+    claiming::{Claimable, FullShares, assert_held, claim, claimable, heartbeat, release, waiting},
+    creation::{NewRun, OpenRuns, WrittenRun, create},
+    finishing::{RunResult, finish},
+    open::{open, open_of_key, open_of_user},
+};
+use super::Tx;
+use domain::{
+    error::{Error, ErrorCode, Result, Thing},
+    ids::{AgentId, ConversationId, RunId, UserId},
+    run::{ClaimedRun, Run, RunKind, RunStatus, Usage},
+};
+
+struct Row {
+    id: Uuid,
+    conversation_id: Uuid,
+    agent: String,
+    kind: String,
+    status: String,
+    error: Option<String>,
+    steps: i32,
+    input_tokens: i64,
+    cached_input_tokens: i64,
+    output_tokens: i64,
+    usage_estimated: bool,
+    created_at: OffsetDateTime,
+    finished_at: Option<OffsetDateTime>,
+}
+
+impl TryFrom<Row> for Run {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        Ok(Self {
+            id: RunId(row.id),
+            kind: parse_kind(&row.kind),
+            conversation_id: ConversationId(row.conversation_id),
+            agent: AgentId::parse(&row.agent)
+                .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
+            status: RunStatus::parse(&row.status)
+                .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown run status")))?,
+            error: row.error,
+            steps: row.steps,
+            usage: Usage {
+                input_tokens: row.input_tokens,
+                cached_input_tokens: row.cached_input_tokens,
+                output_tokens: row.output_tokens,
+                estimated: row.usage_estimated,
+            },
+            created_at: row.created_at,
+            finished_at: row.finished_at,
+        })
+    }
+}
+
+fn parse_kind(kind: &str) -> RunKind {
+    if kind == RunKind::Command.as_str() {
+        RunKind::Command
+    } else {
+        RunKind::Turn
+    }
+}
+
+/// Adds one model step and what it used.
+pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()> {
+    let held = sqlx::query_scalar!(
+        r#"with conversation as (
+             select 1 from conversations where tenant_id = $1 and id = $4 for no key update
+           ), held as (
+             update runs
+             set steps = steps + 1, input_tokens = input_tokens + $5, output_tokens = output_tokens + $6,
+                 usage_estimated = usage_estimated or $7, cached_input_tokens = cached_input_tokens + $9
+             from conversation where tenant_id = $1 and id = $2 and fence = $3 and status = 'running'
+             returning user_id, agent
+           ), used as (
+             insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
+                                          cached_input_tokens)
+             select $1, $8, (now() at time zone 'utc')::date, user_id, agent, $5, $6, $9 from held
+           )
+           select true as "held!" from held"#,
+        tx.tenant()?.0,
+        run.id.0,
+        run.fence,
+        run.conversation.0,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.estimated,
+        Uuid::now_v7(),
+        usage.cached_input_tokens,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    held.map(drop).ok_or_else(|| lost(run))
+}
+
+/// A run of this user; another user's is not found.
+pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
+    sqlx::query_as!(
+        Row,
+        "select id, conversation_id, agent, kind, status, error, steps, input_tokens, cached_input_tokens,
+                output_tokens, usage_estimated, created_at, finished_at
+         from runs where tenant_id = $3 and id = $1 and user_id = $2",
+        id.0,
+        user.as_str(),
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?
+    .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
+    .try_into()
+}
+
+/// How long it takes until the model may be asked again whose silence has made a run fail; `None` when it failed
+/// otherwise.
+pub async fn retry_after(tx: &mut Tx, id: RunId) -> Result<Option<Duration>> {
+    let seconds = sqlx::query_scalar!(
+        r#"select greatest(extract(epoch from retry_at - now()), 0)::float8 as seconds
+           from runs where tenant_id = $1 and id = $2 and retry_at is not null"#,
+        tx.tenant()?.0,
+        id.0,
+    );
+    let seconds = seconds.fetch_optional(tx.conn()).await?.flatten();
+    Ok(seconds.map(Duration::from_secs_f64))
+}
+
+/// What a client that sends whole transcripts was told of a conversation.
+pub struct ToldAnswer<'a> {
+    pub conversation: ConversationId,
+    /// By which its client finds the conversation next time.
+    pub key: &'a str,
+    /// The last event that the client received.
+    pub event: i64,
+    /// It counts only while this is the last event.
+    pub only_if_last: Option<i64>,
+}
+
+/// Writes what a client was told, and reads the run of this user that answered.
+pub async fn record_told(
+    tx: &mut Tx,
+    user: &UserId,
+    id: RunId,
+    told: &ToldAnswer<'_>,
+) -> Result<Run> {
+    sqlx::query_as!(
+        Row,
+        "with told as (
+           update conversations
+           set external_key = case when external_key is not null then $5 end, told_event = $6
+           where tenant_id = $3 and id = $4 and ($7::bigint is null or last_event = $7)
+         )
+         select id, conversation_id, agent, kind, status, error, steps, input_tokens, cached_input_tokens,
+                output_tokens, usage_estimated, created_at, finished_at
+         from runs where tenant_id = $3 and id = $1 and user_id = $2",
+        id.0,
+        user.as_str(),
+        tx.tenant()?.0,
+        told.conversation.0,
+        told.key,
+        told.event,
+        told.only_if_last,
+    )
+    .fetch_optional(tx.conn())
+    .await?
+    .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
+    .try_into()
+}
+
+/// Asks the worker of a run to stop. A queued run is cancelled on the spot (returns true).
+pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<bool> {
+    let row = sqlx::query!(
+        r#"with conversation as (
+             select statement_timestamp() as at from conversations
+             where tenant_id = $3 and id = (select conversation_id from runs where tenant_id = $3 and id = $1)
+             for no key update
+           )
+           update runs
+           set cancel_requested = true,
+               status = case when status = 'queued' then 'cancelled' else status end,
+               finished_at = case when status = 'queued' then conversation.at else finished_at end
+           from conversation where tenant_id = $3 and id = $1 and user_id = $2
+             and status in ('queued', 'running')
+           returning status"#,
+        id.0,
+        user.as_str(),
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    match row {
+        Some(row) => Ok(row.status == "cancelled"),
+        None => {
+            let run = get(tx, user, id).await?;
+            Err(Error::conflict(
+                ErrorCode::RunOver,
+                format!("run {id} is already {}", run.status.as_str()),
+            ))
+        }
+    }
+}
+
+fn lost(run: &ClaimedRun) -> Error {
+    Error::conflict(
+        ErrorCode::Conflict,
+        format!("run {} is no longer held by this replica", run.id),
+    )
+}

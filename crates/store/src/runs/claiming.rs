@@ -1,0 +1,240 @@
+//! Who works on a run, and for how long: claiming in turn, prolonging, giving back.
+
+use std::time::Duration;
+
+use sqlx::types::Json;
+
+use super::{lost, parse_kind};
+use crate::Tx;
+use domain::{
+    answer_format::AnswerFormat,
+    error::{Error, Result},
+    ids::{AgentId, ConversationId, ReplicaId, RunId, TenantId},
+    principal::{FairShareKey, Principal},
+    run::{ClaimedRun, RunStart},
+};
+
+/// Users and tenants that have reached their limit of runs at once in this process. All guests of a tenant count as
+/// one user.
+#[derive(Default)]
+pub struct FullShares {
+    pub users: Vec<FairShareKey>,
+    pub tenants: Vec<TenantId>,
+}
+
+/// A run that nobody works on.
+pub struct Claimable {
+    pub id: RunId,
+    /// The share of the slots that the run would take.
+    pub share: FairShareKey,
+}
+
+/// Runs that nobody works on: queued with nothing under way before them, or with a lease that has ended. One of each
+/// tenant in turn, and within a tenant one of each user in turn, the oldest first; none of those whose shares are used
+/// up. Needs the system role; learns whose they are and nothing else.
+pub async fn claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec<Claimable>> {
+    let tenants: Vec<_> = full.tenants.iter().map(|tenant| tenant.0).collect();
+    let (of, users): (Vec<_>, Vec<_>) = full
+        .users
+        .iter()
+        .map(|share| (share.tenant.0, share.user.clone()))
+        .unzip();
+    let rows = sqlx::query!(
+        r#"with free as (
+             select r.tenant_id, r.id, r.created_at,
+                    case when r.user_id like 'guest:%' then 'guest:' else r.user_id end as sharer
+             from runs r
+             where not r.tenant_id = any ($2)
+               and (r.status = 'running' and r.lease_until < statement_timestamp()
+                    or r.status = 'queued' and (r.kind = 'command' or not exists (
+                      select 1 from runs b
+                      where b.tenant_id = r.tenant_id and b.conversation_id = r.conversation_id
+                        and b.status = 'running' and b.kind = 'turn')))
+           ), of_user as (
+             select f.tenant_id, f.id, f.created_at, f.sharer,
+                    row_number() over (partition by f.tenant_id, f.sharer order by f.created_at, f.id) as turn
+             from free f
+             where not exists (
+               select 1 from unnest($3::uuid[], $4::text[]) taken (tenant_id, sharer)
+               where taken.tenant_id = f.tenant_id and taken.sharer = f.sharer)
+           ), of_tenant as (
+             select o.tenant_id, o.id, o.created_at, o.sharer,
+                    row_number() over (partition by o.tenant_id order by o.turn, o.created_at, o.id) as turn
+             from of_user o
+           )
+           select t.tenant_id as "tenant_id!", t.id as "id!", t.sharer as "sharer!"
+           from of_tenant t order by t.turn, t.created_at, t.id limit $1"#,
+        limit,
+        &tenants,
+        &of,
+        &users,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Claimable {
+            id: RunId(row.id),
+            share: FairShareKey {
+                tenant: TenantId(row.tenant_id),
+                user: row.sharer,
+            },
+        })
+        .collect())
+}
+
+/// The turn that waits in a conversation, if one does.
+pub async fn waiting(tx: &mut Tx, conversation: ConversationId) -> Result<Option<RunId>> {
+    let id = sqlx::query_scalar!(
+        "select id from runs
+         where tenant_id = $2 and conversation_id = $1 and status = 'queued' and kind = 'turn'",
+        conversation.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(id.map(RunId))
+}
+
+/// Takes a run, if it is still free. The new fence shuts out whoever held it before. Also whether somebody has asked to
+/// cancel it.
+pub async fn claim(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: RunId,
+    replica: ReplicaId,
+    lease: Duration,
+) -> Result<Option<(ClaimedRun, bool)>> {
+    // Taken first by everyone who changes which run is under way, so that a message never joins a queued
+    // run in the moment in which that run starts to read.
+    sqlx::query!(
+        "select 1 as one from conversations
+         where tenant_id = $2 and id = (select conversation_id from runs where tenant_id = $2 and id = $1)
+         for update",
+        id.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let row = sqlx::query!(
+        r#"update runs r
+           set status = 'running', lease_owner = $2, lease_until = clock.until,
+               fence = fence + 1, attempt = attempt + 1, started_at = coalesce(started_at, clock.at)
+           from (
+               select statement_timestamp() as at, statement_timestamp() + make_interval(secs => $3) as until
+               offset 0) clock
+           where r.tenant_id = $4 and id = (
+               select id from runs
+               where tenant_id = $4 and id = $1
+                 and (status = 'queued' or status = 'running' and lease_until < statement_timestamp())
+               for update skip locked)
+             and (r.status = 'running' or r.kind = 'command' or not exists (
+               select 1 from runs b
+               where b.tenant_id = $4 and b.conversation_id = r.conversation_id and b.status = 'running'
+                 and b.kind = 'turn'))
+           returning conversation_id, agent, principal as "principal: Json<Principal>", kind, ordinal, fence, attempt,
+                     cancel_requested"#,
+        id.0,
+        replica.0,
+        lease.as_secs_f64(),
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let start = start_of(tx, id).await?;
+    let run = ClaimedRun {
+        start,
+        tenant,
+        id,
+        conversation: ConversationId(row.conversation_id),
+        agent: AgentId::parse(&row.agent)
+            .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
+        principal: row.principal.0,
+        kind: parse_kind(&row.kind),
+        ordinal: row.ordinal,
+        fence: row.fence,
+        attempt: row.attempt,
+    };
+    Ok(Some((run, row.cancel_requested)))
+}
+
+/// What the worker of a claimed run begins with.
+async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
+    let row = sqlx::query!(
+        r#"select c.last_event, c.external_key is not null as "is_of_client!",
+                  c.titled_by = 'message' and c.external_key is null as "may_be_titled!",
+                  r.params is not null or r.parent_run is not null as "is_delegated!",
+                  r.answer_format as "answer_format: Json<AnswerFormat>",
+                  coalesce(m.input, false) as "has_input!", coalesce(m.aside, false) as "has_aside!"
+           from runs r
+           join conversations c on c.tenant_id = r.tenant_id and c.id = r.conversation_id
+           left join lateral (
+             select bool_or(for_model) as input, bool_or(role = 'user' and not for_model) as aside
+             from messages where tenant_id = r.tenant_id and run_id = r.id
+           ) m on true
+           where r.tenant_id = $1 and r.id = $2"#,
+        tx.tenant()?.0,
+        id.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(RunStart {
+        last_event: row.last_event,
+        may_be_titled: row.may_be_titled,
+        is_of_client: row.is_of_client,
+        is_delegated: row.is_delegated,
+        has_input: row.has_input,
+        has_aside: row.has_aside,
+        format: row.answer_format.map(|format| format.0),
+        only_message: None,
+    })
+}
+
+/// Prolongs the lease. `Conflict` when it was lost; otherwise whether somebody asked to cancel.
+pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result<bool> {
+    sqlx::query_scalar!(
+        "update runs set lease_until = statement_timestamp() + make_interval(secs => $3)
+         where tenant_id = $4 and id = $1 and fence = $2 and status = 'running' returning cancel_requested",
+        run.id.0,
+        run.fence,
+        lease.as_secs_f64(),
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?
+    .ok_or_else(|| lost(run))
+}
+
+/// Locks the run for a write of its worker, and says whether somebody has asked it to stop; `Conflict` when the lease
+/// was lost.
+pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
+    sqlx::query_scalar!(
+        "with conversation as (
+           select 1 from conversations where tenant_id = $4 and id = $3 for no key update
+         )
+         select r.cancel_requested from runs r, conversation
+         where r.tenant_id = $4 and r.id = $1 and r.fence = $2 and r.status = 'running' for update of r",
+        run.id.0,
+        run.fence,
+        run.conversation.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?
+    .ok_or_else(|| lost(run))
+}
+
+/// Gives a run back at shutdown, so that whoever is up next need not wait for the lease to end.
+pub async fn release(tx: &mut Tx, run: &ClaimedRun) -> Result<()> {
+    sqlx::query!(
+        "update runs set lease_until = statement_timestamp()
+         where tenant_id = $3 and id = $1 and fence = $2 and status = 'running'",
+        run.id.0,
+        run.fence,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Rows of sign-outs: one per user who ever signed out.
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use domain::{
+    error::Result,
+    ids::{ApiKeyId, TenantId, UserId},
+    session::SignOut,
+};
+
+/// Ends a user's tokens. What was ended before stays so.
+pub async fn put(tx: &mut Tx, tenant: TenantId, user: &UserId, sign_out: SignOut) -> Result<()> {
+    sqlx::query!(
+        "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until, others_at, changed_at)
+         values ($1, $2, $3, $4, $5, $6, statement_timestamp())
+         on conflict (tenant_id, user_id) do update
+         set issued_until = greatest(sign_outs.issued_until, excluded.issued_until),
+             expires_until = greatest(sign_outs.expires_until, excluded.expires_until),
+             others_at = greatest(sign_outs.others_at, excluded.others_at),
+             changed_at = excluded.changed_at",
+        tenant.0,
+        Uuid::now_v7(),
+        user.as_str(),
+        sign_out.issued_until,
+        sign_out.expires_until,
+        sign_out.others_at,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SignOut>> {
+    let row = sqlx::query_as!(
+        SignOut,
+        r#"select issued_until, expires_until, others_at, blocked_at is not null as "is_blocked!"
+           from sign_outs where tenant_id = $2 and user_id = $1"#,
+        user.as_str(),
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row)
+}
+
+/// Blocks a user whose sessions were ended in this transaction; one that is blocked stays so, by whom it was.
+pub async fn block(tx: &mut Tx, user: &UserId, by: &UserId) -> Result<()> {
+    sqlx::query!(
+        "update sign_outs
+         set blocked_by = case when blocked_at is null then $3 else blocked_by end,
+             blocked_at = coalesce(blocked_at, statement_timestamp())
+         where tenant_id = $1 and user_id = $2",
+        tx.tenant()?.0,
+        user.as_str(),
+        by.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Ends the block of a user; `false` when they are not blocked.
+pub async fn unblock(tx: &mut Tx, user: &UserId) -> Result<bool> {
+    let done = sqlx::query!(
+        "update sign_outs set blocked_at = null, blocked_by = null, changed_at = statement_timestamp()
+         where tenant_id = $1 and user_id = $2 and blocked_at is not null",
+        tx.tenant()?.0,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// What happened a moment ago that every replica has to know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Recent {
+    /// A user signed out, was signed out, was blocked or is blocked no longer.
+    Session(UserId),
+    /// A key was revoked.
+    Key(ApiKeyId),
+    /// Other claims of a user were written.
+    Claims(UserId),
+}
+
+/// What happened within the last ten seconds, by the database's clock, and when. Needs the system role.
+pub async fn recent(tx: &mut Tx) -> Result<Vec<(TenantId, Recent, OffsetDateTime)>> {
+    let rows = sqlx::query!(
+        r#"select tenant_id as "tenant_id!", user_id, null::uuid as key, changed_at as "at!", false as "is_claims!"
+           from sign_outs where changed_at > statement_timestamp() - interval '10 seconds'
+           union all
+           select tenant_id, null, id, revoked_at, false from api_keys
+           where revoked_at > statement_timestamp() - interval '10 seconds'
+             and revoked_at < coalesce(expires_at, 'infinity')
+           union all
+           select tenant_id, user_id, null, changed_at, true from users
+           where changed_at > statement_timestamp() - interval '10 seconds'"#,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let recent = rows.into_iter().filter_map(|row| {
+        let user = row.user_id.map(|user| UserId(user.into()));
+        let what = match (user, row.key) {
+            (Some(user), _) if row.is_claims => Recent::Claims(user),
+            (Some(user), _) => Recent::Session(user),
+            (None, key) => Recent::Key(ApiKeyId(key?)),
+        };
+        Some((TenantId(row.tenant_id), what, row.at))
+    });
+    Ok(recent.collect())
+}

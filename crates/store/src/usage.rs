@@ -1,0 +1,270 @@
+//! Rows of usage, by day (UTC), user and agent. A run only adds rows to `usage_additions`, so that no two
+//! runs wait for each other; they are folded into `usage` a little later. Usage outlives conversations:
+//! deleting one does not reduce it. Tool calls are counted with the lines of the audit trail.
+
+use time::Date;
+
+use super::Tx;
+use domain::{
+    error::Result,
+    ids::{AgentId, TenantId, UserId},
+    principal::GUEST_USER,
+    run::Usage,
+    usage::{DayLine, Line, Together, Used},
+};
+
+/// Locks the tenant's row until the end of the transaction, so that no two admissions count the same place within a
+/// limit.
+pub async fn lock(tx: &mut Tx) -> Result<()> {
+    let tenant = tx.tenant()?;
+    sqlx::query!(
+        r#"select 1 as "one!" from tenants where id = $1 for no key update"#,
+        tenant.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// What was used today: by the user, and by the whole tenant.
+pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
+    let row = sqlx::query!(
+        r#"with used as (
+             select user_id, runs, input_tokens + output_tokens as tokens
+             from usage where tenant_id = $2 and day = (now() at time zone 'utc')::date
+             union all
+             select user_id, runs, input_tokens + output_tokens
+             from usage_additions where tenant_id = $2 and day = (now() at time zone 'utc')::date
+           )
+           select coalesce(sum(runs) filter (where user_id = $1), 0)::bigint as "user_runs!",
+                  coalesce(sum(tokens) filter (where user_id = $1), 0)::bigint as "user_tokens!",
+                  coalesce(sum(runs), 0)::bigint as "runs!",
+                  coalesce(sum(tokens), 0)::bigint as "tokens!"
+           from used"#,
+        user.as_str(),
+        tx.tenant()?.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    let user = Used {
+        runs: row.user_runs,
+        tokens: row.user_tokens,
+    };
+    let tenant = Used {
+        runs: row.runs,
+        tokens: row.tokens,
+    };
+    Ok((user, tenant))
+}
+
+/// Bytes that were stored today: by the user, and by everybody whom the same limit concerns.
+pub struct StoredToday {
+    pub user: i64,
+    pub together: i64,
+}
+
+/// What was stored today by the user, and together by all users of the tenant, or by its guests only.
+pub async fn stored_today(tx: &mut Tx, user: &UserId, together: Together) -> Result<StoredToday> {
+    let prefix = match together {
+        Together::Nobody => None,
+        Together::Guests => Some(GUEST_USER),
+        Together::Tenant => Some(""),
+    };
+    sqlx::query_as!(
+        StoredToday,
+        r#"with stored as (
+             select user_id, bytes from usage
+             where tenant_id = $2 and day = (now() at time zone 'utc')::date
+               and (user_id = $1 or starts_with(user_id, $3))
+             union all
+             select user_id, bytes from usage_additions
+             where tenant_id = $2 and day = (now() at time zone 'utc')::date
+               and (user_id = $1 or starts_with(user_id, $3))
+           )
+           select coalesce(sum(bytes) filter (where user_id = $1), 0)::bigint as "user!",
+                  coalesce(sum(bytes), 0)::bigint as "together!"
+           from stored"#,
+        user.as_str(),
+        tx.tenant()?.0,
+        prefix,
+    )
+    .fetch_one(tx.conn())
+    .await
+    .map_err(Into::into)
+}
+
+/// Adds bytes that the user has stored, other than messages, which count themselves.
+pub async fn add_stored(tx: &mut Tx, user: &UserId, agent: &AgentId, bytes: i64) -> Result<()> {
+    sqlx::query!(
+        "insert into usage_additions (tenant_id, id, day, user_id, agent, bytes)
+         values ($1, $2, (now() at time zone 'utc')::date, $3, $4, $5)",
+        tx.tenant()?.0,
+        uuid::Uuid::now_v7(),
+        user.as_str(),
+        agent.as_str(),
+        bytes,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Adds tokens that no run has used.
+pub async fn add(tx: &mut Tx, user: &UserId, agent: &AgentId, tokens: Usage) -> Result<()> {
+    sqlx::query!(
+        "insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
+                                      cached_input_tokens)
+         values ($1, $2, (now() at time zone 'utc')::date, $3, $4, $5, $6, $7)",
+        tx.tenant()?.0,
+        uuid::Uuid::now_v7(),
+        user.as_str(),
+        agent.as_str(),
+        tokens.input_tokens,
+        tokens.output_tokens,
+        tokens.cached_input_tokens,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The tenants with additions to fold. Needs the system role.
+pub async fn tenants_to_fold(tx: &mut Tx) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!("select distinct tenant_id from usage_additions")
+        .fetch_all(tx.conn())
+        .await?;
+    Ok(ids.into_iter().map(TenantId).collect())
+}
+
+/// Adds at most `limit` additions up into the rows of their days. Two statements, since Citus does not plan one that
+/// deletes from one table and adds to another.
+pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
+    let tenant = tx.tenant()?.0;
+    let sums = sqlx::query!(
+        r#"with taken as (
+             delete from usage_additions where tenant_id = $1 and id in (
+               select id from usage_additions where tenant_id = $1 limit $2 for update skip locked)
+             returning day, user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, bytes
+           )
+           select day as "day!", user_id as "user_id!", agent as "agent!", sum(runs)::bigint as "runs!",
+                  sum(input_tokens)::bigint as "input!", sum(output_tokens)::bigint as "output!",
+                  sum(cached_input_tokens)::bigint as "cached!", sum(bytes)::bigint as "bytes!"
+           from taken group by day, user_id, agent order by day, user_id, agent"#,
+        tenant,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    sqlx::query!(
+        "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens, bytes,
+                            cached_input_tokens)
+         select $1, gen_random_uuid(), day, user_id, agent, runs, input, output, bytes, cached
+         from unnest($2::date[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+                     $9::bigint[])
+           as sums (day, user_id, agent, runs, input, output, bytes, cached)
+         on conflict (tenant_id, day, user_id, agent) do update
+         set runs = usage.runs + excluded.runs, input_tokens = usage.input_tokens + excluded.input_tokens,
+             output_tokens = usage.output_tokens + excluded.output_tokens,
+             cached_input_tokens = usage.cached_input_tokens + excluded.cached_input_tokens,
+             bytes = usage.bytes + excluded.bytes",
+        tenant,
+        &column(&sums, |sum| sum.day),
+        &column(&sums, |sum| sum.user_id.clone()),
+        &column(&sums, |sum| sum.agent.clone()),
+        &column(&sums, |sum| sum.runs),
+        &column(&sums, |sum| sum.input),
+        &column(&sums, |sum| sum.output),
+        &column(&sums, |sum| sum.bytes),
+        &column(&sums, |sum| sum.cached),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(sums.len() as u64)
+}
+
+fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
+}
+
+/// By user and agent, from a day on and before another one; whoever used the most tokens first.
+pub async fn list(
+    tx: &mut Tx,
+    since: Option<Date>,
+    until: Option<Date>,
+    limit: i64,
+) -> Result<Vec<Line>> {
+    let rows = sqlx::query_as!(
+        Line,
+        r#"with used as (
+             select user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, 0::bigint as tool_calls
+             from usage
+             where tenant_id = $4 and ($1::date is null or day >= $1) and ($2::date is null or day < $2)
+             union all
+             select user_id, agent, runs, input_tokens, output_tokens, cached_input_tokens, 0
+             from usage_additions
+             where tenant_id = $4 and ($1::date is null or day >= $1) and ($2::date is null or day < $2)
+             union all
+             select actor, agent, 0, 0, 0, 0, count(*)
+             from audit
+             where tenant_id = $4 and action = 'tool.call' and agent is not null
+               and ($1::date is null or at >= $1::date::timestamp at time zone 'utc')
+               and ($2::date is null or at < $2::date::timestamp at time zone 'utc')
+             group by actor, agent
+           )
+           select user_id as "user!", agent as "agent!", sum(runs)::bigint as "runs!",
+                  sum(tool_calls)::bigint as "tool_calls!", sum(input_tokens)::bigint as "input_tokens!",
+                  sum(cached_input_tokens)::bigint as "cached_input_tokens!",
+                  sum(output_tokens)::bigint as "output_tokens!"
+           from used group by user_id, agent
+           having sum(runs + tool_calls + input_tokens + output_tokens) > 0
+           order by sum(input_tokens + output_tokens) desc, sum(runs) desc, user_id, agent limit $3"#,
+        since,
+        until,
+        limit,
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows)
+}
+
+/// By day, from `since` on and before `until`, oldest first: of all users, or of one. Days on which nothing was used
+/// are among them.
+pub async fn by_day(
+    tx: &mut Tx,
+    user: Option<&UserId>,
+    since: Date,
+    until: Date,
+) -> Result<Vec<DayLine>> {
+    let rows = sqlx::query_as!(
+        DayLine,
+        r#"with used as (
+             select day, runs, input_tokens, output_tokens, cached_input_tokens, 0::bigint as tool_calls
+             from usage where tenant_id = $3 and day >= $1 and day < $2 and ($4::text is null or user_id = $4)
+             union all
+             select day, runs, input_tokens, output_tokens, cached_input_tokens, 0
+             from usage_additions where tenant_id = $3 and day >= $1 and day < $2 and ($4::text is null or user_id = $4)
+             union all
+             select (at at time zone 'utc')::date, 0, 0, 0, 0, count(*)
+             from audit
+             where tenant_id = $3 and action = 'tool.call' and agent is not null
+               and ($4::text is null or actor = $4)
+               and at >= $1::date::timestamp at time zone 'utc' and at < $2::date::timestamp at time zone 'utc'
+             group by 1
+             union all
+             select day::date, 0, 0, 0, 0, 0 from generate_series($1::date, $2::date - 1, interval '1 day') day
+           )
+           select day as "day!", sum(runs)::bigint as "runs!", sum(tool_calls)::bigint as "tool_calls!",
+                  sum(input_tokens)::bigint as "input_tokens!",
+                  sum(cached_input_tokens)::bigint as "cached_input_tokens!",
+                  sum(output_tokens)::bigint as "output_tokens!"
+           from used group by day order by day"#,
+        since,
+        until,
+        tx.tenant()?.0,
+        user.map(UserId::as_str),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows)
+}

@@ -1,0 +1,107 @@
+//! What is a user's besides conversations and credentials: counted by day, and deleted.
+
+use serde::Serialize;
+
+use super::Tx;
+use domain::{error::Result, ids::UserId};
+
+/// What a user has used on one day (UTC) with one agent.
+#[derive(Debug, Serialize)]
+pub struct DayOfUsage {
+    pub day: String,
+    pub agent: String,
+    pub runs: i64,
+    pub input_tokens: i64,
+    pub cached_input_tokens: i64,
+    pub output_tokens: i64,
+}
+
+/// A user's usage, the newest day first.
+pub async fn usage(tx: &mut Tx, user: &UserId) -> Result<Vec<DayOfUsage>> {
+    let days = sqlx::query_as!(
+        DayOfUsage,
+        r#"with used as (
+             select day, agent, runs, input_tokens, output_tokens, cached_input_tokens
+             from usage where tenant_id = $1 and user_id = $2
+             union all
+             select day, agent, runs, input_tokens, output_tokens, cached_input_tokens from usage_additions
+             where tenant_id = $1 and user_id = $2
+           )
+           select day::text as "day!", agent as "agent!", sum(runs)::bigint as "runs!",
+                  sum(input_tokens)::bigint as "input_tokens!",
+                  sum(cached_input_tokens)::bigint as "cached_input_tokens!", sum(output_tokens)::bigint as "output_tokens!"
+           from used group by day, agent order by day desc, agent"#,
+        tx.tenant()?.0,
+        user.as_str(),
+    );
+    Ok(days.fetch_all(tx.conn()).await?)
+}
+
+/// Deletes a user's claims, and erases from their requests for approval everything but their id. `false` when a call of
+/// theirs that was approved is being made now: its row is left as it is.
+pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
+    let tenant = tx.tenant()?.0;
+    sqlx::query!(
+        "delete from users where tenant_id = $1 and user_id = $2",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "update approvals
+         set sealed = substr(sealed, 1, 7), evidence = null, requester_name = null, reason = case when decided_by = $2 then null else reason end,
+             principal = json_build_object('tenant', tenant_id, 'user', requester, 'claims', '{}'::json, 'locale', null,
+                                           'authenticated', not starts_with(requester, 'guest:'))
+         where tenant_id = $1 and requester = $2 and state <> 'executing'",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "update approval_results set result = null
+         where tenant_id = $1 and id in (select id from approvals where tenant_id = $1 and requester = $2)",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "update approvals set by_name = null where tenant_id = $1 and decided_by = $2",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "delete from request_answers where tenant_id = $1 and user_id = $2",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "update approval_votes set session = null where tenant_id = $1 and approver = $2",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    // What is still to be sent goes with the other messages, after some days.
+    sqlx::query!(
+        "delete from webhook_deliveries
+         where tenant_id = $1 and next_attempt_at is null and payload->'requester'->>'user' = $2",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    let executing = sqlx::query_scalar!(
+        r#"select exists (select 1 from approvals
+                          where tenant_id = $1 and requester = $2 and state = 'executing') as "executing!""#,
+        tenant,
+        user.as_str(),
+    );
+    Ok(!executing.fetch_one(tx.conn()).await?)
+}
