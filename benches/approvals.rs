@@ -3,11 +3,8 @@
 
 use std::{os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
 
-use chatelaine::{
-    app::tools::approvals,
-    cli::private_postgres::PrivatePostgres,
-    domain::{clock, config::Environment, principal::Principal},
-};
+use chatelaine::{app::tools::approvals, cli::private_postgres::PrivatePostgres};
+use domain::{clock, config::Environment, principal::Principal};
 use futures_util::{StreamExt, future::join_all, stream};
 use serde_json::{Value, json};
 

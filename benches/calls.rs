@@ -6,18 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chatelaine::{
-    app::tools::{
-        gate::{self, Call, CallTarget},
-        toolset::{self, Toolbox},
-    },
-    domain::{
-        clock,
-        ids::{AgentId, RunId},
-        json::Json,
-        message::CallStatus,
-        principal::Principal,
-    },
+use chatelaine::app::tools::{
+    gate::{self, Call, CallTarget},
+    toolset::{self, Toolbox},
+};
+use domain::{
+    clock,
+    ids::{AgentId, RunId},
+    json::Json,
+    message::CallStatus,
+    principal::Principal,
 };
 use rmcp::{
     ClientLifecycleMode, ClientServiceExt, RoleClient,
@@ -170,7 +168,7 @@ impl Sides {
 
     async fn through_the_gate(&self, arguments: Value, start: Instant) -> Duration {
         // Nobody reports progress here, as little as the server does.
-        let (progress, _reports) = chatelaine::mcp::progress_channel();
+        let (progress, _reports) = mcp::progress_channel();
         let call = Call {
             principal: &self.principal,
             toolbox: &self.toolbox,

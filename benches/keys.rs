@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use chatelaine::{
-    app::platform::keys::{Keys, contexts, replica_keys, rewrap, rotation},
-    domain::{
-        clock,
-        credential::CredentialRef,
-        ids::{AgentId, CredentialId, KekId, ReplicaId, ServerId, TenantId, UserId},
-        ring::KeyRing,
-        secret::Secret,
-    },
-    store,
-    vault::{self, TenantKey},
+use chatelaine::app::platform::keys::{Keys, contexts, replica_keys, rewrap, rotation};
+use domain::{
+    clock,
+    credential::CredentialRef,
+    ids::{AgentId, CredentialId, KekId, ReplicaId, ServerId, TenantId, UserId},
+    ring::KeyRing,
+    secret::Secret,
 };
+use store::vault::{self, TenantKey};
 
 use super::{
     support::db::TestDb,

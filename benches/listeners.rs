@@ -10,7 +10,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, response::Response, routing::post};
-use chatelaine::domain::clock;
+use domain::clock;
 use futures_util::{StreamExt, future::join_all, stream};
 use serde_json::json;
 use tokio::net::TcpListener;

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chatelaine::domain::clock;
+use domain::clock;
 use futures_util::{FutureExt, future::BoxFuture};
 use http::header;
 use serde_json::{Value, json};

@@ -2,10 +2,8 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
-use chatelaine::{
-    app::tools::toolset,
-    domain::{clock, ids::AgentId, principal::Principal},
-};
+use chatelaine::app::tools::toolset;
+use domain::{clock, ids::AgentId, principal::Principal};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 
@@ -70,8 +68,7 @@ async fn enter(person: &Client, server: usize) {
 /// The toolbox of a user of 20 personal servers, known and unknown to the process.
 async fn toolboxes(url: &str) {
     let world = World::with(|setup| {
-        setup.config.ring =
-            Some(chatelaine::domain::ring::KeyRing::parse(&format!("k1:{RING}")).unwrap());
+        setup.config.ring = Some(domain::ring::KeyRing::parse(&format!("k1:{RING}")).unwrap());
         setup.packs = vec![("many".to_owned(), pack(SERVERS, url))];
     })
     .await;

@@ -7,13 +7,11 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::{
-    app::accounts::{self, development},
-    domain::{account::Tenant, clock, clock::Clock, secret::Secret},
-    store::Db,
-};
+use chatelaine::app::accounts::{self, development};
+use domain::{account::Tenant, clock, clock::Clock, secret::Secret};
 use serde_json::Value;
 use sqlx::Connection;
+use store::Db;
 use tempfile::TempDir;
 
 use super::support::{

@@ -10,7 +10,7 @@ use std::{
 };
 
 use axum::{Router, routing::post};
-use chatelaine::domain::clock;
+use domain::clock;
 use futures_util::future::join_all;
 use http::{Method, header};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::clock;
+use domain::clock;
 use futures_util::future::join_all;
 
 /// How long each call took, and all together.

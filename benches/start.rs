@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::clock;
+use domain::clock;
 
 use super::{
     product::{Deployment, pack},

@@ -3,7 +3,7 @@
 
 use std::{fmt, time::Duration};
 
-use chatelaine::domain::clock;
+use domain::clock;
 
 /// How much of something.
 #[derive(Clone, Copy)]

@@ -3,18 +3,16 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
-use chatelaine::{
-    app::tools::toolset::{AgentTools, Toolbox},
-    domain::{
-        clock::Clock,
-        config::Environment,
-        ids::{AgentId, ServerId},
-        pack::Pack,
-        policy::EffectiveAccess,
-        tool::{CacheHints, Catalog, Tool},
-    },
-    packs::PackStore,
+use chatelaine::app::tools::toolset::{AgentTools, Toolbox};
+use domain::{
+    clock::Clock,
+    config::Environment,
+    ids::{AgentId, ServerId},
+    pack::Pack,
+    policy::EffectiveAccess,
+    tool::{CacheHints, Catalog, Tool},
 };
+use packs::PackStore;
 use serde_json::{json, value::to_raw_value};
 
 use super::table::{

@@ -8,10 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chatelaine::{
-    cli::private_postgres::PrivatePostgres,
-    domain::{clock, config::Environment, secret::Secret},
-};
+use chatelaine::cli::private_postgres::PrivatePostgres;
+use domain::{clock, config::Environment, secret::Secret};
 use futures_util::future::join_all;
 use serde_json::json;
 use tempfile::TempDir;

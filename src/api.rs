@@ -312,7 +312,7 @@ fn metrics() -> OpenApiRouter<ApiState> {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Chatelaine", description = "A chat backend that keeps the keys of its users' MCP servers."),
-    components(schemas(problem::ProblemDocument, problem::OpenAiError, crate::domain::event::Transient)),
+    components(schemas(problem::ProblemDocument, problem::OpenAiError, domain::event::Transient)),
     modifiers(&Bearer),
     security(("bearer" = [])),
 )]

@@ -32,20 +32,18 @@ use self::{
     servers::{connections, credentials, oauth, orchestrator, registry},
     tools::{client_tools, elicitations, toolset},
 };
-use crate::{
-    domain::{
-        clock::Clock,
-        config::{Config, Environment},
-        ids::{ApprovalId, ReplicaId, TenantId},
-        principal::claims_named_by,
-    },
-    egress::Egress,
-    live::Live,
-    llm::Models,
-    mcp::{Mcp, Options, tokens::TokenSource},
-    packs::PackStore,
-    store::Db,
+use crate::live::Live;
+use domain::{
+    clock::Clock,
+    config::{Config, Environment},
+    ids::{ApprovalId, ReplicaId, TenantId},
+    principal::claims_named_by,
 };
+use egress::Egress;
+use llm::Models;
+use mcp::{Mcp, Options, tokens::TokenSource};
+use packs::PackStore;
+use store::Db;
 
 /// How long the start waits for servers that are not required before the process counts as ready.
 const FIRST_DISCOVERY: Duration = Duration::from_secs(10);
@@ -82,7 +80,7 @@ pub struct App {
     pub(crate) models: Models,
     pub(crate) audit: audit::AuditQueue,
     /// Hints for the other replicas: conversations whose rows have changed.
-    pub(crate) hints: mpsc::UnboundedSender<crate::store::hints::Hint>,
+    pub(crate) hints: mpsc::UnboundedSender<store::hints::Hint>,
     /// Slots for runs in this process.
     pub(crate) run_slots: run_slots::RunSlots,
     /// Runs that this process has claimed, on their way to [`runs::scheduler`].
@@ -99,7 +97,7 @@ pub struct App {
 /// The receiving ends of the channels, for [`App::run_background`].
 pub struct Background {
     work: mpsc::UnboundedReceiver<scheduler::Claim>,
-    hints: mpsc::UnboundedReceiver<crate::store::hints::Hint>,
+    hints: mpsc::UnboundedReceiver<store::hints::Hint>,
     audit: audit::AuditReceiver,
     approved: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
 }

@@ -30,14 +30,12 @@ use std::{
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::{
-    api,
-    domain::{
-        clock::Clock,
-        config::{Config, Environment},
-    },
-    mcp::LAUNCH,
+use crate::api;
+use domain::{
+    clock::Clock,
+    config::{Config, Environment},
 };
+use mcp::LAUNCH;
 
 /// A multi-tenant chat backend that keeps the keys of its users' MCP servers.
 #[derive(Parser)]

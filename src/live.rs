@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::{broadcast, watch};
 
-use crate::domain::{
+use domain::{
     event::{Event, Transient},
     ids::{ConversationId, RunId, TenantId},
 };

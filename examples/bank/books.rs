@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::Context;
-use chatelaine::domain::clock::Clock;
+use domain::clock::Clock;
 use rmcp::schemars::{self, JsonSchema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

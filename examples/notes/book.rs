@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context;
-use chatelaine::domain::clock::Clock;
+use domain::clock::Clock;
 use rmcp::schemars::{self, JsonSchema};
 use serde::{Deserialize, Serialize};
 use time::format_description::well_known::Rfc3339;

@@ -1,7 +1,7 @@
 //! Answers of servers to calls: nothing but an error of JSON-RPC to our request says that a call was not carried out.
 #![no_main]
 
-use chatelaine::mcp::fuzzing::refuses;
+use mcp::fuzzing::refuses;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

@@ -4,11 +4,7 @@
 
 use std::sync::Arc;
 
-use chatelaine::domain::{
-    ids::{TenantId, UserId},
-    principal::{Principal, parse_roles},
-    session::SignOut,
-};
+use domain::{ids::{TenantId, UserId}, principal::{Principal, parse_roles}, session::SignOut};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

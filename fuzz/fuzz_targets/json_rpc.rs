@@ -1,7 +1,7 @@
 //! Messages of servers: whatever a line says, what is taken from it is JSON, and it answers somebody or is nobody's.
 #![no_main]
 
-use chatelaine::mcp::fuzzing::{body, line};
+use mcp::fuzzing::{body, line};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -4,7 +4,7 @@
 
 use std::{fs, sync::LazyLock};
 
-use chatelaine::{domain::config::Environment, packs};
+use domain::config::Environment;
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 

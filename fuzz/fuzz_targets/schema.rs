@@ -2,10 +2,7 @@
 //! line break ends the schema. What takes too long is libFuzzer's to notice.
 #![no_main]
 
-use chatelaine::domain::{
-    json::Json,
-    tool_schema::{MAX_BYTES, ToolSchema},
-};
+use domain::{json::Json, tool_schema::{MAX_BYTES, ToolSchema}};
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
 

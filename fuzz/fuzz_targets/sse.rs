@@ -1,7 +1,7 @@
 //! Streams of events: they come out the same however the bytes are cut.
 #![no_main]
 
-use chatelaine::mcp::fuzzing::events;
+use mcp::fuzzing::events;
 use futures_executor::block_on;
 use libfuzzer_sys::fuzz_target;
 

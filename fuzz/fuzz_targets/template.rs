@@ -1,7 +1,7 @@
 //! Templates: parsing never panics, and what is resolved is never read again.
 #![no_main]
 
-use chatelaine::domain::template::{Source, Template};
+use domain::template::{Source, Template};
 use libfuzzer_sys::fuzz_target;
 
 const SOURCES: [Source; 4] = [Source::Env, Source::Params, Source::Scope, Source::Runner];

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use chatelaine::egress::{Egress, is_public, parse_url};
+use egress::{Egress, is_public, parse_url};
 use libfuzzer_sys::fuzz_target;
 use url::Host;
 

@@ -31,13 +31,11 @@ use super::{
     limits::RequestPermit,
     problem::Problem,
 };
-use crate::{
-    app::{self, App},
-    domain::{
-        error::{Error, ErrorCode},
-        json,
-        principal::Principal,
-    },
+use crate::app::{self, App};
+use domain::{
+    error::{Error, ErrorCode},
+    json,
+    principal::Principal,
 };
 
 /// What an agent is and can do, for other agents. Without a credential: of an agent that takes guests, what those may.

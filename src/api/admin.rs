@@ -23,10 +23,8 @@ use super::{
     layers,
     problem::Problem,
 };
-use crate::{
-    app::{self, accounts},
-    domain::principal,
-};
+use crate::app::{self, accounts};
+use domain::principal;
 
 /// The parameter of a path with the name of the tenant.
 const TENANT: &str = "tenant";

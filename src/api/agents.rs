@@ -9,18 +9,16 @@ use super::{
     extract::{Caller, NoParameters, Path, Query},
     problem::Problem,
 };
-use crate::{
-    app::{
-        self, App,
-        chat::{menu::MenuView, prompts::PromptView},
-        servers::{agent_servers::ServerView, agents::AgentView, connections::ConnectionView},
-        tools::toolset::ServerTools,
-    },
-    domain::{
-        error::ErrorCode,
-        ids::ConversationId,
-        principal::{Principal, Scope},
-    },
+use crate::app::{
+    self, App,
+    chat::{menu::MenuView, prompts::PromptView},
+    servers::{agent_servers::ServerView, agents::AgentView, connections::ConnectionView},
+    tools::toolset::ServerTools,
+};
+use domain::{
+    error::ErrorCode,
+    ids::ConversationId,
+    principal::{Principal, Scope},
 };
 
 /// All there is of something.

@@ -25,14 +25,12 @@ use super::{
     request_key::Keyed,
     turn::{AnswerOptions, OnDisconnect, Turn},
 };
-use crate::{
-    app::{
-        App,
-        chat::transcript::{self, Transcript},
-        tools::approvals,
-    },
-    domain::{error::Error, message::Role},
+use crate::app::{
+    App,
+    chat::transcript::{self, Transcript},
+    tools::approvals,
 };
+use domain::{error::Error, message::Role};
 
 /// Run an agent in a thread, and stream what happens as AG-UI events. A second request with the same `runId` gets the
 /// run of the first.

@@ -14,14 +14,12 @@ use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
-use crate::{
-    app::chat::{conversations::ConversationEvent, transcript::UnreadEvents},
-    domain::{
-        account::ShownCalls,
-        event::{Event, EventKind, Transient},
-        ids::RunId,
-        message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Message, Part, Role, ToolCall, ToolResult},
-    },
+use crate::app::chat::{conversations::ConversationEvent, transcript::UnreadEvents};
+use domain::{
+    account::ShownCalls,
+    event::{Event, EventKind, Transient},
+    ids::RunId,
+    message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Message, Part, Role, ToolCall, ToolResult},
 };
 
 /// How an answer is written.

@@ -21,21 +21,19 @@ use super::{
     paging::{check_limit, default_limit, split_page},
     problem::Problem,
 };
-use crate::{
-    app::{
-        self, App,
-        tools::approvals::{
-            ApprovalFilter, Page, Verdict,
-            listening::{ApprovalStream, ApprovalUpdate, Badge},
-            view::ApprovalView,
-        },
+use crate::app::{
+    self, App,
+    tools::approvals::{
+        ApprovalFilter, Page, Verdict,
+        listening::{ApprovalStream, ApprovalUpdate, Badge},
+        view::ApprovalView,
     },
-    domain::{
-        approval::{Approval, Choice, State as Status},
-        canonical::parse_hash,
-        error::{Error, ErrorCode},
-        ids::ApprovalId,
-    },
+};
+use domain::{
+    approval::{Approval, Choice, State as Status},
+    canonical::parse_hash,
+    error::{Error, ErrorCode},
+    ids::ApprovalId,
 };
 
 /// The most characters of a reason or a note.

@@ -19,14 +19,12 @@ use super::{
     problem::Problem,
     request_key::UnreadRequest,
 };
-use crate::{
-    app::{self, App},
-    domain::{
-        attachment::{Attachment, MAX_SIZE},
-        error::Error,
-        ids::{AttachmentId, ConversationId},
-        request_key::RequestKey,
-    },
+use crate::app::{self, App};
+use domain::{
+    attachment::{Attachment, MAX_SIZE},
+    error::Error,
+    ids::{AttachmentId, ConversationId},
+    request_key::RequestKey,
 };
 
 /// The bytes that a form may have beside its file.

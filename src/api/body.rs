@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 
 use super::{ApiState, limits::RequestPermit, problem::Problem, sockets::Socket};
-use crate::domain::error::ErrorCode;
+use domain::error::ErrorCode;
 
 /// Reads the whole body of a request. Its media type must be JSON.
 pub(super) async fn read_json_body(request: Request, state: &ApiState) -> Result<Bytes, Problem> {

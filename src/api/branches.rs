@@ -9,10 +9,8 @@ use super::{
     extract::{Caller, NoParameters, Path, Query},
     problem::Problem,
 };
-use crate::{
-    app::{self, App},
-    domain::{ids::ConversationId, run::ConversationBranch},
-};
+use crate::app::{self, App};
+use domain::{ids::ConversationId, run::ConversationBranch};
 
 /// The branches of a conversation, the first one first. Those with the same `parent` and `from_seq` are versions of one
 /// message, beside the one that the parent itself has there. `PATCH` the conversation to switch. At most 500.

@@ -17,13 +17,11 @@ use super::{
     problem::Problem,
     web,
 };
-use crate::{
-    app::{
-        App,
-        chat::flows::page::{self as one_time, Form, FormField, SubmitOutcome},
-    },
-    domain::{error::Error, secret::Secret, server::FieldKind},
+use crate::app::{
+    App,
+    chat::flows::page::{self as one_time, Form, FormField, SubmitOutcome},
 };
+use domain::{error::Error, secret::Secret, server::FieldKind};
 
 /// The most bytes of a form.
 const MAX_FORM: usize = 256 * 1024;

@@ -12,13 +12,11 @@ use super::{
     extract::{Caller, Json, Path},
     problem::Problem,
 };
-use crate::{
-    app::{
-        self, App,
-        servers::credentials::{ServerConnection, TestOutcome},
-    },
-    domain::{principal::Scope, secret::Secret},
+use crate::app::{
+    self, App,
+    servers::credentials::{ServerConnection, TestOutcome},
 };
+use domain::{principal::Scope, secret::Secret};
 
 /// One server of this agent, how my connection is, and what I enter for it.
 #[utoipa::path(get, path = "/v1/agents/{agent}/connections/{server}", tag = "connections",

@@ -13,19 +13,17 @@ use super::{
     problem::Problem,
     request_key::{self, Keyed},
 };
-use crate::{
-    app::{
-        self, App,
-        chat::conversations::{ListedConversation, MessageInput, MessageSelection, PostedMessage},
-    },
-    domain::{
-        error::Error,
-        ids::{AttachmentId, ConversationId, MessageId},
-        message::{Message, MessageRange},
-        principal::Principal,
-        request_key::RequestKey,
-        run::{Conversation, ConversationChange, Run},
-    },
+use crate::app::{
+    self, App,
+    chat::conversations::{ListedConversation, MessageInput, MessageSelection, PostedMessage},
+};
+use domain::{
+    error::Error,
+    ids::{AttachmentId, ConversationId, MessageId},
+    message::{Message, MessageRange},
+    principal::Principal,
+    request_key::RequestKey,
+    run::{Conversation, ConversationChange, Run},
 };
 
 #[derive(Deserialize, utoipa::ToSchema)]

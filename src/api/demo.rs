@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, header};
 use subtle::ConstantTimeEq;
 
 use super::{ApiState, extract::Anonymous, problem::Problem};
-use crate::domain::{error::ErrorCode, secret::Secret};
+use domain::{error::ErrorCode, secret::Secret};
 
 /// The tokens of the demo's people, and the key that the link to them has.
 pub struct Demo {

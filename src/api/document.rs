@@ -15,7 +15,7 @@ use super::{
     problem::ErrorFormat,
     unions::{self, camel},
 };
-use crate::domain::error::ErrorCode;
+use domain::error::ErrorCode;
 
 /// The statuses of refusals, and their meaning.
 const REFUSALS: [(&str, &str); 16] = [

@@ -27,13 +27,11 @@ use super::{
     problem::Problem,
     request_key::Key,
 };
-use crate::{
-    app::{
-        self, App,
-        chat::conversations::{ConversationEvent, ConversationStream},
-    },
-    domain::{error::Error, event::EventKind, ids::ConversationId},
+use crate::app::{
+    self, App,
+    chat::conversations::{ConversationEvent, ConversationStream},
 };
+use domain::{error::Error, event::EventKind, ids::ConversationId};
 
 /// How often a quiet stream sends a comment, so that proxies keep it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -14,10 +14,8 @@ use super::{
     extract::{Caller, Path, Query},
     problem::Problem,
 };
-use crate::{
-    app::{self, App, chat::export::ConversationExport},
-    domain::{error::Error, hidden::escape_hidden, ids::ConversationId},
-};
+use crate::app::{self, App, chat::export::ConversationExport};
+use domain::{error::Error, hidden::escape_hidden, ids::ConversationId};
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -9,11 +9,9 @@ use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
 use super::{ApiState, body::read_json_body, layers, limits::RequestPermit, problem::Problem};
-use crate::domain::error::ErrorCode;
-use crate::{
-    app::accounts,
-    domain::principal::{Principal, Scope},
-};
+use crate::app::accounts;
+use domain::error::ErrorCode;
+use domain::principal::{Principal, Scope};
 
 /// A caller with a valid credential whose principal is within its rate.
 pub(super) struct Authenticated(pub accounts::Caller);

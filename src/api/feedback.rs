@@ -9,12 +9,10 @@ use super::{
     extract::{Caller, Json, Path, check_text},
     problem::Problem,
 };
-use crate::{
-    app::{self, App},
-    domain::{
-        ids::{ConversationId, MessageId},
-        message::Feedback,
-    },
+use crate::app::{self, App};
+use domain::{
+    ids::{ConversationId, MessageId},
+    message::Feedback,
 };
 
 /// The most characters of a comment.

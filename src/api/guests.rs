@@ -14,15 +14,13 @@ use super::{
     problem::Problem,
     request_key::Keyed,
 };
-use crate::{
-    app::{
-        self, App, accounts::usage::OwnUsage, platform::request_answers::RequestOwner,
-        servers::agents::AgentRoles,
-    },
-    domain::{
-        ids::{TenantId, UserId},
-        request_key::RequestKey,
-    },
+use crate::app::{
+    self, App, accounts::usage::OwnUsage, platform::request_answers::RequestOwner,
+    servers::agents::AgentRoles,
+};
+use domain::{
+    ids::{TenantId, UserId},
+    request_key::RequestKey,
 };
 
 /// The caller, as the program sees them.

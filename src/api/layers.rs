@@ -29,7 +29,7 @@ use super::{
     problem::{ErrorFormat, Problem},
     web,
 };
-use crate::domain::{
+use domain::{
     clock,
     config::Config,
     error::{Error, ErrorCode},

@@ -25,14 +25,12 @@ use tokio::{
 };
 
 use super::{ApiState, problem::Problem};
-use crate::{
-    app::platform::rate_limit::RateLimit,
-    domain::{
-        config::Config,
-        error::ErrorCode,
-        ids::{TenantId, UserId},
-        principal::Principal,
-    },
+use crate::app::platform::rate_limit::RateLimit;
+use domain::{
+    config::Config,
+    error::ErrorCode,
+    ids::{TenantId, UserId},
+    principal::Principal,
 };
 
 /// The limits of one process, and what is in progress.

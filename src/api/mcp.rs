@@ -35,10 +35,8 @@ use self::{
 use super::{
     ApiState, body::read_json_body, extract::Path, limits::RequestPermit, problem::Problem,
 };
-use crate::{
-    app::tools::client_tools::{self, ClientTools},
-    domain::{error::ErrorCode, principal::Principal},
-};
+use crate::app::tools::client_tools::{self, ClientTools};
+use domain::{error::ErrorCode, principal::Principal};
 
 /// The most requests of one batch. Only revision 2025-03-26 has batches.
 const MAX_BATCH: usize = 32;

@@ -19,13 +19,11 @@ use super::{
     problem::Problem,
     web,
 };
-use crate::{
-    app::{
-        self, App,
-        chat::flows::sign_in::{self, Callback, SignInStatus},
-    },
-    domain::{error::Error, secret::Secret},
+use crate::app::{
+    self, App,
+    chat::flows::sign_in::{self, Callback, SignInStatus},
 };
+use domain::{error::Error, secret::Secret};
 
 /// The path of the callback. The cookie of a sign-in is sent to this path only.
 const CALLBACK: &str = "/oauth/callback";

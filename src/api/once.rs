@@ -15,17 +15,15 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{problem::Problem, request_key};
-use crate::{
-    app::{
-        App,
-        platform::request_answers::{self, RequestClaim, RequestOwner},
-    },
-    domain::{
-        error::{Error, ErrorCode},
-        principal::{Admin, Principal},
-        request_key::{KeySource, RequestKey},
-        secret::Secret,
-    },
+use crate::app::{
+    App,
+    platform::request_answers::{self, RequestClaim, RequestOwner},
+};
+use domain::{
+    error::{Error, ErrorCode},
+    principal::{Admin, Principal},
+    request_key::{KeySource, RequestKey},
+    secret::Secret,
 };
 
 impl From<&Principal> for RequestOwner {

@@ -43,7 +43,7 @@ use crate::app::{
         transcript::{ClientQuestion, QuestionPlace, Transcript},
     },
 };
-use crate::domain::{account::ShownCalls, answer_format::AnswerFormat, error::ErrorCode};
+use domain::{account::ShownCalls, answer_format::AnswerFormat, error::ErrorCode};
 
 /// The agents I may talk to, as models.
 #[utoipa::path(get, path = "/v1/models", tag = "openai", responses((status = 200, body = ModelList)))]

@@ -19,10 +19,8 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Serialize;
 
 use super::{ApiState, DOCUMENT};
-use crate::{
-    app::{self, App},
-    domain::replica::Readiness,
-};
+use crate::app::{self, App};
+use domain::replica::Readiness;
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Root {

@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::{extract::first_language, problem::Problem};
-use crate::domain::texts;
+use domain::texts;
 
 /// A policy that allows the page's own style and its own form, and nothing else.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {

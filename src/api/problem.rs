@@ -14,7 +14,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use crate::domain::{
+use domain::{
     error::{Error, ErrorCode, Reason, Thing},
     ids::{ConversationId, RunId},
 };

@@ -21,16 +21,14 @@ use super::{
     problem::Problem,
     request_key::Keyed,
 };
-use crate::{
-    app::{
-        self, App,
-        platform::request_answers::RequestOwner,
-        servers::registry::{ChangeOutcome, EntryView, IfMatch},
-    },
-    domain::{
-        error::{Error, ErrorCode},
-        registry::Definition,
-    },
+use crate::app::{
+    self, App,
+    platform::request_answers::RequestOwner,
+    servers::registry::{ChangeOutcome, EntryView, IfMatch},
+};
+use domain::{
+    error::{Error, ErrorCode},
+    registry::Definition,
 };
 
 #[derive(Deserialize, utoipa::IntoParams)]

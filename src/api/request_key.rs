@@ -12,18 +12,16 @@ use super::{
     extract::parse,
     problem::{AnswerIds, Problem},
 };
-use crate::{
-    app::{
-        App,
-        runs::repeats::{self, EarlierRequest, EqualRequest, RefusedRun},
-    },
-    domain::{
-        clock,
-        error::ErrorCode,
-        ids::RunId,
-        principal::Principal,
-        request_key::{KeySource, KeyedRun, RequestKey},
-    },
+use crate::app::{
+    App,
+    runs::repeats::{self, EarlierRequest, EqualRequest, RefusedRun},
+};
+use domain::{
+    clock,
+    error::ErrorCode,
+    ids::RunId,
+    principal::Principal,
+    request_key::{KeySource, KeyedRun, RequestKey},
 };
 
 const KEY: &str = "idempotency-key";

@@ -9,13 +9,11 @@ use super::{
     extract::{Caller, Path, Query},
     problem::Problem,
 };
-use crate::{
-    app::{
-        self, App,
-        chat::resources::{ResourceSelector, ResourceView},
-    },
-    domain::ids::ConversationId,
+use crate::app::{
+    self, App,
+    chat::resources::{ResourceSelector, ResourceView},
 };
+use domain::ids::ConversationId;
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]

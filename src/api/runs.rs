@@ -19,23 +19,21 @@ use super::{
     problem::Problem,
     request_key::{self, Keyed},
 };
-use crate::{
-    app::{
-        self, App,
-        runs::{
-            OpenRequests, RunFilter, RunView,
-            ending::wait,
-            starting::{self, RunCheck, RunInitiator, RunSpec, RunTarget, begin},
-        },
+use crate::app::{
+    self, App,
+    runs::{
+        OpenRequests, RunFilter, RunView,
+        ending::wait,
+        starting::{self, RunCheck, RunInitiator, RunSpec, RunTarget, begin},
     },
-    domain::{
-        canonical,
-        error::{Error, ErrorCode, Reason},
-        ids::{ConversationId, RunId},
-        json::Members,
-        request_key::RequestKey,
-        run::{Mode, Run, RunStatus},
-    },
+};
+use domain::{
+    canonical,
+    error::{Error, ErrorCode, Reason},
+    ids::{ConversationId, RunId},
+    json::Members,
+    request_key::RequestKey,
+    run::{Mode, Run, RunStatus},
 };
 
 /// The header with the session to which a new session belongs, and which a run in mode `async_callback` calls back.

@@ -19,7 +19,7 @@ mod webhooks;
 
 use uuid::Uuid;
 
-use crate::domain::ids;
+use domain::ids;
 
 /// Declares schemas: `struct Name for path::Type { field: type, … }`, with the attributes of `utoipa::ToSchema`.
 macro_rules! schemas {

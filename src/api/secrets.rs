@@ -11,10 +11,8 @@ use super::{
     extract::{Authenticated, Json, NoParameters, Path, Query},
     problem::Problem,
 };
-use crate::{
-    app::{self, App, servers::registry::SecretView},
-    domain::secret::Secret,
-};
+use crate::app::{self, App, servers::registry::SecretView};
+use domain::secret::Secret;
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Secrets {

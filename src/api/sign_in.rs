@@ -9,10 +9,8 @@ use super::{
     extract::{Anonymous, Query, check_text},
     problem::Problem,
 };
-use crate::{
-    app::App,
-    domain::sign_in::{SignInProvider, SignInToken},
-};
+use crate::app::App;
+use domain::sign_in::{SignInProvider, SignInToken};
 
 /// An OpenID Connect provider at which the web client is a public client.
 #[derive(Serialize, utoipa::ToSchema)]

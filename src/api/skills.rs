@@ -21,23 +21,21 @@ use super::{
     problem::{AnswerIds, Problem},
     request_key::{self, KEPT, Keyed},
 };
-use crate::{
-    app::{
-        self, App,
-        runs::{ending::wait, starting},
-        tools::skills::{
-            SkillRunSpec, SkillView,
-            outcome::{SkillRunOutcome, SkillRunStatus},
-        },
+use crate::app::{
+    self, App,
+    runs::{ending::wait, starting},
+    tools::skills::{
+        SkillRunSpec, SkillView,
+        outcome::{SkillRunOutcome, SkillRunStatus},
     },
-    domain::{
-        canonical,
-        error::{Error, ErrorCode},
-        ids::{ConversationId, RunId},
-        json::{Json, Members},
-        request_key::KeySource,
-        skill,
-    },
+};
+use domain::{
+    canonical,
+    error::{Error, ErrorCode},
+    ids::{ConversationId, RunId},
+    json::{Json, Members},
+    request_key::KeySource,
+    skill,
 };
 
 /// The skills of this agent that I may run.

@@ -32,29 +32,27 @@ use super::{
     problem::{AnswerIds, Problem},
     request_key::{self, ANEW, KEPT},
 };
-use crate::{
-    app::{
-        self, App,
-        accounts::Caller,
-        chat::{
-            conversations::{ConversationEvent, ConversationStream},
-            transcript::{self, Arrival, ClientQuestion, PostedQuestion},
-        },
-        runs::{
-            OpenRequests,
-            ending::{self, RunFailure},
-            repeats::{self, AfterLeaving, LeftRun},
-        },
+use crate::app::{
+    self, App,
+    accounts::Caller,
+    chat::{
+        conversations::{ConversationEvent, ConversationStream},
+        transcript::{self, Arrival, ClientQuestion, PostedQuestion},
     },
-    domain::{
-        error::{Error, ErrorCode, Result},
-        event::EventKind,
-        ids::{ConversationId, RunId},
-        message::{Role, called_tools},
-        principal::Principal,
-        request_key::{KeySource, RequestServer},
-        run::{Run, RunKind, RunStatus, Usage},
+    runs::{
+        OpenRequests,
+        ending::{self, RunFailure},
+        repeats::{self, AfterLeaving, LeftRun},
     },
+};
+use domain::{
+    error::{Error, ErrorCode, Result},
+    event::EventKind,
+    ids::{ConversationId, RunId},
+    message::{Role, called_tools},
+    principal::Principal,
+    request_key::{KeySource, RequestServer},
+    run::{Run, RunKind, RunStatus, Usage},
 };
 
 /// The most equal requests that may begin at the same moment.

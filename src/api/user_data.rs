@@ -18,10 +18,8 @@ use super::{
     limits,
     problem::Problem,
 };
-use crate::{
-    app::{App, runs::user_data},
-    domain::error::Error,
-};
+use crate::app::{App, runs::user_data};
+use domain::error::Error;
 
 /// Get a copy of all that is mine, as one JSON document: claims, connections, usage, requests for approval, lines of the
 /// audit trail, and conversations with their messages. No credential is in it.

@@ -13,10 +13,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, html};
 
 use super::{extract::Path, operations, problem::Problem};
-use crate::{
-    app::App,
-    domain::{config::Config, error::ErrorCode},
-};
+use crate::app::App;
+use domain::{config::Config, error::ErrorCode};
 
 /// A file of the page. `gzip` and `brotli` hold the compressed `body`.
 struct File {

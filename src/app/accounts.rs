@@ -47,21 +47,19 @@ pub use self::{
 use self::{
     authentication::bearer, key_sets::KeySets, lookups::LookupLimiter, tokens::VerifiedToken,
 };
-pub(in crate::app) use crate::domain::principal::GUEST_USER;
-use crate::{
-    domain::{
-        account::{ApiKey, Issuer, Tenant},
-        clock::Clock,
-        config::Environment,
-        error::{Error, Result},
-        ids::{ApiKeyId, TenantId, UserId},
-        principal::Operator,
-        secret::Secret,
-        session::SignOut,
-    },
-    egress::Egress,
-    store::{self, Db, Tx},
+pub(in crate::app) use domain::principal::GUEST_USER;
+use domain::{
+    account::{ApiKey, Issuer, Tenant},
+    clock::Clock,
+    config::Environment,
+    error::{Error, Result},
+    ids::{ApiKeyId, TenantId, UserId},
+    principal::Operator,
+    secret::Secret,
+    session::SignOut,
 };
+use egress::Egress;
+use store::{Db, Tx};
 
 /// The most bytes of cached tokens.
 const REMEMBERED_TOKEN_BYTES: u64 = 8 * 1024 * 1024;

@@ -18,19 +18,17 @@ pub mod user_data;
 use serde::Serialize;
 
 use super::App;
-pub use crate::store::runs::listing::RunFilter;
-use crate::{
-    domain::{
-        audit::Fact,
-        error::{Error, Result},
-        event::Event,
-        ids::{ApprovalId, ConversationId, RunId, TenantId, UserId},
-        message::Part,
-        principal::Principal,
-        run::{Run, RunKind, RunStatus},
-    },
-    store::{self, Tx, hints::Hint},
+use domain::{
+    audit::Fact,
+    error::{Error, Result},
+    event::Event,
+    ids::{ApprovalId, ConversationId, RunId, TenantId, UserId},
+    message::Part,
+    principal::Principal,
+    run::{Run, RunKind, RunStatus},
 };
+pub use store::runs::listing::RunFilter;
+use store::{Tx, hints::Hint};
 
 /// A run with its result.
 #[derive(Clone, Debug, Serialize)]

@@ -5,18 +5,16 @@ use std::{fmt::Write as _, io::Write};
 use serde::Serialize;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{
-    app::{
-        accounts::find_tenant,
-        platform::audit::{of_operator, of_tenant},
-    },
-    domain::{
-        audit::{Filter, Line, OperatorLine, parse_sha256},
-        clock::Clock,
-        ids::RunId,
-    },
-    store::Db,
+use crate::app::{
+    accounts::find_tenant,
+    platform::audit::{of_operator, of_tenant},
 };
+use domain::{
+    audit::{Filter, Line, OperatorLine, parse_sha256},
+    clock::Clock,
+    ids::RunId,
+};
+use store::Db;
 
 /// The lines that one query reads.
 const PAGE: i64 = 500;

@@ -31,7 +31,7 @@ use self::{
     style::Style,
 };
 use super::login::SignedIn;
-use crate::domain::{
+use domain::{
     config::{Config, Environment},
     secret::Secret,
 };

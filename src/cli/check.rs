@@ -5,13 +5,11 @@ use std::{path::PathBuf, process::ExitCode};
 
 use url::Url;
 
-use crate::{
-    app::accounts,
-    domain::config::{Config, Environment},
-    egress::Egress,
-    packs::{self, PackSummary, Problem, Report, ServerSummary, Severity},
-    store::Db,
-};
+use crate::app::accounts;
+use domain::config::{Config, Environment};
+use egress::Egress;
+use packs::{PackSummary, Problem, Report, ServerSummary, Severity};
+use store::Db;
 
 #[derive(clap::Args)]
 pub struct Args {

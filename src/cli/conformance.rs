@@ -15,25 +15,23 @@ use tokio::sync::mpsc;
 use url::Url;
 
 use self::sign_in::SignIns;
-use crate::{
-    domain::{
-        config::Environment,
-        elicitation::{self, Answer, Dismissal, InputRequired, Kind, Step},
-        ids::{AgentId, ServerId, TenantId},
-        oauth::ClientProof,
-        owner::ConnectionOwner,
-        secret::Secret,
-        server::{
-            AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
-            Timeouts, TokenIssuer,
-        },
-        tool::{Tool, ToolOutcome},
+use domain::{
+    config::Environment,
+    elicitation::{self, Answer, Dismissal, InputRequired, Kind, Step},
+    ids::{AgentId, ServerId, TenantId},
+    oauth::ClientProof,
+    owner::ConnectionOwner,
+    secret::Secret,
+    server::{
+        AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
+        Timeouts, TokenIssuer,
     },
-    egress::Egress,
-    mcp::{
-        CallError, CallOptions, CallRequest, Discovery, Key, LiveQuestion, Mcp, McpError,
-        McpErrorKind, Options, oauth::Challenge,
-    },
+    tool::{Tool, ToolOutcome},
+};
+use egress::Egress;
+use mcp::{
+    CallError, CallOptions, CallRequest, Discovery, Key, LiveQuestion, Mcp, McpError, McpErrorKind,
+    Options, oauth::Challenge,
 };
 
 /// Times that a server may ask in the course of one call.

@@ -31,13 +31,13 @@ use crate::{
         accounts::{self, development::DevelopmentUser},
         platform::keys::folder,
     },
-    domain::{
-        clock::Clock,
-        config::{self, Config, Environment},
-        error::Error,
-    },
-    store::Db,
 };
+use domain::{
+    clock::Clock,
+    config::{self, Config, Environment},
+    error::Error,
+};
+use store::Db;
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -10,12 +10,9 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use super::chat::client::Client;
-use crate::{
-    domain::{
-        config::{Config, Environment},
-        secret::Secret,
-    },
-    packs,
+use domain::{
+    config::{Config, Environment},
+    secret::Secret,
 };
 
 #[derive(clap::Args)]

@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use super::explain::find_pack;
-use crate::{
-    domain::config::{Config, Environment},
-    packs,
-};
+use domain::config::{Config, Environment};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -6,15 +6,13 @@ use std::{
     io::{self, IsTerminal as _, Write},
 };
 
-use crate::{
-    app::platform::keys::{
-        Keys, folder,
-        rewrap::{self, BATCH},
-        rotation::{self, KekView},
-    },
-    domain::{clock, config::Config, ids::KekId},
-    store::{Db, keks::KekState},
+use crate::app::platform::keys::{
+    Keys, folder,
+    rewrap::{self, BATCH},
+    rotation::{self, KekView},
 };
+use domain::{clock, config::Config, ids::KekId};
+use store::{Db, keks::KekState};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

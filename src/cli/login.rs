@@ -17,16 +17,14 @@ use super::{
     loopback::{self, Loopback},
     print_line,
 };
-use crate::{
-    domain::{
-        config::{Config, Environment},
-        oauth::{ClientAuthMethod, OAuthClient, TokenService},
-        secret::Secret,
-        sign_in::{SignInProvider, SignInToken},
-    },
-    egress::Egress,
-    mcp::oauth::{self, AuthorizationServer, ProtectedServer, SignInRequest, TokenSet},
+use domain::{
+    config::{Config, Environment},
+    oauth::{ClientAuthMethod, OAuthClient, TokenService},
+    secret::Secret,
+    sign_in::{SignInProvider, SignInToken},
 };
+use egress::Egress;
+use mcp::oauth::{self, AuthorizationServer, ProtectedServer, SignInRequest, TokenSet};
 
 /// The parameter with the resource of a token (RFC 8707).
 const RESOURCE: &str = "resource";
@@ -251,7 +249,7 @@ fn protected(
     let at = ProtectedServer {
         resource: parameters.remove(RESOURCE).unwrap_or_default(),
         authorization_server: server,
-        scopes: crate::domain::oauth::scopes_of(&provider.scope),
+        scopes: domain::oauth::scopes_of(&provider.scope),
     };
     (at, parameters)
 }

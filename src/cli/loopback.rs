@@ -17,10 +17,8 @@ use tokio::{
 };
 use url::Url;
 
-use crate::{
-    domain::{config::Environment, secret::Secret},
-    mcp::oauth::CallbackParams,
-};
+use domain::{config::Environment, secret::Secret};
+use mcp::oauth::CallbackParams;
 
 /// How long a person may take to sign in.
 const LIFE: Duration = Duration::from_secs(600);

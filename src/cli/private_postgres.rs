@@ -25,7 +25,7 @@ use anyhow::{Context, bail};
 use sqlx::{Connection, PgConnection};
 
 use self::{binaries::Binaries, server_folder::ServerFolder};
-use crate::domain::{clock, config::Environment, secret::Secret};
+use domain::{clock, config::Environment, secret::Secret};
 
 /// How long a start may take; longer than the recovery of a big database after a crash of the machine.
 const START_TIMEOUT: Duration = Duration::from_mins(2);

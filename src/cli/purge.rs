@@ -3,11 +3,9 @@
 
 use std::io::Write;
 
-use crate::{
-    app::platform::retention::{self, Old},
-    domain::{audit::OPERATOR, retention::Days},
-    store::Db,
-};
+use crate::app::platform::retention::{self, Old};
+use domain::{audit::OPERATOR, retention::Days};
+use store::Db;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

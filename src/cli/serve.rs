@@ -9,12 +9,12 @@ use super::{private_postgres::PrivatePostgres, process_limits};
 use crate::{
     api,
     app::{App, platform::keys},
-    domain::{
-        config::{Config, Environment},
-        error::{Error, Result},
-    },
-    store::Db,
 };
+use domain::{
+    config::{Config, Environment},
+    error::{Error, Result},
+};
+use store::Db;
 
 /// Serves until SIGINT or SIGTERM.
 pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {

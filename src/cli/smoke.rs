@@ -14,29 +14,24 @@ use std::{
 use anyhow::bail;
 
 use super::{chat::completion::Words, lines::Lines, loopback::Loopback, print_line};
-use crate::{
-    domain::{
-        config::{Config, Environment},
-        connection::ConnectionTestError,
-        ids::TenantId,
-        oauth::{Authorization, OAuthConfig},
-        owner::ConnectionOwner,
-        pack::Pack,
-        personal::{self, Values},
-        policy::{Decision, EffectiveAccess, decide},
-        principal::{GUEST, roles_named_by},
-        server::{AccessMode, FieldKind, ServerSpec, UserField},
-    },
-    egress::Egress,
-    llm,
-    mcp::{
-        Discovery, Key, Mcp, McpError, McpErrorKind, Options,
-        oauth::{
-            self, AuthorizationServer, ClientChoice, OAuthError, ProtectedServer, SignInRequest,
-        },
-    },
-    packs::PackStore,
+use domain::{
+    config::{Config, Environment},
+    connection::ConnectionTestError,
+    ids::TenantId,
+    oauth::{Authorization, OAuthConfig},
+    owner::ConnectionOwner,
+    pack::Pack,
+    personal::{self, Values},
+    policy::{Decision, EffectiveAccess, decide},
+    principal::{GUEST, roles_named_by},
+    server::{AccessMode, FieldKind, ServerSpec, UserField},
 };
+use egress::Egress;
+use mcp::{
+    Discovery, Key, Mcp, McpError, McpErrorKind, Options,
+    oauth::{self, AuthorizationServer, ClientChoice, OAuthError, ProtectedServer, SignInRequest},
+};
+use packs::PackStore;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -213,7 +208,7 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
         server: spec.id.clone(),
         owner: ConnectionOwner::Shared,
     };
-    let started = crate::domain::clock::instant();
+    let started = domain::clock::instant();
     let discovery = mcp.discover(&key, &Arc::new(spec.clone())).await?;
     let took = started.elapsed().as_millis();
     print_line(&format!(

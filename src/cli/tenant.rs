@@ -7,16 +7,14 @@ mod key;
 
 use std::io::Write;
 
-use crate::{
-    app::accounts::{
-        TenantChange, add_tenant, change_tenant, find_tenant, list_tenants, remove_tenant,
-    },
-    domain::{
-        clock::Clock,
-        ids::{AgentId, ReplicaId, TenantId},
-    },
-    store::{Db, hints::Hint},
+use crate::app::accounts::{
+    TenantChange, add_tenant, change_tenant, find_tenant, list_tenants, remove_tenant,
 };
+use domain::{
+    clock::Clock,
+    ids::{AgentId, ReplicaId, TenantId},
+};
+use store::{Db, hints::Hint};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

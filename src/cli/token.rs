@@ -4,14 +4,12 @@ use std::{io::Write, path::Path};
 
 use time::Duration;
 
-use crate::{
-    app::accounts::{
-        development::{self, DevelopmentUser},
-        find_tenant,
-    },
-    domain::clock::Clock,
-    store::Db,
+use crate::app::accounts::{
+    development::{self, DevelopmentUser},
+    find_tenant,
 };
+use domain::clock::Clock;
+use store::Db;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

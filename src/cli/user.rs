@@ -5,18 +5,16 @@ use std::io::Write;
 
 use tokio::sync::mpsc;
 
-use crate::{
-    app::{
-        accounts::{block_user, find_tenant, unblock_user},
-        runs::user_data,
-    },
-    domain::{
-        audit::OPERATOR,
-        error::Result,
-        ids::{ReplicaId, TenantId, UserId},
-    },
-    store::{Db, hints::Hint},
+use crate::app::{
+    accounts::{block_user, find_tenant, unblock_user},
+    runs::user_data,
 };
+use domain::{
+    audit::OPERATOR,
+    error::Result,
+    ids::{ReplicaId, TenantId, UserId},
+};
+use store::{Db, hints::Hint};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

@@ -3,12 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use chatelaine::{
-    api,
-    domain::{
-        account::KeyKind,
-        principal::{Scope, Scopes},
-    },
+use chatelaine::api;
+use domain::{
+    account::KeyKind,
+    principal::{Scope, Scopes},
 };
 use http::Method;
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ mod suspended; // a tenant on hold, and one that is removed
 mod tenants; // the operator's routes
 mod users; // who has been seen, and an end to it
 
-use chatelaine::domain::{ids::TenantId, secret::Secret};
+use domain::{ids::TenantId, secret::Secret};
 use http::Method;
 use serde_json::Value;
 

@@ -2,28 +2,25 @@
 
 mod reading; // over the API and on the command line
 
-use chatelaine::{
-    app::{
-        accounts::{self, NewKey},
-        platform::{
-            audit::{of_operator, of_tenant},
-            keys::{Keys, replica_keys, rewrap, rotation},
-        },
+use chatelaine::app::{
+    accounts::{self, NewKey},
+    platform::{
+        audit::{of_operator, of_tenant},
+        keys::{Keys, replica_keys, rewrap, rotation},
     },
-    domain::{
-        account::{Issuer, IssuerKeys, KeyKind},
-        audit::{Filter, Line},
-        clock::Clock,
-        ids::{IssuerId, KekId, ReplicaId, TenantId, UserId},
-        principal::{Scope, Scopes},
-        ring::KeyRing,
-        secret::Secret,
-    },
-    store::Db,
-    vault::Context,
+};
+use domain::{
+    account::{Issuer, IssuerKeys, KeyKind},
+    audit::{Filter, Line},
+    clock::Clock,
+    ids::{IssuerId, KekId, ReplicaId, TenantId, UserId},
+    principal::{Scope, Scopes},
+    ring::KeyRing,
+    secret::Secret,
 };
 use serde_json::json;
 use sqlx::AssertSqlSafe;
+use store::{Db, vault::Context};
 use uuid::Uuid;
 
 use crate::{
@@ -51,11 +48,11 @@ async fn actions(db: &Db, tenant: TenantId) -> Vec<String> {
 fn new_key(name: &str) -> NewKey {
     let speaker = KeyKind::Service(serde_json::Map::new());
     NewKey {
-        source: chatelaine::domain::account::SourceSettings::default(),
+        source: domain::account::SourceSettings::default(),
         name: name.to_owned(),
         scopes: Scopes::of([Scope::Chat]),
         speaker,
-        chat: chatelaine::domain::account::ChatSettings::default(),
+        chat: domain::account::ChatSettings::default(),
         expires_at: None,
     }
 }
@@ -87,13 +84,13 @@ async fn what_an_operator_does_to_a_tenant_is_in_its_trail_without_any_secret() 
         audience: "chat".to_owned(),
         algorithm: "HS256".to_owned(),
         keys: IssuerKeys::SecretEnv("IDP_SECRET".to_owned()),
-        source: chatelaine::domain::account::UserSource::default(),
+        source: domain::account::UserSource::default(),
         of_tenant: None,
     };
     accounts::add_issuer(
         db,
         issuer.clone(),
-        &chatelaine::domain::account::SourceSettings::default(),
+        &domain::account::SourceSettings::default(),
     )
     .await
     .unwrap();

@@ -1,6 +1,6 @@
 //! The canonical spelling of JSON, and JSON that two readers could understand differently.
 
-use chatelaine::domain::{
+use domain::{
     canonical::{ambiguity, text, with_defaults},
     json::{Json, read_value, to_text},
 };

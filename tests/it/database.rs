@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use chatelaine::{cli::serve::Service, domain::secret::Secret, store::Db};
+use chatelaine::cli::serve::Service;
+use domain::secret::Secret;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use store::Db;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, UnixStream},

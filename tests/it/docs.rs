@@ -7,11 +7,9 @@ mod session; // blocks at work against the demo
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use chatelaine::{
-    cli::Cli,
-    domain::config::{Config, Environment, SETTINGS},
-};
+use chatelaine::cli::Cli;
 use clap::{CommandFactory as _, Parser as _, error::ErrorKind};
+use domain::config::{Config, Environment, SETTINGS};
 use serde_json::Value;
 
 use self::{

@@ -8,7 +8,7 @@ use std::{net::IpAddr, time::Duration};
 
 use axum::{body::Body, http::HeaderValue, response::Response as Answer};
 use bytes::Bytes;
-use chatelaine::egress::{Egress, ErrorKind, Limits, NameSource, Request, parse_url};
+use egress::{Egress, ErrorKind, Limits, NameSource, Request, parse_url};
 use futures_util::StreamExt;
 use tokio::net::TcpListener;
 use url::Url;

@@ -7,20 +7,18 @@ mod start;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chatelaine::{
-    app::{
-        accounts,
-        platform::keys::{Keys, contexts, replica_keys},
-    },
-    domain::{
-        credential::{CredentialMeta, CredentialRef, CredentialState},
-        error::Error,
-        ids::{AgentId, CredentialId, KekId, ReplicaId, ServerId, TenantId, UserId},
-        ring::KeyRing,
-        secret::Secret,
-    },
-    store::{self, Db},
+use chatelaine::app::{
+    accounts,
+    platform::keys::{Keys, contexts, replica_keys},
 };
+use domain::{
+    credential::{CredentialMeta, CredentialRef, CredentialState},
+    error::Error,
+    ids::{AgentId, CredentialId, KekId, ReplicaId, ServerId, TenantId, UserId},
+    ring::KeyRing,
+    secret::Secret,
+};
+use store::Db;
 
 use crate::support::db::TestDb;
 

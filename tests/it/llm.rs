@@ -2,11 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chatelaine::{
-    domain::{pack::Llm, run::Usage},
-    llm::{Delta, Limits, ModelCall, ModelError, Models, Reply, StepRequest, Stop, ToolDef, Turn},
-};
+use domain::{pack::Llm, run::Usage};
 use futures_util::{Stream, StreamExt};
+use llm::{Delta, Limits, ModelCall, ModelError, Models, Reply, StepRequest, Stop, ToolDef, Turn};
 use serde_json::{Value, json, value::to_raw_value};
 
 use super::support::{
@@ -461,7 +459,7 @@ async fn usage_that_is_not_given_is_estimated_and_says_so() {
 #[tokio::test]
 async fn an_agent_without_a_model_says_so() {
     let llm = Llm {
-        provider: chatelaine::domain::pack::Provider::None,
+        provider: domain::pack::Provider::None,
         ..ScriptedModel::start().await.llm()
     };
     let error = ask(&llm, request()).await.unwrap_err();

@@ -189,7 +189,7 @@ async fn a_server_that_is_not_ready_with_its_list_is_asked_once_more_a_moment_la
                     return None;
                 }
                 let mut times = times.lock().unwrap();
-                times.push(chatelaine::domain::clock::instant());
+                times.push(domain::clock::instant());
                 let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
                 let names: &[&str] = if times.len() == 1 {
                     &["echo"]

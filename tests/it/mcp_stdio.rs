@@ -5,15 +5,13 @@ mod text; // encodings and line ends
 
 use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
-use chatelaine::{
-    domain::{
-        config::{Config, Environment},
-        policy::{Decision, EffectiveAccess, decide},
-        secret::Secret,
-        server::{Endpoint, Timeouts},
-    },
-    mcp::{CallError, CallOptions, ConnectionState, Era, Mcp, McpErrorKind, Options, Progress},
+use domain::{
+    config::{Config, Environment},
+    policy::{Decision, EffectiveAccess, decide},
+    secret::Secret,
+    server::{Endpoint, Timeouts},
 };
+use mcp::{CallError, CallOptions, ConnectionState, Era, Mcp, McpErrorKind, Options, Progress};
 use serde_json::{Value, json};
 
 use crate::support::servers::{
@@ -62,7 +60,7 @@ async fn a_published_server_of_the_older_era_answers() {
     let (mcp, key, spec) = (mcp(), key(), spec(everything_stdio()));
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.era, Era::Legacy);
-    let (progress, mut heard) = chatelaine::mcp::progress_channel();
+    let (progress, mut heard) = mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
         ..CallOptions::default()

@@ -6,11 +6,9 @@ mod pair; // a stream of events and an address
 pub mod sockets; // a server at a WebSocket, for the others
 mod websocket; // messages both ways
 
-use chatelaine::{
-    domain::server::{Endpoint, Remote},
-    egress::Egress,
-    mcp::{Mcp, McpErrorKind, Options},
-};
+use domain::server::{Endpoint, Remote};
+use egress::Egress;
+use mcp::{Mcp, McpErrorKind, Options};
 
 use crate::{
     egress::origin::{Origin, ok},

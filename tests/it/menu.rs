@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use chatelaine::{cli::serve::Service, domain::session::SignOut, store::Db};
+use chatelaine::cli::serve::Service;
+use domain::session::SignOut;
 use http::Method;
 use serde_json::{Map, Value, json};
+use store::Db;
 
 use crate::support::{
     client::Client,

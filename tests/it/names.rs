@@ -4,7 +4,7 @@ mod socket; // and what its server is asked for then
 
 use std::collections::HashSet;
 
-use chatelaine::domain::{
+use domain::{
     lookalike::{are_lookalikes, skeleton, spell_out},
     names::{Candidate, assign},
     policy::Standing,

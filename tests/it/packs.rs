@@ -17,16 +17,14 @@ mod template; // `${NAME}`
 
 use std::{fs, path::Path};
 
-use chatelaine::{
-    domain::{
-        config::Environment,
-        pack::Pack,
-        policy::{Decision, EffectiveAccess, decide},
-        secret::Secret,
-        server::{Endpoint, ServerSpec},
-    },
-    packs::{self, LoadError, PackStore, Report, Severity},
+use domain::{
+    config::Environment,
+    pack::Pack,
+    policy::{Decision, EffectiveAccess, decide},
+    secret::Secret,
+    server::{Endpoint, ServerSpec},
 };
+use packs::{LoadError, PackStore, Report, Severity};
 use tempfile::TempDir;
 
 /// The least that loads.

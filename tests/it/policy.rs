@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use chatelaine::domain::{
+use domain::{
     ids::ServerId,
     policy::{
         ApprovalPolicy, Decision, DefaultAccess, Denial, EffectiveAccess, ToolAccess, ToolPattern,

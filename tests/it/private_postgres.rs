@@ -12,12 +12,10 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::{
-    cli::private_postgres::PrivatePostgres,
-    domain::{clock, config::Environment, secret::Secret},
-    store::Db,
-};
+use chatelaine::cli::private_postgres::PrivatePostgres;
+use domain::{clock, config::Environment, secret::Secret};
 use sqlx::{Connection, PgConnection};
+use store::Db;
 use tempfile::TempDir;
 
 #[tokio::test]

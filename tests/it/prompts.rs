@@ -1,6 +1,6 @@
 //! Prompts of servers: who sees them, what a command makes of one, what is refused.
 
-use chatelaine::domain::{
+use domain::{
     policy::{DefaultAccess, EffectiveAccess, ToolAccess, ToolPattern, offers_prompts},
     prompt::{self, ArgumentsError, PromptArgument, ServerPrompt},
     server::ServerSpec,

@@ -19,12 +19,10 @@ use axum::{
     middleware,
     response::{IntoResponse, Response},
 };
-use chatelaine::{
-    app::accounts::{self, NewKey},
-    domain::{
-        account::KeyKind,
-        principal::{Scope, Scopes},
-    },
+use chatelaine::app::accounts::{self, NewKey};
+use domain::{
+    account::KeyKind,
+    principal::{Scope, Scopes},
 };
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
@@ -175,11 +173,11 @@ async fn world() -> World {
 /// Somebody with the power to manage the other tenant.
 async fn other_admin(world: &World) -> Client {
     let new = NewKey {
-        source: chatelaine::domain::account::SourceSettings::default(),
+        source: domain::account::SourceSettings::default(),
         name: "admin".to_owned(),
         scopes: Scopes::of([Scope::Admin, Scope::Chat]),
         speaker: KeyKind::Service(serde_json::Map::new()),
-        chat: chatelaine::domain::account::ChatSettings::default(),
+        chat: domain::account::ChatSettings::default(),
         expires_at: None,
     };
     let key = accounts::create_key(&world.db.db, &world.app().clock, world.other.id, new)

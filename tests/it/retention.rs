@@ -1,10 +1,8 @@
 //! What is deleted when it is old: by kind, by tenant, by one replica at a time, and from the command line.
 
-use chatelaine::{
-    cli::purge,
-    domain::{clock::Clock, ids::TenantId, secret::Secret},
-};
+use chatelaine::cli::purge;
 use clap::Parser;
+use domain::{clock::Clock, ids::TenantId, secret::Secret};
 use http::Method;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;

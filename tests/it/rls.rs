@@ -6,7 +6,7 @@ mod queries;
 
 use std::collections::BTreeSet;
 
-use chatelaine::domain::ids::TenantId;
+use domain::ids::TenantId;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::domain::{clock, config::Environment};
+use domain::{clock, config::Environment};
 use futures_util::{StreamExt, stream};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -335,8 +335,7 @@ async fn upload(url: String, tenant: String, floods: Arc<Floods>) {
             sleep(Duration::from_millis(200)).await;
             continue;
         }
-        let token =
-            chatelaine::domain::secret::Secret::new(guest.json()["token"].as_str().unwrap());
+        let token = domain::secret::Secret::new(guest.json()["token"].as_str().unwrap());
         let guest = Client::new(&url, Some(&token));
         let opened = guest
             .post("/v1/conversations", json!({ "agent": "bank" }))

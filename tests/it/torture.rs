@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::domain::{clock, config::Environment};
+use domain::{clock, config::Environment};
 use futures_util::{FutureExt, StreamExt, stream};
 
 use self::{

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use chatelaine::{
     app::{accounts::development, platform::keys::contexts},
     cli::user,
-    domain::{
-        credential::CredentialRef,
-        ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
-    },
-    store,
 };
 use clap::Parser;
+use domain::{
+    credential::CredentialRef,
+    ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
+};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 

@@ -3,16 +3,14 @@
 
 mod golden;
 
-use chatelaine::{
-    domain::{
-        config::{Config, Environment},
-        ids::{TenantId, UserId},
-        ring::{Kek, KeyRing},
-        secret::Secret,
-    },
-    vault::{self, Context, TenantKey, Unopenable, cipher},
+use domain::{
+    config::{Config, Environment},
+    ids::{TenantId, UserId},
+    ring::{Kek, KeyRing},
+    secret::Secret,
 };
 use proptest::prelude::*;
+use store::vault::{self, Context, TenantKey, Unopenable, cipher};
 use uuid::Uuid;
 
 /// Format, suite, key version, salt, nonce, commitment.

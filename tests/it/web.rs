@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chatelaine::{api::Demo, cli::serve::Service, domain::sign_in::SignInProvider, store::Db};
+use chatelaine::{api::Demo, cli::serve::Service};
+use domain::sign_in::SignInProvider;
 use http::Method;
 use serde_json::json;
+use store::Db;
 
 use super::support::{
     client::{Answer, Client},

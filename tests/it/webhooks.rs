@@ -9,11 +9,9 @@ use std::{
 };
 
 use axum::{body::Body, response::Response as Answer};
-use chatelaine::{
-    domain::ids::TenantId,
-    store::{self, Db},
-};
+use domain::ids::TenantId;
 use serde_json::{Value, json};
+use store::Db;
 
 use crate::{
     egress::origin::{Origin, Seen},

@@ -9,15 +9,13 @@ use ::a2a::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    app::{
-        App,
-        tools::skills::cards::{self, Card, CardSkill},
-    },
-    domain::{
-        error::{Error, Result},
-        principal::Principal,
-    },
+use crate::app::{
+    App,
+    tools::skills::cards::{self, Card, CardSkill},
+};
+use domain::{
+    error::{Error, Result},
+    principal::Principal,
 };
 const BEARER: &str = "bearer";
 const LEGACY_VERSION: &str = "0.3.0";

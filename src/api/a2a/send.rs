@@ -8,24 +8,22 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::{A2aRequest, RequestError, invalid, task::read_task_id};
-use crate::{
-    app::{
-        self,
-        runs::{
-            ending::wait,
-            repeats::{self, EarlierRequest, EqualRequest, RefusedRun},
-            starting::{RunInitiator, RunTarget, StartedRun, begin, load_started},
-        },
-        tools::skills,
+use crate::app::{
+    self,
+    runs::{
+        ending::wait,
+        repeats::{self, EarlierRequest, EqualRequest, RefusedRun},
+        starting::{RunInitiator, RunTarget, StartedRun, begin, load_started},
     },
-    domain::{
-        attachment, clock,
-        error::{Error, Thing},
-        ids::ConversationId,
-        json::Members,
-        request_key::{KeySource, KeyedRun, RequestKey},
-        skill,
-    },
+    tools::skills,
+};
+use domain::{
+    attachment, clock,
+    error::{Error, Thing},
+    ids::ConversationId,
+    json::Members,
+    request_key::{KeySource, KeyedRun, RequestKey},
+    skill,
 };
 
 /// The member of `metadata` that names the skill of a message.

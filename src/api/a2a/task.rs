@@ -7,26 +7,24 @@ use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{A2aRequest, RequestError};
-use crate::{
-    app::{
-        self,
-        runs::{
-            OpenRequests, RunView,
-            ending::{self, wait},
-            starting::StartedRun,
-        },
-        tools::{
-            approvals::{self, view::ApprovalView},
-            skills::outcome::{RequestOutcome, SkillRunOutcome, SkillRunStatus},
-        },
+use crate::app::{
+    self,
+    runs::{
+        OpenRequests, RunView,
+        ending::{self, wait},
+        starting::StartedRun,
     },
-    domain::{
-        approval::State,
-        error::Error,
-        ids::RunId,
-        json,
-        run::{RunKind, RunStatus},
+    tools::{
+        approvals::{self, view::ApprovalView},
+        skills::outcome::{RequestOutcome, SkillRunOutcome, SkillRunStatus},
     },
+};
+use domain::{
+    approval::State,
+    error::Error,
+    ids::RunId,
+    json,
+    run::{RunKind, RunStatus},
 };
 
 /// How long an answer waits for a cancelled run to stop.

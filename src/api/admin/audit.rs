@@ -14,12 +14,10 @@ use super::{
     },
     Admin,
 };
-use crate::{
-    app::{self, App},
-    domain::{
-        audit::{Filter, Line, parse_sha256},
-        ids::{AuditId, RunId},
-    },
+use crate::app::{self, App};
+use domain::{
+    audit::{Filter, Line, parse_sha256},
+    ids::{AuditId, RunId},
 };
 
 #[derive(Deserialize, utoipa::IntoParams)]

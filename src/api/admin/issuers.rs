@@ -18,13 +18,11 @@ use super::{
     },
     Admin,
 };
-use crate::{
-    app::{App, platform::request_answers::RequestOwner},
-    domain::{
-        account::{Issuer, IssuerKeys, SourceSettings, UserSource},
-        ids::IssuerId,
-        principal,
-    },
+use crate::app::{App, platform::request_answers::RequestOwner};
+use domain::{
+    account::{Issuer, IssuerKeys, SourceSettings, UserSource},
+    ids::IssuerId,
+    principal,
 };
 
 #[derive(Serialize, utoipa::ToSchema)]

@@ -21,14 +21,12 @@ use super::{
     },
     Admin,
 };
-use crate::{
-    app::{App, accounts, platform::request_answers::RequestOwner, runs::sign_outs},
-    domain::{
-        account::{ApiKey, ChatSettings, FrontendHeaders, FrontendSettings, KeyKind},
-        clock::in_microseconds,
-        ids::ApiKeyId,
-        principal::Scopes,
-    },
+use crate::app::{App, accounts, platform::request_answers::RequestOwner, runs::sign_outs};
+use domain::{
+    account::{ApiKey, ChatSettings, FrontendHeaders, FrontendSettings, KeyKind},
+    clock::in_microseconds,
+    ids::ApiKeyId,
+    principal::Scopes,
 };
 
 /// A key, without what opens.

@@ -12,10 +12,8 @@ use super::{
     },
     Admin,
 };
-use crate::{
-    app::{self, App},
-    domain::replica::Replica,
-};
+use crate::app::{self, App};
+use domain::replica::Replica;
 
 /// The replicas that share the database, the oldest first. One that was killed stays for an hour, as `silent`.
 #[utoipa::path(get, path = "/v1/admin/replicas", tag = "operations",

@@ -14,12 +14,10 @@ use super::{
     },
     Admin,
 };
-use crate::{
-    app::{self, App},
-    domain::{
-        ids::UserId,
-        usage::{DayLine, Line},
-    },
+use crate::app::{self, App};
+use domain::{
+    ids::UserId,
+    usage::{DayLine, Line},
 };
 
 /// The most days of one request.

@@ -14,10 +14,8 @@ use super::{
     },
     Admin,
 };
-use crate::{
-    app::{self, App, servers::agents::AgentRoles},
-    domain::account::SeenUser,
-};
+use crate::app::{self, App, servers::agents::AgentRoles};
+use domain::account::SeenUser;
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -19,15 +19,13 @@ use super::{
     },
     Admin,
 };
-use crate::{
-    app::{
-        self, App,
-        platform::{request_answers::RequestOwner, webhooks::PingOutcome},
-    },
-    domain::{
-        ids::{DeliveryId, WebhookId},
-        webhook::{Delivery, Webhook},
-    },
+use crate::app::{
+    self, App,
+    platform::{request_answers::RequestOwner, webhooks::PingOutcome},
+};
+use domain::{
+    ids::{DeliveryId, WebhookId},
+    webhook::{Delivery, Webhook},
 };
 
 #[derive(Deserialize, utoipa::ToSchema)]

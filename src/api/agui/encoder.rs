@@ -11,20 +11,18 @@ use serde_json::{
 };
 use time::format_description::well_known::Rfc3339;
 
-use crate::{
-    api::{
-        answer_text::Piece,
-        events,
-        problem::Problem,
-        turn::{AnswerEnd, AnswerPart},
-    },
-    domain::{
-        approval::{Approval, Note, State},
-        error::ErrorCode,
-        ids::{ApprovalId, ConversationId, RunId},
-        message::{Part, ToolResult},
-        run::Usage,
-    },
+use crate::api::{
+    answer_text::Piece,
+    events,
+    problem::Problem,
+    turn::{AnswerEnd, AnswerPart},
+};
+use domain::{
+    approval::{Approval, Note, State},
+    error::ErrorCode,
+    ids::{ApprovalId, ConversationId, RunId},
+    message::{Part, ToolResult},
+    run::Usage,
 };
 
 /// The version of the protocol.

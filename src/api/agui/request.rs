@@ -11,11 +11,11 @@ use crate::{
         problem::Problem,
     },
     app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
-    domain::{
-        clock,
-        message::Role,
-        request_key::{KeySource, RequestKey},
-    },
+};
+use domain::{
+    clock,
+    message::Role,
+    request_key::{KeySource, RequestKey},
 };
 
 /// The prefix of this protocol's chats.

@@ -8,19 +8,17 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use crate::{
-    api::{
-        answer_text::Piece,
-        events,
-        problem::Problem,
-        turn::{AnswerEnd, AnswerPart},
-    },
-    domain::{
-        error::ErrorCode,
-        ids::{ConversationId, RunId},
-        message::{CallStatus, Part, ToolCall, ToolResult},
-        run::Usage,
-    },
+use crate::api::{
+    answer_text::Piece,
+    events,
+    problem::Problem,
+    turn::{AnswerEnd, AnswerPart},
+};
+use domain::{
+    error::ErrorCode,
+    ids::{ConversationId, RunId},
+    message::{CallStatus, Part, ToolCall, ToolResult},
+    run::Usage,
 };
 
 /// The state of a stream.

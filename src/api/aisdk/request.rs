@@ -9,8 +9,8 @@ use crate::{
         problem::Problem,
     },
     app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
-    domain::{message::Role, request_key::RequestKey},
 };
+use domain::{message::Role, request_key::RequestKey};
 
 /// The body of the default transport. What a frontend adds to it is ignored, but for `agent`.
 #[derive(Deserialize, utoipa::ToSchema)]

@@ -18,8 +18,8 @@ use crate::{
         problem::Problem,
     },
     app::{self, App, accounts},
-    domain::{config::Config, error::ErrorCode, ids::AgentId},
 };
+use domain::{config::Config, error::ErrorCode, ids::AgentId};
 
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 

@@ -34,12 +34,12 @@ use crate::{
             },
         },
     },
-    domain::{
-        approval::State,
-        error::Error,
-        ids::ApprovalId,
-        message::{CallStatus, ToolResult},
-    },
+};
+use domain::{
+    approval::State,
+    error::Error,
+    ids::ApprovalId,
+    message::{CallStatus, ToolResult},
 };
 
 #[derive(Deserialize)]

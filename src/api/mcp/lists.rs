@@ -13,12 +13,10 @@ use super::{
     era::{Era, TTL_MS},
     message::{self, Failure, RpcError},
 };
-use crate::{
-    app::tools::toolset::NamedTool,
-    domain::{
-        prompt::{PromptArgument, ServerPrompt},
-        server::ServerSpec,
-    },
+use crate::app::tools::toolset::NamedTool;
+use domain::{
+    prompt::{PromptArgument, ServerPrompt},
+    server::ServerSpec,
 };
 
 /// The number of tools on a page.

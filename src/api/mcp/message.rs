@@ -13,10 +13,8 @@ use super::{
     era::{Era, Meta},
     json_response,
 };
-use crate::{
-    api::problem::Problem,
-    domain::error::{Error, Thing},
-};
+use crate::api::problem::Problem;
+use domain::error::{Error, Thing};
 
 /// One message of a client.
 #[derive(Deserialize)]

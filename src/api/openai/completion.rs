@@ -14,8 +14,8 @@ use crate::{
         turn::{AnswerPart, Turn},
     },
     app::servers::agents::AgentView,
-    domain::run::{Run, Usage},
 };
+use domain::run::{Run, Usage};
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(in crate::api) struct ModelList {

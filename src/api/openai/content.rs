@@ -4,10 +4,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use crate::{
-    api::problem::Problem,
-    domain::{attachment, error::ErrorCode, message::Role},
-};
+use crate::api::problem::Problem;
+use domain::{attachment, error::ErrorCode, message::Role};
 
 /// The most characters of an address that names an image or a video in the text.
 const MAX_ADDRESS: usize = 200;

@@ -16,11 +16,11 @@ use crate::{
         problem::Problem,
     },
     app::chat::transcript::Transcript,
-    domain::{
-        answer_format::{AnswerFormat, AnswerSchema},
-        error::ErrorCode,
-        message::Role,
-    },
+};
+use domain::{
+    answer_format::{AnswerFormat, AnswerSchema},
+    error::ErrorCode,
+    message::Role,
 };
 
 /// The most `stop` texts of a request.

@@ -46,12 +46,12 @@ use crate::{
         },
         runs::OpenRequests,
     },
-    domain::{
-        account::ShownCalls,
-        error::{Error, ErrorCode},
-        ids::RunId,
-        response::ResponseSettings,
-    },
+};
+use domain::{
+    account::ShownCalls,
+    error::{Error, ErrorCode},
+    ids::RunId,
+    response::ResponseSettings,
 };
 
 /// Say something, alone or after an earlier response, and wait for the answer or stream it. With `background`, the

@@ -17,10 +17,10 @@ use crate::{
         turn::{AnswerEnd, AnswerPart},
     },
     app::chat::{completions::CompletionChunk, transcript::Transcript},
-    domain::{
-        error::{Error, Result},
-        message::Role,
-    },
+};
+use domain::{
+    error::{Error, Result},
+    message::Role,
 };
 
 /// The header that Open WebUI sends if its connection has `{"X-OpenWebUI-Task": "{{TASK}}"}`.

@@ -1,13 +1,11 @@
 //! Schemas of the rules that say who may call which tool.
 
 use super::schemas;
-use crate::{
-    app::tools::toolset::{
-        MissingToolList,
-        access_matrix::{self, AccessCell, AccessHolder, ServerAccessRows, ToolAccessRow},
-    },
-    domain::policy::{self, Denial},
+use crate::app::tools::toolset::{
+    MissingToolList,
+    access_matrix::{self, AccessCell, AccessHolder, ServerAccessRows, ToolAccessRow},
 };
+use domain::policy::{self, Denial};
 
 schemas! {
     /// What each role may do with each tool of an agent.

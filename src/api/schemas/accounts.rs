@@ -3,18 +3,16 @@
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::{
-    app::{
-        accounts::{self, LimitsChange, RetentionChange},
-        runs::tenant_admin::{self, InForce},
-    },
-    domain::{
-        account::{self, Frontend, ServerSignIn, ShownCalls, UserCredential},
-        audit,
-        ids::{AuditId, RunId, TenantId},
-        retention::{self, Days, Retention},
-        usage::{Limit, Limits, Used},
-    },
+use crate::app::{
+    accounts::{self, LimitsChange, RetentionChange},
+    runs::tenant_admin::{self, InForce},
+};
+use domain::{
+    account::{self, Frontend, ServerSignIn, ShownCalls, UserCredential},
+    audit,
+    ids::{AuditId, RunId, TenantId},
+    retention::{self, Days, Retention},
+    usage::{Limit, Limits, Used},
 };
 
 schemas! {

@@ -4,15 +4,13 @@ use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::{
-    app::tools::approvals::{
-        listening,
-        view::{self, Person, ServerSays, VoteView},
-    },
-    domain::{
-        approval::{self, Choice, Recorded, State},
-        ids::{ApprovalId, ConversationId, UserId},
-    },
+use crate::app::tools::approvals::{
+    listening,
+    view::{self, Person, ServerSays, VoteView},
+};
+use domain::{
+    approval::{self, Choice, Recorded, State},
+    ids::{ApprovalId, ConversationId, UserId},
 };
 
 schemas! {

@@ -3,16 +3,14 @@
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::{
-    app::chat::{conversations, menu as chat_menu},
-    domain::{
-        ids::{AgentId, ConversationId},
-        menu as domain_menu,
-        menu::Action,
-        message::Message,
-        orchestrator,
-        run::{self, Run},
-    },
+use crate::app::chat::{conversations, menu as chat_menu};
+use domain::{
+    ids::{AgentId, ConversationId},
+    menu as domain_menu,
+    menu::Action,
+    message::Message,
+    orchestrator,
+    run::{self, Run},
 };
 
 schemas! {

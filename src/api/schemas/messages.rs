@@ -4,7 +4,7 @@ use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::domain::{
+use domain::{
     approval, attachment,
     ids::{ApprovalId, AttachmentId, AuditId, ConversationId, MessageId, RunId},
     message::{

@@ -6,13 +6,11 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::{
-    app::servers::registry as servers_registry,
-    domain::{
-        registry as domain_registry,
-        registry::{Auth, AuthKind, Definition, KeySchema, Kind, ScopeKey},
-        server::{self},
-    },
+use crate::app::servers::registry as servers_registry;
+use domain::{
+    registry as domain_registry,
+    registry::{Auth, AuthKind, Definition, KeySchema, Kind, ScopeKey},
+    server::{self},
 };
 
 schemas! {

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::domain::{ids::ReplicaId, replica};
+use domain::{ids::ReplicaId, replica};
 
 schemas! {
     struct Readiness for replica::Readiness {

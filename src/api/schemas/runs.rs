@@ -3,14 +3,12 @@
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::{
-    app::runs,
-    domain::{
-        event,
-        ids::{AgentId, ConversationId, RunId},
-        message::{CallStatus, Message},
-        run::{self, Run, RunKind, RunStatus, Usage},
-    },
+use crate::app::runs;
+use domain::{
+    event,
+    ids::{AgentId, ConversationId, RunId},
+    message::{CallStatus, Message},
+    run::{self, Run, RunKind, RunStatus, Usage},
 };
 
 schemas! {

@@ -5,20 +5,18 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::schemas;
-use crate::{
-    app::servers::{
-        agent_servers::{self, KeyView, ScopeView, ServerDetails},
-        agents,
-        connections::{self, ConnectionView, State},
-        credentials::{self, FieldView},
-        oauth,
-    },
-    domain::{
-        connection::{self, ConnectionTestError as Trouble, DownCause},
-        message::Choice,
-        registry::{KeySchema, Kind},
-        server::FieldKind,
-    },
+use crate::app::servers::{
+    agent_servers::{self, KeyView, ScopeView, ServerDetails},
+    agents,
+    connections::{self, ConnectionView, State},
+    credentials::{self, FieldView},
+    oauth,
+};
+use domain::{
+    connection::{self, ConnectionTestError as Trouble, DownCause},
+    message::Choice,
+    registry::{KeySchema, Kind},
+    server::FieldKind,
 };
 
 schemas! {

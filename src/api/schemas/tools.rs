@@ -4,26 +4,24 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::{
-    app::{
-        chat::{prompts, resources},
-        servers::connections::State,
-        tools::{
-            approvals::view::ApprovalView,
-            skills::{
-                self, SkillAvailability,
-                outcome::{self, SkillRunStatus},
-            },
-            toolset::{self, DeniedTool, MissingListReason, MissingToolList, ToolView},
+use crate::app::{
+    chat::{prompts, resources},
+    servers::connections::State,
+    tools::{
+        approvals::view::ApprovalView,
+        skills::{
+            self, SkillAvailability,
+            outcome::{self, SkillRunStatus},
         },
+        toolset::{self, DeniedTool, MissingListReason, MissingToolList, ToolView},
     },
-    domain::{
-        ids::{ConversationId, RunId},
-        params::{self, ParamKind},
-        policy::Denial,
-        prompt::{self, PromptArgument},
-        resource::{self, Content},
-    },
+};
+use domain::{
+    ids::{ConversationId, RunId},
+    params::{self, ParamKind},
+    policy::Denial,
+    prompt::{self, PromptArgument},
+    resource::{self, Content},
 };
 
 schemas! {

@@ -3,10 +3,8 @@
 use time::{Date, OffsetDateTime};
 
 use super::schemas;
-use crate::{
-    app::{accounts, runs::tenant_admin},
-    domain::usage::{self, Limit, Unlimited},
-};
+use crate::app::{accounts, runs::tenant_admin};
+use domain::usage::{self, Limit, Unlimited};
 
 schemas! {
     /// What a user has used today, and what they may use.

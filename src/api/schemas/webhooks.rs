@@ -3,12 +3,10 @@
 use time::OffsetDateTime;
 
 use super::schemas;
-use crate::{
-    app::platform::webhooks,
-    domain::{
-        ids::{DeliveryId, WebhookId},
-        webhook::{self, DeliveryState},
-    },
+use crate::app::platform::webhooks;
+use domain::{
+    ids::{DeliveryId, WebhookId},
+    webhook::{self, DeliveryState},
 };
 
 schemas! {

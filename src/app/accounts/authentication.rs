@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use sha2::{Digest, Sha256};
 
 use super::{Accounts, Headers, keys};
-use crate::domain::{
+use domain::{
     account::{ChatSettings, FRONTEND_USER, ISSUER_USER},
     audit,
     error::{Error, Result},

@@ -16,15 +16,13 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use super::{add_issuer, list_issuers};
-use crate::{
-    domain::{
-        account::{Issuer, IssuerKeys, SourceSettings, Tenant, UserSource},
-        error::{Error, Result},
-        ids::IssuerId,
-        secret::Secret,
-    },
-    store::Db,
+use domain::{
+    account::{Issuer, IssuerKeys, SourceSettings, Tenant, UserSource},
+    error::{Error, Result},
+    ids::IssuerId,
+    secret::Secret,
 };
+use store::Db;
 
 /// `aud` of every development token.
 pub const AUDIENCE: &str = "chatelaine";

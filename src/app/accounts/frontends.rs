@@ -10,7 +10,7 @@ use super::{
     Headers,
     authentication::{unauthenticated, user_id},
 };
-use crate::domain::{
+use domain::{
     account::{ApiKey, FrontendHeaders},
     error::Result,
     principal::Principal,

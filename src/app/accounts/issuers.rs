@@ -4,18 +4,16 @@
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
 use url::Url;
 
-use crate::{
-    app::accounts::{Accounts, tokens},
-    domain::{
-        account::{Issuer, IssuerKeys, SourceName, SourceSettings, UserSource},
-        audit::{Fact, OPERATOR},
-        error::{Error, ErrorCode, Result},
-        ids::{IssuerId, TenantId},
-        principal::{Admin, Operator},
-    },
-    egress::parse_url,
-    store::{self, Db, Tx},
+use crate::app::accounts::{Accounts, tokens};
+use domain::{
+    account::{Issuer, IssuerKeys, SourceName, SourceSettings, UserSource},
+    audit::{Fact, OPERATOR},
+    error::{Error, ErrorCode, Result},
+    ids::{IssuerId, TenantId},
+    principal::{Admin, Operator},
 };
+use egress::parse_url;
+use store::{Db, Tx};
 
 /// Issuers that a tenant may trust.
 const MAX_ISSUERS: usize = 50;

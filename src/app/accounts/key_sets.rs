@@ -20,14 +20,12 @@ use time::{Duration, OffsetDateTime};
 use tokio::sync::OwnedMutexGuard;
 use url::Url;
 
-use crate::{
-    app::accounts::authentication::unauthenticated,
-    domain::{
-        clock::Clock,
-        error::{Error, Result},
-    },
-    egress::{Egress, EgressError, Limits, Request, parse_url},
+use crate::app::accounts::authentication::unauthenticated;
+use domain::{
+    clock::Clock,
+    error::{Error, Result},
 };
+use egress::{Egress, EgressError, Limits, Request, parse_url};
 
 const FRESH: Duration = Duration::minutes(5);
 /// Least time between two fetches for a key that is not in the set or does not fit.
@@ -53,7 +51,7 @@ pub(super) struct KeySets {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct KeySource {
     pub url: String,
-    /// See [`crate::domain::account::Issuer::of_tenant`].
+    /// See [`domain::account::Issuer::of_tenant`].
     pub of_tenant: Option<bool>,
 }
 

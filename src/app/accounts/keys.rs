@@ -10,26 +10,24 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{
-    app::accounts::{
-        Accounts, CachedRow, Caller, EndedSessions, GUEST_USER, Headers, Shared,
-        authentication::{drop_unnamed, unauthenticated},
-        frontends,
-    },
-    domain::{
-        account::{
-            ApiKey, ChatSettings, FrontendHeaders, KeyKind, SourceName, SourceSettings, UserSource,
-        },
-        audit::{self, Fact},
-        clock::Clock,
-        error::{Error, ErrorCode, Result},
-        header,
-        ids::{ApiKeyId, TenantId, UserId},
-        principal::{Admin, KEY_USER, Operator, Principal, Scope, Scopes},
-        secret::Secret,
-    },
-    store::{self, Db, Tx},
+use crate::app::accounts::{
+    Accounts, CachedRow, Caller, EndedSessions, GUEST_USER, Headers, Shared,
+    authentication::{drop_unnamed, unauthenticated},
+    frontends,
 };
+use domain::{
+    account::{
+        ApiKey, ChatSettings, FrontendHeaders, KeyKind, SourceName, SourceSettings, UserSource,
+    },
+    audit::{self, Fact},
+    clock::Clock,
+    error::{Error, ErrorCode, Result},
+    header,
+    ids::{ApiKeyId, TenantId, UserId},
+    principal::{Admin, KEY_USER, Operator, Principal, Scope, Scopes},
+    secret::Secret,
+};
+use store::{Db, Tx};
 
 /// The beginning of every key.
 pub(super) const MARK: &str = "chk_";

@@ -7,10 +7,8 @@ use std::{net::IpAddr, time::Duration};
 use moka::future::Cache;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::{
-    app::platform::rate_limit::RateLimit,
-    domain::error::{Error, ErrorCode, Result},
-};
+use crate::app::platform::rate_limit::RateLimit;
+use domain::error::{Error, ErrorCode, Result};
 
 /// Look-ups that one address may cause per minute.
 const PER_MINUTE: u32 = 600;

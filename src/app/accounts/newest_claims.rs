@@ -7,16 +7,14 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 use super::{Accounts, Shared, sign_outs::REMEMBERED};
-use crate::{
-    domain::{
-        audit::{Fact, SYSTEM},
-        error::{Error, Result},
-        ids::{TenantId, UserId},
-        principal::{KEY_USER, Principal, is_left_out},
-        session::{ActKind, PastAct, SessionEnd},
-    },
-    store::{self, Tx, users::ClaimsWritten},
+use domain::{
+    audit::{Fact, SYSTEM},
+    error::{Error, Result},
+    ids::{TenantId, UserId},
+    principal::{KEY_USER, Principal, is_left_out},
+    session::{ActKind, PastAct, SessionEnd},
 };
+use store::{Tx, users::ClaimsWritten};
 
 /// Claims that describe a token and not its person: the next token of the same person has other values.
 const OF_A_TOKEN: [&str; 10] = [

@@ -6,16 +6,14 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::{Accounts, EndedSessions, GUEST_USER, Shared, authentication::unauthenticated};
-use crate::{
-    domain::{
-        audit::Fact,
-        error::{Error, Result},
-        ids::{ApiKeyId, TenantId, UserId},
-        principal::{Admin, Principal},
-        session::SignOut,
-    },
-    store::{self, Db, Tx},
+use domain::{
+    audit::Fact,
+    error::{Error, Result},
+    ids::{ApiKeyId, TenantId, UserId},
+    principal::{Admin, Principal},
+    session::SignOut,
 };
+use store::{Db, Tx};
 
 pub(super) const REMEMBERED: Duration = Duration::from_secs(1);
 

@@ -3,18 +3,16 @@
 
 use serde::{Deserialize, Deserializer};
 
-use crate::{
-    domain::{
-        account::Tenant,
-        audit::{Fact, OPERATOR},
-        clock::Clock,
-        error::{Error, Result},
-        ids::{AgentId, TenantId},
-        retention::{MAX_DAYS, Retention},
-        usage::{Limit, Limits},
-    },
-    store::{self, Db, Tx},
+use domain::{
+    account::Tenant,
+    audit::{Fact, OPERATOR},
+    clock::Clock,
+    error::{Error, Result},
+    ids::{AgentId, TenantId},
+    retention::{MAX_DAYS, Retention},
+    usage::{Limit, Limits},
 };
+use store::{Db, Tx};
 
 /// The most characters of a tenant's display name.
 const MAX_DISPLAY_NAME: usize = 200;

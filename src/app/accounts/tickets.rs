@@ -9,16 +9,13 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::newest_claims;
-use crate::{
-    app::App,
-    domain::{
-        error::{Error, Result},
-        ids::TenantId,
-        principal::Principal,
-        secret::Secret,
-        session::{ActKind, PastAct},
-    },
-    store,
+use crate::app::App;
+use domain::{
+    error::{Error, Result},
+    ids::TenantId,
+    principal::Principal,
+    secret::Secret,
+    session::{ActKind, PastAct},
 };
 
 /// How long a ticket may be used.

@@ -14,19 +14,16 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
-use crate::{
-    app::accounts::{
-        CachedRow, Caller, Shared,
-        authentication::{drop_unnamed, quoted, unauthenticated, user_id},
-        key_sets::KeySource,
-    },
-    domain::{
-        account::{ChatSettings, Issuer, IssuerKeys},
-        error::{Error, Result},
-        principal::{Principal, Scope, Scopes},
-        session::AHEAD,
-    },
-    store,
+use crate::app::accounts::{
+    CachedRow, Caller, Shared,
+    authentication::{drop_unnamed, quoted, unauthenticated, user_id},
+    key_sets::KeySource,
+};
+use domain::{
+    account::{ChatSettings, Issuer, IssuerKeys},
+    error::{Error, Result},
+    principal::{Principal, Scope, Scopes},
+    session::AHEAD,
 };
 
 /// A token is checked again after this time.

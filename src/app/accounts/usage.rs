@@ -7,15 +7,13 @@ use serde::Serialize;
 use time::{Date, OffsetDateTime};
 
 use crate::app::App;
-use crate::{
-    domain::{
-        error::{Error, Result},
-        ids::{TenantId, UserId},
-        principal::{Admin, GUEST_USER, Principal},
-        usage::{self, DayLine, Line, Together, Used},
-    },
-    store::{self, Tx},
+use domain::{
+    error::{Error, Result},
+    ids::{TenantId, UserId},
+    principal::{Admin, GUEST_USER, Principal},
+    usage::{self, DayLine, Line, Together, Used},
 };
+use store::Tx;
 
 /// Checks that the principal may begin a run: `Limited` when they or their tenant have reached a limit of today,
 /// `Suspended` when the tenant is. Both are read from the database, so they hold on every replica.

@@ -1,14 +1,11 @@
 //! A tenant's users, for its admins. Users come from issuers and frontends; nothing here creates or deletes one.
 
 use crate::app::App;
-use crate::{
-    domain::{
-        account::SeenUser,
-        error::{Error, Result},
-        ids::UserId,
-        principal::Admin,
-    },
-    store,
+use domain::{
+    account::SeenUser,
+    error::{Error, Result},
+    ids::UserId,
+    principal::Admin,
 };
 
 /// The users whose id starts with `prefix`, by id, after `after`.

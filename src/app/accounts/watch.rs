@@ -6,11 +6,9 @@ use std::{collections::HashMap, sync::Arc};
 use time::{Duration, OffsetDateTime};
 
 use super::{Accounts, CachedRow, EndedSessions};
-use crate::{
-    app::App,
-    domain::{account::Issuer, error::Result, ids::TenantId, principal::Principal},
-    store::{self, Tx},
-};
+use crate::app::App;
+use domain::{account::Issuer, error::Result, ids::TenantId, principal::Principal};
+use store::Tx;
 
 /// After this time without a successful poll, no cached row counts as unchanged.
 const ALIVE: Duration = Duration::seconds(3);

@@ -24,34 +24,32 @@ use self::{
     model_input::ModelTranscript,
 };
 use super::{commands, titles};
-use crate::{
-    app::{
-        App,
-        runs::scheduler::RunEnd,
-        servers::{
-            agents,
-            connections::{self, State},
-            credentials, run_values,
-        },
-        tools::{
-            approvals,
-            elicitations::{ElicitationTarget, target_of},
-            toolset,
-        },
+use crate::app::{
+    App,
+    runs::scheduler::RunEnd,
+    servers::{
+        agents,
+        connections::{self, State},
+        credentials, run_values,
     },
-    domain::{
-        answer_format::{correction, object_in},
-        error::{Error, ErrorCode, Result},
-        event::{Event, Transient},
-        message::{Message, Part, Role, ToolCall, ToolResult},
-        pack::{Pack, Provider},
-        run::{ClaimedRun, RunKind, RunStatus, Usage},
-        texts::{self, Key},
+    tools::{
+        approvals,
+        elicitations::{ElicitationTarget, target_of},
+        toolset,
     },
-    llm::{Delta, Reply, StepRequest, Turn},
-    mcp::schemas,
-    store::{self, Tx, audit::AuditRow, messages::NewMessage},
 };
+use domain::{
+    answer_format::{correction, object_in},
+    error::{Error, ErrorCode, Result},
+    event::{Event, Transient},
+    message::{Message, Part, Role, ToolCall, ToolResult},
+    pack::{Pack, Provider},
+    run::{ClaimedRun, RunKind, RunStatus, Usage},
+    texts::{self, Key},
+};
+use llm::{Delta, Reply, StepRequest, Turn};
+use mcp::schemas;
+use store::{Tx, audit::AuditRow, messages::NewMessage};
 
 /// A run that has broken off more often than this fails.
 const MOST_ATTEMPTS: i32 = 5;

@@ -8,23 +8,21 @@
 use std::sync::Arc;
 
 use super::commands::{Answer, notice};
-use crate::{
-    app::{
-        App,
-        servers::agents,
-        tools::approvals::{self, ApprovalFilter, Verdict, view::ApprovalView},
-    },
-    domain::{
-        approval::{Choice, State, parse_code},
-        error::{Error, Result},
-        hidden::escape_unclear,
-        message::Part,
-        principal::Principal,
-        run::ClaimedRun,
-        texts::{self, Key, Texts},
-    },
-    store::approvals::Page,
+use crate::app::{
+    App,
+    servers::agents,
+    tools::approvals::{self, ApprovalFilter, Verdict, view::ApprovalView},
 };
+use domain::{
+    approval::{Choice, State, parse_code},
+    error::{Error, Result},
+    hidden::escape_unclear,
+    message::Part,
+    principal::Principal,
+    run::ClaimedRun,
+    texts::{self, Key, Texts},
+};
+use store::approvals::Page;
 
 /// Requests that are shown in each of the two lists: those that wait for the user, and the user's own.
 const SHOWN: u8 = 20;

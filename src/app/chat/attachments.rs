@@ -1,18 +1,16 @@
 //! Images and text files of a conversation. A user uploads a file and then names it in a message. The model is shown
 //! images. It reads a text file with the tool `read_resource`, as far as it wants.
 
-use crate::{
-    app::{App, accounts::usage, tools::toolset::truncate_text},
-    domain::{
-        attachment::{self, Attachment, MAX_SIZE, MOST_OF_MESSAGE, SCHEME},
-        error::{Error, ErrorCode, Result},
-        ids::{AttachmentId, ConversationId},
-        message::{Message, Part},
-        principal::Principal,
-        run::Conversation,
-    },
-    store::{self, Tx},
+use crate::app::{App, accounts::usage, tools::toolset::truncate_text};
+use domain::{
+    attachment::{self, Attachment, MAX_SIZE, MOST_OF_MESSAGE, SCHEME},
+    error::{Error, ErrorCode, Result},
+    ids::{AttachmentId, ConversationId},
+    message::{Message, Part},
+    principal::Principal,
+    run::Conversation,
 };
+use store::Tx;
 
 /// Characters of a text file that the model reads at once.
 const READ: usize = 64 << 10;

@@ -9,18 +9,16 @@ use super::{
     attachments,
     conversations::{self, PostedMessage, UnwrittenMessage},
 };
-use crate::{
-    app::{App, runs::repeats, servers::agents},
-    domain::{
-        error::{Error, ErrorCode, Result, Thing},
-        ids::{ConversationId, MessageId},
-        message::{Message, Part, Role},
-        principal::Principal,
-        request_key::{KeyedRun, RequestKey},
-        run::{Conversation, ConversationBranch},
-    },
-    store::{self, Tx},
+use crate::app::{App, runs::repeats, servers::agents};
+use domain::{
+    error::{Error, ErrorCode, Result, Thing},
+    ids::{ConversationId, MessageId},
+    message::{Message, Part, Role},
+    principal::Principal,
+    request_key::{KeyedRun, RequestKey},
+    run::{Conversation, ConversationBranch},
 };
+use store::Tx;
 
 /// Branches of one conversation.
 const MAX_BRANCHES: i32 = 500;

@@ -17,7 +17,7 @@ use crate::app::{
         toolset,
     },
 };
-use crate::domain::{
+use domain::{
     canonical,
     connection::DownCause,
     error::{Error, Result},

@@ -6,20 +6,17 @@ use std::sync::Arc;
 use futures_util::{Stream, StreamExt, stream};
 
 use super::transcript::Transcript;
-use crate::{
-    app::{App, accounts::usage, servers::agents},
-    domain::{
-        answer_format::AnswerFormat,
-        error::{Error, Result},
-        ids::AgentId,
-        message::Role,
-        pack::Provider,
-        principal::Principal,
-        run::Usage,
-    },
-    llm::{Delta, ModelError, StepRequest, Stop, Turn},
-    store,
+use crate::app::{App, accounts::usage, servers::agents};
+use domain::{
+    answer_format::AnswerFormat,
+    error::{Error, Result},
+    ids::AgentId,
+    message::Role,
+    pack::Provider,
+    principal::Principal,
+    run::Usage,
 };
+use llm::{Delta, ModelError, StepRequest, Stop, Turn};
 
 /// A piece of the answer.
 pub enum CompletionChunk {

@@ -28,22 +28,20 @@ use crate::app::{
     },
     servers::agents,
 };
-use crate::{
-    domain::{
-        answer_format::AnswerFormat,
-        attachment::Attachment,
-        error::{Error, ErrorCode, Result, Thing},
-        event::Event,
-        ids::{AttachmentId, ConversationId, RunId, TenantId},
-        message::{Message, Part, Role},
-        pack::Pack,
-        principal::Principal,
-        prompt,
-        request_key::{KeyedRun, RequestKey},
-        run::{Conversation, Run, RunKind},
-    },
-    store::{self, Tx, hints::Hint, messages::NewMessage},
+use domain::{
+    answer_format::AnswerFormat,
+    attachment::Attachment,
+    error::{Error, ErrorCode, Result, Thing},
+    event::Event,
+    ids::{AttachmentId, ConversationId, RunId, TenantId},
+    message::{Message, Part, Role},
+    pack::Pack,
+    principal::Principal,
+    prompt,
+    request_key::{KeyedRun, RequestKey},
+    run::{Conversation, Run, RunKind},
 };
+use store::{Tx, hints::Hint, messages::NewMessage};
 
 /// The stored bytes for which a new conversation counts.
 const ROW_BYTES: u16 = 1024;
@@ -125,8 +123,7 @@ fn greeting(pack: &Pack, principal: &Principal) -> Option<String> {
     if !welcome.enabled {
         return None;
     }
-    let in_language = |language: &crate::domain::pack::Language| match welcome.template_key.as_str()
-    {
+    let in_language = |language: &domain::pack::Language| match welcome.template_key.as_str() {
         "greetingMessage" => language.greeting_message.clone(),
         key => language.strings.get(key).cloned(),
     };

@@ -3,25 +3,23 @@
 //! question, so an answer counts once.
 
 use super::prompt_answers::AnswerCandidate;
-use crate::{
-    app::{
-        App,
-        tools::elicitations::{record_answer, seal_entered, time_limit_of, unseal},
-    },
-    domain::{
-        command,
-        elicitation::{
-            AnswerError, Dismissal, Elicitation, Request, State, fault_notice, prompt, steps,
-        },
-        error::Result,
-        ids::RunId,
-        message::Part,
-        prompt as server_prompt,
-        run::{ClaimedRun, RunKind},
-        texts::{self, Key, Texts},
-    },
-    store::{self, Tx, elicitations::NextStep},
+use crate::app::{
+    App,
+    tools::elicitations::{record_answer, seal_entered, time_limit_of, unseal},
 };
+use domain::{
+    command,
+    elicitation::{
+        AnswerError, Dismissal, Elicitation, Request, State, fault_notice, prompt, steps,
+    },
+    error::Result,
+    ids::RunId,
+    message::Part,
+    prompt as server_prompt,
+    run::{ClaimedRun, RunKind},
+    texts::{self, Key, Texts},
+};
+use store::{Tx, elicitations::NextStep};
 
 /// A text that answers the open question of its conversation.
 pub struct ElicitationAnswer {

@@ -5,17 +5,14 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::{
-    app::App,
-    domain::{
-        error::Result,
-        hidden::{fence, remove_hidden},
-        ids::ConversationId,
-        message::{Message, MessageRange, Part, Role, TextSource},
-        principal::Principal,
-        run::Conversation,
-    },
-    store,
+use crate::app::App;
+use domain::{
+    error::Result,
+    hidden::{fence, remove_hidden},
+    ids::ConversationId,
+    message::{Message, MessageRange, Part, Role, TextSource},
+    principal::Principal,
+    run::Conversation,
 };
 
 /// Messages that are read at once.

@@ -1,15 +1,13 @@
 //! Feedback of a user on a message of their conversation.
 
-use crate::{
-    app::App,
-    domain::{
-        error::{Error, Result},
-        ids::{ConversationId, MessageId},
-        message::Feedback,
-        principal::Principal,
-    },
-    store::{self, Tx},
+use crate::app::App;
+use domain::{
+    error::{Error, Result},
+    ids::{ConversationId, MessageId},
+    message::Feedback,
+    principal::Principal,
 };
+use store::Tx;
 
 /// Stores feedback on a message, in place of earlier feedback.
 pub async fn put(

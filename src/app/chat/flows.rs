@@ -16,30 +16,27 @@ use sha2::{Digest, Sha256};
 
 use self::steps::FlowContext;
 use super::prompt_answers::AnswerCandidate;
-use crate::{
-    app::{
-        App,
-        platform::keys::contexts::{self, FlowValue},
-        servers::{credentials, oauth},
-    },
-    domain::{
-        command,
-        error::{Error, ErrorCode, Result},
-        flow::{Flow, Step},
-        ids::{AgentId, ConversationId, RunId, TenantId},
-        message::{Part, Role},
-        pack::Pack,
-        principal::Principal,
-        run::ClaimedRun,
-        scrub::MASK,
-        secret::Secret,
-        server::{AccessMode, FieldKind, UserField},
-        skill,
-        texts::Key,
-    },
-    store::{self, Tx, messages::NewMessage},
-    vault::Context,
+use crate::app::{
+    App,
+    platform::keys::contexts::{self, FlowValue},
+    servers::{credentials, oauth},
 };
+use domain::{
+    command,
+    error::{Error, ErrorCode, Result},
+    flow::{Flow, Step},
+    ids::{AgentId, ConversationId, RunId, TenantId},
+    message::{Part, Role},
+    pack::Pack,
+    principal::Principal,
+    run::ClaimedRun,
+    scrub::MASK,
+    secret::Secret,
+    server::{AccessMode, FieldKind, UserField},
+    skill,
+    texts::Key,
+};
+use store::{Tx, messages::NewMessage, vault::Context};
 
 /// How long the user may think about one step, and how long a link is good.
 const LIFE: Duration = Duration::from_secs(600);

@@ -4,23 +4,20 @@
 use serde::Serialize;
 
 use super::flows;
+use crate::app::servers::connections::State;
 use crate::app::{
     App,
     servers::{agents, credentials},
     tools::approvals,
 };
-use crate::{
-    app::servers::connections::State,
-    domain::{
-        error::{Error, Result},
-        ids::ConversationId,
-        menu::{self, Action, Item, Label, MenuContext},
-        pack::Pack,
-        principal::Principal,
-        server::AccessMode,
-        texts::{self, Key},
-    },
-    store,
+use domain::{
+    error::{Error, Result},
+    ids::ConversationId,
+    menu::{self, Action, Item, Label, MenuContext},
+    pack::Pack,
+    principal::Principal,
+    server::AccessMode,
+    texts::{self, Key},
 };
 
 /// An item as a frontend shows it.

@@ -3,19 +3,17 @@
 //! the answer to the run of the message, and that run reads the answer here.
 
 use super::{elicitations, flows};
-use crate::{
-    app::App,
-    domain::{
-        elicitation::{Elicitation, State},
-        error::Result,
-        flow::Flow,
-        ids::{ConversationId, RunId},
-        pack::Pack,
-        principal::Principal,
-        run::{ClaimedRun, RunKind},
-    },
-    store::{self, Tx},
+use crate::app::App;
+use domain::{
+    elicitation::{Elicitation, State},
+    error::Result,
+    flow::Flow,
+    ids::{ConversationId, RunId},
+    pack::Pack,
+    principal::Principal,
+    run::{ClaimedRun, RunKind},
 };
+use store::Tx;
 
 /// A text that answers a prompt of its conversation.
 pub enum PromptAnswer {

@@ -13,7 +13,7 @@ use crate::app::{
         toolset,
     },
 };
-use crate::domain::{
+use domain::{
     error::Result,
     ids::{RunId, ServerId},
     message::{Part, Role, ServerText},

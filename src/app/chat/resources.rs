@@ -16,18 +16,15 @@ use crate::app::{
         toolset::{self, Toolbox, truncate_text},
     },
 };
-use crate::{
-    domain::{
-        error::{Error, Result},
-        ids::ConversationId,
-        json::Json,
-        message::{CallStatus, ToolCall, ToolResult},
-        principal::Principal,
-        resource::{Content, Link, Resource},
-    },
-    llm::ToolDef,
-    store,
+use domain::{
+    error::{Error, Result},
+    ids::ConversationId,
+    json::Json,
+    message::{CallStatus, ToolCall, ToolResult},
+    principal::Principal,
+    resource::{Content, Link, Resource},
 };
+use llm::ToolDef;
 
 /// The name of the model's tool. A server's tools are called `<server>__<tool>`, so none of them has it.
 pub const TOOL: &str = "read_resource";

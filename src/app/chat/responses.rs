@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use super::transcript::{self, PostedQuestion};
-use crate::{
-    app::App,
-    domain::{
-        error::{Error, ErrorCode, Result, Thing},
-        ids::{AgentId, ConversationId, MessageId, RunId},
-        message::{Message, Role},
-        principal::Principal,
-        response::{ResponseSettings, StoredResponse},
-    },
-    store::{self, Tx},
+use crate::app::App;
+use domain::{
+    error::{Error, ErrorCode, Result, Thing},
+    ids::{AgentId, ConversationId, MessageId, RunId},
+    message::{Message, Role},
+    principal::Principal,
+    response::{ResponseSettings, StoredResponse},
 };
+use store::Tx;
 
 /// Reads a response of the principal.
 pub async fn get(app: &App, principal: &Principal, id: RunId) -> Result<StoredResponse> {

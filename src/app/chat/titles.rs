@@ -7,15 +7,12 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 
 use super::completions::{self, CompletionChunk};
-use crate::{
-    app::App,
-    domain::{
-        error::Result,
-        event::Transient,
-        message::{Message, MessageRange, Part, Role},
-        run::{ClaimedRun, Conversation},
-    },
-    store,
+use crate::app::App;
+use domain::{
+    error::Result,
+    event::Transient,
+    message::{Message, MessageRange, Part, Role},
+    run::{ClaimedRun, Conversation},
 };
 
 /// The instruction for the model. Tests know its beginning.

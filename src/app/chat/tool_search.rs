@@ -5,15 +5,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::to_raw_value};
 
-use crate::{
-    app::tools::toolset::{NamedTool, Toolbox, truncate_text},
-    domain::{
-        error::{Error, Result},
-        json::Json,
-        message::{CallStatus, Message, Part, ToolCall, ToolResult},
-    },
-    llm::ToolDef,
+use crate::app::tools::toolset::{NamedTool, Toolbox, truncate_text};
+use domain::{
+    error::{Error, Result},
+    json::Json,
+    message::{CallStatus, Message, Part, ToolCall, ToolResult},
 };
+use llm::ToolDef;
 
 /// The name of the model's tool. A server's tools are called `<server>__<tool>`, so none of them has it.
 pub const TOOL: &str = "search_tools";

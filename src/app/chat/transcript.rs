@@ -18,33 +18,31 @@ use super::{
     conversations::{self, ConversationStream, PostedMessage, UnwrittenMessage},
     prompt_answers::{AnswerCandidate, match_pending_prompt},
 };
-use crate::{
-    app::{
-        App,
-        runs::repeats,
-        servers::{agents, credentials},
-    },
-    domain::{
-        answer_format::AnswerFormat,
-        error::{Error, ErrorCode, Result, Thing},
-        event::Event,
-        ids::{ConversationId, RunId},
-        message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Part, Role},
-        pack::{Pack, Provider},
-        principal::Principal,
-        request_key::{KeyedRun, RequestKey},
-        response::ResponseSettings,
-        run::{Conversation, Run},
-        scrub::Scrubber,
-    },
-    mcp::schemas,
-    store::{
-        self, Tx,
-        client_chats::ChatAnswer,
-        conversations::keyed::{NO_KEY, find_or_insert},
-        responses::AnsweredPlace,
-        runs::ToldAnswer,
-    },
+use crate::app::{
+    App,
+    runs::repeats,
+    servers::{agents, credentials},
+};
+use domain::{
+    answer_format::AnswerFormat,
+    error::{Error, ErrorCode, Result, Thing},
+    event::Event,
+    ids::{ConversationId, RunId},
+    message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Part, Role},
+    pack::{Pack, Provider},
+    principal::Principal,
+    request_key::{KeyedRun, RequestKey},
+    response::ResponseSettings,
+    run::{Conversation, Run},
+    scrub::Scrubber,
+};
+use mcp::schemas;
+use store::{
+    Tx,
+    client_chats::ChatAnswer,
+    conversations::keyed::{NO_KEY, find_or_insert},
+    responses::AnsweredPlace,
+    runs::ToldAnswer,
 };
 
 /// A transcript as a client sends it, oldest first.

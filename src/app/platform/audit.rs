@@ -10,15 +10,13 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::app::App;
-use crate::{
-    domain::{
-        audit::{Filter, Line as Entry, OperatorLine},
-        error::{Error, Result},
-        ids::{AuditId, TenantId},
-        principal::Admin,
-    },
-    store::{self, Db, audit::AuditRow},
+use domain::{
+    audit::{Filter, Line as Entry, OperatorLine},
+    error::{Error, Result},
+    ids::{AuditId, TenantId},
+    principal::Admin,
 };
+use store::{Db, audit::AuditRow};
 
 const QUEUE: usize = 16_384;
 const BATCH: usize = 2048;

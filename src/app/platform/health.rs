@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    app::App,
-    domain::{clock, replica::Readiness},
-};
+use crate::app::App;
+use domain::{clock, replica::Readiness};
 
 /// How often the clock of this machine is compared with the database's.
 const COMPARISON: Duration = Duration::from_secs(10);

@@ -23,16 +23,17 @@ use std::{
 
 use moka::future::Cache;
 
-use crate::{
-    domain::{
-        audit::{Fact, SYSTEM},
-        credential::{CredentialRef, CredentialState},
-        error::{Error, ErrorCode, Result},
-        ids::{KekId, TenantId},
-        ring::{Kek, KeyRing},
-        secret::Secret,
-    },
-    store::{self, Db, Tx, tenant_keys::WrappedKey},
+use domain::{
+    audit::{Fact, SYSTEM},
+    credential::{CredentialRef, CredentialState},
+    error::{Error, ErrorCode, Result},
+    ids::{KekId, TenantId},
+    ring::{Kek, KeyRing},
+    secret::Secret,
+};
+use store::{
+    Db, Tx,
+    tenant_keys::WrappedKey,
     vault::{self, Context, TenantKey, Unopenable},
 };
 

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{
-    app::App,
-    domain::error::{Error, Result},
-};
+use crate::app::App;
+use domain::error::{Error, Result};
 
 /// How long after a stop was requested a called tool may still answer.
 const GRACE: Duration = Duration::from_secs(8);

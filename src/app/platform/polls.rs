@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{app::App, domain::error::Result};
+use crate::app::App;
+use domain::error::Result;
 
 /// How often a process polls for changes that no hint has announced.
 pub const POLL: Duration = Duration::from_secs(1);

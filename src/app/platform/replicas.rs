@@ -5,11 +5,8 @@ use std::{sync::Arc, time::Duration};
 use time::OffsetDateTime;
 
 use super::health;
-use crate::{
-    app::App,
-    domain::{error::Result, principal::Admin, replica::Replica},
-    store,
-};
+use crate::app::App;
+use domain::{error::Result, principal::Admin, replica::Replica};
 
 /// How often a replica writes its state.
 pub const BEAT: Duration = Duration::from_secs(15);

@@ -7,16 +7,14 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::keys::contexts;
-use crate::{
-    app::App,
-    domain::{
-        error::{Error, Result},
-        ids::{TenantId, UserId},
-        request_key::RequestKey,
-        secret::Secret,
-    },
-    store::{self, request_answers::EarlierAnswer},
+use crate::app::App;
+use domain::{
+    error::{Error, Result},
+    ids::{TenantId, UserId},
+    request_key::RequestKey,
+    secret::Secret,
 };
+use store::request_answers::EarlierAnswer;
 
 /// A request without an answer after this time has failed.
 const LONGEST_WORK: Duration = Duration::from_secs(60);

@@ -7,18 +7,16 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    app::App,
-    domain::{
-        account::Tenant,
-        audit::{Fact, SYSTEM},
-        error::{Error, ErrorCode, Result},
-        ids::ReplicaId,
-        request_key::REMEMBERED_HOURS,
-        retention::{Days, Kind},
-    },
-    store::{self, Db, Tx, retention::Batch},
+use crate::app::App;
+use domain::{
+    account::Tenant,
+    audit::{Fact, SYSTEM},
+    error::{Error, ErrorCode, Result},
+    ids::ReplicaId,
+    request_key::REMEMBERED_HOURS,
+    retention::{Days, Kind},
 };
+use store::{Db, Tx, retention::Batch};
 
 /// How often a replica checks whether a purge is due.
 pub const LOOK: Duration = Duration::from_secs(60);

@@ -16,25 +16,20 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::{
-    app::{
-        App,
-        platform::{keys::contexts, polls::POLL},
-    },
-    domain::{
-        audit::{Fact, SYSTEM},
-        error::{Error, ErrorCode, Result},
-        ids::{DeliveryId, WebhookId},
-        principal::Admin,
-        secret::Secret,
-        webhook::{self, Delivery, Webhook},
-    },
-    egress::{Egress, Limits, Request, Response, parse_url},
-    store::{
-        self,
-        deliveries::{ClaimedDelivery, DeliveryAttempt},
-    },
+use crate::app::{
+    App,
+    platform::{keys::contexts, polls::POLL},
 };
+use domain::{
+    audit::{Fact, SYSTEM},
+    error::{Error, ErrorCode, Result},
+    ids::{DeliveryId, WebhookId},
+    principal::Admin,
+    secret::Secret,
+    webhook::{self, Delivery, Webhook},
+};
+use egress::{Egress, Limits, Request, Response, parse_url};
+use store::deliveries::{ClaimedDelivery, DeliveryAttempt};
 
 /// The most messages that this process sends at once.
 const MAX_PARALLEL_DELIVERIES: usize = 64;

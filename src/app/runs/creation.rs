@@ -4,22 +4,20 @@
 use std::time::Duration;
 
 use super::scheduler::Claim;
-use crate::{
-    app::App,
-    domain::{
-        answer_format::AnswerFormat,
-        error::{Error, ErrorCode, Result},
-        event::Event,
-        ids::{RunId, TenantId},
-        message::{Message, Part, Role},
-        principal::Principal,
-        run::{Conversation, Run, RunKind},
-    },
-    store::{
-        self, Tx,
-        runs::{NewRun, OpenRuns},
-        trees::TreeValues,
-    },
+use crate::app::App;
+use domain::{
+    answer_format::AnswerFormat,
+    error::{Error, ErrorCode, Result},
+    event::Event,
+    ids::{RunId, TenantId},
+    message::{Message, Part, Role},
+    principal::Principal,
+    run::{Conversation, Run, RunKind},
+};
+use store::{
+    Tx,
+    runs::{NewRun, OpenRuns},
+    trees::TreeValues,
 };
 
 /// When a user with too many open runs may ask again.

@@ -16,23 +16,23 @@ use crate::{
         platform::polls::POLL,
         tools::skills::outcome::{RequestOutcome, of_request},
     },
-    domain::{
-        error::{Error, Result},
-        ids::{RunId, TenantId},
-        json::Members,
-        message::{Part, Role, called_tools},
-        orchestrator::{Callback, cut, status_name},
-        pack::Provider,
-        principal::Principal,
-        run::{Branch, Run, RunKind, RunStatus},
-        texts::{self, Key},
-    },
     live::LiveEvent,
-    store::{
-        self, Tx,
-        messages::NewMessage,
-        trees::{DueCallback, TreeValues},
-    },
+};
+use domain::{
+    error::{Error, Result},
+    ids::{RunId, TenantId},
+    json::Members,
+    message::{Part, Role, called_tools},
+    orchestrator::{Callback, cut, status_name},
+    pack::Provider,
+    principal::Principal,
+    run::{Branch, Run, RunKind, RunStatus},
+    texts::{self, Key},
+};
+use store::{
+    Tx,
+    messages::NewMessage,
+    trees::{DueCallback, TreeValues},
 };
 
 /// Unsettled runs that are looked up at once.

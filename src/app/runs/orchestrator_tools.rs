@@ -11,20 +11,18 @@ use super::{
     delete_conversation, ending,
     starting::{RunInitiator, RunSpec, RunTarget, StartedRun, begin},
 };
-use crate::{
-    app::{
-        App,
-        servers::{agents, orchestrator::RunCaller},
-    },
-    domain::{
-        error::{Error, ErrorCode, Reason, Result},
-        ids::ConversationId,
-        json::Members,
-        orchestrator::{DELETE_ALL, START, status_name},
-        run::{Mode, RunStatus},
-    },
-    store::{self, trees::Child},
+use crate::app::{
+    App,
+    servers::{agents, orchestrator::RunCaller},
 };
+use domain::{
+    error::{Error, ErrorCode, Reason, Result},
+    ids::ConversationId,
+    json::Members,
+    orchestrator::{DELETE_ALL, START, status_name},
+    run::{Mode, RunStatus},
+};
+use store::trees::Child;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,21 +7,19 @@ use time::OffsetDateTime;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::OpenRequests;
-use crate::{
-    app::App,
-    domain::{
-        clock,
-        error::{Error, Result},
-        ids::{ConversationId, RunId},
-        message::called_tools,
-        principal::Principal,
-        request_key::{
-            KeySource, KeyedRun, REFUSED_SECONDS, REMEMBERED_HOURS, RequestKey, RequestServer,
-        },
-        run::{Run, RunStatus},
+use crate::app::App;
+use domain::{
+    clock,
+    error::{Error, Result},
+    ids::{ConversationId, RunId},
+    message::called_tools,
+    principal::Principal,
+    request_key::{
+        KeySource, KeyedRun, REFUSED_SECONDS, REMEMBERED_HOURS, RequestKey, RequestServer,
     },
-    store::{self, Tx, client_chats::ChatAnswer},
+    run::{Run, RunStatus},
 };
+use store::{Tx, client_chats::ChatAnswer};
 
 /// The time within which an SDK repeats a request.
 const ATTEMPTS: Duration = Duration::from_secs(600);

@@ -11,10 +11,8 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{
-    domain::{config::Config, ids::TenantId, principal::FairShareKey},
-    store::runs::FullShares,
-};
+use domain::{config::Config, ids::TenantId, principal::FairShareKey};
+use store::runs::FullShares;
 
 /// Users whose last turn is remembered.
 const REMEMBERED: usize = 10_000;

@@ -17,19 +17,16 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::hints::poll_changes;
 pub use self::hints::{receive_hints, send_hints};
-use crate::{
-    app::{
-        App,
-        platform::leases,
-        runs::{self, run_slots::RunSlot},
-    },
-    domain::{
-        error::{Error, ErrorCode, Result},
-        ids::RunId,
-        principal::FairShareKey,
-        run::ClaimedRun,
-    },
-    store,
+use crate::app::{
+    App,
+    platform::leases,
+    runs::{self, run_slots::RunSlot},
+};
+use domain::{
+    error::{Error, ErrorCode, Result},
+    ids::RunId,
+    principal::FairShareKey,
+    run::ClaimedRun,
 };
 
 /// Waiting runs that are looked up at once.

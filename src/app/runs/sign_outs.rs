@@ -14,16 +14,14 @@ use crate::app::{
     runs::{self, OpenRequests},
     servers::credentials,
 };
-use crate::{
-    domain::{
-        audit::OPERATOR,
-        error::{Error, Result},
-        ids::{ApiKeyId, RunId, TenantId, UserId},
-        principal::{Admin, Principal},
-        session::SessionEnd,
-    },
-    store::{self, hints::Hint, sign_outs::Recent},
+use domain::{
+    audit::OPERATOR,
+    error::{Error, Result},
+    ids::{ApiKeyId, RunId, TenantId, UserId},
+    principal::{Admin, Principal},
+    session::SessionEnd,
 };
+use store::{hints::Hint, sign_outs::Recent};
 
 /// Ends the principal's sessions. `but` is the run that asks for this, and goes on. Returns whether their tokens ended,
 /// too. A sign-out does not end a key.

@@ -9,27 +9,25 @@ use super::{
     creation::{self, RunPlacement, RunRequest},
     repeats,
 };
-use crate::{
-    app::{
-        App,
-        accounts::usage,
-        servers::{agents, credentials, orchestrator::RunCaller, run_values},
-    },
-    domain::{
-        error::{Error, ErrorCode, Reason, Result, Thing},
-        ids::{AgentId, ConversationId, RunId},
-        json::Members,
-        message::{Part, Role},
-        orchestrator::MAX_INPUT,
-        pack::{Pack, Provider},
-        params,
-        principal::Principal,
-        request_key::{self, RequestKey},
-        run::{Branch, Conversation, RunKind, RunValues},
-        server::{AccessMode, ServerSpec},
-    },
-    store::{self, Tx, trees::TreeValues},
+use crate::app::{
+    App,
+    accounts::usage,
+    servers::{agents, credentials, orchestrator::RunCaller, run_values},
 };
+use domain::{
+    error::{Error, ErrorCode, Reason, Result, Thing},
+    ids::{AgentId, ConversationId, RunId},
+    json::Members,
+    message::{Part, Role},
+    orchestrator::MAX_INPUT,
+    pack::{Pack, Provider},
+    params,
+    principal::Principal,
+    request_key::{self, RequestKey},
+    run::{Branch, Conversation, RunKind, RunValues},
+    server::{AccessMode, ServerSpec},
+};
+use store::{Tx, trees::TreeValues};
 
 /// The agent or the session of a new run.
 pub enum RunTarget {

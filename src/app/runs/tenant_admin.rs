@@ -12,17 +12,15 @@ use crate::app::{
     App,
     accounts::{self, usage},
 };
-use crate::{
-    domain::{
-        account::Tenant,
-        error::{Error, Result},
-        ids::TenantId,
-        principal::{Admin, Operator},
-        retention::{Days, Retention},
-        usage::{Limits, Used},
-    },
-    store::{self, hints::Hint},
+use domain::{
+    account::Tenant,
+    error::{Error, Result},
+    ids::TenantId,
+    principal::{Admin, Operator},
+    retention::{Days, Retention},
+    usage::{Limits, Used},
 };
+use store::hints::Hint;
 
 pub use crate::app::accounts::{NewTenant, TenantChange};
 

@@ -10,25 +10,21 @@ use serde_json::{Map, Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::mpsc;
 
-use crate::{
-    app::{
-        App,
-        accounts::{self, users},
-        servers::credentials,
-    },
-    domain::{
-        approval::{Approval, State},
-        audit::{Fact, Filter},
-        error::{Error, ErrorCode, Result},
-        ids::{ApprovalId, ConversationId, RunId, TenantId, UserId},
-        principal::{Admin, Principal},
-        run::Conversation,
-        session::SessionEnd,
-    },
-    store::{
-        self, Db, Tx, approvals::ApprovalOwner, conversations::listing::ListFilter, hints::Hint,
-    },
+use crate::app::{
+    App,
+    accounts::{self, users},
+    servers::credentials,
 };
+use domain::{
+    approval::{Approval, State},
+    audit::{Fact, Filter},
+    error::{Error, ErrorCode, Result},
+    ids::{ApprovalId, ConversationId, RunId, TenantId, UserId},
+    principal::{Admin, Principal},
+    run::Conversation,
+    session::SessionEnd,
+};
+use store::{Db, Tx, approvals::ApprovalOwner, conversations::listing::ListFilter, hints::Hint};
 
 /// Pieces of a copy that wait for a slow reader.
 const AHEAD: usize = 4;

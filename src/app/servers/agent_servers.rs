@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{agents, connections::State, registry};
 use crate::app::App;
-use crate::domain::{
+use domain::{
     error::{Error, Result},
     ids::TenantId,
     pack::Pack,

@@ -7,16 +7,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::registry;
-use crate::{
-    app::App,
-    domain::{
-        account::Tenant,
-        error::{Error, Result, Thing},
-        ids::{AgentId, UserId},
-        pack::Pack,
-        principal::{Admin, Principal, find_claim, is_left_out},
-    },
-    store,
+use crate::app::App;
+use domain::{
+    account::Tenant,
+    error::{Error, Result, Thing},
+    ids::{AgentId, UserId},
+    pack::Pack,
+    principal::{Admin, Principal, find_claim, is_left_out},
 };
 
 /// An agent as a frontend lists it.

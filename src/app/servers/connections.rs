@@ -24,18 +24,15 @@ pub use self::{
     supervision::{await_connecting, await_first_discovery, await_required, supervise},
     view::{ConnectionKind, ConnectionView, State},
 };
-use crate::{
-    app::{App, servers::credentials},
-    domain::{
-        error::Result,
-        ids::{AgentId, ServerId, TenantId},
-        owner::{CatalogOwner, ConnectionOwner},
-        server::ServerSpec,
-        tool::Catalog,
-    },
-    mcp::{Discovery, Key, McpError},
-    store,
+use crate::app::{App, servers::credentials};
+use domain::{
+    error::Result,
+    ids::{AgentId, ServerId, TenantId},
+    owner::{CatalogOwner, ConnectionOwner},
+    server::ServerSpec,
+    tool::Catalog,
 };
+use mcp::{Discovery, Key, McpError};
 
 /// A shared server of an agent of a tenant.
 type SharedServerKey = (TenantId, AgentId, ServerId);

@@ -30,29 +30,27 @@ pub use self::{
     trial::TestOutcome,
     view::{FieldView, ServerConnection, get, list, views},
 };
-use crate::{
-    app::{
-        App,
-        platform::keys::{OpenError, mark_credential},
-        servers::{connections, oauth},
-    },
-    domain::{
-        connection::ConnectionTestError,
-        credential::{CredentialMeta, CredentialRef, CredentialState},
-        error::{Error, ErrorCode, Result},
-        ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
-        oauth::{Authorization, OAuthConfig, from_sealable},
-        owner::{CatalogOwner, ConnectionOwner},
-        pack::Pack,
-        personal::{self, Values},
-        principal::Principal,
-        scrub::Scrubber,
-        server::{AccessMode, CatalogScope, ServerAuth, ServerSpec, UserSignIn},
-        tool::Catalog,
-    },
-    mcp::Key,
-    store::{self, hints::Hint},
+use crate::app::{
+    App,
+    platform::keys::{OpenError, mark_credential},
+    servers::{connections, oauth},
 };
+use domain::{
+    connection::ConnectionTestError,
+    credential::{CredentialMeta, CredentialRef, CredentialState},
+    error::{Error, ErrorCode, Result},
+    ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
+    oauth::{Authorization, OAuthConfig, from_sealable},
+    owner::{CatalogOwner, ConnectionOwner},
+    pack::Pack,
+    personal::{self, Values},
+    principal::Principal,
+    scrub::Scrubber,
+    server::{AccessMode, CatalogScope, ServerAuth, ServerSpec, UserSignIn},
+    tool::Catalog,
+};
+use mcp::Key;
+use store::hints::Hint;
 
 /// Users whose credentials are in memory. An idle user is forgotten.
 const USERS: u64 = 20_000;

@@ -11,19 +11,16 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::{
-    domain::{
-        error::{Error, Result, Thing},
-        ids::{ConversationId, RunId, ServerId, TenantId},
-        json::Members,
-        orchestrator,
-        principal::Principal,
-        server::ServerSpec,
-        tool::{CacheHints, Catalog, Tool, ToolOutcome},
-    },
-    mcp::{self, CallError},
-    store,
+use domain::{
+    error::{Error, Result, Thing},
+    ids::{ConversationId, RunId, ServerId, TenantId},
+    json::Members,
+    orchestrator,
+    principal::Principal,
+    server::ServerSpec,
+    tool::{CacheHints, Catalog, Tool, ToolOutcome},
 };
+use mcp::CallError;
 
 /// Added to the time that a call waits for a run.
 const MARGIN: Duration = Duration::from_secs(30);

@@ -28,20 +28,17 @@ pub use self::{
     resolution::{ResolutionError, pack_for, pack_for_run, resolve},
     secrets::{SecretView, list_secrets, put_secret, remove_secret},
 };
-use crate::{
-    app::{App, platform::keys::contexts},
-    domain::{
-        config::Environment,
-        error::{Error, ErrorCode, Result},
-        ids::{AgentId, TenantId},
-        pack::Pack,
-        registry::{Definition, Entry, EntryId, Grants, Rules, SensitiveValues, ServerRef},
-        secret::Secret,
-    },
-    egress::Egress,
-    store::{self, hints::Hint, registry::StoredEntry, secrets::StoredSecret},
-    vault::Context,
+use crate::app::{App, platform::keys::contexts};
+use domain::{
+    config::Environment,
+    error::{Error, ErrorCode, Result},
+    ids::{AgentId, TenantId},
+    pack::Pack,
+    registry::{Definition, Entry, EntryId, Grants, Rules, SensitiveValues, ServerRef},
+    secret::Secret,
 };
+use egress::Egress;
+use store::{hints::Hint, registry::StoredEntry, secrets::StoredSecret, vault::Context};
 
 /// Tenants whose registry is in memory, and how long an idle one stays there.
 const TENANTS: u64 = 10_000;

@@ -3,19 +3,16 @@
 
 use std::sync::Arc;
 
-use crate::{
-    app::{App, platform::keys::contexts, servers::registry},
-    domain::{
-        error::{Error, ErrorCode, Result},
-        ids::{ConversationId, RunId, TenantId},
-        json::Members,
-        orchestrator,
-        pack::Pack,
-        registry::resolve,
-        run::RunValues,
-        secret::Secret,
-    },
-    store,
+use crate::app::{App, platform::keys::contexts, servers::registry};
+use domain::{
+    error::{Error, ErrorCode, Result},
+    ids::{ConversationId, RunId, TenantId},
+    json::Members,
+    orchestrator,
+    pack::Pack,
+    registry::resolve,
+    run::RunValues,
+    secret::Secret,
 };
 
 /// The most characters of a scope as JSON.

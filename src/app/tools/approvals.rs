@@ -26,21 +26,18 @@ pub use self::{
         remember_shown, view_for_list,
     },
 };
-pub use crate::store::approvals::Page;
-use crate::{
-    app::{App, platform::keys::contexts},
-    domain::{
-        approval::{Approval, Approver, State},
-        canonical::Hex,
-        error::{Error, Result, Thing},
-        hidden::clean_name,
-        ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
-        pack::Pack,
-        principal::Principal,
-    },
-    store::{self, Tx, audit::AuditRow, hints::Hint},
-    vault::Context,
+use crate::app::{App, platform::keys::contexts};
+use domain::{
+    approval::{Approval, Approver, State},
+    canonical::Hex,
+    error::{Error, Result, Thing},
+    hidden::clean_name,
+    ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
+    pack::Pack,
+    principal::Principal,
 };
+pub use store::approvals::Page;
+use store::{Tx, audit::AuditRow, hints::Hint, vault::Context};
 
 /// The roles with which a principal may decide, from today's packs and their newest claims. `Forbidden` without such a
 /// role.

@@ -10,34 +10,32 @@ use std::{
 use serde_json::{Map, Value, value::RawValue};
 use tokio_util::sync::CancellationToken;
 
-pub use crate::mcp::{ParamHeader, Progress, ProgressReports, ProgressSender, progress_channel};
-use crate::{
-    app::{
-        App,
-        servers::agents,
-        tools::{
-            approvals::client_calls::{self, ClientCall},
-            gate::{
-                self, Call, CallTarget,
-                reads::{self, ReadContext},
-            },
-            toolset::{self, NamedTool, Toolbox},
+use crate::app::{
+    App,
+    servers::agents,
+    tools::{
+        approvals::client_calls::{self, ClientCall},
+        gate::{
+            self, Call, CallTarget,
+            reads::{self, ReadContext},
         },
+        toolset::{self, NamedTool, Toolbox},
     },
-    domain::{
-        canonical,
-        error::{Error, Result},
-        ids::{AgentId, TenantId, UserId},
-        json::Json,
-        message::{CallStatus, ToolResult},
-        pack::Pack,
-        principal::Principal,
-        prompt::ServerPrompt,
-        server::ServerSpec,
-    },
-    mcp::param_headers,
-    store::hints::Hint,
 };
+use domain::{
+    canonical,
+    error::{Error, Result},
+    ids::{AgentId, TenantId, UserId},
+    json::Json,
+    message::{CallStatus, ToolResult},
+    pack::Pack,
+    principal::Principal,
+    prompt::ServerPrompt,
+    server::ServerSpec,
+};
+use mcp::param_headers;
+pub use mcp::{ParamHeader, Progress, ProgressReports, ProgressSender, progress_channel};
+use store::hints::Hint;
 
 /// The most bytes of a request's id in a hint to other replicas.
 const MAX_ID: usize = 256;

@@ -20,22 +20,21 @@ use crate::{
             contexts::{self, ElicitationValue},
         },
     },
-    domain::{
-        elicitation::{Answer, Dismissal, Elicitation, Entered, Request, State, prompt},
-        error::{Error, ErrorCode, Result},
-        event::Event,
-        ids::{ConversationId, TenantId},
-        message::{Part, Role},
-        principal::Principal,
-        run::ClaimedRun,
-        secret::Secret,
-        texts::{self, Key},
-    },
     live::{Listener, LiveEvent},
-    mcp::LIVE_TIME_LIMIT,
-    store::{self, Tx, messages::NewMessage},
-    vault::Context,
 };
+use domain::{
+    elicitation::{Answer, Dismissal, Elicitation, Entered, Request, State, prompt},
+    error::{Error, ErrorCode, Result},
+    event::Event,
+    ids::{ConversationId, TenantId},
+    message::{Part, Role},
+    principal::Principal,
+    run::ClaimedRun,
+    secret::Secret,
+    texts::{self, Key},
+};
+use mcp::LIVE_TIME_LIMIT;
+use store::{Tx, messages::NewMessage, vault::Context};
 
 /// How long the user may think about one question.
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);

@@ -14,30 +14,28 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use self::send::{CallContext, Destination, Permit, counted_result, resolve_connection};
-use crate::{
-    app::{
-        App,
-        tools::{
-            approvals,
-            elicitations::ElicitationTarget,
-            toolset::{NamedTool, Toolbox, truncate_text},
-        },
+use crate::app::{
+    App,
+    tools::{
+        approvals,
+        elicitations::ElicitationTarget,
+        toolset::{NamedTool, Toolbox, truncate_text},
     },
-    domain::{
-        canonical,
-        error::Error,
-        ids::RunId,
-        json::Json,
-        message::{CallStatus, ToolCall, ToolResult},
-        orchestrator,
-        policy::{Allowed, ApprovalPolicy, Decision, decide},
-        principal::Principal,
-        run::ClaimedRun,
-        server::ServerSpec,
-    },
-    mcp::ProgressSender,
-    store::audit::AuditRow,
 };
+use domain::{
+    canonical,
+    error::Error,
+    ids::RunId,
+    json::Json,
+    message::{CallStatus, ToolCall, ToolResult},
+    orchestrator,
+    policy::{Allowed, ApprovalPolicy, Decision, decide},
+    principal::Principal,
+    run::ClaimedRun,
+    server::ServerSpec,
+};
+use mcp::ProgressSender;
+use store::audit::AuditRow;
 
 /// A call that is to be made.
 pub struct Call<'a> {
@@ -147,7 +145,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
         Ok(permit) => permit,
         Err(error) => return refuse(&call, format!("not executed: {error}")),
     };
-    let started = crate::domain::clock::instant();
+    let started = domain::clock::instant();
     let ready = elicitation::AdmittedCall {
         permit,
         tool: &named.tool.name,

@@ -13,31 +13,28 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::{
-    app::{
-        App,
-        chat::conversations,
-        runs::{repeats, starting::StartedRun},
-        servers::{agents, connections, run_values},
-        tools::toolset::{self, Toolbox},
-    },
-    domain::{
-        canonical,
-        connection::DownCause,
-        error::{Error, ErrorCode, Result, Thing},
-        ids::ConversationId,
-        json::{Json, Members},
-        message::ToolCall,
-        orchestrator::MAX_INPUT,
-        pack::Pack,
-        policy::{Decision, decide},
-        principal::Principal,
-        request_key::{self, RequestKey},
-        run::ClaimedRun,
-        server::AccessMode,
-        skill::{self, Skill},
-    },
-    store,
+use crate::app::{
+    App,
+    chat::conversations,
+    runs::{repeats, starting::StartedRun},
+    servers::{agents, connections, run_values},
+    tools::toolset::{self, Toolbox},
+};
+use domain::{
+    canonical,
+    connection::DownCause,
+    error::{Error, ErrorCode, Result, Thing},
+    ids::ConversationId,
+    json::{Json, Members},
+    message::ToolCall,
+    orchestrator::MAX_INPUT,
+    pack::Pack,
+    policy::{Decision, decide},
+    principal::Principal,
+    request_key::{self, RequestKey},
+    run::ClaimedRun,
+    server::AccessMode,
+    skill::{self, Skill},
 };
 
 /// A skill, for the people who may run it.

@@ -26,27 +26,25 @@ pub use self::{
     absent_tools::{MissingListReason, MissingToolList},
     listing::{DeniedTool, ServerTools, ToolView, explain, explain_for, list},
 };
-use crate::{
-    app::{
-        App,
-        servers::credentials::{self, ServerAccess},
-    },
-    domain::{
-        error::Result,
-        ids::{AgentId, TenantId, UserId},
-        json::Json,
-        names::{self, Candidate},
-        orchestrator,
-        pack::Pack,
-        policy::{Decision, EffectiveAccess, Standing, decide, offers_prompts},
-        principal::Principal,
-        prompt::ServerPrompt,
-        server::ServerSpec,
-        tool::{Catalog, Tool},
-        tool_schema::ToolSchema,
-    },
-    mcp::schemas,
+use crate::app::{
+    App,
+    servers::credentials::{self, ServerAccess},
 };
+use domain::{
+    error::Result,
+    ids::{AgentId, TenantId, UserId},
+    json::Json,
+    names::{self, Candidate},
+    orchestrator,
+    pack::Pack,
+    policy::{Decision, EffectiveAccess, Standing, decide, offers_prompts},
+    principal::Principal,
+    prompt::ServerPrompt,
+    server::ServerSpec,
+    tool::{Catalog, Tool},
+    tool_schema::ToolSchema,
+};
+use mcp::schemas;
 
 /// One tool of an agent, with its name for the model.
 pub struct NamedTool {
@@ -569,8 +567,8 @@ impl Toolbox {
         of_server()
             .find(|(_, prompt)| prompt.name == name)
             .or_else(|| {
-                let mut spelt = of_server()
-                    .filter(|(_, prompt)| crate::domain::prompt::word(&prompt.name) == name);
+                let mut spelt =
+                    of_server().filter(|(_, prompt)| domain::prompt::word(&prompt.name) == name);
                 spelt.next().filter(|_| spelt.next().is_none())
             })
     }

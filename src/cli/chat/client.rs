@@ -14,10 +14,8 @@ use super::{
     local_time,
     style::{BOLD, DIM, Style},
 };
-use crate::{
-    domain::{json, secret::Secret},
-    egress::Egress,
-};
+use domain::{json, secret::Secret};
+use egress::Egress;
 
 /// The number of items on a page.
 const PAGE: usize = 100;

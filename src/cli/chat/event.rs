@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::{
+use domain::{
     hidden::{escape_unclear, remove_hidden},
     json,
 };

@@ -11,7 +11,7 @@ use sse_stream::{Sse, SseStream};
 use tokio::time::Sleep;
 
 use super::client::{RequestRefused, request_refused};
-use crate::domain::json;
+use domain::json;
 
 /// The server sends a keep-alive every 15 seconds. After a silence of this length the stream counts as broken.
 const MAX_SILENCE: Duration = Duration::from_secs(50);

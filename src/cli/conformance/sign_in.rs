@@ -10,14 +10,12 @@ use anyhow::Context as _;
 use url::Url;
 
 use super::Context;
-use crate::{
-    domain::{
-        oauth::{Authorization, OAuthClient, OAuthConfig},
-        secret::Secret,
-    },
-    egress::{Egress, Limits, Request},
-    mcp::oauth::{self, CallbackParams, Challenge, ClientChoice, SignInRequest},
+use domain::{
+    oauth::{Authorization, OAuthClient, OAuthConfig},
+    secret::Secret,
 };
+use egress::{Egress, Limits, Request};
+use mcp::oauth::{self, CallbackParams, Challenge, ClientChoice, SignInRequest};
 
 const REDIRECT_URI: &str = "http://127.0.0.1:8080/oauth/callback";
 /// The document that the suite takes for the client's own.

@@ -16,19 +16,17 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use url::Url;
 
-use crate::{
-    domain::{
-        clock::Clock,
-        config::Environment,
-        oauth::{Authorization, TokenService, from_sealable, to_sealable},
-        secret::Secret,
-        sign_in::SignInToken,
-    },
-    egress::Egress,
-    mcp::{
-        oauth::{self, OAuthError, OAuthErrorKind, TokenSet},
-        tokens::usable_life,
-    },
+use domain::{
+    clock::Clock,
+    config::Environment,
+    oauth::{Authorization, TokenService, from_sealable, to_sealable},
+    secret::Secret,
+    sign_in::SignInToken,
+};
+use egress::Egress;
+use mcp::{
+    oauth::{self, OAuthError, OAuthErrorKind, TokenSet},
+    tokens::usable_life,
 };
 
 /// A sign-in at a service. Serialised only into its owner's file.

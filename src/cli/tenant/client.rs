@@ -2,13 +2,11 @@
 
 use std::io::Write;
 
-use crate::{
-    app::{
-        accounts::find_tenant,
-        servers::oauth::{forget_clients_of, list_clients_of},
-    },
-    store::Db,
+use crate::app::{
+    accounts::find_tenant,
+    servers::oauth::{forget_clients_of, list_clients_of},
 };
+use store::Db;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

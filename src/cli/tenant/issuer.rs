@@ -4,14 +4,12 @@ use std::{io::Write, path::PathBuf};
 
 use anyhow::Context;
 
-use crate::{
-    app::accounts::{add_issuer, find_tenant, list_issuers, remove_issuer},
-    domain::{
-        account::{Issuer, IssuerKeys, SourceSettings, UserSource},
-        ids::IssuerId,
-    },
-    store::Db,
+use crate::app::accounts::{add_issuer, find_tenant, list_issuers, remove_issuer};
+use domain::{
+    account::{Issuer, IssuerKeys, SourceSettings, UserSource},
+    ids::IssuerId,
 };
+use store::Db;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

@@ -8,19 +8,15 @@ use serde_json::{Map, Value};
 use time::{Duration, OffsetDateTime};
 
 use super::issuer::{SourceArgs, print_prefix};
-use crate::{
-    app::accounts::{
-        IssuedKey, KeyRotation, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
-    },
-    domain::{
-        account::{
-            self, ApiKey, ChatSettings, FrontendSettings, KeyKind, ShownCalls, SourceSettings,
-        },
-        clock::Clock,
-        principal::Scopes,
-    },
-    store::Db,
+use crate::app::accounts::{
+    IssuedKey, KeyRotation, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
 };
+use domain::{
+    account::{self, ApiKey, ChatSettings, FrontendSettings, KeyKind, ShownCalls, SourceSettings},
+    clock::Clock,
+    principal::Scopes,
+};
+use store::Db;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

@@ -6,10 +6,10 @@ use chatelaine::{
     api::values_of,
     app::accounts::Accounts,
     cli::{tenant, token},
-    domain::{account::IssuerKeys, clock::Clock, config::Environment, principal::Scope},
-    egress::Egress,
 };
 use clap::Parser;
+use domain::{account::IssuerKeys, clock::Clock, config::Environment, principal::Scope};
+use egress::Egress;
 use time::Duration;
 
 use super::fixture::{Provider, TenantFixture, admit, bearer, headers};

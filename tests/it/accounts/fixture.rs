@@ -7,20 +7,20 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chatelaine::{
     api::values_of,
     app::accounts::{self, Accounts, Caller, NewKey},
-    domain::{
-        account::{Issuer, IssuerKeys, KeyKind, Tenant},
-        clock::Clock,
-        config::Environment,
-        error::Error,
-        ids::IssuerId,
-        principal::{Scope, Scopes},
-    },
-    egress::Egress,
-    store::Db,
 };
+use domain::{
+    account::{Issuer, IssuerKeys, KeyKind, Tenant},
+    clock::Clock,
+    config::Environment,
+    error::Error,
+    ids::IssuerId,
+    principal::{Scope, Scopes},
+};
+use egress::Egress;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, jwk::Jwk};
 use serde_json::{Map, Value, json};
+use store::Db;
 use time::{OffsetDateTime, macros::datetime};
 
 use crate::{egress::origin::Origin, support::db::TestDb};
@@ -73,7 +73,7 @@ impl TenantFixture {
         accounts::add_issuer(
             self.db(),
             issuer(tenant, algorithm, keys),
-            &chatelaine::domain::account::SourceSettings::default(),
+            &domain::account::SourceSettings::default(),
         )
         .await
         .unwrap();
@@ -99,11 +99,11 @@ impl TenantFixture {
 
     pub async fn key_of(&self, tenant: &Tenant, name: &str, speaker: KeyKind) -> String {
         let new = NewKey {
-            source: chatelaine::domain::account::SourceSettings::default(),
+            source: domain::account::SourceSettings::default(),
             name: name.to_owned(),
             scopes: Scopes::of([Scope::Chat]),
             speaker,
-            chat: chatelaine::domain::account::ChatSettings::default(),
+            chat: domain::account::ChatSettings::default(),
             expires_at: None,
         };
         let issued = accounts::create_key(self.db(), &self.clock, tenant.id, new)
@@ -129,7 +129,7 @@ pub fn issuer(tenant: &Tenant, algorithm: &str, keys: IssuerKeys) -> Issuer {
         audience: AUDIENCE.to_owned(),
         algorithm: algorithm.to_owned(),
         keys,
-        source: chatelaine::domain::account::UserSource::default(),
+        source: domain::account::UserSource::default(),
         of_tenant: None,
     }
 }

@@ -1,11 +1,9 @@
 //! Frontends' keys: they speak for the users that they name, and for nobody else.
 
-use chatelaine::{
-    api::values_of,
-    domain::{
-        account::{FrontendHeaders, KeyKind},
-        error::Error,
-    },
+use chatelaine::api::values_of;
+use domain::{
+    account::{FrontendHeaders, KeyKind},
+    error::Error,
 };
 use serde_json::{Map, json};
 

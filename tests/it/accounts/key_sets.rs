@@ -1,10 +1,8 @@
 //! Keys that issuers publish: fetched once, fetched again when there is a reason, kept when a fetch fails.
 
-use chatelaine::{
-    app::accounts::Accounts,
-    domain::{config::Environment, error::Error},
-    egress::Egress,
-};
+use chatelaine::app::accounts::Accounts;
+use domain::{config::Environment, error::Error};
+use egress::Egress;
 use futures_util::future::join_all;
 use jsonwebtoken::{Algorithm, Header};
 use serde_json::json;

@@ -3,12 +3,12 @@
 use chatelaine::{
     api::values_of,
     app::accounts::{self, NewKey},
-    domain::{
-        account::{FrontendHeaders, KeyKind},
-        error::{Error, Result},
-        principal::{Scope, Scopes},
-        secret::Secret,
-    },
+};
+use domain::{
+    account::{FrontendHeaders, KeyKind},
+    error::{Error, Result},
+    principal::{Scope, Scopes},
+    secret::Secret,
 };
 use serde_json::{Map, json};
 use time::{Duration, OffsetDateTime};
@@ -30,11 +30,11 @@ fn prefix(key: &str) -> &str {
 
 fn new(name: &str, scopes: &[Scope], speaker: KeyKind) -> NewKey {
     NewKey {
-        source: chatelaine::domain::account::SourceSettings::default(),
+        source: domain::account::SourceSettings::default(),
         name: name.to_owned(),
         scopes: Scopes::of(scopes.iter().copied()),
         speaker,
-        chat: chatelaine::domain::account::ChatSettings::default(),
+        chat: domain::account::ChatSettings::default(),
         expires_at: None,
     }
 }

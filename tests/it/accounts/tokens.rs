@@ -1,15 +1,12 @@
 //! Tokens, and every reason to refuse one.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use chatelaine::{
-    api::values_of,
-    app::accounts,
-    domain::{
-        account::IssuerKeys,
-        clock::{self, Clock},
-        error::Error,
-        principal::{Scope, find_claim, keep_claims},
-    },
+use chatelaine::{api::values_of, app::accounts};
+use domain::{
+    account::IssuerKeys,
+    clock::{self, Clock},
+    error::Error,
+    principal::{Scope, find_claim, keep_claims},
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
@@ -426,7 +423,7 @@ async fn one_issuer_may_serve_two_tenants_by_audience() {
     accounts::add_issuer(
         fixture.db(),
         theirs,
-        &chatelaine::domain::account::SourceSettings::default(),
+        &domain::account::SourceSettings::default(),
     )
     .await
     .unwrap();
@@ -456,7 +453,7 @@ async fn an_issuer_and_audience_belong_to_one_tenant() {
     let error = accounts::add_issuer(
         fixture.db(),
         theirs,
-        &chatelaine::domain::account::SourceSettings::default(),
+        &domain::account::SourceSettings::default(),
     )
     .await
     .unwrap_err();
@@ -602,7 +599,7 @@ async fn an_issuer_that_could_not_verify_anything_is_refused() {
         let error = accounts::add_issuer(
             fixture.db(),
             issuer(&fixture.tenant, algorithm, keys),
-            &chatelaine::domain::account::SourceSettings::default(),
+            &domain::account::SourceSettings::default(),
         )
         .await
         .unwrap_err();

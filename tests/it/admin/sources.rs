@@ -1,7 +1,8 @@
 //! Two issuers or frontends may know different people by one id, and an address is proof of nothing where nobody verified
 //! it.
 
-use chatelaine::{app::accounts::development::DevelopmentUser, domain::secret::Secret};
+use chatelaine::app::accounts::development::DevelopmentUser;
+use domain::secret::Secret;
 use serde_json::{Value, json};
 
 use super::{operator, world, world_with};

@@ -1,7 +1,7 @@
 //! A tenant on hold: nobody of it gets in, nothing of it runs, and all of it is there afterwards. And one that is
 //! removed.
 
-use chatelaine::domain::{
+use domain::{
     account::KeyKind,
     principal::{Scope, Scopes},
 };

@@ -1,6 +1,6 @@
 //! The operator's routes: for whom they are there, and what they do to tenants.
 
-use chatelaine::domain::config::{Config, Environment};
+use domain::config::{Config, Environment};
 use serde_json::{Value, json};
 
 use super::{TOKEN, field, line, operator, patch, trail, world};

@@ -5,14 +5,13 @@ use std::time::Duration;
 use chatelaine::{
     app::{accounts::development, platform::keys::contexts},
     cli::user,
-    domain::{
-        account::{FrontendHeaders, KeyKind},
-        credential::CredentialRef,
-        ids::{AgentId, CredentialId, ServerId, UserId},
-        principal::{Scope, Scopes},
-        session::SignOut,
-    },
-    store,
+};
+use domain::{
+    account::{FrontendHeaders, KeyKind},
+    credential::CredentialRef,
+    ids::{AgentId, CredentialId, ServerId, UserId},
+    principal::{Scope, Scopes},
+    session::SignOut,
 };
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use chatelaine::{api, domain::error::ErrorCode};
+use chatelaine::api;
+use domain::error::ErrorCode;
 
 /// What stands between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {

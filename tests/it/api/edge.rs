@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use chatelaine::{cli::serve::Service, store::Db};
+use chatelaine::cli::serve::Service;
 use http::Method;
+use store::Db;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use chatelaine::{
-    app::chat::conversations::{self, ConversationEvent},
-    domain::{ids::UserId, principal::Principal},
-};
+use chatelaine::app::chat::conversations::{self, ConversationEvent};
+use domain::{ids::UserId, principal::Principal};
 use http::Method;
 use serde_json::{Value, json};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use chatelaine::{api, domain::secret::Secret};
+use chatelaine::api;
+use domain::secret::Secret;
 use http::Method;
 use serde_json::{Value, json};
 

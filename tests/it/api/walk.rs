@@ -1,6 +1,7 @@
 //! Bad input to every route of the OpenAPI document. Each answer is a problem with a code and a whole sentence.
 
-use chatelaine::{api, domain::secret::Secret};
+use chatelaine::api;
+use domain::secret::Secret;
 use http::{Method, header};
 use serde_json::{Value, json};
 

@@ -1,14 +1,12 @@
 use std::{sync::Arc, time::Duration};
 
-use chatelaine::{
-    domain::{
-        approval::{About, Consent},
-        ids::{AgentId, ApprovalId, ServerId, UserId},
-        principal::Principal,
-    },
-    store::approvals::{self, NewApproval},
+use domain::{
+    approval::{About, Consent},
+    ids::{AgentId, ApprovalId, ServerId, UserId},
+    principal::Principal,
 };
 use serde_json::json;
+use store::approvals::{self, NewApproval};
 
 use super::*;
 use crate::{

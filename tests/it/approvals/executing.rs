@@ -354,9 +354,7 @@ async fn a_restart_between_decision_and_execution_loses_nothing() {
     let (_, request) = asked(&staff.ann, "8.00").await;
     staff.bob.get("/v1/me").await.expect(200);
     let mut stopped = world.stop().await;
-    stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2)
-        .await
-        .unwrap();
+    stopped.db.db = store::Db::connect(&stopped.db.url, 2).await.unwrap();
     vote_of_bob(&mut stopped.db.as_tenant(stopped.tenant.id).await).await;
     sqlx::query("update approvals set state = 'approved', decided_by = 'bob', lapses_at = now() + interval '1 hour'")
         .execute(&mut stopped.db.as_tenant(stopped.tenant.id).await)

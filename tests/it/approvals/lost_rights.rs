@@ -1,12 +1,10 @@
 //! Whether what waits is still its requester's to ask, and a vote its approver's to give: by the newest claims that were
 //! seen of them, and not after a session ended.
 
-use chatelaine::{
-    app::accounts::{self, development},
-    domain::{
-        account::{FrontendHeaders, IssuerKeys, KeyKind, SourceSettings},
-        principal::{Scope, Scopes},
-    },
+use chatelaine::app::accounts::{self, development};
+use domain::{
+    account::{FrontendHeaders, IssuerKeys, KeyKind, SourceSettings},
+    principal::{Scope, Scopes},
 };
 
 use super::*;

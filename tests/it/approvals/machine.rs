@@ -9,7 +9,7 @@ mod program; // the real thing // what it should do
 
 use std::cell::RefCell;
 
-use chatelaine::domain::{
+use domain::{
     approval::{Choice, State},
     config::Environment,
     message::CallStatus,

@@ -1,6 +1,6 @@
 //! Which state may follow which, and the codes of requests.
 
-use chatelaine::domain::approval::{State, code, parse_code};
+use domain::approval::{State, code, parse_code};
 
 #[test]
 fn every_state_has_its_name_and_every_open_one_an_end() {

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use chatelaine::{
-    domain::{approval::State, ids::ApprovalId},
-    store::approvals::{self, Transition, TransitionGuard},
-};
+use domain::{approval::State, ids::ApprovalId};
 use sqlx::AssertSqlSafe;
+use store::approvals::{self, Transition, TransitionGuard};
 
 use crate::support::db::TestDb;
 
 /// A row of the tenant in a state, with every time in the past.
-async fn put(test: &TestDb, tenant: chatelaine::domain::ids::TenantId, state: State) -> ApprovalId {
+async fn put(test: &TestDb, tenant: domain::ids::TenantId, state: State) -> ApprovalId {
     let id = ApprovalId::new();
     let sql = format!(
         "insert into approvals (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256, sealed,
@@ -30,7 +28,7 @@ async fn put(test: &TestDb, tenant: chatelaine::domain::ids::TenantId, state: St
     id
 }
 
-async fn tenant(test: &TestDb) -> chatelaine::domain::ids::TenantId {
+async fn tenant(test: &TestDb) -> domain::ids::TenantId {
     let tenant = test.tenant("acme").await;
     let sql = "insert into keks (id, check_value, state) values ('k1', decode(repeat('00', 16), 'hex'), 'sealing')";
     sqlx::query(sql)
@@ -164,7 +162,7 @@ async fn only_one_of_many_claims_an_approved_call() {
         .unwrap();
     let claim = async || {
         let mut tx = test.db.tenant(tenant).await.unwrap();
-        let replica = chatelaine::domain::ids::ReplicaId::new();
+        let replica = domain::ids::ReplicaId::new();
         let claimed = approvals::claim(&mut tx, id, replica, Duration::from_secs(60))
             .await
             .unwrap();

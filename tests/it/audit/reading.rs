@@ -3,16 +3,16 @@
 use chatelaine::{
     app::accounts::{self, NewKey},
     cli::audit::{Args, run},
-    domain::{
-        account::KeyKind,
-        clock::Clock,
-        principal::{Scope, Scopes},
-    },
-    store::Db,
 };
 use clap::Parser;
+use domain::{
+    account::KeyKind,
+    clock::Clock,
+    principal::{Scope, Scopes},
+};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use store::Db;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{calls, new_key};
@@ -183,11 +183,11 @@ async fn a_question_that_cannot_be_understood_is_refused_by_its_field() {
 async fn another_tenants_admin_reads_their_own_trail_only() {
     let (world, admin) = world().await;
     let new = NewKey {
-        source: chatelaine::domain::account::SourceSettings::default(),
+        source: domain::account::SourceSettings::default(),
         name: "root".to_owned(),
         scopes: Scopes::of([Scope::Admin]),
         speaker: KeyKind::Service(serde_json::Map::new()),
-        chat: chatelaine::domain::account::ChatSettings::default(),
+        chat: domain::account::ChatSettings::default(),
         expires_at: None,
     };
     let key = accounts::create_key(&world.db.db, &Clock::System, world.other.id, new)

@@ -10,7 +10,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
-use chatelaine::domain::secret::Secret;
+use domain::secret::Secret;
 use serde_json::{Value, json};
 
 use super::page::Block;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use chatelaine::domain::config::Environment;
+use domain::config::Environment;
 
 use super::page::{Block, Page, tested};
 
@@ -56,7 +56,7 @@ fn load_all(page: &Page) -> usize {
 fn check(packs: &Path, block: &Block) {
     let mut texts = String::new();
     read_all(packs, &mut texts);
-    let report = chatelaine::packs::check(packs, &environment(&texts), None);
+    let report = packs::check(packs, &environment(&texts), None);
     assert!(
         report.is_ok() && report.warnings() == 0,
         "{}:\n{report}",

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::domain::secret::Secret;
+use domain::secret::Secret;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use chatelaine::{
-    domain::{
-        config::Environment,
-        pack::Pack,
-        policy::{Decision, EffectiveAccess, decide},
-        server::{AccessMode, ServerSpec},
-    },
-    packs,
+use domain::{
+    config::Environment,
+    pack::Pack,
+    policy::{Decision, EffectiveAccess, decide},
+    server::{AccessMode, ServerSpec},
 };
 
 use super::snippet;

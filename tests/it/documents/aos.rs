@@ -1,6 +1,6 @@
 //! The AOS document: servers and a skill.
 
-use chatelaine::domain::{
+use domain::{
     config::Environment,
     pack::Pack,
     server::{Endpoint, Remote},

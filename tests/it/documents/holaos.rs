@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::{config::Environment, pack::Pack};
+use domain::{config::Environment, pack::Pack};
 
 use super::snippet;
 use crate::packs::{checked, env, errors, headers, load_files, open, tools, warnings};

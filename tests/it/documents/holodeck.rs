@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::{
+use domain::{
     config::Environment,
     pack::{Llm, Provider},
     server::{Endpoint, Remote, ServerSpec},
@@ -196,7 +196,7 @@ fn example_1_files() {
 #[test]
 fn the_workspace_folder_is_the_folder_of_the_pack() {
     let root = crate::packs::folder_of(&[("agent.yaml", &snippet("holodeck", 8))]);
-    let library = chatelaine::packs::PackStore::load(root.path(), &env(&[]), None).unwrap();
+    let library = packs::PackStore::load(root.path(), &env(&[]), None).unwrap();
     let server = library.snapshot().packs().next().unwrap().servers[0].clone();
     let (_, config) = child(&server).2[0];
     let folder = root.path().join("demo");

@@ -3,15 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use chatelaine::{
-    domain::{
-        config::Environment,
-        ids::{TenantId, UserId},
-        menu::{Badge, Visibility},
-        pack::Pack,
-        principal::Principal,
-    },
-    packs,
+use domain::{
+    config::Environment,
+    ids::{TenantId, UserId},
+    menu::{Badge, Visibility},
+    pack::Pack,
+    principal::Principal,
 };
 use serde_json::{Value, json};
 
@@ -432,9 +429,7 @@ fn the_key_and_the_address_of_the_model_may_be_in_the_environment_alone() {
         ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
         ("ANTHROPIC_API_KEY", "k2"),
     ];
-    let key = |llm: &chatelaine::domain::pack::Llm| {
-        llm.api_key.as_ref().map(|key| key.expose().to_owned())
-    };
+    let key = |llm: &domain::pack::Llm| llm.api_key.as_ref().map(|key| key.expose().to_owned());
     let of_environment = llm("{ model: m }", &both);
     assert_eq!(
         of_environment.base_url.as_ref().unwrap().as_str(),

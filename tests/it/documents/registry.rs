@@ -3,19 +3,17 @@
 
 use std::{collections::BTreeMap, fs};
 
-use chatelaine::{
-    domain::{
-        config::Environment,
-        json::Members,
-        pack::Pack,
-        registry::{
-            Rules,
-            resolve::{ReferenceValues, Sources, resolve},
-        },
-        server::Endpoint,
+use domain::{
+    config::Environment,
+    json::Members,
+    pack::Pack,
+    registry::{
+        Rules,
+        resolve::{ReferenceValues, Sources, resolve},
     },
-    packs::{self, PackStore},
+    server::Endpoint,
 };
+use packs::PackStore;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 

@@ -16,7 +16,7 @@ use axum::{
     response::Response as Answer,
 };
 use bytes::Bytes;
-use chatelaine::egress::{Egress, EgressError, Request};
+use egress::{Egress, EgressError, Request};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},

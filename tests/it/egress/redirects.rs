@@ -7,7 +7,7 @@ use axum::{
     response::Response as Answer,
 };
 use bytes::Bytes;
-use chatelaine::egress::Request;
+use egress::Request;
 
 use super::origin::{
     CREDENTIALS, HARMLESS, Origin, ok, open, post, redirect, redirecting, refusal, text,

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use chatelaine::egress::{Egress, NameSource, Request, is_public, parse_url};
+use egress::{Egress, NameSource, Request, is_public, parse_url};
 use proptest::prelude::*;
 
 use super::origin::refusal;

@@ -1,11 +1,11 @@
 //! What may be asked, and what a person's text means.
 
-use chatelaine::domain::elicitation::{Answer, AnswerError, Kind, Refusal, Step, read, steps};
+use domain::elicitation::{Answer, AnswerError, Kind, Refusal, Step, read, steps};
 use serde_json::{Value, json, value::to_raw_value};
 
 use super::form;
 
-fn asked(requests: &Value) -> Result<Vec<chatelaine::domain::elicitation::Question>, Refusal> {
+fn asked(requests: &Value) -> Result<Vec<domain::elicitation::Question>, Refusal> {
     let raw =
         json!({"resultType": "input_required", "inputRequests": requests, "requestState": "s"});
     read(&to_raw_value(&raw).unwrap()).unwrap().questions

@@ -1,10 +1,8 @@
 //! Servers of the older era, which ask while a call is open: who is asked, and what is declined at once.
 
-use chatelaine::{
-    domain::elicitation::Answer,
-    mcp::{CallOptions, LiveQuestion},
-};
+use domain::elicitation::Answer;
 use futures_util::stream;
+use mcp::{CallOptions, LiveQuestion};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

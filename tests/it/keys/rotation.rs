@@ -12,14 +12,14 @@ use chatelaine::{
         rotation,
     },
     cli::keys::{Command, run},
-    domain::{
-        config::{Config, Environment},
-        credential::{CredentialRef, CredentialState},
-        error::Error,
-        ids::TenantId,
-    },
-    store::Db,
 };
+use domain::{
+    config::{Config, Environment},
+    credential::{CredentialRef, CredentialState},
+    error::Error,
+    ids::TenantId,
+};
+use store::Db;
 use tokio::sync::Notify;
 
 use super::{
@@ -259,7 +259,7 @@ async fn a_record_that_a_slow_replica_sealed_with_the_old_version_still_opens_af
     // It remembers version 1 and has not looked since.
     let late = entered(&slow.keys, &test.db, tenant, "late").await;
     let stored = sealed(&test.db, &late).await;
-    assert_eq!(chatelaine::vault::key_version(&stored), Ok(1));
+    assert_eq!(store::vault::key_version(&stored), Ok(1));
     let fresh = Replica::start(&test, &["k2"]).await;
     assert_eq!(opened(&fresh.keys, &test.db, &late).await.unwrap(), "late");
     assert_eq!(rewrap(&fresh.keys, 10, |_| ()).await.unwrap().records, 1);
@@ -475,12 +475,8 @@ async fn a_key_that_was_added_is_the_only_one_of_its_id() {
     rotation::add(&operator(&test.db, &["k1", "k2"]), &kek("k2"))
         .await
         .unwrap();
-    let typo = chatelaine::domain::ring::KeyRing::parse(&format!(
-        "k1:{},k2:{}",
-        value("k1"),
-        "ab".repeat(32)
-    ))
-    .unwrap();
+    let typo = domain::ring::KeyRing::parse(&format!("k1:{},k2:{}", value("k1"), "ab".repeat(32)))
+        .unwrap();
     let why = super::refusal(&test, typo).await;
     assert!(why.starts_with("key k2 is wrong"), "{why}");
 }

@@ -3,18 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use chatelaine::{
-    app::{
-        platform::keys::{
-            Keys,
-            contexts::{FlowValue, of_flow},
-            rewrap::{Progress, rewrap},
-            rotation,
-        },
-        servers::run_values as values,
+use chatelaine::app::{
+    platform::keys::{
+        Keys,
+        contexts::{FlowValue, of_flow},
+        rewrap::{Progress, rewrap},
+        rotation,
     },
-    domain::{ids::UserId, secret::Secret},
+    servers::run_values as values,
 };
+use domain::{ids::UserId, secret::Secret};
 use http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -5,9 +5,9 @@ use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 use chatelaine::{
     app::platform::keys::{folder, rotation},
     cli::serve::Service,
-    domain::ring::KeyRing,
-    store::Db,
 };
+use domain::ring::KeyRing;
+use store::Db;
 
 use super::{
     Replica, entered, kek, known, opened, pairs, refusal, ring, tenant_keys, value, version,

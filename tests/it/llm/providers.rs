@@ -1,6 +1,6 @@
 //! Each provider as a stub with the provider's own rules (`support/model/rules.rs`): it refuses a request that breaks one.
 
-use chatelaine::domain::pack::Provider;
+use domain::pack::Provider;
 use proptest::{
     prelude::{Just, Strategy, any},
     prop_oneof,

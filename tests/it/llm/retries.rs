@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use chatelaine::domain::{
+use domain::{
     clock::{self, Clock},
     ids::{TenantId, UserId},
     secret::Secret,

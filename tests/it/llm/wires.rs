@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, http::Uri};
-use chatelaine::domain::{
+use domain::{
     answer_format::{AnswerFormat, AnswerSchema},
     pack::Provider,
     secret::Secret,

@@ -145,8 +145,8 @@ async fn an_outcome_outlives_a_restart() {
     );
     let first = call(&ann, "bank__send_money", payment("3")).await;
     let id = about(&first)["id"].clone();
-    let token = chatelaine::domain::secret::Secret::new(ann.token());
-    let carls = chatelaine::domain::secret::Secret::new(carl.token());
+    let token = domain::secret::Secret::new(ann.token());
+    let carls = domain::secret::Secret::new(carl.token());
     let world = world.stop().await.start().await;
     world.tools_ready().await;
     let (ann, carl) = (world.client(&token), world.client(&carls));

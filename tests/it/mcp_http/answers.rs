@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use chatelaine::{domain::server::Timeouts, mcp::CallError};
+use domain::server::Timeouts;
 use futures_util::stream;
 use http::StatusCode;
+use mcp::CallError;
 use serde_json::json;
 
 use super::{
@@ -148,8 +149,8 @@ async fn what_a_server_says_of_a_failure_is_shown_without_the_credential() {
     })
     .await;
     let mut endpoint = server.endpoint();
-    if let chatelaine::domain::server::Endpoint::Remote { headers, .. } = &mut endpoint {
-        headers[0].1 = chatelaine::domain::secret::Secret::new("Bearer right-1234567");
+    if let domain::server::Endpoint::Remote { headers, .. } = &mut endpoint {
+        headers[0].1 = domain::secret::Secret::new("Bearer right-1234567");
     }
     let error = mcp()
         .call(

@@ -1,11 +1,9 @@
 use std::{io, time::Duration};
 
-use chatelaine::{
-    domain::server::Timeouts,
-    mcp::{CallError, CallOptions, ConnectionState},
-};
+use domain::server::Timeouts;
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
+use mcp::{CallError, CallOptions, ConnectionState};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -342,9 +340,9 @@ async fn a_cancelled_call_closes_its_request() {
 #[tokio::test]
 async fn no_more_calls_than_allowed_are_under_way() {
     let server = calls(async |_| std::future::pending().await).await;
-    let mcp = crate::support::servers::mcp_with(chatelaine::mcp::Options {
+    let mcp = crate::support::servers::mcp_with(mcp::Options {
         calls_per_server: 2,
-        ..chatelaine::mcp::Options::default()
+        ..mcp::Options::default()
     });
     let (key, arguments) = (key(), args(&json!({})));
     let [patient, hasty] = [2000, 100]
@@ -372,13 +370,13 @@ async fn one_user_cannot_take_all_places_of_a_server() {
         seen.result(text("served"))
     })
     .await;
-    let mcp = crate::support::servers::mcp_with(chatelaine::mcp::Options {
+    let mcp = crate::support::servers::mcp_with(mcp::Options {
         calls_per_server: 8,
-        ..chatelaine::mcp::Options::default()
+        ..mcp::Options::default()
     });
     let (key, spec) = (key(), spec(server.endpoint()));
     let of = |user: &str| CallOptions {
-        user: Some(chatelaine::domain::ids::UserId(user.into())),
+        user: Some(domain::ids::UserId(user.into())),
         ..CallOptions::default()
     };
     let (waiting, quick) = (args(&json!({"wait": true})), args(&json!({})));
@@ -405,9 +403,9 @@ async fn waiting_for_a_place_costs_a_call_none_of_its_own_time() {
         seen.result(text("served"))
     })
     .await;
-    let mcp = crate::support::servers::mcp_with(chatelaine::mcp::Options {
+    let mcp = crate::support::servers::mcp_with(mcp::Options {
         calls_per_server: 1,
-        ..chatelaine::mcp::Options::default()
+        ..mcp::Options::default()
     });
     let (key, arguments) = (key(), args(&json!({})));
     let spec = spec_with(server.endpoint(), short(Duration::from_secs(1)));

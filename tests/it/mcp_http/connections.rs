@@ -6,18 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chatelaine::{
-    domain::{
-        clock,
-        ids::RunId,
-        owner::ConnectionOwner,
-        secret::Secret,
-        server::{AccessMode, Endpoint, Remote, ServerSpec, Timeouts},
-    },
-    mcp::{CallError, ConnectionState, Key, McpErrorKind, Options},
+use domain::{
+    clock,
+    ids::RunId,
+    owner::ConnectionOwner,
+    secret::Secret,
+    server::{AccessMode, Endpoint, Remote, ServerSpec, Timeouts},
 };
 use futures_util::future::join_all;
 use http::StatusCode;
+use mcp::{CallError, ConnectionState, Key, McpErrorKind, Options};
 use serde_json::json;
 use tokio::sync::Notify;
 

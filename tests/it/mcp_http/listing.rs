@@ -1,14 +1,12 @@
 use std::{sync::Arc, time::Duration};
 
-use chatelaine::{
-    domain::{
-        ids::ServerId,
-        tool::{CacheHints, CacheScope, Catalog},
-    },
-    mcp::{Discovery, McpError, McpErrorKind},
+use domain::{
+    ids::ServerId,
+    tool::{CacheHints, CacheScope, Catalog},
 };
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
+use mcp::{Discovery, McpError, McpErrorKind};
 use serde_json::{Value, json};
 
 use super::scripted::{Scripted, Seen, event, events, text};

@@ -1,4 +1,4 @@
-use chatelaine::mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Progress};
+use mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Progress};
 use serde_json::json;
 
 use crate::support::servers::{args, desk, everything, key, mcp, options, request, spec};
@@ -37,7 +37,7 @@ async fn a_published_server_of_the_older_era_lists_its_tools_and_answers() {
 async fn progress_of_a_published_server_arrives_in_order() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.endpoint(&[]));
-    let (progress, mut heard) = chatelaine::mcp::progress_channel();
+    let (progress, mut heard) = mcp::progress_channel();
     let arguments = args(&json!({"duration": 1, "steps": 4}));
     let options = CallOptions {
         progress: Some(progress),
@@ -131,7 +131,7 @@ async fn a_published_server_of_the_newer_era_is_spoken_to_without_a_handshake() 
         .await
         .unwrap();
     assert_eq!(sum.text, "5");
-    let (progress, mut heard) = chatelaine::mcp::progress_channel();
+    let (progress, mut heard) = mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
         ..CallOptions::default()

@@ -1,5 +1,6 @@
-use chatelaine::{domain::tool::ToolOutcome, mcp::CallError};
+use domain::tool::ToolOutcome;
 use http::StatusCode;
+use mcp::CallError;
 use serde_json::{Value, json};
 
 use super::scripted::{Scripted, Seen, reply};

@@ -1,9 +1,7 @@
 use std::sync::Arc;
 
-use chatelaine::{
-    domain::{json::Json, tool_schema::ToolSchema},
-    mcp::{Discovery, McpError},
-};
+use domain::{json::Json, tool_schema::ToolSchema};
+use mcp::{Discovery, McpError};
 use serde_json::{Value, json};
 
 use super::scripted::{Scripted, Seen};

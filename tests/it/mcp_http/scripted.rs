@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::AbortHandle};
 use url::Url;
 
-use chatelaine::domain::{
+use domain::{
     secret::Secret,
     server::{Endpoint, Remote},
 };

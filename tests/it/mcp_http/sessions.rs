@@ -6,15 +6,13 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::{
-    domain::{
-        server::{ServerSpec, Timeouts},
-        tool::ToolOutcome,
-    },
-    mcp::{CallError, CallOptions, ConnectionState, Key, Mcp, RepeatCheck},
+use domain::{
+    server::{ServerSpec, Timeouts},
+    tool::ToolOutcome,
 };
 use futures_util::StreamExt;
 use http::StatusCode;
+use mcp::{CallError, CallOptions, ConnectionState, Key, Mcp, RepeatCheck};
 use serde_json::{Value, json};
 
 use super::scripted::{Reply, Scripted, Seen, events, json_reply, reply};
@@ -827,10 +825,7 @@ async fn a_stream_of_changes_that_breaks_at_once_is_not_asked_for_at_full_pace()
         let times = times.clone();
         async move {
             (seen.method() == "GET").then(|| {
-                times
-                    .lock()
-                    .unwrap()
-                    .push(chatelaine::domain::clock::instant());
+                times.lock().unwrap().push(domain::clock::instant());
                 let hello = futures_util::stream::iter([Ok(": hello\n\n".to_owned())]);
                 // The head of the answer leaves before the connection is cut.
                 let cut = futures_util::stream::once(async {

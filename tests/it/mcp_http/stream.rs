@@ -1,7 +1,8 @@
 //! Streams of events as the HTML standard has them (9.2.6), whatever the bytes look like and however they are cut.
 
-use chatelaine::{domain::clock, mcp::fuzzing};
+use domain::clock;
 use futures_util::FutureExt;
+use mcp::fuzzing;
 use proptest::prelude::*;
 use sse_stream::Sse;
 

@@ -67,7 +67,7 @@ async fn log_lines_about_servers_are_few_and_name_them() {
         })
         .await;
     }
-    let stderr = about(&program, "chatelaine::mcp::stderr");
+    let stderr = about(&program, "mcp::stderr");
     // Two windows of ten seconds, at most three if the machine is slow.
     assert!((50..=153).contains(&stderr.len()), "{}", stderr.len());
     assert!(

@@ -2,10 +2,8 @@
 
 use std::{fs, path::Path, process::Stdio};
 
-use chatelaine::{
-    domain::{secret::Secret, server::Endpoint},
-    mcp::{Key, Mcp, Options},
-};
+use domain::{secret::Secret, server::Endpoint};
+use mcp::{Key, Mcp, Options};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,

@@ -1,9 +1,7 @@
 //! Encodings of a child's streams, and how its lines end.
 
-use chatelaine::{
-    domain::{encoding, server::Endpoint},
-    mcp::McpErrorKind,
-};
+use domain::{encoding, server::Endpoint};
+use mcp::McpErrorKind;
 use serde_json::json;
 
 use crate::support::servers::{args, key, mcp, options, probe_stdio, request, spec};

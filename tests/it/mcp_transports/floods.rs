@@ -6,11 +6,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use chatelaine::{
-    domain::server::ServerSpec,
-    mcp::{CallOptions, Key, Mcp, McpErrorKind},
-};
+use domain::server::ServerSpec;
 use futures_util::StreamExt;
+use mcp::{CallOptions, Key, Mcp, McpErrorKind};
 use serde_json::json;
 
 use super::sockets::{Say, Sockets, sampling};
@@ -147,7 +145,7 @@ async fn progress_that_nobody_reads_is_not_kept() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let (progress, mut reports) = chatelaine::mcp::progress_channel();
+    let (progress, mut reports) = mcp::progress_channel();
     let arguments = args(&json!({}));
     let options = CallOptions {
         progress: Some(progress),

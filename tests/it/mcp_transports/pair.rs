@@ -4,15 +4,13 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::{
-    domain::{
-        secret::Secret,
-        server::{Endpoint, Remote, Timeouts},
-    },
-    mcp::{CallError, CallOptions, Era, McpErrorKind, Progress},
+use domain::{
+    secret::Secret,
+    server::{Endpoint, Remote, Timeouts},
 };
 use futures_util::StreamExt;
 use http::{Method, StatusCode};
+use mcp::{CallError, CallOptions, Era, McpErrorKind, Progress};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -116,7 +114,7 @@ async fn a_published_server_answers_and_says_how_far_it_is() {
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.era, Era::Legacy);
     assert!(found.tools.iter().any(|tool| tool.name == "echo"));
-    let (progress, mut heard) = chatelaine::mcp::progress_channel();
+    let (progress, mut heard) = mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
         ..CallOptions::default()
@@ -383,7 +381,7 @@ async fn a_stream_that_is_silent_for_too_long_is_given_up() {
     };
     let (mcp, key, spec) = (mcp(), key(), spec_with(endpoint(&server), timeouts));
     mcp.discover(&key, &spec).await.unwrap();
-    until(|| mcp.state(&key) == chatelaine::mcp::ConnectionState::Idle).await;
+    until(|| mcp.state(&key) == mcp::ConnectionState::Idle).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use chatelaine::domain::{
+use domain::{
     secret::Secret,
     server::{Endpoint, Remote},
 };

@@ -1,10 +1,8 @@
 use std::time::Duration;
 
-use chatelaine::{
-    domain::server::{Endpoint, Remote, Timeouts},
-    mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Progress},
-};
+use domain::server::{Endpoint, Remote, Timeouts};
 use http::StatusCode;
+use mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Progress};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -21,7 +19,7 @@ async fn a_published_gateway_answers_and_says_how_far_it_is() {
     let spec = spec(server.over(Remote::WebSocket));
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.era, Era::Legacy);
-    let (progress, mut heard) = chatelaine::mcp::progress_channel();
+    let (progress, mut heard) = mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
         ..CallOptions::default()

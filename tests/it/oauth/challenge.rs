@@ -1,6 +1,6 @@
 //! Challenges of servers: the header `WWW-Authenticate`.
 
-use chatelaine::mcp::oauth::challenge::Challenge;
+use mcp::oauth::challenge::Challenge;
 
 #[test]
 fn a_bearer_challenge_is_found_among_others() {

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::domain::{clock, config::Environment};
+use domain::{clock, config::Environment};
 use futures_util::{StreamExt, stream};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};

@@ -13,7 +13,7 @@ use axum::{
     response::{Html, IntoResponse, Redirect, Response},
     routing::{get, post},
 };
-use chatelaine::domain::clock;
+use domain::clock;
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 use url::Url;

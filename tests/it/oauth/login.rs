@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::PermissionsExt, path::Path, process::Stdio};
 
-use chatelaine::domain::sign_in::SignInProvider;
+use domain::sign_in::SignInProvider;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{

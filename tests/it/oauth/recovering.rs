@@ -107,9 +107,7 @@ async fn a_client_that_is_unknown_at_a_refresh_is_another_one_at_the_next_sign_i
 #[tokio::test]
 async fn a_client_whose_secret_ends_is_registered_again_in_time() {
     let (guarded, world, ann, chat) = guarded_by(Wrong::Nothing).await;
-    let now = chatelaine::domain::clock::Clock::System
-        .now()
-        .unix_timestamp();
+    let now = domain::clock::Clock::System.now().unix_timestamp();
     guarded.turn(|knobs| knobs.secret_ends_at = now + 60);
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
     guarded.turn(|knobs| knobs.secret_ends_at = 0);

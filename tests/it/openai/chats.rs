@@ -1,6 +1,6 @@
 //! Which conversation a transcript belongs to: the one whose last answer it shows, and no other that begins alike.
 
-use chatelaine::domain::{
+use domain::{
     account::KeyKind,
     principal::{Scope, Scopes},
 };

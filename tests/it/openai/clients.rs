@@ -1,6 +1,6 @@
 //! What frontends and SDKs send as they come: tools, images, limits, requests beside the chat, an early goodbye.
 
-use chatelaine::domain::account::{ChatSettings, FrontendHeaders, KeyKind, ShownCalls};
+use domain::account::{ChatSettings, FrontendHeaders, KeyKind, ShownCalls};
 use serde_json::{Value, json};
 
 use super::{PATH, complete, content, request, stream};

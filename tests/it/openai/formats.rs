@@ -1,6 +1,6 @@
 //! Structured outputs: `response_format` and `text.format` reach the model, and hold for the answer that a client gets.
 
-use chatelaine::domain::account::{ChatSettings, KeyKind, ShownCalls};
+use domain::account::{ChatSettings, KeyKind, ShownCalls};
 use serde_json::{Value, json};
 
 use super::{PATH, request, stream};

@@ -1,7 +1,7 @@
 //! What LibreChat sends as a custom endpoint, as its sources build it: the whole chat with each question, a list of
 //! parts where there is an image, an option for usage, the user's id, and a title prompt after the first answer.
 
-use chatelaine::domain::{
+use domain::{
     account::{FrontendHeaders, KeyKind},
     principal::{Scope, Scopes},
 };

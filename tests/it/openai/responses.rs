@@ -1,6 +1,6 @@
 //! OpenAI's Responses API: its shapes and events, and how a conversation goes on.
 
-use chatelaine::domain::account::{ChatSettings, KeyKind, ShownCalls};
+use domain::account::{ChatSettings, KeyKind, ShownCalls};
 use serde_json::{Value, json};
 
 use crate::support::{

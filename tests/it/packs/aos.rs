@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::{
+use domain::{
     config::Environment,
     pack::Pack,
     server::{Endpoint, Remote},
@@ -339,6 +339,6 @@ fn a_link_back_into_the_project_is_followed_once() {
     let folder = root.path().join("demo/core/mcp");
     std::os::unix::fs::symlink("..", folder.join("up")).unwrap();
     std::os::unix::fs::symlink(".", folder.join("here")).unwrap();
-    let report = chatelaine::packs::check(root.path(), &super::env(&[]), None);
+    let report = packs::check(root.path(), &super::env(&[]), None);
     assert_eq!(report.to_string(), "1 pack: 0 errors, 0 warnings");
 }

@@ -2,7 +2,6 @@
 
 use std::{fs, path::Path};
 
-use chatelaine::packs;
 use proptest::prelude::*;
 
 use super::{env, write_pack};

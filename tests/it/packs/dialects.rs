@@ -2,14 +2,12 @@
 
 use std::fs;
 
-use chatelaine::{
-    domain::{
-        config::Environment,
-        pack::{Pack, Provider},
-        policy::{Decision, EffectiveAccess, decide},
-    },
-    packs::PackStore,
+use domain::{
+    config::Environment,
+    pack::{Pack, Provider},
+    policy::{Decision, EffectiveAccess, decide},
 };
+use packs::PackStore;
 
 use super::{MINIMAL, checked, env, errors, folder_of, load_files, open};
 
@@ -77,7 +75,7 @@ fn the_folder_gives_the_id_and_the_words_are_neutral() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("my agent")).unwrap();
     fs::write(root.path().join("my agent/agent.yaml"), AGENT).unwrap();
-    let report = chatelaine::packs::check(root.path(), &env(&[]), None).to_string();
+    let report = packs::check(root.path(), &env(&[]), None).to_string();
     assert!(
         report.contains(
             "the name of the folder is the id of the pack: \"my agent\" is not a valid agent id"
@@ -232,7 +230,7 @@ fn rules_of_all_packs_hold_and_name_the_authors_own_line() {
 
 #[test]
 fn servers_from_the_environment_stand_in_for_those_of_any_format() {
-    let servers = chatelaine::domain::secret::Secret::new(
+    let servers = domain::secret::Secret::new(
         r#"{"demo":[{"name":"b","transport":"stdio","command":"x","toolAccess":{"default":"public"}}]}"#,
     );
     for file in ALL {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use chatelaine::{domain::secret::Secret, packs};
+use domain::secret::Secret;
 
 use super::{MINIMAL, checked, env, folder_of};
 
@@ -170,7 +170,7 @@ fn what_is_printed_reads_as_the_same_pack() {
         .fold(env, |env, name| env.with(*name, "https://x.example.org/v1"));
     let read = |root: &Path| {
         let library = packs::PackStore::load(root, &env, None).unwrap();
-        chatelaine::domain::pack::Pack::clone(library.snapshot().packs().next().unwrap())
+        domain::pack::Pack::clone(library.snapshot().packs().next().unwrap())
     };
     for name in ["bank", "context7", "github", "wise"] {
         let folder = Path::new("packs").join(name);

@@ -2,18 +2,16 @@
 
 use std::{fs, time::Duration};
 
-use chatelaine::{
-    domain::{
-        pack::{Pack, Provider},
-        policy::{ApprovalPolicy, DefaultAccess, ToolPattern},
-        secret::Secret,
-        server::{
-            AccessMode, Choice, Endpoint, FieldKind, Remote, ServerSpec, Timeouts, UserField,
-            UserHeader,
-        },
+use domain::{
+    pack::{Pack, Provider},
+    policy::{ApprovalPolicy, DefaultAccess, ToolPattern},
+    secret::Secret,
+    server::{
+        AccessMode, Choice, Endpoint, FieldKind, Remote, ServerSpec, Timeouts, UserField,
+        UserHeader,
     },
-    packs::PackStore,
 };
+use packs::PackStore;
 
 use super::{MINIMAL, env, headers, load, load_with, server, server_with, write_pack};
 
@@ -667,7 +665,7 @@ fn without_its_variable_the_operators_header_is_a_warning() {
     for variables in [env(&[]), env(&[("TOKEN", "")])] {
         let root = tempfile::tempdir().unwrap();
         write_pack(root.path(), "demo", &text);
-        let report = chatelaine::packs::check(root.path(), &variables, None).to_string();
+        let report = packs::check(root.path(), &variables, None).to_string();
         assert!(report.contains("waits for its first user"), "{report}");
         let pack = load_with(&text, &variables).unwrap();
         assert_eq!(pack.servers[0].for_discovery(), None);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::{
+use domain::{
     config::Environment,
     pack::Pack,
     server::{Endpoint, Remote},

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use chatelaine::domain::{
+use domain::{
     config::Environment,
     pack::{Pack, Provider},
     server::{Endpoint, ServerSpec},
@@ -382,7 +382,7 @@ fn changed_instructions_are_a_new_version() {
         ("agent.yaml", "instructions: { file: p.md }\n"),
         ("p.md", "old"),
     ]);
-    let library = chatelaine::packs::PackStore::load(root.path(), &env(&[]), None).unwrap();
+    let library = packs::PackStore::load(root.path(), &env(&[]), None).unwrap();
     let before = library.snapshot().packs().next().unwrap().version.clone();
     fs::write(root.path().join("demo/p.md"), "new").unwrap();
     assert_eq!(library.reload().changed.len(), 1);

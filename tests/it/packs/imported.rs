@@ -2,10 +2,8 @@
 
 use std::{fs, path::Path};
 
-use chatelaine::{
-    domain::{config::Environment, pack::Pack},
-    packs::{self, PackStore},
-};
+use domain::{config::Environment, pack::Pack};
+use packs::PackStore;
 use proptest::prelude::*;
 
 use super::{MINIMAL, env, folder_of};

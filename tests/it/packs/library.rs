@@ -2,10 +2,8 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration};
 
-use chatelaine::{
-    domain::ids::AgentId,
-    packs::{Change, PackStore},
-};
+use domain::ids::AgentId;
+use packs::{Change, PackStore};
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -165,7 +163,7 @@ fn two_files_in_one_folder_and_other_bytes_than_text_are_refused() {
 fn a_folder_with_another_name_than_the_pack_is_only_odd() {
     let root = tempfile::tempdir().unwrap();
     write_pack(root.path(), "somewhere", MINIMAL);
-    let report = chatelaine::packs::check(root.path(), &env(&[]), None);
+    let report = packs::check(root.path(), &env(&[]), None);
     let told = report
         .to_string()
         .replace(&root.path().display().to_string(), "packs");

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use chatelaine::{
-    domain::{ids::AgentId, secret::Secret, server::Endpoint},
-    packs::{self, PackStore},
-};
+use domain::{ids::AgentId, secret::Secret, server::Endpoint};
+use packs::PackStore;
 use tempfile::TempDir;
 
 use super::{MINIMAL, env, headers, write_pack};

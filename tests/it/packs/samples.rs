@@ -2,16 +2,14 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use chatelaine::{
-    domain::{
-        config::Environment,
-        ids::AgentId,
-        pack::{Pack, Provider},
-        policy::{Decision, EffectiveAccess, decide},
-        server::AccessMode,
-    },
-    packs::{self, PackStore},
+use domain::{
+    config::Environment,
+    ids::AgentId,
+    pack::{Pack, Provider},
+    policy::{Decision, EffectiveAccess, decide},
+    server::AccessMode,
 };
+use packs::PackStore;
 
 use super::env;
 

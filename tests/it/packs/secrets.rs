@@ -2,10 +2,8 @@
 
 use std::fs;
 
-use chatelaine::{
-    domain::{config::Environment, secret::Secret},
-    packs::{self, PackStore},
-};
+use domain::{config::Environment, secret::Secret};
+use packs::PackStore;
 use serde_json::{Value, json};
 
 use super::{checked, env};

@@ -1,6 +1,6 @@
 //! `${NAME}`: parsed once, resolved once.
 
-use chatelaine::domain::template::{Template, TemplateError};
+use domain::template::{Template, TemplateError};
 use proptest::prelude::*;
 
 fn resolve(text: &str, values: &[(&str, &str)]) -> String {

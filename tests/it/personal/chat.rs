@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::message::Role;
+use domain::message::Role;
 use serde_json::{Value, json};
 
 use super::{connection, tools};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use chatelaine::{cli::serve::Service, store::Db};
+use chatelaine::cli::serve::Service;
 use serde_json::json;
+use store::Db;
 use tokio::net::TcpListener;
 
 use super::{connection, enter, tools};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chatelaine::domain::{
+use domain::{
     personal::{FieldError, Values, effective},
     scrub::{MASK, Scrubber},
     secret::Secret,

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use chatelaine::{
-    domain::{
-        ids::{AgentId, ServerId},
-        owner::CatalogOwner,
-        tool::{CacheHints, CacheScope},
-    },
-    store,
+use domain::{
+    ids::{AgentId, ServerId},
+    owner::CatalogOwner,
+    tool::{CacheHints, CacheScope},
 };
 use serde_json::{Value, json};
 

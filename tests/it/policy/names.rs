@@ -1,6 +1,6 @@
 //! Names that are close to the name of a tool, and tools that look like another.
 
-use chatelaine::domain::policy::{ToolPattern, names::is_close};
+use domain::policy::{ToolPattern, names::is_close};
 
 #[test]
 fn names_are_close_in_a_letter_or_two_in_case_and_in_dashes() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use chatelaine::domain::{
+use domain::{
     config::Environment,
     ids::ServerId,
     registry::{

@@ -3,20 +3,18 @@
 
 use std::fs;
 
-use chatelaine::{
-    domain::{
-        config::Environment,
-        json::Members,
-        pack::Pack,
-        registry::{
-            Rules,
-            merge::merge,
-            resolve::{ReferenceValues, Sources, resolve},
-        },
-        server::Endpoint,
+use domain::{
+    config::Environment,
+    json::Members,
+    pack::Pack,
+    registry::{
+        Rules,
+        merge::merge,
+        resolve::{ReferenceValues, Sources, resolve},
     },
-    packs::PackStore,
+    server::Endpoint,
 };
+use packs::PackStore;
 use serde_json::{Map, Value, json};
 
 use crate::packs::{MINIMAL, env};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use chatelaine::packs::{PackStore, check};
+use packs::{PackStore, check};
 
 use super::document::Example;
 use crate::packs::{MINIMAL, env};
@@ -199,10 +199,7 @@ fn the_agent_says_last_who_may_use_a_server() {
     assert_eq!(reference.tools.as_ref().unwrap()[0].0, "a*");
     assert!(reference.required);
     let access = reference.tool_access.as_ref().unwrap();
-    assert_eq!(
-        access.default,
-        chatelaine::domain::policy::DefaultAccess::None
-    );
+    assert_eq!(access.default, domain::policy::DefaultAccess::None);
 }
 
 #[test]

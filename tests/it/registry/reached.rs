@@ -96,7 +96,7 @@ async fn a_change_reaches_every_replica_within_seconds() {
     )
     .await
     .expect(200);
-    let changed = chatelaine::domain::clock::instant();
+    let changed = domain::clock::instant();
     for url in [&world.url, &replica.url] {
         let at_replica = admin.at(url);
         eventually("the new address is in force", async || {

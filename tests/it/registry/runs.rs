@@ -2,23 +2,21 @@
 
 use std::sync::Arc;
 
-use chatelaine::{
-    app::{
-        servers::registry::{self, ResolutionError},
-        tools::{
-            gate::{self, Call, CallTarget},
-            toolset,
-        },
+use chatelaine::app::{
+    servers::registry::{self, ResolutionError},
+    tools::{
+        gate::{self, Call, CallTarget},
+        toolset,
     },
-    domain::{
-        error::{Error, ErrorCode},
-        ids::{AgentId, RunId},
-        json::{Json, Members},
-        message::{CallStatus, ToolResult},
-        pack::Pack,
-        principal::Principal,
-        registry::resolve::{ReferenceValues, ResolveError},
-    },
+};
+use domain::{
+    error::{Error, ErrorCode},
+    ids::{AgentId, RunId},
+    json::{Json, Members},
+    message::{CallStatus, ToolResult},
+    pack::Pack,
+    principal::Principal,
+    registry::resolve::{ReferenceValues, ResolveError},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -71,7 +69,7 @@ fn scope(values: &Value) -> ReferenceValues {
 fn principal(world: &World) -> Principal {
     Principal {
         tenant: world.tenant.id,
-        user: chatelaine::domain::ids::UserId("ann".into()),
+        user: domain::ids::UserId("ann".into()),
         authenticated: true,
         claims: Arc::default(),
         locale: None,
@@ -100,7 +98,7 @@ async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
         },
         arguments: Ok(Json::from(&json!({ "from": "EUR", "to": "USD" }))),
         ambiguity: None,
-        progress: chatelaine::mcp::progress_channel().0,
+        progress: mcp::progress_channel().0,
         cancel: CancellationToken::default(),
         elicitation: None,
     };
@@ -203,7 +201,7 @@ async fn a_value_of_a_run_is_kept_out_of_what_the_server_says() {
         .await
         .unwrap();
     let spec = &resolved[0].spec;
-    let scrubber = chatelaine::domain::scrub::Scrubber::of(spec);
+    let scrubber = domain::scrub::Scrubber::of(spec);
     assert_eq!(
         scrubber.text("it is tok-en-0123456789!").as_deref(),
         Some("it is ••••!")

@@ -33,10 +33,8 @@ async fn stored(admin: &Client) -> Value {
 
 /// What is sealed now, as the resolver sees it.
 async fn in_force(world: &World) -> Option<String> {
-    use chatelaine::{
-        app::servers::registry,
-        domain::{ids::AgentId, registry::resolve::ReferenceValues},
-    };
+    use chatelaine::app::servers::registry;
+    use domain::{ids::AgentId, registry::resolve::ReferenceValues};
     let pack = world
         .app()
         .library

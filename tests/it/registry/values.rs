@@ -1,6 +1,6 @@
 //! What becomes of a configured value on its way to the server: its type, its header, and who fills it in.
 
-use chatelaine::domain::registry::{
+use domain::registry::{
     Rules,
     resolve::{ReferenceValues, Sources, resolve},
 };

@@ -1,6 +1,6 @@
 //! The end of a run is told to the session that wants to know, as data.
 
-use chatelaine::domain::{ids::ConversationId, orchestrator::Callback};
+use domain::{ids::ConversationId, orchestrator::Callback};
 use serde_json::{Value, json};
 
 use super::{came_to, run_with, start, world};

@@ -1,6 +1,5 @@
 //! The seven tools, as an agent uses them.
 
-use chatelaine::domain;
 use serde_json::{Value, json};
 
 use super::{came_to, order, run, run_with, said_in, start, world};
@@ -392,7 +391,7 @@ async fn no_other_server_may_be_at_the_orchestrators_address() {
         setup.config.egress_allow = vec!["127.0.0.1:1".to_owned()];
     })
     .await;
-    let refused = chatelaine::egress::Egress::new(&world.config.egress_allow).unwrap();
+    let refused = egress::Egress::new(&world.config.egress_allow).unwrap();
     assert!(refused.check_url(&domain::orchestrator::address()).is_err());
     world.model.on(super::obedient);
     let ann = world.user("ann", &[]).await;

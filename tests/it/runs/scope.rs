@@ -1,9 +1,7 @@
 //! The scope: inherited by children, seen by no model, sealed while it is there, gone when the tree is over.
 
-use chatelaine::{
-    app::servers::run_values as values,
-    domain::{ids::RunId, json::Members},
-};
+use chatelaine::app::servers::run_values as values;
+use domain::{ids::RunId, json::Members};
 use serde_json::{Value, json};
 
 use super::{came_to, run_with, start};

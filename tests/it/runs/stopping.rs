@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use chatelaine::{
-    app::{
-        runs::{
-            ending, sign_outs,
-            starting::{RunInitiator, RunSpec, RunTarget, begin},
-        },
-        servers::orchestrator::RunCaller,
+use chatelaine::app::{
+    runs::{
+        ending, sign_outs,
+        starting::{RunInitiator, RunSpec, RunTarget, begin},
     },
-    domain::{
-        ids::{RunId, UserId},
-        json::Members,
-        principal::Principal,
-    },
+    servers::orchestrator::RunCaller,
+};
+use domain::{
+    ids::{RunId, UserId},
+    json::Members,
+    principal::Principal,
 };
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! What a skill is given, and the text of its result.
 
-use chatelaine::domain::{
+use domain::{
     json::{Json, Members},
     message::{CallStatus, ToolResult},
     skill::{arguments, result_text, with_input},

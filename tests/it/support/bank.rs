@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::domain::config::Environment;
+use domain::config::Environment;
 
 #[path = "../../../examples/bank/books.rs"]
 pub mod books;

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use chatelaine::domain::secret::Secret;
+use domain::secret::Secret;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::{Value, json};

@@ -10,12 +10,10 @@
 
 use std::sync::mpsc;
 
-use chatelaine::{
-    cli::private_postgres::PrivatePostgres,
-    domain::{config::Environment, ids::TenantId, secret::Secret},
-    store::Db,
-};
+use chatelaine::cli::private_postgres::PrivatePostgres;
+use domain::{config::Environment, ids::TenantId, secret::Secret};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, migrate::Migrator};
+use store::Db;
 use tokio::sync::{OnceCell, oneshot};
 use url::Url;
 use uuid::Uuid;

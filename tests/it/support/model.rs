@@ -29,7 +29,7 @@ use axum::{
     http::{HeaderMap, Response},
     routing::{get, post},
 };
-use chatelaine::domain::{
+use domain::{
     pack::{Llm, Provider},
     secret::Secret,
 };

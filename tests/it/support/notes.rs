@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use chatelaine::domain::config::{Config, Environment};
+use domain::config::{Config, Environment};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -119,7 +119,7 @@ pub fn pack(id: &str, catalog: &str) -> (String, String) {
     )
 }
 
-pub fn ring() -> Option<chatelaine::domain::ring::KeyRing> {
+pub fn ring() -> Option<domain::ring::KeyRing> {
     let env = Environment::default().with("MCP_CONFIG_ENCRYPTION_KEY", KEY);
     Config::from_environment(&env).unwrap().ring
 }

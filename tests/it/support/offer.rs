@@ -1,6 +1,6 @@
 //! An agent `desk` whose one server, also `desk`, does what a test says ([`Scripted`]).
 
-use chatelaine::domain::secret::Secret;
+use domain::secret::Secret;
 use serde_json::{Value, json};
 use url::Url;
 

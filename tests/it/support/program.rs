@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::domain::config::{Config, Environment};
+use domain::config::{Config, Environment};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::{Child, Command},

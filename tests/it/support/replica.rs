@@ -2,15 +2,12 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use chatelaine::{
-    app::App,
-    cli::serve::Service,
-    domain::{
-        config::{Config, Environment},
-        secret::Secret,
-    },
-    store::Db,
+use chatelaine::{app::App, cli::serve::Service};
+use domain::{
+    config::{Config, Environment},
+    secret::Secret,
 };
+use store::Db;
 use tokio::{
     runtime::{Builder, Runtime},
     sync::oneshot,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use chatelaine::domain::config::Environment;
+use domain::config::Environment;
 
 /// `usual`, unless `CHATELAINE_SEED` names another one. It is printed, so that a failure can be repeated.
 pub fn of_run(usual: u64) -> u64 {

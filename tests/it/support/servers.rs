@@ -8,16 +8,14 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::{
-    domain::{
-        ids::{AgentId, CredentialId, ServerId, TenantId},
-        owner::ConnectionOwner,
-        secret::Secret,
-        server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
-    },
-    egress::Egress,
-    mcp::{CallOptions, CallRequest, Key, Mcp, Options},
+use domain::{
+    ids::{AgentId, CredentialId, ServerId, TenantId},
+    owner::ConnectionOwner,
+    secret::Secret,
+    server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
+use egress::Egress;
+use mcp::{CallOptions, CallRequest, Key, Mcp, Options};
 use serde_json::{
     Value,
     value::{RawValue, to_raw_value},

@@ -16,16 +16,16 @@ use chatelaine::{
         accounts::{self, NewKey, development},
     },
     cli::serve::Service,
-    domain::{
-        account::{ChatSettings, FrontendHeaders, KeyKind, Tenant},
-        config::{Config, Environment},
-        ids::AgentId,
-        principal::{Scope, Scopes},
-        ring::KeyRing,
-        secret::Secret,
-    },
-    store::Db,
 };
+use domain::{
+    account::{ChatSettings, FrontendHeaders, KeyKind, Tenant},
+    config::{Config, Environment},
+    ids::AgentId,
+    principal::{Scope, Scopes},
+    ring::KeyRing,
+    secret::Secret,
+};
+use store::Db;
 use tempfile::TempDir;
 
 use super::{
@@ -131,7 +131,7 @@ impl World {
         for (id, yaml) in &setup.packs {
             write_pack(&setup.config.packs, id, yaml);
         }
-        let clock = chatelaine::domain::clock::Clock::System;
+        let clock = domain::clock::Clock::System;
         let tenant = accounts::add_tenant(&db.db, &clock, "acme", None, true)
             .await
             .unwrap();
@@ -280,7 +280,7 @@ impl World {
     /// A key of the tenant.
     pub async fn key(&self, name: &str, scopes: Scopes, speaker: KeyKind) -> Secret {
         self.made(NewKey {
-            source: chatelaine::domain::account::SourceSettings::default(),
+            source: domain::account::SourceSettings::default(),
             name: name.to_owned(),
             scopes,
             speaker,
@@ -293,7 +293,7 @@ impl World {
     /// A key whose OpenAI clients are answered like this.
     pub async fn chat_key(&self, name: &str, chat: ChatSettings, speaker: KeyKind) -> Secret {
         self.made(NewKey {
-            source: chatelaine::domain::account::SourceSettings::default(),
+            source: domain::account::SourceSettings::default(),
             name: name.to_owned(),
             scopes: Scopes::of([Scope::Chat]),
             speaker,

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, path::PathBuf, sync::Arc, time::Duration};
 
-use chatelaine::domain::secret::Secret;
+use domain::secret::Secret;
 use sqlx::postgres::PgConnectOptions;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},

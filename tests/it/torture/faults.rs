@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chatelaine::domain::clock;
+use domain::clock;
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tokio::time::{Instant, timeout_at};
 

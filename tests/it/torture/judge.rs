@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use chatelaine::domain::{
+use domain::{
     approval::State,
     canonical::{self, Hash},
     json::Json,

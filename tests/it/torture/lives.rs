@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use chatelaine::domain::{approval::State, canonical, clock, json::Json};
+use domain::{approval::State, canonical, clock, json::Json};
 use futures_util::future::join_all;
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};

@@ -8,10 +8,8 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::{
-    app::accounts::{self, development},
-    domain::{canonical, clock, clock::Clock},
-};
+use chatelaine::app::accounts::{self, development};
+use domain::{canonical, clock, clock::Clock};
 use http::Method;
 use rand::{RngExt, rngs::StdRng};
 use serde_json::Value;

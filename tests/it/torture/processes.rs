@@ -8,14 +8,12 @@ use std::{
     time::Duration,
 };
 
-use chatelaine::{
-    cli::private_postgres::PrivatePostgres,
-    domain::{clock, config::Environment, secret::Secret},
-    store::Db,
-};
+use chatelaine::cli::private_postgres::PrivatePostgres;
+use domain::{clock, config::Environment, secret::Secret};
 use futures_util::future::join_all;
 use rand::{RngExt, rngs::StdRng};
 use sqlx::postgres::PgConnectOptions;
+use store::Db;
 
 use super::database_link::DatabaseLink;
 

@@ -14,7 +14,7 @@ use crate::support::{
 /// Server, tool, outcome and hash of each row, in order.
 async fn trail(
     db: &TestDb,
-    world_tenant: chatelaine::domain::ids::TenantId,
+    world_tenant: domain::ids::TenantId,
 ) -> Vec<(String, String, String, String)> {
     let rows = sqlx::query(
         "select coalesce(server, '') as server, tool, coalesce(o.outcome, a.outcome) as outcome, args_sha256, agent

@@ -5,10 +5,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use chatelaine::{
-    app::accounts::{self, development},
-    domain::{account::Tenant, clock::Clock},
-};
+use chatelaine::app::accounts::{self, development};
+use domain::{account::Tenant, clock::Clock};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -4,11 +4,11 @@ use std::{collections::HashSet, sync::Arc};
 
 use chatelaine::{
     app::chat::conversations::{self, ConversationEvent},
-    domain::{
-        ids::{ConversationId, TenantId, UserId},
-        principal::Principal,
-    },
     live::Live,
+};
+use domain::{
+    ids::{ConversationId, TenantId, UserId},
+    principal::Principal,
 };
 use serde_json::json;
 

@@ -21,9 +21,9 @@ use crate::{
 fn pack_of(stub: &StrictProvider, servers: &str) -> (String, String) {
     let (id, yaml) = pack(servers);
     let provider = match stub.provider() {
-        chatelaine::domain::pack::Provider::Anthropic => "anthropic",
-        chatelaine::domain::pack::Provider::Gemini => "gemini",
-        chatelaine::domain::pack::Provider::Ollama => "ollama",
+        domain::pack::Provider::Anthropic => "anthropic",
+        domain::pack::Provider::Gemini => "gemini",
+        domain::pack::Provider::Ollama => "ollama",
         _ => "openai",
     };
     let llm = format!(

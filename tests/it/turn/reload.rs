@@ -2,12 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chatelaine::{
-    app::tools::toolset,
-    domain::{
-        ids::{AgentId, ServerId, UserId},
-        principal::Principal,
-    },
+use chatelaine::app::tools::toolset;
+use domain::{
+    ids::{AgentId, ServerId, UserId},
+    principal::Principal,
 };
 use serde_json::json;
 

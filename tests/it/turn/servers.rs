@@ -203,9 +203,7 @@ async fn a_start_fails_when_a_required_server_is_down() {
         yaml.replace("- name: bank\n", "- name: bank\n      required: true\n"),
     )
     .unwrap();
-    let db = chatelaine::store::Db::connect(&stopped.db.url, 4)
-        .await
-        .unwrap();
+    let db = store::Db::connect(&stopped.db.url, 4).await.unwrap();
     let started =
         chatelaine::cli::serve::Service::start(stopped.config.clone(), &stopped.env, db).await;
     let error = started.err().expect("it started").to_string();

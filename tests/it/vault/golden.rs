@@ -3,16 +3,14 @@
 //! `cv1.json` was made by a program in another language, with its own HKDF and the AES of OpenSSL. It must never
 //! change: a build that does not open it does not open what is in somebody's database.
 
-use chatelaine::{
-    domain::{
-        ids::{TenantId, UserId},
-        ring::KeyRing,
-        secret::Secret,
-    },
-    vault::{self, Context, TenantKey, cipher},
+use domain::{
+    ids::{TenantId, UserId},
+    ring::KeyRing,
+    secret::Secret,
 };
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
+use store::vault::{self, Context, TenantKey, cipher};
 use uuid::Uuid;
 
 use super::{HEADER, array, bytes};

@@ -1,12 +1,10 @@
 //! Webhooks as a tenant's admin manages them.
 
-use chatelaine::{
-    app::accounts::{self, NewKey},
-    domain::{
-        account::KeyKind,
-        clock::Clock,
-        principal::{Scope, Scopes},
-    },
+use chatelaine::app::accounts::{self, NewKey};
+use domain::{
+    account::KeyKind,
+    clock::Clock,
+    principal::{Scope, Scopes},
 };
 use serde_json::{Value, json};
 
@@ -17,11 +15,11 @@ use crate::support::{client::Client, world::World};
 async fn other_admin(world: &World) -> Client {
     let speaker = KeyKind::Service(serde_json::Map::new());
     let new = NewKey {
-        source: chatelaine::domain::account::SourceSettings::default(),
+        source: domain::account::SourceSettings::default(),
         name: "root".to_owned(),
         scopes: Scopes::of([Scope::Admin]),
         speaker,
-        chat: chatelaine::domain::account::ChatSettings::default(),
+        chat: domain::account::ChatSettings::default(),
         expires_at: None,
     };
     world.client(

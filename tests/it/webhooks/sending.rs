@@ -3,26 +3,21 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use chatelaine::{
-    app::platform::{
-        keys::{Keys, rewrap::rewrap, rotation},
-        webhooks::forget_old,
-    },
-    domain::{
-        clock::Clock,
-        ids::{DeliveryId, KekId, WebhookId},
-        ring::KeyRing,
-        secret::Secret,
-        webhook::{TRIES, retry_after, retry_delay, sign},
-    },
-    store::{
-        self,
-        deliveries::{DeliveryAttempt, DueDelivery},
-    },
+use chatelaine::app::platform::{
+    keys::{Keys, rewrap::rewrap, rotation},
+    webhooks::forget_old,
+};
+use domain::{
+    clock::Clock,
+    ids::{DeliveryId, KekId, WebhookId},
+    ring::KeyRing,
+    secret::Secret,
+    webhook::{TRIES, retry_after, retry_delay, sign},
 };
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha2::Sha256;
+use store::deliveries::{DeliveryAttempt, DueDelivery};
 use time::macros::datetime;
 
 use super::{Receiver, answer, deliveries, happens, header, hook, hurry, told, tried};
@@ -142,9 +137,7 @@ async fn a_secret_outlives_the_key_that_it_was_sealed_with() {
         format!("k1:{}", "5e".repeat(32)),
         format!("k2:{}", "6f".repeat(32)),
     );
-    stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2)
-        .await
-        .unwrap();
+    stopped.db.db = store::Db::connect(&stopped.db.url, 2).await.unwrap();
     let operator = Keys::new(stopped.db.db.clone(), Some(ring(&format!("{old},{new}"))));
     let [k1, k2] = ["k1", "k2"].map(|id| KekId::parse(id).unwrap());
     rotation::add(&operator, &k2).await.unwrap();
@@ -467,9 +460,7 @@ async fn two_replicas_send_a_message_once() {
 async fn what_waited_while_nobody_was_at_work_is_sent_after_the_start() {
     let (world, _, receiver, _) = told().await;
     let mut stopped = world.stop().await;
-    stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2)
-        .await
-        .unwrap();
+    stopped.db.db = store::Db::connect(&stopped.db.url, 2).await.unwrap();
     happens(
         &stopped.db.db,
         stopped.tenant.id,
@@ -488,9 +479,7 @@ async fn a_message_whose_sender_died_is_sent_when_its_lease_ends_and_the_dead_on
     let (world, _, receiver, id) = told().await;
     let tenant = world.tenant.id;
     let mut stopped = world.stop().await;
-    stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2)
-        .await
-        .unwrap();
+    stopped.db.db = store::Db::connect(&stopped.db.url, 2).await.unwrap();
     happens(&stopped.db.db, tenant, "approval.requested", &json!({})).await;
     let delivery: uuid::Uuid = sqlx::query_scalar("select id from webhook_deliveries")
         .fetch_one(&mut stopped.db.as_tenant(tenant).await)

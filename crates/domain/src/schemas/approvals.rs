@@ -1,5 +1,6 @@
 //! Schemas of approvals.
 
+use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
 use crate::{
@@ -61,6 +62,9 @@ schemas! {
         reason: Option<String>,
         /// What the server answered.
         result: Option<String>,
+        /// The server's own result (`content`, `structuredContent`), when there are images in it.
+        #[schema(value_type = Option<Object>)]
+        raw: Option<Box<RawValue>>,
         /// What an approver found out about an unknown outcome.
         recorded: Option<Recorded>,
         /// All of it for people, in their language.

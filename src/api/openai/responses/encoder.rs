@@ -13,20 +13,18 @@ use super::wire::{
     ResponseError, ResponseEvent, ResponseObject, TextEvent, WholeEvent, item_id, response_id,
     text,
 };
-use crate::{
-    api::{
-        answer_text::Piece,
-        events,
-        problem::Problem,
-        turn::{AnswerEnd, AnswerPart},
-    },
-    domain::{
-        error::ErrorCode,
-        ids::{AgentId, ConversationId, RunId},
-        message::{CallStatus, ToolCall, ToolResult},
-        response::ResponseSettings,
-        run::{Run, RunKind, RunStatus, Usage},
-    },
+use crate::api::{
+    answer_text::Piece,
+    events,
+    problem::Problem,
+    turn::{AnswerEnd, AnswerPart},
+};
+use domain::{
+    error::ErrorCode,
+    ids::{AgentId, ConversationId, RunId},
+    message::{CallStatus, ToolCall, ToolResult},
+    response::ResponseSettings,
+    run::{Run, RunKind, RunStatus, Usage},
 };
 
 /// The state of a stream: the response so far.

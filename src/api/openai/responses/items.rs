@@ -15,8 +15,8 @@ use crate::{
         problem::Problem,
     },
     app::{App, chat::responses},
-    domain::{error::ErrorCode, ids::ConversationId},
 };
+use domain::{error::ErrorCode, ids::ConversationId};
 
 /// What was said in a conversation, in its active branch. `include` asks for nothing that there is.
 #[utoipa::path(get, path = "/v1/conversations/{id}/items", operation_id = "list_items", tag = "openai",

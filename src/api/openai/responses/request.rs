@@ -20,14 +20,14 @@ use crate::{
         accounts::Caller,
         chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
     },
-    domain::{
-        answer_format::AnswerFormat,
-        error::ErrorCode,
-        ids::{ConversationId, RunId},
-        message::Role,
-        request_key::RequestKey,
-        response::ResponseSettings,
-    },
+};
+use domain::{
+    answer_format::AnswerFormat,
+    error::ErrorCode,
+    ids::{ConversationId, RunId},
+    message::Role,
+    request_key::RequestKey,
+    response::ResponseSettings,
 };
 
 /// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools` and

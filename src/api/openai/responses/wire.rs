@@ -6,14 +6,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::{
-    api::{openai::request::write_format, problem::Problem},
-    domain::{
-        answer_format::AnswerFormat,
-        ids::{AttachmentId, ConversationId, MessageId, RunId},
-        message::{Message, Part, Role},
-        run::Usage,
-    },
+use crate::api::{openai::request::write_format, problem::Problem};
+use domain::{
+    answer_format::AnswerFormat,
+    ids::{AttachmentId, ConversationId, MessageId, RunId},
+    message::{Message, Part, Role},
+    run::Usage,
 };
 
 /// The id of a run as a response.

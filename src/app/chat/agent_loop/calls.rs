@@ -9,29 +9,27 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::RunWorker;
 
-use crate::{
-    app::{
-        chat::{resources, tool_search},
-        tools::{
-            approvals,
-            elicitations::ElicitationTarget,
-            gate::{self, Call, CallTarget, reads::ReadContext},
-            toolset::Toolbox,
-        },
+use crate::app::{
+    chat::{resources, tool_search},
+    tools::{
+        approvals,
+        elicitations::ElicitationTarget,
+        gate::{self, Call, CallTarget, reads::ReadContext},
+        toolset::Toolbox,
     },
-    domain::{
-        approval::Approval,
-        canonical, clock,
-        error::Result,
-        event::Transient,
-        ids::AuditId,
-        json::Json,
-        message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
-        resource, skill,
-    },
-    llm::{Reply, Stop},
-    store::{self, audit::AuditRow},
 };
+use domain::{
+    approval::Approval,
+    canonical, clock,
+    error::Result,
+    event::Transient,
+    ids::AuditId,
+    json::Json,
+    message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
+    resource, skill,
+};
+use llm::{Reply, Stop};
+use store::audit::AuditRow;
 
 /// Calls of one step that run at the same time.
 const MAX_PARALLEL_CALLS: usize = 8;
@@ -341,7 +339,7 @@ impl RunWorker {
             return resources::call(&self.app, &context, self.run.conversation, call).await;
         }
         let target = self.announce_call(call);
-        let (progress, mut reports) = crate::mcp::progress_channel();
+        let (progress, mut reports) = mcp::progress_channel();
         let wanted = Call {
             principal: &self.run.principal,
             toolbox,
@@ -396,7 +394,7 @@ impl RunWorker {
         let requests = store::approvals::of_run(&mut tx, self.run.id).await?;
         let sent = store::audit::written(&mut tx, &lines).await?;
         drop(tx);
-        let for_model = self.run.kind == crate::domain::run::RunKind::Turn;
+        let for_model = self.run.kind == domain::run::RunKind::Turn;
         for call in open {
             let request = requests
                 .iter()

@@ -1,19 +1,17 @@
 //! The ways in which a run ends, and the rows of its end.
 
 use super::RunWorker;
-use crate::{
-    app::{chat::commands, runs::scheduler::RunEnd},
-    domain::{
-        error::Result,
-        event::Event,
-        hidden::one_line,
-        message::{CallStatus, Part, Role, ToolResult, called_tools},
-        run::{ClaimedRun, RunKind, RunStatus, Usage},
-    },
-    llm::{ModelError, Reply, Stop},
-    store::{self, Tx, messages::NewMessage, runs::RunResult},
+use crate::app::{chat::commands, runs::scheduler::RunEnd};
+use domain::{
+    error::Result,
+    event::Event,
+    hidden::one_line,
+    message::{CallStatus, Part, Role, ToolResult, called_tools},
+    run::{ClaimedRun, RunKind, RunStatus, Usage},
 };
+use llm::{ModelError, Reply, Stop};
 use std::time::Duration;
+use store::{Tx, messages::NewMessage, runs::RunResult};
 
 /// How a run ends. All of it is written in one transaction, so that a run that is taken up again never writes its final
 /// messages twice.

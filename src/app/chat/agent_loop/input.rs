@@ -10,32 +10,29 @@
 use std::sync::Arc;
 
 use super::{Ending, RunWorker};
-use crate::{
-    app::{
-        chat::{
-            elicitations as questions, flows,
-            prompt_answers::{self, RunInput},
-            prompts::{self, PromptOutcome},
-        },
-        tools::{
-            elicitations::{self, ElicitationTarget},
-            gate::{
-                Call, CallTarget,
-                elicitation::{self, AnsweredCall},
-            },
-            toolset,
-        },
+use crate::app::{
+    chat::{
+        elicitations as questions, flows,
+        prompt_answers::{self, RunInput},
+        prompts::{self, PromptOutcome},
     },
-    domain::{
-        elicitation::{Elicitation, Entered, Request},
-        error::Result,
-        ids::AuditId,
-        json::Json,
-        message::{CallOutcome, CallStatus, Message, Part, Role, ToolResult},
-        pack::Pack,
-        prompt, resource, texts,
+    tools::{
+        elicitations::{self, ElicitationTarget},
+        gate::{
+            Call, CallTarget,
+            elicitation::{self, AnsweredCall},
+        },
+        toolset,
     },
-    store,
+};
+use domain::{
+    elicitation::{Elicitation, Entered, Request},
+    error::Result,
+    ids::AuditId,
+    json::Json,
+    message::{CallOutcome, CallStatus, Message, Part, Role, ToolResult},
+    pack::Pack,
+    prompt, resource, texts,
 };
 
 impl RunWorker {
@@ -228,7 +225,7 @@ impl RunWorker {
     ) -> Result<ToolResult> {
         let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
         // The call has no row of its own any more at which a client could show progress.
-        let (progress, _) = crate::mcp::progress_channel();
+        let (progress, _) = mcp::progress_channel();
         let call = Call {
             principal: &self.run.principal,
             toolbox: &toolbox,

@@ -12,25 +12,22 @@ use std::{collections::HashMap, fmt::Write as _, sync::Arc};
 use serde_json::value::RawValue;
 
 use super::{RunWorker, calls};
-use crate::{
-    app::{
-        chat::{attachments, resources, tool_search},
-        tools::toolset::Toolbox,
-    },
-    domain::{
-        attachment::{self, Image},
-        connection::DownCause,
-        error::Result,
-        ids::{AttachmentId, RunId},
-        message::{CallStatus, Message, Part, Role, ToolResult},
-        pack::Pack,
-        policy::{Decision, decide},
-        principal::Principal,
-        resource::Link,
-    },
-    llm::{ModelCall, ToolDef, Turn},
-    store,
+use crate::app::{
+    chat::{attachments, resources, tool_search},
+    tools::toolset::Toolbox,
 };
+use domain::{
+    attachment::{self, Image},
+    connection::DownCause,
+    error::Result,
+    ids::{AttachmentId, RunId},
+    message::{CallStatus, Message, Part, Role, ToolResult},
+    pack::Pack,
+    policy::{Decision, decide},
+    principal::Principal,
+    resource::Link,
+};
+use llm::{ModelCall, ToolDef, Turn};
 
 /// The messages of a conversation that the model may read.
 pub(super) struct ModelTranscript {

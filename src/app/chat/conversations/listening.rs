@@ -10,15 +10,15 @@ use std::{
 
 use crate::{
     app::App,
-    domain::{
-        error::Result,
-        event::{Event, Transient},
-        ids::{ConversationId, RunId},
-        principal::Principal,
-    },
     live::{self, Listener},
-    store::{self, Tx},
 };
+use domain::{
+    error::Result,
+    event::{Event, Transient},
+    ids::{ConversationId, RunId},
+    principal::Principal,
+};
+use store::Tx;
 
 /// Events that are read at once.
 const PAGE: i64 = 200;

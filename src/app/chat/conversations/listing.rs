@@ -2,20 +2,15 @@
 
 use serde::Serialize;
 
-use crate::{
-    app::{App, chat::branches},
-    domain::{
-        error::{Error, ErrorCode, Result},
-        ids::{AgentId, ConversationId},
-        message::{Message, MessageRange, Part},
-        principal::Principal,
-        run::{Conversation, ConversationChange},
-    },
-    store::{
-        self,
-        conversations::listing::{Hit, ListFilter},
-    },
+use crate::app::{App, chat::branches};
+use domain::{
+    error::{Error, ErrorCode, Result},
+    ids::{AgentId, ConversationId},
+    message::{Message, MessageRange, Part},
+    principal::Principal,
+    run::{Conversation, ConversationChange},
 };
+use store::conversations::listing::{Hit, ListFilter};
 
 /// Characters of an excerpt.
 const EXCERPT: usize = 160;

@@ -9,19 +9,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::{FlowValue, context_of, hash, steps};
-use crate::{
-    app::{App, servers::agents},
-    domain::{
-        error::{Error, Result},
-        flow::{Flow, Step},
-        pack::Pack,
-        personal::{InvalidField, Values},
-        principal::Principal,
-        secret::Secret,
-        server::{FieldKind, ServerSpec},
-        texts::{self, Key},
-    },
-    store,
+use crate::app::{App, servers::agents};
+use domain::{
+    error::{Error, Result},
+    flow::{Flow, Step},
+    pack::Pack,
+    personal::{InvalidField, Values},
+    principal::Principal,
+    secret::Secret,
+    server::{FieldKind, ServerSpec},
+    texts::{self, Key},
 };
 
 /// The form on the page, in the user's language.
@@ -187,7 +184,7 @@ impl Page {
     fn form(&self, unfit: Option<&InvalidField>) -> Form {
         let texts = texts::of(&self.pack, &self.principal);
         let locale = self.principal.locale.as_deref();
-        let entry = |field: &crate::domain::server::UserField| {
+        let entry = |field: &domain::server::UserField| {
             let fault = unfit.filter(|unfit| unfit.field == field.name);
             let booleans = [
                 ("true", Key::McpConfigPageYes),

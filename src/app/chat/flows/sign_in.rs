@@ -14,29 +14,26 @@ use super::{
     FlowValue, append_message, context_of, hash,
     steps::{Entered, FlowContext},
 };
-use crate::{
-    app::{
-        App,
-        servers::{
-            agents,
-            oauth::{self, BeginError, SignInLookup, SignInOrigin, Stale, TakenSignIn},
-        },
+use crate::app::{
+    App,
+    servers::{
+        agents,
+        oauth::{self, BeginError, SignInLookup, SignInOrigin, Stale, TakenSignIn},
     },
-    domain::{
-        error::{Error, ErrorCode, Result, Thing},
-        flow::{Flow, Step},
-        ids::ConversationId,
-        message::{Part, Prompt},
-        oauth::{Authorization, to_sealable},
-        pack::Pack,
-        principal::Principal,
-        secret::Secret,
-        server::{FieldKind, ServerSpec},
-        texts::{self, Key},
-    },
-    mcp::oauth::{CallbackParams, OAuthError, OAuthErrorKind},
-    store,
 };
+use domain::{
+    error::{Error, ErrorCode, Result, Thing},
+    flow::{Flow, Step},
+    ids::ConversationId,
+    message::{Part, Prompt},
+    oauth::{Authorization, to_sealable},
+    pack::Pack,
+    principal::Principal,
+    secret::Secret,
+    server::{FieldKind, ServerSpec},
+    texts::{self, Key},
+};
+use mcp::oauth::{CallbackParams, OAuthError, OAuthErrorKind};
 
 /// The page that a user reads after the callback.
 pub struct SignInPage {

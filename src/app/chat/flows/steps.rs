@@ -6,34 +6,31 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{FlowValue, LIFE, TRIES, context_of, hash, is_secret, page};
-use crate::{
-    app::{
-        App,
-        platform::keys::OpenError,
-        servers::{
-            agents,
-            connections::{ConnectionKind, ConnectionView, State},
-            credentials::{self, NewSignIn},
-            oauth,
-        },
+use crate::app::{
+    App,
+    platform::keys::OpenError,
+    servers::{
+        agents,
+        connections::{ConnectionKind, ConnectionView, State},
+        credentials::{self, NewSignIn},
+        oauth,
     },
-    domain::{
-        connection::ConnectionTestError,
-        elicitation::{match_choice, parse_boolean},
-        error::{Error, ErrorCode, Result},
-        flow::{Flow, Step},
-        ids::{ConversationId, ServerId},
-        message::{Choice, Part, Prompt},
-        oauth::{Authorization, from_sealable},
-        pack::Pack,
-        personal::{self, FieldError, Values},
-        principal::Principal,
-        run::ClaimedRun,
-        secret::Secret,
-        server::{AccessMode, FieldKind, ServerSpec, UserField},
-        texts::{self, Key, Texts},
-    },
-    store,
+};
+use domain::{
+    connection::ConnectionTestError,
+    elicitation::{match_choice, parse_boolean},
+    error::{Error, ErrorCode, Result},
+    flow::{Flow, Step},
+    ids::{ConversationId, ServerId},
+    message::{Choice, Part, Prompt},
+    oauth::{Authorization, from_sealable},
+    pack::Pack,
+    personal::{self, FieldError, Values},
+    principal::Principal,
+    run::ClaimedRun,
+    secret::Secret,
+    server::{AccessMode, FieldKind, ServerSpec, UserField},
+    texts::{self, Key, Texts},
 };
 
 /// The values or the sign-in that a user has entered in a flow.
@@ -354,7 +351,7 @@ pub(super) fn match_server<'p>(pack: &'p Pack, text: &str) -> Option<&'p ServerS
 
 /// The options of a field, in the user's language.
 pub(super) fn options(pack: &Pack, locale: Option<&str>, field: &UserField) -> Vec<Choice> {
-    let label = |option: &crate::domain::server::Choice| {
+    let label = |option: &domain::server::Choice| {
         pack.text(&option.label, locale)
             .unwrap_or(&option.value)
             .to_owned()

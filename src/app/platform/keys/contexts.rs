@@ -4,13 +4,13 @@
 
 use uuid::Uuid;
 
-use crate::{
-    domain::{
-        credential::CredentialRef,
-        error::{Error, Result},
-        ids::{AgentId, CredentialId, RunId, ServerId, TenantId, UserId, WebhookId},
-    },
-    store::sealed::{Kind, Sealed},
+use domain::{
+    credential::CredentialRef,
+    error::{Error, Result},
+    ids::{AgentId, CredentialId, RunId, ServerId, TenantId, UserId, WebhookId},
+};
+use store::{
+    sealed::{Kind, Sealed},
     vault::Context,
 };
 

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use zeroize::Zeroizing;
 
-use crate::domain::ring::KeyRing;
+use domain::ring::KeyRing;
 
 const FILE: &str = "encryption-keys";
 

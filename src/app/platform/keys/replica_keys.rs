@@ -7,20 +7,18 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{Keys, MISSING};
-use crate::{
-    app::App,
-    domain::{
-        audit::SYSTEM,
-        error::{Error, ErrorCode, Result},
-        ids::{KekId, ReplicaId},
-        pack::Pack,
-        ring::{Kek, KeyRing},
-        server::AccessMode,
-    },
-    store::{
-        self, Tx,
-        keks::{KekRecord, KekState},
-    },
+use crate::app::App;
+use domain::{
+    audit::SYSTEM,
+    error::{Error, ErrorCode, Result},
+    ids::{KekId, ReplicaId},
+    pack::Pack,
+    ring::{Kek, KeyRing},
+    server::AccessMode,
+};
+use store::{
+    Tx,
+    keks::{KekRecord, KekState},
     vault,
 };
 

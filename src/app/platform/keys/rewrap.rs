@@ -8,18 +8,15 @@
 use std::collections::BTreeMap;
 
 use super::{Keys, OpenError, contexts, unavailable};
-use crate::{
-    domain::{
-        audit::{Fact, OPERATOR},
-        error::Result,
-        ids::TenantId,
-        ring::Kek,
-    },
-    store::{
-        self,
-        sealed::{Kind, Sealed},
-        tenant_keys::WrappedKey,
-    },
+use domain::{
+    audit::{Fact, OPERATOR},
+    error::Result,
+    ids::TenantId,
+    ring::Kek,
+};
+use store::{
+    sealed::{Kind, Sealed},
+    tenant_keys::WrappedKey,
     vault::{self, Unopenable},
 };
 

@@ -8,18 +8,15 @@ use super::{
     replica_keys::{check_same_key, refuse_other_name},
     rewrap::count_stale,
 };
-use crate::{
-    domain::{
-        audit::OPERATOR,
-        error::{Error, ErrorCode, Result},
-        ids::{KekId, TenantId},
-        ring::{Kek, KeyRing},
-    },
-    store::{
-        self,
-        keks::{KekRecord, KekState},
-        tenant_keys::KekUsage,
-    },
+use domain::{
+    audit::OPERATOR,
+    error::{Error, ErrorCode, Result},
+    ids::{KekId, TenantId},
+    ring::{Kek, KeyRing},
+};
+use store::{
+    keks::{KekRecord, KekState},
+    tenant_keys::KekUsage,
     vault,
 };
 

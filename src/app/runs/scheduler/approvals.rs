@@ -8,18 +8,15 @@ use futures_util::FutureExt;
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast::error::RecvError, mpsc};
 
-use crate::{
-    app::{
-        App,
-        platform::polls::POLL,
-        tools::approvals::{self, execution},
-    },
-    domain::{
-        approval::State,
-        error::{Error, Result},
-        ids::{ApprovalId, TenantId},
-    },
-    store,
+use crate::app::{
+    App,
+    platform::polls::POLL,
+    tools::approvals::{self, execution},
+};
+use domain::{
+    approval::State,
+    error::{Error, Result},
+    ids::{ApprovalId, TenantId},
 };
 
 /// Approved calls of this process that are under way at once.

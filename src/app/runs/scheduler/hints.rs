@@ -9,16 +9,14 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use crate::{
-    app::{
-        App,
-        platform::polls::POLL,
-        runs::sign_outs,
-        servers::{credentials, registry},
-    },
-    domain::{error::Result, ids::ConversationId},
-    store::{self, hints::Hint},
+use crate::app::{
+    App,
+    platform::polls::POLL,
+    runs::sign_outs,
+    servers::{credentials, registry},
 };
+use domain::{error::Result, ids::ConversationId};
+use store::hints::Hint;
 
 /// Time between two statements that send hints.
 const HINT_PAUSE: Duration = Duration::from_millis(10);

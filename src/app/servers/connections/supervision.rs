@@ -17,28 +17,26 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    app::{
-        App,
-        servers::{
-            connections::{
-                SharedServer, SharedServerKey, State, discover, learn_for_users, load_stored,
-                put_in_force, shared_key,
-            },
-            registry,
+use crate::app::{
+    App,
+    servers::{
+        connections::{
+            SharedServer, SharedServerKey, State, discover, learn_for_users, load_stored,
+            put_in_force, shared_key,
         },
+        registry,
     },
-    domain::{
-        backoff,
-        connection::DownCause,
-        error::Result,
-        ids::{AgentId, TenantId},
-        pack::Pack,
-        principal::claims_named_by,
-        server::{AccessMode, ServerSpec},
-    },
-    mcp::{ConnectionState, Key},
 };
+use domain::{
+    backoff,
+    connection::DownCause,
+    error::Result,
+    ids::{AgentId, TenantId},
+    pack::Pack,
+    principal::claims_named_by,
+    server::{AccessMode, ServerSpec},
+};
+use mcp::{ConnectionState, Key};
 
 /// Time between two looks at packs and tenants.
 const LOOK: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Connections;
-use crate::domain::{
+use domain::{
     connection::DownCause,
     ids::{AgentId, ServerId, TenantId},
     pack::Pack,

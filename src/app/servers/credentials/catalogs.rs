@@ -10,21 +10,19 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::{CatalogKey, reject, resolve_connection};
-use crate::{
-    app::{App, servers::connections},
-    domain::{
-        credential::{CredentialMeta, CredentialRef},
-        error::Result,
-        ids::{AgentId, ServerId, TenantId},
-        owner::CatalogOwner,
-        pack::Pack,
-        principal::Principal,
-        server::{CatalogScope, ServerSpec},
-        tool::Catalog,
-    },
-    mcp::{Discovery, Key},
-    store::{self, hints::Hint},
+use crate::app::{App, servers::connections};
+use domain::{
+    credential::{CredentialMeta, CredentialRef},
+    error::Result,
+    ids::{AgentId, ServerId, TenantId},
+    owner::CatalogOwner,
+    pack::Pack,
+    principal::Principal,
+    server::{CatalogScope, ServerSpec},
+    tool::Catalog,
 };
+use mcp::{Discovery, Key};
+use store::hints::Hint;
 
 type CatalogsByOwner = HashMap<(ServerId, CatalogOwner), Arc<Catalog>>;
 

@@ -12,38 +12,36 @@ use std::{collections::BTreeMap, sync::Arc};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{
-    app::{
-        App,
-        accounts::users,
-        platform::keys::contexts,
-        servers::{
-            agents,
-            credentials::{
-                TestOutcome, announce_change, catalogs, close_older, connection_key,
-                credential_ref, decrypt, of_user, owner, reject,
-                trial::{ConnectionTrial, is_test_conclusive},
-                user_of_agent,
-            },
-            oauth,
+use crate::app::{
+    App,
+    accounts::users,
+    platform::keys::contexts,
+    servers::{
+        agents,
+        credentials::{
+            TestOutcome, announce_change, catalogs, close_older, connection_key, credential_ref,
+            decrypt, of_user, owner, reject,
+            trial::{ConnectionTrial, is_test_conclusive},
+            user_of_agent,
         },
+        oauth,
     },
-    domain::{
-        audit::Fact,
-        connection::ConnectionTestError,
-        credential::{CredentialMeta, CredentialRef, CredentialState},
-        error::{Error, ErrorCode, Result, Thing},
-        ids::{ConversationId, CredentialId, TenantId, UserId},
-        oauth::{Authorization, to_sealable},
-        pack::Pack,
-        personal::{self, FieldError, InvalidField, Values},
-        principal::{Admin, Principal},
-        secret::Secret,
-        server::{AccessMode, CatalogScope, ServerSpec},
-    },
-    mcp::Key,
-    store::{self, credentials::Removed},
 };
+use domain::{
+    audit::Fact,
+    connection::ConnectionTestError,
+    credential::{CredentialMeta, CredentialRef, CredentialState},
+    error::{Error, ErrorCode, Result, Thing},
+    ids::{ConversationId, CredentialId, TenantId, UserId},
+    oauth::{Authorization, to_sealable},
+    pack::Pack,
+    personal::{self, FieldError, InvalidField, Values},
+    principal::{Admin, Principal},
+    secret::Secret,
+    server::{AccessMode, CatalogScope, ServerSpec},
+};
+use mcp::Key;
+use store::credentials::Removed;
 
 /// Tests the values that a user entered and, when they work, puts them in force in place of the old ones.
 pub async fn put(

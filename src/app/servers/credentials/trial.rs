@@ -11,20 +11,18 @@ use std::{sync::Arc, time::Duration};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::{
-    app::App,
-    domain::{
-        connection::ConnectionTestError,
-        error::Result,
-        ids::{AgentId, CredentialId},
-        owner::ConnectionOwner,
-        personal::{self, Values},
-        principal::Principal,
-        server::{Endpoint, ServerSpec},
-    },
-    mcp::{CallError, Discovery, Key, McpError, McpErrorKind},
-    store::{self, credential_judges::Lives},
+use crate::app::App;
+use domain::{
+    connection::ConnectionTestError,
+    error::Result,
+    ids::{AgentId, CredentialId},
+    owner::ConnectionOwner,
+    personal::{self, Values},
+    principal::Principal,
+    server::{Endpoint, ServerSpec},
 };
+use mcp::{CallError, Discovery, Key, McpError, McpErrorKind};
+use store::credential_judges::Lives;
 
 /// The outcome of a test of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -5,26 +5,24 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{catalogs, connection_key, credential_ref, of_user};
-use crate::{
-    app::{
-        App,
-        servers::{
-            agents,
-            connections::{ConnectionView, State},
-        },
+use crate::app::{
+    App,
+    servers::{
+        agents,
+        connections::{ConnectionView, State},
     },
-    domain::{
-        credential::CredentialState,
-        error::{Error, Result, Thing},
-        message::Choice,
-        pack::Pack,
-        policy::{Decision, decide},
-        principal::Principal,
-        server::{AccessMode, FieldKind, ServerSpec},
-        tool::{Catalog, Tool},
-    },
-    mcp::ConnectionState,
 };
+use domain::{
+    credential::CredentialState,
+    error::{Error, Result, Thing},
+    message::Choice,
+    pack::Pack,
+    policy::{Decision, decide},
+    principal::Principal,
+    server::{AccessMode, FieldKind, ServerSpec},
+    tool::{Catalog, Tool},
+};
+use mcp::ConnectionState;
 
 /// The servers of an agent and their state for the principal.
 pub async fn list(

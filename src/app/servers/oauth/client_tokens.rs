@@ -10,20 +10,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{
-    app::platform::keys::{Keys, contexts},
-    domain::{
-        error::{Error, Result},
-        ids::TenantId,
-        secret::Secret,
-        server::ClientCredentials,
-    },
-    egress::Egress,
-    mcp::tokens::{NoToken, TokenGrant, fetch},
-    store::{
-        self, Db,
-        access_tokens::{StoredToken, TokenClaim},
-    },
+use crate::app::platform::keys::{Keys, contexts};
+use domain::{
+    error::{Error, Result},
+    ids::TenantId,
+    secret::Secret,
+    server::ClientCredentials,
+};
+use egress::Egress;
+use mcp::tokens::{NoToken, TokenGrant, fetch};
+use store::{
+    Db,
+    access_tokens::{StoredToken, TokenClaim},
 };
 
 /// Longer than a token endpoint may take.

@@ -6,20 +6,18 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{
-    app::{
-        App,
-        platform::keys::{Keys, OpenError, contexts},
-    },
-    domain::{
-        audit::{Fact, OPERATOR},
-        error::{Error, Result, Thing},
-        ids::TenantId,
-        oauth::{OAuthClient, from_sealable},
-        principal::Admin,
-    },
-    store::{self, Db},
+use crate::app::{
+    App,
+    platform::keys::{Keys, OpenError, contexts},
 };
+use domain::{
+    audit::{Fact, OPERATOR},
+    error::{Error, Result, Thing},
+    ids::TenantId,
+    oauth::{OAuthClient, from_sealable},
+    principal::Admin,
+};
+use store::Db;
 
 /// A client that the program registered at an authorization server.
 #[derive(Clone, Debug, Serialize)]

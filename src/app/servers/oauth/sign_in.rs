@@ -8,35 +8,32 @@ use url::Url;
 use uuid::Uuid;
 
 use super::clients;
-use crate::{
-    app::{
-        App,
-        platform::keys::contexts,
-        servers::credentials::{self, ConnectionTrial},
-    },
-    domain::{
-        credential::CredentialRef,
-        error::{Error, ErrorCode, Result},
-        ids::{ConversationId, CredentialId, ServerId, TenantId},
-        oauth::{
-            Authorization, ClientAuthMethod, OAuthClient, OAuthConfig, PendingSignIn, add_scopes,
-            from_sealable, scopes_of, to_sealable,
-        },
-        owner::ConnectionOwner,
-        pack::Pack,
-        principal::Principal,
-        secret::Secret,
-        server::ServerSpec,
-    },
-    mcp::{
-        Key, McpErrorKind,
-        oauth::{
-            self, CallbackParams, Challenge, ClientChoice, OAuthError, OAuthErrorKind,
-            SignInRequest,
-        },
-    },
-    store::{self, oauth_sign_ins::SignIn},
+use crate::app::{
+    App,
+    platform::keys::contexts,
+    servers::credentials::{self, ConnectionTrial},
 };
+use domain::{
+    credential::CredentialRef,
+    error::{Error, ErrorCode, Result},
+    ids::{ConversationId, CredentialId, ServerId, TenantId},
+    oauth::{
+        Authorization, ClientAuthMethod, OAuthClient, OAuthConfig, PendingSignIn, add_scopes,
+        from_sealable, scopes_of, to_sealable,
+    },
+    owner::ConnectionOwner,
+    pack::Pack,
+    principal::Principal,
+    secret::Secret,
+    server::ServerSpec,
+};
+use mcp::{
+    Key, McpErrorKind,
+    oauth::{
+        self, CallbackParams, Challenge, ClientChoice, OAuthError, OAuthErrorKind, SignInRequest,
+    },
+};
+use store::oauth_sign_ins::SignIn;
 
 /// How long a user may take to sign in.
 const LIFE: Duration = Duration::from_secs(600);

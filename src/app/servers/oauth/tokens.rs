@@ -13,31 +13,29 @@ use futures_util::{StreamExt as _, stream};
 use time::OffsetDateTime;
 use tokio_util::task::TaskTracker;
 
-use crate::{
-    app::{
-        App,
-        platform::keys::{Keys, OpenError, contexts},
-        servers::oauth::{
-            client_tokens::{ClientTokenRequest, TokenStore},
-            clients,
-        },
+use crate::app::{
+    App,
+    platform::keys::{Keys, OpenError, contexts},
+    servers::oauth::{
+        client_tokens::{ClientTokenRequest, TokenStore},
+        clients,
     },
-    domain::{
-        clock::Clock,
-        credential::CredentialRef,
-        error::{Error, Result},
-        oauth::{Authorization, ClientProof, from_sealable, to_sealable},
-        server::{ServerAuth, UserSignIn},
-    },
-    egress::Egress,
-    mcp::{
-        oauth::{self, OAuthError, RefreshRefusal},
-        tokens::{NoToken, NoTokenKind, TokenGrant, TokenRequest, TokenSource, usable_life},
-    },
-    store::{
-        self, Db,
-        authorizations::{RefreshClaim, StoredTokens},
-    },
+};
+use domain::{
+    clock::Clock,
+    credential::CredentialRef,
+    error::{Error, Result},
+    oauth::{Authorization, ClientProof, from_sealable, to_sealable},
+    server::{ServerAuth, UserSignIn},
+};
+use egress::Egress;
+use mcp::{
+    oauth::{self, OAuthError, RefreshRefusal},
+    tokens::{NoToken, NoTokenKind, TokenGrant, TokenRequest, TokenSource, usable_life},
+};
+use store::{
+    Db,
+    authorizations::{RefreshClaim, StoredTokens},
 };
 
 /// Longer than a token endpoint may take.

@@ -9,17 +9,15 @@ use uuid::Uuid;
 use super::{
     announce_change, check_capacity, entry_context, find_agents, open_entry, secrets::check_secrets,
 };
-use crate::{
-    app::App,
-    domain::{
-        error::{Error, ErrorCode, Result},
-        ids::TenantId,
-        principal::Admin,
-        registry::{Definition, Entry, EntryId, InvalidDefinition, Rules, host_of},
-        template::Source,
-    },
-    store::{self, Tx, audit::AuditRow, registry::StoredEntry},
+use crate::app::App;
+use domain::{
+    error::{Error, ErrorCode, Result},
+    ids::TenantId,
+    principal::Admin,
+    registry::{Definition, Entry, EntryId, InvalidDefinition, Rules, host_of},
+    template::Source,
 };
+use store::{Tx, audit::AuditRow, registry::StoredEntry};
 
 /// How often a change is tried on a row that others change at the same time.
 const TRIES: u8 = 5;
@@ -248,7 +246,7 @@ fn parse_checked(app: &App, definition: Definition) -> Result<Entry, InvalidDefi
     for (field, template, written) in std::iter::once(url).chain(token_url) {
         let host = host_of(written);
         let rules = rules.to(host.as_deref());
-        let variable = |reference: &crate::domain::template::Reference| match reference.source {
+        let variable = |reference: &domain::template::Reference| match reference.source {
             Source::Env => rules.variable(&app.registry.env, &reference.key),
             _ => None,
         };

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use super::{RegistrySnapshot, snapshot};
-use crate::{
-    app::App,
-    domain::{
-        error::{Error, Result},
-        ids::TenantId,
-        pack::Pack,
-        registry::{
-            Entry, Rules, ServerRef,
-            merge::{depends_on_run, merge},
-            resolve::{self, ReferenceValues, ResolveError, ResolvedServer, Sources},
-        },
+use crate::app::App;
+use domain::{
+    error::{Error, Result},
+    ids::TenantId,
+    pack::Pack,
+    registry::{
+        Entry, Rules, ServerRef,
+        merge::{depends_on_run, merge},
+        resolve::{self, ReferenceValues, ResolveError, ResolvedServer, Sources},
     },
 };
 

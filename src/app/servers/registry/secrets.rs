@@ -12,23 +12,19 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{
-    app::{
-        App,
-        servers::registry::{
-            announce_change, check_capacity, find_agents, secret_context, snapshot,
-        },
-    },
-    domain::{
-        error::{Error, ErrorCode, Result},
-        header,
-        ids::TenantId,
-        principal::Admin,
-        registry::{ConfigValue, Entry, EntryId, SecretName, ServerRef, host_of},
-        secret::Secret,
-    },
-    store::{self, Tx, audit::AuditRow, secrets::StoredSecret},
+use crate::app::{
+    App,
+    servers::registry::{announce_change, check_capacity, find_agents, secret_context, snapshot},
 };
+use domain::{
+    error::{Error, ErrorCode, Result},
+    header,
+    ids::TenantId,
+    principal::Admin,
+    registry::{ConfigValue, Entry, EntryId, SecretName, ServerRef, host_of},
+    secret::Secret,
+};
+use store::{Tx, audit::AuditRow, secrets::StoredSecret};
 
 /// The most bytes of a secret.
 const MAX_SECRET: usize = 8192;

@@ -12,17 +12,14 @@ use super::{
     App, unknown_request,
     view::{self, ApprovalView},
 };
-use crate::{
-    domain::{
-        approval::Approval,
-        error::{Error, Result},
-        ids::{AgentId, ApprovalId},
-        message::{CallStatus, ToolResult},
-        principal::Principal,
-    },
-    mcp,
-    store::{self, Tx, approvals::NewApproval},
+use domain::{
+    approval::Approval,
+    error::{Error, Result},
+    ids::{AgentId, ApprovalId},
+    message::{CallStatus, ToolResult},
+    principal::Principal,
 };
+use store::{Tx, approvals::NewApproval};
 
 /// How long an outcome is kept.
 pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);

@@ -4,33 +4,31 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    app::{
-        App,
-        accounts::newest_claims,
-        tools::approvals::{
-            AuditedStep, audit, closed_reason,
-            delivery::{self, OutcomeMessage, REASON},
-            execution::{self, Recheck},
-            name_of, publish_outcome, refusal, served_packs, time_of, unknown_request,
-        },
+use crate::app::{
+    App,
+    accounts::newest_claims,
+    tools::approvals::{
+        AuditedStep, audit, closed_reason,
+        delivery::{self, OutcomeMessage, REASON},
+        execution::{self, Recheck},
+        name_of, publish_outcome, refusal, served_packs, time_of, unknown_request,
     },
-    domain::{
-        approval::{Approval, Approver, Choice, State, Vote},
-        audit::SYSTEM,
-        canonical::Hash,
-        error::{Error, ErrorCode, Result},
-        hidden::one_line,
-        ids::{ApprovalId, TenantId, UserId},
-        lookalike::{are_lookalikes, skeleton, spell_out},
-        pack::Pack,
-        principal::Principal,
-        session::{ActKind, PastAct},
-    },
-    store::{
-        self, Tx,
-        approvals::{ApprovalOwner, Page, Transition, TransitionGuard},
-    },
+};
+use domain::{
+    approval::{Approval, Approver, Choice, State, Vote},
+    audit::SYSTEM,
+    canonical::Hash,
+    error::{Error, ErrorCode, Result},
+    hidden::one_line,
+    ids::{ApprovalId, TenantId, UserId},
+    lookalike::{are_lookalikes, skeleton, spell_out},
+    pack::Pack,
+    principal::Principal,
+    session::{ActKind, PastAct},
+};
+use store::{
+    Tx,
+    approvals::{ApprovalOwner, Page, Transition, TransitionGuard},
 };
 
 /// An approver's decision about a request.

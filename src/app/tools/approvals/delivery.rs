@@ -8,27 +8,25 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 
 use super::{App, name_of, time_of};
-use crate::{
-    app::{
-        accounts,
-        runs::creation::{self, CreatedRun, RunPlacement, RunRequest},
-    },
-    domain::{
-        approval::{Approval, Note, State},
-        attachment::images_in,
-        canonical::Hex,
-        error::{Error, Result},
-        event::Event,
-        hidden::one_line,
-        ids::{ConversationId, RunId, TenantId},
-        message::{Part, Role, ToolResult},
-        pack::Provider,
-        principal::Principal,
-        run::RunKind,
-        texts::{self, Key, Texts},
-    },
-    store::{self, Tx, messages::NewMessage},
+use crate::app::{
+    accounts,
+    runs::creation::{self, CreatedRun, RunPlacement, RunRequest},
 };
+use domain::{
+    approval::{Approval, Note, State},
+    attachment::images_in,
+    canonical::Hex,
+    error::{Error, Result},
+    event::Event,
+    hidden::one_line,
+    ids::{ConversationId, RunId, TenantId},
+    message::{Part, Role, ToolResult},
+    pack::Provider,
+    principal::Principal,
+    run::RunKind,
+    texts::{self, Key, Texts},
+};
+use store::{Tx, messages::NewMessage};
 
 /// The most characters of a reason or a note in the text of a request.
 pub(super) const REASON: usize = 1000;

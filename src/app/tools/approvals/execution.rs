@@ -12,44 +12,41 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    app::{
-        App,
-        platform::leases,
-        servers::{
-            agents, connections,
-            credentials::{self, ResolvedConnection},
-            run_values,
+use crate::app::{
+    App,
+    platform::leases,
+    servers::{
+        agents, connections,
+        credentials::{self, ResolvedConnection},
+        run_values,
+    },
+    tools::{
+        approvals::{
+            AuditedStep, audit, client_calls, context, decision, delivery, name_of,
+            notify_listeners, publish_outcome, served_packs,
         },
-        tools::{
-            approvals::{
-                AuditedStep, audit, client_calls, context, decision, delivery, name_of,
-                notify_listeners, publish_outcome, served_packs,
-            },
-            gate::send::{ApprovedPermit, CallContext, Destination, Permit, resolve_connection},
-        },
+        gate::send::{ApprovedPermit, CallContext, Destination, Permit, resolve_connection},
     },
-    domain::{
-        approval::{Approval, Consent, State},
-        audit::SYSTEM,
-        canonical, elicitation,
-        error::{Error, ErrorCode, Result},
-        hidden::one_line,
-        ids::{ApprovalId, AuditId, ServerId, TenantId, UserId},
-        message::{CallStatus, ToolResult},
-        pack::Pack,
-        policy::{Decision, decide},
-        principal::Principal,
-        resource,
-        server::{AccessMode, ServerSpec},
-        tool::Tool,
-    },
-    mcp::{CallOptions, RepeatCheck},
-    store::{
-        self,
-        approvals::{Transition, TransitionGuard},
-        audit::AuditRow,
-    },
+};
+use domain::{
+    approval::{Approval, Consent, State},
+    audit::SYSTEM,
+    canonical, elicitation,
+    error::{Error, ErrorCode, Result},
+    hidden::one_line,
+    ids::{ApprovalId, AuditId, ServerId, TenantId, UserId},
+    message::{CallStatus, ToolResult},
+    pack::Pack,
+    policy::{Decision, decide},
+    principal::Principal,
+    resource,
+    server::{AccessMode, ServerSpec},
+    tool::Tool,
+};
+use mcp::{CallOptions, RepeatCheck};
+use store::{
+    approvals::{Transition, TransitionGuard},
+    audit::AuditRow,
 };
 
 /// Pause before an unreachable server is tried again, until the request lapses.
@@ -558,7 +555,7 @@ pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result
 }
 
 /// The identity of a connection's credential: another credential or generation gives another text.
-pub fn credential_of(key: &crate::mcp::Key) -> String {
+pub fn credential_of(key: &mcp::Key) -> String {
     key.owner.to_string()
 }
 

@@ -16,18 +16,13 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use super::{App, decidable_count, own_open_count, power, view, view::ApprovalView};
-use crate::{
-    domain::{
-        approval::{Approval, State},
-        error::Result,
-        ids::ApprovalId,
-        principal::Principal,
-    },
-    store::{
-        self,
-        approvals::{ApprovalOwner, Page},
-    },
+use domain::{
+    approval::{Approval, State},
+    error::Result,
+    ids::ApprovalId,
+    principal::Principal,
 };
+use store::approvals::{ApprovalOwner, Page};
 
 /// How long a transaction may take to commit a change before a listener can miss it.
 const OVERLAP: time::Duration = time::Duration::seconds(5);

@@ -2,28 +2,26 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    app::{
-        App,
-        tools::approvals::{
-            AuditedStep, audit, client_calls, context, delivery, notify_listeners, time_of,
-        },
+use crate::app::{
+    App,
+    tools::approvals::{
+        AuditedStep, audit, client_calls, context, delivery, notify_listeners, time_of,
     },
-    domain::{
-        approval::{About, Approval, Choice, Consent, State, Vote, code},
-        canonical,
-        error::{Error, ErrorCode, Result},
-        ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
-        lookalike::spell_out,
-        message::{Part, Role},
-        policy::ApprovalPolicy,
-        principal::Principal,
-        run::RunKind,
-        secret::Secret,
-        tool::Tool,
-    },
-    store::{self, Tx, approvals::NewApproval, messages::NewMessage},
 };
+use domain::{
+    approval::{About, Approval, Choice, Consent, State, Vote, code},
+    canonical,
+    error::{Error, ErrorCode, Result},
+    ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
+    lookalike::spell_out,
+    message::{Part, Role},
+    policy::ApprovalPolicy,
+    principal::Principal,
+    run::RunKind,
+    secret::Secret,
+    tool::Tool,
+};
+use store::{Tx, approvals::NewApproval, messages::NewMessage};
 
 /// How often a code is drawn while other open requests have the same.
 const CODES: usize = 12;

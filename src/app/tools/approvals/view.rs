@@ -6,27 +6,23 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use crate::{
-    app::{
-        App,
-        tools::approvals::{
-            decision, delivery, execution, link, power, served_packs, unknown_request,
-        },
-    },
-    domain::{
-        approval::{Approval, Choice, Recorded, State, Vote, parse_code},
-        canonical::{Hash, Hex, parse_hash},
-        clock,
-        error::Result,
-        ids::{ApprovalId, ConversationId, UserId},
-        pack::Pack,
-        principal::Principal,
-        run::ClaimedRun,
-    },
-    store::{
-        self, Tx,
-        approvals::{ApprovalOwner, Page},
-    },
+use crate::app::{
+    App,
+    tools::approvals::{decision, delivery, execution, link, power, served_packs, unknown_request},
+};
+use domain::{
+    approval::{Approval, Choice, Recorded, State, Vote, parse_code},
+    canonical::{Hash, Hex, parse_hash},
+    clock,
+    error::Result,
+    ids::{ApprovalId, ConversationId, UserId},
+    pack::Pack,
+    principal::Principal,
+    run::ClaimedRun,
+};
+use store::{
+    Tx,
+    approvals::{ApprovalOwner, Page},
 };
 
 #[derive(Debug, Serialize)]

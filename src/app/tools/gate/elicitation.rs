@@ -11,34 +11,32 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    app::{
-        App,
-        tools::{
-            elicitations::{self, ElicitationTarget},
-            gate::{
-                Call, connect, deny, refuse,
-                send::{CallContext, Permit, counted_result},
-                unknown_tool,
-            },
+use crate::app::{
+    App,
+    tools::{
+        elicitations::{self, ElicitationTarget},
+        gate::{
+            Call, connect, deny, refuse,
+            send::{CallContext, Permit, counted_result},
+            unknown_tool,
         },
     },
-    domain::{
-        elicitation::{
-            Answer, Dismissal, Elicitation, InputRequired, Question, Refusal, Request, State,
-        },
-        error::Error,
-        ids::RunId,
-        message::{CallStatus, ToolResult},
-        policy::{Decision, decide},
-        principal::Principal,
-        run::ClaimedRun,
-        texts,
-        tool::ToolOutcome,
-    },
-    mcp::{CallOptions, LiveQuestion},
-    store::audit::AuditRow,
 };
+use domain::{
+    elicitation::{
+        Answer, Dismissal, Elicitation, InputRequired, Question, Refusal, Request, State,
+    },
+    error::Error,
+    ids::RunId,
+    message::{CallStatus, ToolResult},
+    policy::{Decision, decide},
+    principal::Principal,
+    run::ClaimedRun,
+    texts,
+    tool::ToolOutcome,
+};
+use mcp::{CallOptions, LiveQuestion};
+use store::audit::AuditRow;
 
 /// How often a call is sent without the user's help: its questions were declined for them, or it had none.
 const MAX_SENDS: usize = 4;

@@ -9,18 +9,16 @@ use super::{
     not_connected,
     send::{CallContext, Destination, Permit, resolve_connection},
 };
-use crate::{
-    app::{App, tools::toolset::Toolbox},
-    domain::{
-        ids::RunId,
-        message::CallStatus,
-        principal::Principal,
-        prompt::{PromptOutcome, ServerPrompt},
-        resource::Resource,
-        server::ServerSpec,
-    },
-    mcp::CallError,
+use crate::app::{App, tools::toolset::Toolbox};
+use domain::{
+    ids::RunId,
+    message::CallStatus,
+    principal::Principal,
+    prompt::{PromptOutcome, ServerPrompt},
+    resource::Resource,
+    server::ServerSpec,
 };
+use mcp::CallError;
 
 /// The user and the run that a read is for.
 #[derive(Clone, Copy)]

@@ -11,36 +11,34 @@ use std::sync::Arc;
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
 
-use crate::{
-    app::{
-        App,
-        platform::audit::Line,
-        servers::{
-            connections,
-            credentials::{self, ResolvedConnection},
-            orchestrator::{self, RunCaller},
-        },
-        tools::{
-            approvals::execution::{self, Claimed, credential_of},
-            toolset::{Toolbox, not_available},
-        },
+use crate::app::{
+    App,
+    platform::audit::Line,
+    servers::{
+        connections,
+        credentials::{self, ResolvedConnection},
+        orchestrator::{self, RunCaller},
     },
-    domain::{
-        error::{Error, ErrorCode, Result},
-        ids::{AgentId, RunId},
-        message::{CallStatus, ToolResult},
-        owner::ConnectionOwner,
-        policy::Allowed,
-        principal::Principal,
-        prompt::{PromptOutcome, ServerPrompt},
-        resource::Resource,
-        server::{AccessMode, ServerSpec},
-        texts::{self, Key},
-        tool::ToolOutcome,
+    tools::{
+        approvals::execution::{self, Claimed, credential_of},
+        toolset::{Toolbox, not_available},
     },
-    mcp::{CallError, CallOptions, CallRequest},
-    store::audit::AuditRow,
 };
+use domain::{
+    error::{Error, ErrorCode, Result},
+    ids::{AgentId, RunId},
+    message::{CallStatus, ToolResult},
+    owner::ConnectionOwner,
+    policy::Allowed,
+    principal::Principal,
+    prompt::{PromptOutcome, ServerPrompt},
+    resource::Resource,
+    server::{AccessMode, ServerSpec},
+    texts::{self, Key},
+    tool::ToolOutcome,
+};
+use mcp::{CallError, CallOptions, CallRequest};
+use store::audit::AuditRow;
 
 /// The most bytes of a server's own result that are kept. A longer one is kept as its text alone.
 const MAX_RAW: usize = 1 << 20;

@@ -4,15 +4,13 @@
 use std::sync::Arc;
 
 use super::{App, SkillView, agents};
-use crate::{
-    app::servers::agents::AgentView,
-    domain::{
-        error::{Error, Result},
-        pack::{Pack, Provider},
-        policy::{Decision, EffectiveAccess, decide},
-        principal::{GUEST, Principal},
-        skill::Skill,
-    },
+use crate::app::servers::agents::AgentView;
+use domain::{
+    error::{Error, Result},
+    pack::{Pack, Provider},
+    policy::{Decision, EffectiveAccess, decide},
+    principal::{GUEST, Principal},
+    skill::Skill,
 };
 
 /// An agent with its skills.

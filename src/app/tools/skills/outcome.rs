@@ -8,21 +8,18 @@ use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
 use super::{App, agents};
-use crate::{
-    app::{
-        runs::{self, OpenRequests},
-        tools::approvals::{self, view::ApprovalView},
-    },
-    domain::{
-        approval::{Note, State},
-        error::{Error, ErrorCode, Result},
-        ids::{ApprovalId, ConversationId, RunId},
-        message::{CallStatus, Message, Part, ToolResult},
-        principal::Principal,
-        run::{Run, RunKind, RunStatus},
-        skill,
-    },
-    store,
+use crate::app::{
+    runs::{self, OpenRequests},
+    tools::approvals::{self, view::ApprovalView},
+};
+use domain::{
+    approval::{Note, State},
+    error::{Error, ErrorCode, Result},
+    ids::{ApprovalId, ConversationId, RunId},
+    message::{CallStatus, Message, Part, ToolResult},
+    principal::Principal,
+    run::{Run, RunKind, RunStatus},
+    skill,
 };
 
 /// A run of a skill.

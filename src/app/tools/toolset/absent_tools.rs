@@ -6,12 +6,10 @@
 
 use serde::Serialize;
 
-use crate::{
-    app::{servers::connections::State, tools::toolset::Toolbox},
-    domain::{
-        connection::DownCause,
-        policy::{Decision, decide, may_see_unlisted},
-    },
+use crate::app::{servers::connections::State, tools::toolset::Toolbox};
+use domain::{
+    connection::DownCause,
+    policy::{Decision, decide, may_see_unlisted},
 };
 
 impl Toolbox {

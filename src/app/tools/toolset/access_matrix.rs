@@ -5,22 +5,19 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{AgentTools, MissingToolList, load_agent_tools};
-use crate::{
-    app::{
-        App,
-        servers::{
-            agents,
-            credentials::{self, views},
-        },
+use crate::app::{
+    App,
+    servers::{
+        agents,
+        credentials::{self, views},
     },
-    domain::{
-        error::Result,
-        pack::Pack,
-        policy::{Decision, Denial, EffectiveAccess, decide},
-        principal::{GUEST, Principal, roles_named_by},
-        server::ServerSpec,
-    },
-    store,
+};
+use domain::{
+    error::Result,
+    pack::Pack,
+    policy::{Decision, Denial, EffectiveAccess, decide},
+    principal::{GUEST, Principal, roles_named_by},
+    server::ServerSpec,
 };
 
 /// The rights of each role on each tool.

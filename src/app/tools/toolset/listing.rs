@@ -7,23 +7,20 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{MissingToolList, NamedTool, Toolbox, toolbox, truncate_text};
-use crate::{
-    app::{
-        App,
-        servers::{
-            agents,
-            connections::{ConnectionKind, State},
-            credentials,
-        },
+use crate::app::{
+    App,
+    servers::{
+        agents,
+        connections::{ConnectionKind, State},
+        credentials,
     },
-    domain::{
-        error::{Error, Result},
-        ids::UserId,
-        policy::{Decision, Denial, decide},
-        principal::{Admin, Principal},
-        server::ServerSpec,
-    },
-    store,
+};
+use domain::{
+    error::{Error, Result},
+    ids::UserId,
+    policy::{Decision, Denial, decide},
+    principal::{Admin, Principal},
+    server::ServerSpec,
 };
 
 /// The tools of one server, for people.

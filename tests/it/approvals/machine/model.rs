@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use chatelaine::domain::{
+use domain::{
     approval::{Choice, State},
     message::CallStatus,
 };

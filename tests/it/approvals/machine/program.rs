@@ -3,33 +3,31 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chatelaine::{
-    app::{
-        App, Background,
-        accounts::add_tenant,
-        platform::keys,
-        tools::approvals::{
-            self, ApprovalRequest, Requested, Verdict,
-            execution::{self, Claimed},
-        },
+use chatelaine::app::{
+    App, Background,
+    accounts::add_tenant,
+    platform::keys,
+    tools::approvals::{
+        self, ApprovalRequest, Requested, Verdict,
+        execution::{self, Claimed},
     },
-    domain::{
-        approval::{Approval, State},
-        clock::Clock,
-        config::{Config, Environment},
-        error::{Error, Result},
-        ids::{AgentId, ApprovalId, RunId, ServerId, TenantId, UserId},
-        message::ToolResult,
-        policy::{Decision, decide},
-        principal::Principal,
-        ring::KeyRing,
-        tool::Tool,
-    },
-    store::{self, audit::AuditRow},
+};
+use domain::{
+    approval::{Approval, State},
+    clock::Clock,
+    config::{Config, Environment},
+    error::{Error, Result},
+    ids::{AgentId, ApprovalId, RunId, ServerId, TenantId, UserId},
+    message::ToolResult,
+    policy::{Decision, decide},
+    principal::Principal,
+    ring::KeyRing,
+    tool::Tool,
 };
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json, value::RawValue};
 use sqlx::{AssertSqlSafe, PgConnection};
+use store::audit::AuditRow;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use uuid::Uuid;

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use chatelaine::{
-    app::accounts::development::DevelopmentUser,
-    domain::{
-        account::KeyKind,
-        principal::{Scope, Scopes},
-        secret::Secret,
-    },
+use chatelaine::app::accounts::development::DevelopmentUser;
+use domain::{
+    account::KeyKind,
+    principal::{Scope, Scopes},
+    secret::Secret,
 };
 use serde_json::{Value, json};
 

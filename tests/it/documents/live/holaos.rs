@@ -111,7 +111,7 @@ mcp_registry:
     })
     .await;
     world.model.forbid("hola-key-0123456789");
-    let begun = chatelaine::domain::clock::instant();
+    let begun = domain::clock::instant();
     let ann = world.user("ann", &[]).await;
     let states = [("docs", "ready"), ("probe", "ready"), ("silent", "down")];
     let views = connections_of(&ann, "hola", &states).await;

@@ -106,7 +106,7 @@ async fn timeout_bounds_a_silent_port_and_request_timeout_a_slow_call() {
     ];
     let agent = agent(&tools);
     let world = World::with(|setup| write_agent(setup, "hub", &[("agent.yaml", &agent)])).await;
-    let begun = chatelaine::domain::clock::instant();
+    let begun = domain::clock::instant();
     let ann = world.user("ann", &[]).await;
     let views = connections_of(&ann, "hub", &[("silent", "down"), ("slow", "ready")]).await;
     let took = begun.elapsed();

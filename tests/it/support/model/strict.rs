@@ -13,7 +13,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use chatelaine::domain::{
+use domain::{
     pack::{Llm, Provider},
     secret::Secret,
 };
