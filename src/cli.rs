@@ -4,7 +4,6 @@
 pub mod audit;
 pub mod chat;
 pub mod check;
-pub mod conformance;
 pub mod demo;
 pub mod explain;
 pub mod import;
@@ -85,9 +84,6 @@ enum Command {
     Purge(purge::Args),
     /// Print the OpenAPI document.
     Openapi,
-    /// Run as the client under test of the official conformance suite.
-    #[command(hide = true)]
-    Conformance(conformance::Args),
     /// Become a server that is a child of the service, with less than the service may.
     #[command(hide = true, name = LAUNCH)]
     LaunchChild(launch_child::Args),
@@ -171,7 +167,6 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
             serve::with_database(&config, &env, run).await?;
         }
         Command::Openapi => print_line(&serde_json::to_string_pretty(&api::openapi())?),
-        Command::Conformance(args) => return conformance::run(&args, &env).await,
     }
     Ok(ExitCode::SUCCESS)
 }

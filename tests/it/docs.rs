@@ -307,6 +307,7 @@ fn every_module_that_is_named_exists() {
         let page = Page::read(path);
         for (line, span) in page.code_spans() {
             let file = [
+                "crates/",
                 "src/",
                 "tests/",
                 "migrations/",
@@ -320,21 +321,29 @@ fn every_module_that_is_named_exists() {
             } else if let Some(module) = module(&span) {
                 let found = ["", ".rs"]
                     .iter()
-                    .any(|end| Path::new(&format!("src/{module}{end}")).exists());
+                    .any(|end| Path::new(&format!("{module}{end}")).exists());
                 assert!(found, "{path}:{line}: there is no module {span}");
             }
         }
     }
 }
 
-/// `app::tools::gate` → `app/tools/gate`
+/// `app::tools::gate` → `src/app/tools/gate`, `store::vault` → `crates/store/src/vault`
 fn module(span: &str) -> Option<String> {
     let word =
         |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-    let parts: Vec<_> = span.split("::").collect();
-    let top = Path::new("src").join(parts[0]).with_extension("rs");
-    (parts.len() > 1 && parts.iter().all(|part| word(part)) && top.exists())
-        .then(|| parts.join("/"))
+    let (top, below) = span.split_once("::")?;
+    if !span.split("::").all(word) {
+        return None;
+    }
+    let folder = if Path::new("crates").join(top).exists() {
+        format!("crates/{top}/src")
+    } else if Path::new("src").join(top).with_extension("rs").exists() {
+        format!("src/{top}")
+    } else {
+        return None;
+    };
+    Some(format!("{folder}/{}", below.replace("::", "/")))
 }
 
 #[test]
@@ -345,12 +354,14 @@ fn the_metrics_of_the_page_are_the_codes() {
         ours.map(ToOwned::to_owned).collect::<BTreeSet<String>>()
     };
     let mut quoted = BTreeSet::new();
-    sources(Path::new("src"), &mut |text| {
+    let mut read = |text: &str| {
         for macro_name in ["counter!(", "gauge!(", "histogram!("] {
             let calls = text.split(macro_name).skip(1);
             quoted.extend(calls.filter_map(|call| Some(call.split('"').nth(1)?.to_owned())));
         }
-    });
+    };
+    sources(Path::new("src"), &mut read);
+    sources(Path::new("crates"), &mut read);
     let page = Page::read("docs/operators.md");
     let table = page
         .text

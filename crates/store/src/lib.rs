@@ -72,7 +72,7 @@ use self::{
     pool::{InUse, Pool},
 };
 use domain::{
-    error::{Error, Result},
+    error::{Error, Result, database::is_away},
     ids::TenantId,
     secret::Secret,
 };
@@ -114,8 +114,7 @@ impl Db {
     ) -> anyhow::Result<Self> {
         let options: PgConnectOptions = url.expose().parse()?;
         let options = options.application_name("chatelaine");
-        let mut connection =
-            pool::connect(&options, wait, domain::error::database::is_away).await?;
+        let mut connection = pool::connect(&options, wait, is_away).await?;
         migrations::apply(&mut connection, &options).await?;
         connection.close().await?;
         Self::of(options, connections)

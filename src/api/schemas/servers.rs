@@ -4,7 +4,6 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::schemas;
 use crate::app::servers::{
     agent_servers::{self, KeyView, ScopeView, ServerDetails},
     agents,
@@ -13,9 +12,10 @@ use crate::app::servers::{
     oauth,
 };
 use domain::{
-    connection::{self, ConnectionTestError as Trouble, DownCause},
+    connection::{ConnectionTestError as Trouble, DownCause},
     message::Choice,
     registry::{KeySchema, Kind},
+    schemas,
     server::FieldKind,
 };
 
@@ -32,7 +32,6 @@ schemas! {
         /// Since when the authorization server does not know it any more.
         unknown_since: Option<OffsetDateTime>,
     }
-
     /// One server that an agent takes from the registry.
     struct ServerView for agent_servers::ServerView {
         /// What the agent calls it.
@@ -50,7 +49,6 @@ schemas! {
         connection: Option<State>,
         explained: Option<ServerDetails>,
     }
-
     /// A key of a run's scope, for whoever starts runs.
     struct ScopeView for agent_servers::ScopeView {
         key: String,
@@ -62,7 +60,6 @@ schemas! {
         #[schema(required = false)]
         description: String,
     }
-
     /// What only those see who run the agent.
     struct Explained for agent_servers::ServerDetails {
         /// With its placeholders; absent when the entry is not there.
@@ -72,7 +69,6 @@ schemas! {
         /// Every key that the server takes.
         config: Vec<KeyView>,
     }
-
     /// A key of a server's configuration and where its value comes from.
     #[schema(as = ConfigKey)]
     struct KeyView for agent_servers::KeyView {
@@ -89,7 +85,6 @@ schemas! {
         #[serde(flatten)]
         schema: KeySchema,
     }
-
     /// What the caller is to an agent.
     struct AgentRoles for agents::AgentRoles {
         agent: String,
@@ -100,7 +95,6 @@ schemas! {
         /// Why roles may be missing: their issuer has left the claim with the roles out of the token.
         left_out: Option<String>,
     }
-
     /// An agent as a frontend lists it.
     struct AgentView for agents::AgentView {
         id: String,
@@ -112,7 +106,6 @@ schemas! {
         /// Guests may not talk to it.
         requires_authentication: bool,
     }
-
     /// How a server is, as people see it.
     #[serde(tag = "state", rename_all = "snake_case")]
     #[schema(as = ServerState)]
@@ -139,7 +132,6 @@ schemas! {
             reason: String,
         },
     }
-
     /// One server of an agent, for `GET …/connections`.
     struct ConnectionView for connections::ConnectionView {
         server: String,
@@ -157,7 +149,6 @@ schemas! {
         /// runs the agent.
         unmatched: Vec<String>,
     }
-
     /// How a test went.
     struct Tested for credentials::TestOutcome {
         /// The server has accepted it in a request in which it refuses a false one.
@@ -167,7 +158,6 @@ schemas! {
         /// For people.
         message: &'static str,
     }
-
     /// One server of an agent, with what a user enters for it.
     struct ServerConnection for credentials::ServerConnection {
         #[serde(flatten)]
@@ -177,7 +167,6 @@ schemas! {
         /// The user can sign in at the server, instead of entering something or because there is nothing to enter.
         sign_in: bool,
     }
-
     /// One thing that a user enters.
     struct FieldView for credentials::FieldView {
         name: String,
@@ -189,43 +178,5 @@ schemas! {
         required: bool,
         #[schema(required = false)]
         options: Vec<Choice>,
-    }
-
-    /// Why a connection test failed. The names are stable.
-    #[serde(rename_all = "snake_case")]
-    enum Trouble for connection::ConnectionTestError {
-        /// The server does not accept what was entered.
-        Unauthorized,
-        /// Nobody answers there, or only with errors of its own.
-        Unreachable,
-        /// No answer in time.
-        Timeout,
-        /// What was entered does not fit where the pack puts it.
-        BadTemplate,
-        /// Somebody answers, and it is no MCP server.
-        NotMcp,
-    }
-
-    /// Why a server cannot be used. The names are stable.
-    #[serde(rename_all = "snake_case")]
-    enum DownCause for connection::DownCause {
-        /// Nobody answers there, or only with errors of its own.
-        Unreachable,
-        /// No answer in time.
-        Timeout,
-        /// The server wants a sign-in (OAuth) or a token, and none is set up.
-        SignInRequired,
-        /// The server does not accept the credential that it is sent.
-        CredentialRefused,
-        /// The server answers 429.
-        RateLimited,
-        /// The address leads to another one.
-        Redirected,
-        /// A web page answers there.
-        WebPage,
-        /// Somebody answers, and it is no MCP server that can be used.
-        NotMcp,
-        /// What the pack says of it cannot work.
-        Misconfigured,
     }
 }

@@ -3,7 +3,6 @@
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::schemas;
 use crate::app::{
     chat::{prompts, resources},
     servers::connections::State,
@@ -18,10 +17,10 @@ use crate::app::{
 };
 use domain::{
     ids::{ConversationId, RunId},
-    params::{self, ParamKind},
     policy::Denial,
-    prompt::{self, PromptArgument},
-    resource::{self, Content},
+    prompt::PromptArgument,
+    resource::Content,
+    schemas,
 };
 
 schemas! {
@@ -38,7 +37,6 @@ schemas! {
         #[serde(skip)]
         usage: String,
     }
-
     /// A resource that a tool's result linked to.
     struct ResourceView for resources::ResourceView {
         server: String,
@@ -50,7 +48,6 @@ schemas! {
         /// Only where one resource was asked for.
         contents: Option<Vec<Content>>,
     }
-
     /// A skill as those see it who may run it.
     struct SkillView for skills::SkillView {
         id: String,
@@ -67,7 +64,6 @@ schemas! {
         /// Its calls wait for one of these roles.
         needs_approval_by: Option<Vec<String>>,
     }
-
     #[serde(rename_all = "snake_case")]
     #[schema(as = SkillReadiness)]
     enum Readiness for skills::SkillAvailability {
@@ -77,7 +73,6 @@ schemas! {
         /// Its server has not answered yet, or does not have the tool.
         Unavailable,
     }
-
     /// A run of a skill.
     #[schema(as = SkillRun)]
     struct SkillRunOutcome for outcome::SkillRunOutcome {
@@ -96,7 +91,6 @@ schemas! {
         #[serde(skip)]
         stopped: bool,
     }
-
     #[serde(rename_all = "snake_case")]
     #[schema(as = SkillStatus)]
     enum SkillRunStatus for outcome::SkillRunStatus {
@@ -112,7 +106,6 @@ schemas! {
         OutcomeUnknown,
         Cancelled,
     }
-
     /// The tools of one server, for people.
     struct ServerTools for toolset::ServerTools {
         server: String,
@@ -133,7 +126,6 @@ schemas! {
         /// Only with `explain`, and only when nothing is known of the server's tools: why.
         unlisted: Option<MissingToolList>,
     }
-
     struct ToolView for toolset::ToolView {
         /// The server's own name of the tool.
         tool: String,
@@ -149,14 +141,12 @@ schemas! {
         /// Calls wait for one of these roles.
         needs_approval_by: Option<Vec<String>>,
     }
-
     struct DeniedTool for toolset::DeniedTool {
         tool: String,
         reason: Denial,
         /// What to change, for the author of the pack.
         remedy: &'static str,
     }
-
     /// Why there is no list of a server's tools.
     #[serde(rename_all = "snake_case")]
     enum Cause for toolset::MissingListReason {
@@ -167,44 +157,9 @@ schemas! {
         /// The server has answered, and has none.
         NoTools,
     }
-
     struct Unlisted for toolset::MissingToolList {
         reason: MissingListReason,
         /// What to do about it.
         remedy: &'static str,
-    }
-
-    /// One parameter.
-    struct Param for params::Param {
-        #[serde(rename = "type")]
-        kind: ParamKind,
-        required: bool,
-        description: Option<String>,
-    }
-
-    #[serde(rename_all = "lowercase")]
-    enum ParamKind for params::ParamKind {
-        String,
-        /// Any JSON.
-        Json,
-        Boolean,
-        Number,
-    }
-
-    /// What a prompt may or must be given.
-    struct PromptArgument for prompt::PromptArgument {
-        name: String,
-        #[schema(required = false)]
-        description: String,
-        #[schema(required = false)]
-        required: bool,
-    }
-
-    /// What was read: text, or bytes in Base64.
-    struct Content for resource::Content {
-        uri: String,
-        mime_type: Option<String>,
-        text: Option<String>,
-        blob: Option<String>,
     }
 }

@@ -132,25 +132,6 @@ impl TrialError {
     }
 }
 
-impl From<&McpError> for ConnectionTestError {
-    fn from(error: &McpError) -> Self {
-        match error.kind {
-            McpErrorKind::Unauthorized
-            | McpErrorKind::Forbidden
-            | McpErrorKind::ScopeRequired
-            | McpErrorKind::SignInRequired => Self::Unauthorized,
-            McpErrorKind::Unreachable | McpErrorKind::Closed | McpErrorKind::RateLimited => {
-                Self::Unreachable
-            }
-            McpErrorKind::TimedOut => Self::Timeout,
-            McpErrorKind::Misconfigured => Self::BadTemplate,
-            McpErrorKind::Protocol | McpErrorKind::Redirected | McpErrorKind::WebPage => {
-                Self::NotMcp
-            }
-        }
-    }
-}
-
 /// A temporary connection that tests a credential. Its credential has no row yet, so the poll that closes outdated
 /// connections leaves it alone while this value lives.
 pub(in crate::app::servers) struct ConnectionTrial<'a> {

@@ -1,5 +1,5 @@
-//! `chatelaine conformance <url>`: what the official conformance suite runs as the client under test. It goes through
-//! the same connections as everything else: discovers the tools, and calls each of them.
+//! `conformance <url>`: what the official conformance suite runs as the client under test. It goes through
+//! the same connections as the service: discovers the tools, and calls each of them.
 //!
 //! The suite gives the arguments of calls, and who the client is, in an environment variable. Elicitations are accepted:
 //! the answer is the server's default, or else the first value that fits. A server that wants a sign-in gets one, as
@@ -7,8 +7,13 @@
 
 mod sign_in;
 
-use std::{process::ExitCode, sync::Arc};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+    sync::Arc,
+};
 
+use clap::Parser;
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::to_raw_value};
 use tokio::sync::mpsc;
@@ -39,8 +44,8 @@ const ROUNDS: usize = 8;
 /// Times that it signs in; a server that wants more never has enough.
 const SIGN_INS: usize = 3;
 
-#[derive(clap::Args)]
-pub struct Args {
+#[derive(Parser)]
+struct Args {
     /// The server of the scenario, on this machine.
     url: Url,
 }
@@ -62,7 +67,14 @@ struct RequestedCall {
     arguments: Value,
 }
 
-pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter("info,rmcp=off")
+        .with_writer(io::stderr)
+        .init();
+    let env = Environment::from_process().without_keys();
     let context = env
         .get("MCP_CONFORMANCE_CONTEXT")
         .map(serde_json::from_str::<Context>);
@@ -90,11 +102,8 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
         left: SIGN_INS,
     };
     let found = client.discover().await?;
-    super::print_line(&format!(
-        "{} tools in revision {}",
-        found.tools.len(),
-        found.protocol
-    ));
+    let (tools, revision) = (found.tools.len(), found.protocol);
+    writeln!(io::stdout(), "{tools} tools in revision {revision}")?;
     let good = client.call_all(&found.tools, context.tool_calls).await?;
     client.mcp.shutdown().await;
     Ok(if good {
@@ -175,10 +184,10 @@ impl SuiteClient {
             let called = self.call(request).await?;
             // A server may refuse what was made up.
             good &= matches!(called, Ok(_) | Err(CallError::Refused { .. }));
-            super::print_line(&match called {
-                Ok(outcome) => format!("{tool}: {}", outcome.text),
-                Err(error) => format!("{tool}: failed: {error}"),
-            });
+            match called {
+                Ok(outcome) => writeln!(io::stdout(), "{tool}: {}", outcome.text)?,
+                Err(error) => writeln!(io::stdout(), "{tool}: failed: {error}")?,
+            }
         }
         Ok(good)
     }
