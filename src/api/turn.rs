@@ -532,7 +532,7 @@ impl Turn {
         let failure = ending::failure(&self.app, &self.principal, self.run.id).await?;
         let may_end_with_text =
             self.is_streamed && !self.is_formatted && status == RunStatus::Failed;
-        if may_end_with_text && !failure.called.is_empty() {
+        if may_end_with_text && (!failure.called.is_empty() || failure.is_superseded) {
             return Ok(self.append_failure(failure));
         }
         Err(self.problem_of_failure(status, failure))
@@ -556,12 +556,18 @@ impl Turn {
         let RunFailure {
             reason,
             called,
+            is_superseded,
             retry_after,
             ..
         } = failure;
         let ids = self.ids(true);
         // A client that reads an earlier answer, or a stream, does not repeat the request by itself.
         let awaits_whole = self.key.is_some() && !self.is_streamed;
+        if awaits_whole && is_superseded {
+            let code = ErrorCode::AnswerPending;
+            let detail = format!("{reason}; {ANEW}");
+            return Problem::new(StatusCode::BAD_REQUEST, code, detail).with_run(ids);
+        }
         if awaits_whole && !called.is_empty() {
             let called = called.join(", ");
             let anew = if self.has_named_key() { KEPT } else { ANEW };

@@ -76,9 +76,9 @@ fn parse_kind(kind: &str) -> RunKind {
     }
 }
 
-/// Adds one model step and what it used.
-pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()> {
-    let held = sqlx::query_scalar!(
+/// Adds one model step and what it used. Whether an equal request takes the place of the run: see [`supersede`].
+pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<bool> {
+    let superseded = sqlx::query_scalar!(
         r#"with conversation as (
              select 1 from conversations where tenant_id = $1 and id = $4 for no key update
            ), held as (
@@ -86,13 +86,13 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
              set steps = steps + 1, input_tokens = input_tokens + $5, output_tokens = output_tokens + $6,
                  usage_estimated = usage_estimated or $7, cached_input_tokens = cached_input_tokens + $9
              from conversation where tenant_id = $1 and id = $2 and fence = $3 and status = 'running'
-             returning user_id, agent
+             returning user_id, agent, superseded
            ), used as (
              insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
                                           cached_input_tokens)
              select $1, $8, (now() at time zone 'utc')::date, user_id, agent, $5, $6, $9 from held
            )
-           select true as "held!" from held"#,
+           select superseded from held"#,
         tx.tenant()?.0,
         run.id.0,
         run.fence,
@@ -105,7 +105,40 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
     )
     .fetch_optional(tx.conn())
     .await?;
-    held.map(drop).ok_or_else(|| lost(run))
+    superseded.ok_or_else(|| lost(run))
+}
+
+/// Records that an equal request takes the place of a run, in the transaction that begins the other run. Its worker writes
+/// no call from then on; those that it wrote before can be read in this transaction. The conversation of the run, if the run
+/// has not ended.
+pub async fn supersede(tx: &mut Tx, id: RunId) -> Result<Option<ConversationId>> {
+    let conversation = sqlx::query_scalar!(
+        "with conversation as (
+           select 1 from conversations
+           where tenant_id = $1 and id = (select conversation_id from runs where tenant_id = $1 and id = $2)
+           for no key update
+         )
+         update runs set superseded = true
+         from conversation where tenant_id = $1 and id = $2 and status in ('queued', 'running')
+         returning conversation_id",
+        tx.tenant()?.0,
+        id.0,
+    );
+    let conversation = conversation.fetch_optional(tx.conn()).await?;
+    Ok(conversation.map(ConversationId))
+}
+
+/// Whether an equal request has taken the place of a run: see [`supersede`].
+pub async fn is_superseded(tx: &mut Tx, id: RunId) -> Result<bool> {
+    let superseded = sqlx::query_scalar!(
+        "select superseded from runs where tenant_id = $1 and id = $2",
+        tx.tenant()?.0,
+        id.0,
+    );
+    Ok(superseded
+        .fetch_optional(tx.conn())
+        .await?
+        .unwrap_or_default())
 }
 
 /// A run of this user; another user's is not found.

@@ -53,6 +53,8 @@ use store::{Tx, audit::AuditRow, messages::NewMessage};
 
 /// A run that has broken off more often than this fails.
 const MOST_ATTEMPTS: i32 = 5;
+const SUPERSEDED: &str =
+    "the same request came again before the agent had called anything, and that one is answered";
 
 /// A run that this process works on.
 struct RunWorker {
@@ -311,7 +313,9 @@ impl RunWorker {
             }
             let calls = calls::resolve(&reply, &toolbox);
             let lines = self.first_audit_lines(&toolbox, &calls);
-            self.append_reply(&reply, &calls, &lines).await?;
+            if !self.append_reply(&reply, &calls, &lines).await? {
+                return Ok(Ending::failed(SUPERSEDED).with_text(String::new(), Some(reply.usage)));
+            }
             self.make_calls(&toolbox, calls, true, target).await?;
             self.report_credentials(pack).await?;
             if self.cancel.is_cancelled() {
@@ -531,13 +535,13 @@ impl RunWorker {
 /// The rows that a worker writes while its run goes on, and the events that it sends to the listeners.
 impl RunWorker {
     /// Writes a reply that calls tools, its usage, and the lines of the audit trail for the calls that begin at once, in one
-    /// transaction.
+    /// transaction. Writes nothing, and returns false, if an equal request has taken the place of this run.
     async fn append_reply(
         &self,
         reply: &Reply,
         calls: &[ResolvedCall],
         lines: &[AuditRow],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut parts = Vec::new();
         if !reply.text.trim().is_empty() {
             parts.push(Part::text(reply.text.clone()));
@@ -545,10 +549,13 @@ impl RunWorker {
         let calls = calls.iter().map(|resolved| &resolved.call);
         parts.extend(calls.map(|call| Part::ToolCall(call.clone())));
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        store::runs::add_step(&mut tx, &self.run, reply.usage).await?;
+        if store::runs::add_step(&mut tx, &self.run, reply.usage).await? {
+            return Ok(false);
+        }
         store::audit::insert(&mut tx, self.run.tenant, lines).await?;
         self.append_and_commit(tx, Role::Assistant, &parts, true)
-            .await
+            .await?;
+        Ok(true)
     }
 
     /// Writes the call of a command with its line of the audit trail.

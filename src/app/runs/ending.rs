@@ -69,6 +69,8 @@ pub struct RunFailure {
     pub reason: String,
     /// The tools that the run has called, as `server.tool`. An equal request would call them again.
     pub called: Vec<String>,
+    /// An equal request took the place of the run.
+    pub is_superseded: bool,
     /// How long the model is not asked, if the run failed because the model did not answer.
     pub retry_after: Option<Duration>,
     /// The sentence at the end of an answer that people read.
@@ -81,6 +83,7 @@ pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunF
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
     let messages = store::messages::of_run(&mut tx, run.conversation_id, id).await?;
     let retry_after = store::runs::retry_after(&mut tx, id).await?;
+    let is_superseded = store::runs::is_superseded(&mut tx, id).await?;
     drop(tx);
     let reason = run.error.unwrap_or_else(|| match run.status {
         RunStatus::Cancelled => "the run was cancelled".to_owned(),
@@ -90,10 +93,15 @@ pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunF
     let pack = app.library.get(&run.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
     let values = [("reason", reason.as_str()), ("tools", &called.join(", "))];
-    let text = texts.render(Key::TurnFailedAfterCall, &values);
+    let text = if is_superseded {
+        texts.render(Key::TurnSuperseded, &[])
+    } else {
+        texts.render(Key::TurnFailedAfterCall, &values)
+    };
     Ok(RunFailure {
         reason,
         called,
+        is_superseded,
         retry_after,
         text,
     })

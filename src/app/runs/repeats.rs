@@ -230,10 +230,28 @@ pub async fn remember_answer(
     match (key, answer) {
         (Some(key), answer) => {
             let is_new = store::request_keys::insert(tx, user, key, begun, answer).await?;
-            is_new.then_some(()).ok_or(Error::Repeated)
+            is_new.then_some(()).ok_or(Error::Repeated)?;
+            match key.replaced.filter(|_| !key.may_be_repeated()) {
+                Some(run) => supersede(tx, run).await,
+                None => Ok(()),
+            }
         }
         (None, Some(answer)) => store::client_chats::put(tx, user, answer).await,
         (None, None) => Ok(()),
+    }
+}
+
+/// Lets a run call no tool any more, since an equal request takes its place: a proxy may hold the connection of a client that
+/// has given up. [`Error::Repeated`] when the run has called one meanwhile.
+async fn supersede(tx: &mut Tx, run: RunId) -> Result<()> {
+    let Some(conversation) = store::runs::supersede(tx, run).await? else {
+        return Ok(());
+    };
+    let written = store::messages::of_run(tx, conversation, run).await?;
+    if called_tools(&written).is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Repeated)
     }
 }
 

@@ -7,10 +7,10 @@ use crate::{
     retention::purge,
     support::{
         client::{Answer, Client},
-        model::{Gate, text},
+        model::{Gate, calls, text},
         world::World,
     },
-    turn::eventually,
+    turn::{eventually, payment},
 };
 
 fn asking(client: &Client, body: Value) -> tokio::task::JoinHandle<Answer> {
@@ -51,6 +51,35 @@ async fn two_requests_with_one_key_are_one_run() {
         .with_header("idempotency-key", "k-1");
     world.model.reply(text("Bob's own."));
     bob.post(PATH, request(&["hi"])).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_turn_whose_request_came_again_before_it_called_anything_calls_nothing() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let pay = || calls([("bank__send_money", payment("10.00"))]);
+    for is_streamed in [false, true] {
+        let gate = Gate::new();
+        world.model.reply(pay().gate(0, &gate));
+        let mut body = request(&["pay"]);
+        body["stream"] = json!(is_streamed);
+        // As behind a proxy that holds the connection of a client that has given up.
+        let first = asking(&ann, body.clone());
+        gate.reached().await;
+        world.model.reply(pay());
+        world.model.reply(text("It is paid."));
+        let second = asking(&ann, body).await.unwrap();
+        assert!(second.text.contains("It is paid."), "{}", second.text);
+        gate.open();
+        let first = first.await.unwrap();
+        if is_streamed {
+            assert!(first.text.contains("was sent again"), "{}", first.text);
+        } else {
+            assert_eq!(first.expect(400)["error"]["code"], "answer_pending");
+        }
+    }
+    assert_eq!(world.bank.executions("send_money"), 2);
 }
 
 #[tokio::test]

@@ -206,15 +206,15 @@ pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result
     .ok_or_else(|| lost(run))
 }
 
-/// Locks the run for a write of its worker, and says whether somebody has asked it to stop; `Conflict` when the lease
-/// was lost.
+/// Locks the run for a write of its worker, and says whether it is to stop: somebody has asked for that, or an equal request
+/// has taken its place. `Conflict` when the lease was lost.
 pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
     sqlx::query_scalar!(
-        "with conversation as (
+        r#"with conversation as (
            select 1 from conversations where tenant_id = $4 and id = $3 for no key update
          )
-         select r.cancel_requested from runs r, conversation
-         where r.tenant_id = $4 and r.id = $1 and r.fence = $2 and r.status = 'running' for update of r",
+         select r.cancel_requested or r.superseded as "is_stopped!" from runs r, conversation
+         where r.tenant_id = $4 and r.id = $1 and r.fence = $2 and r.status = 'running' for update of r"#,
         run.id.0,
         run.fence,
         run.conversation.0,
