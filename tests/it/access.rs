@@ -936,7 +936,7 @@ fn says_why(path: &str, answer: &Answer) {
 
 #[tokio::test]
 async fn another_users_conversation_is_not_in_ones_list() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let (alice, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     let (stranger, id) = (world.stranger("ann").await, alice.open("bank").await);
     let ids = async |client: &Client| {
@@ -959,7 +959,7 @@ async fn another_users_conversation_is_not_in_ones_list() {
 
 #[tokio::test]
 async fn a_wrong_caller_changes_nothing() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let (owner, mallory) = (
         world.user("owner", &[]).await,
         world.user("mallory", &[]).await,
@@ -977,7 +977,7 @@ async fn a_wrong_caller_changes_nothing() {
 
 #[tokio::test]
 async fn a_guest_is_not_offered_agents_that_require_authentication() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let guest = world.guest().await;
     let agents = guest.get("/v1/agents").await.expect(200);
     let ids: Vec<_> = agents["items"]
@@ -1014,7 +1014,7 @@ async fn a_tenant_that_takes_no_guests_looks_like_one_that_is_not_there() {
 
 #[tokio::test]
 async fn nothing_tells_a_guest_of_a_tool_that_is_not_theirs() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let (guest, finance) = (world.guest().await, world.user("fin", &["finance"]).await);
     let everything = async |client: &Client| {
@@ -1044,7 +1044,7 @@ async fn nothing_tells_a_guest_of_a_tool_that_is_not_theirs() {
 
 #[tokio::test]
 async fn explain_is_for_those_who_run_the_agent() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let path = "/v1/agents/bank/tools?explain=true";
     world.guest().await.get(path).await.expect(403);

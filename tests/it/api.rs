@@ -24,7 +24,7 @@ use super::support::{client::plain, model::text, world::World};
 
 #[tokio::test]
 async fn a_message_is_answered_and_both_are_kept() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("You have 5 euros."));
     let ann = world.user("ann", &["employee"]).await;
     let conversation = ann.open("bank").await;
@@ -47,7 +47,7 @@ async fn a_message_is_answered_and_both_are_kept() {
 
 #[tokio::test]
 async fn a_run_that_waits_for_its_model_can_be_cancelled() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = super::support::model::Gate::new();
     world.model.reply(text("never to be heard").gate(1, &gate));
     let ann = world.user("ann", &[]).await;
@@ -64,7 +64,7 @@ async fn a_run_that_waits_for_its_model_can_be_cancelled() {
 
 #[tokio::test]
 async fn a_deleted_conversation_is_gone_and_its_listeners_are_let_go() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let conversation = ann.open("bank").await;
     let events = ann.listen(&conversation, None).await;
@@ -82,7 +82,7 @@ async fn a_deleted_conversation_is_gone_and_its_listeners_are_let_go() {
 
 #[tokio::test]
 async fn the_document_is_served_and_describes_every_answer() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let served = world.nobody().get("/openapi.json").await.expect(200);
     let built: Value = api::openapi();
     assert_eq!(served, built);

@@ -83,6 +83,15 @@ async fn world() -> World {
     world_with(|_| {}).await
 }
 
+/// The same in a process that other tests share.
+async fn shared_world() -> World {
+    let change = |setup: &mut Setup| PACK.clone_into(&mut setup.packs[0].1);
+    let world = World::shared_with("approvals", change).await;
+    world.tools_ready().await;
+    world.model.on(teller);
+    world
+}
+
 async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(|setup| {
         PACK.clone_into(&mut setup.packs[0].1);

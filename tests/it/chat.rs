@@ -29,7 +29,7 @@ async fn at_a_terminal(world: &World, person: &Client, columns: u16, more: &[&st
 
 #[tokio::test]
 async fn an_answer_is_rendered_and_its_lines_end_between_words() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text(
         "# Rates\nOne **euro** buys many things that nobody needs.\n\n- `USD`\n- CHF",
     ));
@@ -51,7 +51,7 @@ async fn an_answer_is_rendered_and_its_lines_end_between_words() {
 
 #[tokio::test]
 async fn without_colours_there_are_none() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("One **euro**."));
     let ann = world.user("ann", &[]).await;
     let mut terminal = at_a_terminal(&world, &ann, 80, &["--no-color"]).await;
@@ -64,7 +64,7 @@ async fn without_colours_there_are_none() {
 
 #[tokio::test]
 async fn something_moves_until_the_first_word_and_tools_are_folded() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world.model.on(|request| {
         let rate = json!({ "from": "EUR", "to": "USD" }).to_string();
@@ -91,7 +91,7 @@ async fn something_moves_until_the_first_word_and_tools_are_folded() {
 
 #[tokio::test]
 async fn ctrl_c_says_what_was_stopped() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     world.model.reply(text("One two three.").gate(1, &gate));
     let ann = world.user("ann", &[]).await;
@@ -111,7 +111,7 @@ async fn ctrl_c_says_what_was_stopped() {
 
 #[tokio::test]
 async fn ctrl_d_that_is_typed_while_an_answer_comes_leaves_after_it() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     world.model.reply(text("One two three.").gate(1, &gate));
     let ann = world.user("ann", &[]).await;
@@ -127,7 +127,7 @@ async fn ctrl_d_that_is_typed_while_an_answer_comes_leaves_after_it() {
 
 #[tokio::test]
 async fn commands_servers_and_codes_are_completed() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     let mut terminal = at_a_terminal(&world, &ann, 100, &[]).await;
@@ -141,7 +141,7 @@ async fn commands_servers_and_codes_are_completed() {
 
 #[tokio::test]
 async fn lines_are_remembered_across_starts_but_secrets_are_not() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let ann = world.user("ann", &[]).await;
     let folder = tempfile::tempdir().unwrap();
@@ -163,7 +163,7 @@ async fn lines_are_remembered_across_starts_but_secrets_are_not() {
 
 #[tokio::test]
 async fn earlier_conversations_are_listed_and_continued() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let ann = world.user("ann", &[]).await;
     for title in ["Taxes", "Rates"] {
@@ -201,7 +201,7 @@ async fn earlier_conversations_are_listed_and_continued() {
 
 #[tokio::test]
 async fn between_pipes_text_stays_as_it_is_and_a_failure_is_a_status() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("One **euro**."));
     let ann = world.user("ann", &[]).await;
     let mut script = Terminal::piped(&world.url, &ann);
@@ -223,7 +223,7 @@ async fn between_pipes_text_stays_as_it_is_and_a_failure_is_a_status() {
 
 #[tokio::test]
 async fn an_admin_reads_why_somebody_lacks_a_tool() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     ann.get("/v1/me").await.expect(200);

@@ -319,7 +319,7 @@ async fn whoever_speaks_by_a_key_is_told_to_sign_out_there_too() {
 
 #[tokio::test]
 async fn a_guest_who_signs_out_has_no_key_any_more() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let guest = world.guest().await;
     let chat = guest.open("bank").await;
     let mut events = guest.listen(&chat, None).await;

@@ -74,7 +74,7 @@ fn content(chunks: &[Value]) -> String {
 
 #[tokio::test]
 async fn agents_are_models() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let list = ann.get("/v1/models").await.expect(200);
     assert_eq!(list["object"], "list");
@@ -95,7 +95,7 @@ async fn agents_are_models() {
 
 #[tokio::test]
 async fn a_whole_answer_has_openais_shape() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("You have 5 euros.").usage(11, 7));
     let ann = world.user("ann", &[]).await;
     let answer = ann.post(PATH, request(&["How much?"])).await;
@@ -120,7 +120,7 @@ async fn a_whole_answer_has_openais_shape() {
 
 #[tokio::test]
 async fn a_stream_begins_with_the_role_and_ends_with_the_reason_the_usage_and_done() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("You have 5 euros.").usage(11, 7));
     let ann = world.user("ann", &[]).await;
     let mut body = request(&["How much?"]);
@@ -158,7 +158,7 @@ async fn a_stream_begins_with_the_role_and_ends_with_the_reason_the_usage_and_do
 
 #[tokio::test]
 async fn without_being_asked_for_usage_a_stream_has_no_chunk_without_choices() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("Yes."));
     let (chunks, done) = stream(&world.user("ann", &[]).await, request(&["Really?"])).await;
     assert!(done);
@@ -171,7 +171,7 @@ async fn without_being_asked_for_usage_a_stream_has_no_chunk_without_choices() {
 
 #[tokio::test]
 async fn the_next_request_continues_the_conversation_that_the_client_shows() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .reply(text("First."))
@@ -198,7 +198,7 @@ async fn the_next_request_continues_the_conversation_that_the_client_shows() {
 
 #[tokio::test]
 async fn an_edited_transcript_becomes_a_conversation_of_its_own() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("First.")).reply(text("Other."));
     let ann = world.user("ann", &[]).await;
     let first = ann.post(PATH, request(&["one"])).await;
@@ -216,7 +216,7 @@ async fn an_edited_transcript_becomes_a_conversation_of_its_own() {
 
 #[tokio::test]
 async fn two_people_with_the_same_transcript_have_two_conversations() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Same.")));
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     let anns = ann.post(PATH, request(&["hi", "Same.", "again"])).await;
@@ -235,7 +235,7 @@ async fn two_people_with_the_same_transcript_have_two_conversations() {
 
 #[tokio::test]
 async fn a_frontends_chats_do_not_meet_although_they_begin_alike() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Hello.")));
     let fay = world.frontend("fay").await;
     let chat = async |id: &str, messages: &[&str]| {
@@ -254,7 +254,7 @@ async fn a_frontends_chats_do_not_meet_although_they_begin_alike() {
 
 #[tokio::test]
 async fn what_clients_send_besides_is_ignored() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("Fine."));
     let mut body = request(&[]);
     body["messages"] = json!([

@@ -68,6 +68,13 @@ async fn world() -> World {
     world_with(|_| {}).await
 }
 
+/// The same in a process that other tests share.
+async fn shared_world() -> World {
+    let world = World::shared_with("runs", add_packs).await;
+    world.model.on(obedient);
+    world
+}
+
 async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(|setup| {
         add_packs(setup);

@@ -49,7 +49,7 @@ fn with_approval(setup: &mut Setup) {
 }
 
 async fn world() -> World {
-    let world = World::with(with_approval).await;
+    let world = World::shared_with("streams", with_approval).await;
     world.tools_ready().await;
     world.model.on(teller);
     world

@@ -18,5 +18,6 @@ pub mod program; // the real program, and everything it says
 pub mod replica; // another process of the product, which can be killed
 pub mod seed; // what random tests draw from
 pub mod servers; // published MCP servers, and small ones of ours
+pub mod shared; // worlds that serve one test after the other
 pub mod terminal; // somebody who chats in a process of their own
 pub mod world; // the whole product in this process

@@ -33,6 +33,13 @@ async fn world() -> World {
     world_with(|_| {}).await
 }
 
+/// The same in a process that other tests share.
+async fn shared_world() -> World {
+    let world = World::shared().await;
+    world.tools_ready().await;
+    world
+}
+
 async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(change).await;
     world.tools_ready().await;

@@ -28,7 +28,7 @@ const BROWSER: (&str, &str) = (
 
 #[tokio::test]
 async fn a_browser_gets_a_page_that_may_load_its_own_files_only() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let answer = page(&world.nobody(), "/", &[BROWSER]).await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("content-type"), "text/html; charset=utf-8");
@@ -42,7 +42,7 @@ async fn a_browser_gets_a_page_that_may_load_its_own_files_only() {
 
 #[tokio::test]
 async fn a_program_gets_json_where_a_browser_gets_the_page() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let nobody = world.nobody();
     for accept in ["*/*", "application/json", "text/html;q=0, application/json"] {
         let answer = page(&nobody, "/", &[("accept", accept)]).await;
@@ -55,7 +55,7 @@ async fn a_program_gets_json_where_a_browser_gets_the_page() {
 /// `make test` builds the page before; `cargo test` alone may find a program without it.
 #[tokio::test]
 async fn the_files_of_the_page_are_kept_for_ever_and_compressed() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let nobody = world.nobody();
     let html = page(&nobody, "/", &[BROWSER]).await.text;
     let names: Vec<&str> = html

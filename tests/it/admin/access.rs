@@ -17,7 +17,7 @@ fn cell<'m>(matrix: &'m Value, tool: &str, holder: &Value) -> &'m Value {
 
 #[tokio::test]
 async fn the_matrix_says_of_each_role_and_tool_what_is_decided_and_why() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let matrix = world.admin().await.get(MATRIX).await.expect(200);
     assert_eq!(
@@ -63,7 +63,7 @@ async fn the_matrix_names_who_approves() {
 
 #[tokio::test]
 async fn a_roles_attribute_that_no_token_ever_had_is_named() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     let matrix = admin.get(MATRIX).await.expect(200);
     assert_eq!(matrix["unseen_claim"], "roles");

@@ -73,7 +73,7 @@ fn path(key: &Value) -> String {
 
 #[tokio::test]
 async fn a_frontends_key_speaks_for_its_users_by_the_headers_that_were_said() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     let (_, webui) = made(
         &world,
@@ -106,7 +106,7 @@ async fn a_frontends_key_speaks_for_its_users_by_the_headers_that_were_said() {
 
 #[tokio::test]
 async fn what_cannot_be_a_key_is_refused_by_its_field() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     let frontend = |settings: Value| json!({ "name": "one", "frontend": settings });
     let cases = [
@@ -160,7 +160,7 @@ async fn what_cannot_be_a_key_is_refused_by_its_field() {
 
 #[tokio::test]
 async fn of_two_admins_who_revoke_a_key_at_once_the_second_is_told_when_it_was() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     let (key, _) = made(&world, &admin, json!({ "name": "nightly" })).await;
     let path = path(&key);
@@ -189,7 +189,7 @@ async fn of_two_admins_who_revoke_a_key_at_once_the_second_is_told_when_it_was()
 
 #[tokio::test]
 async fn of_two_admins_who_make_a_key_of_one_name_at_once_one_does() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     let make = || admin.post(KEYS, json!({ "name": "nightly" }));
     let (one, two) = tokio::join!(make(), make());
@@ -240,7 +240,7 @@ async fn keys_of_others_and_of_guests_are_not_there() {
 
 #[tokio::test]
 async fn keys_are_listed_in_pages_the_newest_first() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     for name in ["one", "two", "three"] {
         made(&world, &admin, json!({ "name": name })).await;

@@ -256,7 +256,7 @@ fn an_admins_sign_out_ends_tokens_that_it_does_not_have() {
 
 #[tokio::test]
 async fn a_guest_who_is_signed_out_has_no_key_any_more() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let (admin, guest, other) = (
         world.admin().await,
         world.guest().await,
@@ -318,7 +318,7 @@ async fn what_a_user_entered_is_deleted_and_nobody_elses() {
 
 #[tokio::test]
 async fn a_user_of_another_tenant_is_not_there() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let (admin, eve) = (world.admin().await, world.stranger("eve").await);
     eve.open("bank").await;
     for name in ["eve", "nobody", "a%00b"] {
@@ -404,7 +404,7 @@ async fn a_blocked_user_is_out_everywhere_until_they_are_unblocked() {
 
 #[tokio::test]
 async fn a_frontend_does_not_speak_for_a_blocked_user() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     admin.get("/v1/me").await.expect(200);
     let headers = FrontendHeaders::open_webui();

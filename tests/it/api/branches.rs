@@ -71,7 +71,7 @@ fn echoing(world: &World) {
 
 #[tokio::test]
 async fn an_edit_makes_a_branch_and_the_model_reads_only_that() {
-    let world = World::start().await;
+    let world = World::shared().await;
     echoing(&world);
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
@@ -118,7 +118,7 @@ async fn an_edit_makes_a_branch_and_the_model_reads_only_that() {
 
 #[tokio::test]
 async fn asking_again_makes_versions_of_one_message() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .reply(text("first"))
@@ -151,7 +151,7 @@ async fn asking_again_makes_versions_of_one_message() {
 
 #[tokio::test]
 async fn no_branch_is_made_or_left_while_an_answer_is_on_its_way() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     world
         .model

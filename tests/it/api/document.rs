@@ -10,7 +10,7 @@ const SEED: u64 = 4;
 
 #[tokio::test]
 async fn the_api_answers_as_its_document_says() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Yes.")));
     world.tools_ready().await;
     let (user, admin) = (world.user("ann", &["finance"]).await, world.admin().await);

@@ -36,7 +36,7 @@ async fn eventually(what: &str, done: impl AsyncFn() -> bool) {
 
 #[tokio::test]
 async fn every_answer_carries_the_security_headers() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let (ann, nobody) = (world.user("ann", &[]).await, world.nobody());
     let answers = [
         ann.get("/v1/agents").await,
@@ -61,7 +61,7 @@ async fn every_answer_carries_the_security_headers() {
 
 #[tokio::test]
 async fn a_proxys_request_id_is_kept_when_it_is_harmless() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let nobody = world.nobody();
     let with = async |id: &str| {
         let answer = nobody
@@ -85,7 +85,7 @@ async fn a_proxys_request_id_is_kept_when_it_is_harmless() {
 
 #[tokio::test]
 async fn without_a_list_no_browser_of_another_origin_may_call() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let answer = world
         .nobody()
         .with_header("origin", "https://chat.example.org")
@@ -265,7 +265,7 @@ async fn a_user_may_hold_so_many_streams_and_no_more() {
 
 #[tokio::test]
 async fn what_is_not_http_is_cut_off_and_nobody_else_notices() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let mut odd = connect(&world).await;
     odd.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is no HTTP\r\n\r\n")
         .await
@@ -280,7 +280,7 @@ async fn what_is_not_http_is_cut_off_and_nobody_else_notices() {
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
-    let world = World::start().await;
+    let world = World::shared().await;
     for bytes in [65_536, 90_000, 200_000] {
         let mut large = connect(&world).await;
         let head = format!(
@@ -357,7 +357,7 @@ async fn an_open_stream_does_not_delay_a_stop() {
 
 #[tokio::test]
 async fn a_browser_at_an_address_of_the_api_is_shown_a_page() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let browser = world
         .nobody()
         .with_header("accept", "text/html,application/xhtml+xml,*/*;q=0.8");

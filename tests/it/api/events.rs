@@ -28,7 +28,7 @@ async fn last_event(client: &Client, conversation: &str) -> i64 {
 
 #[tokio::test]
 async fn a_listener_hears_the_answer_as_it_is_said_and_then_whole() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("You have five euros."));
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
@@ -59,7 +59,7 @@ async fn a_listener_hears_the_answer_as_it_is_said_and_then_whole() {
 
 #[tokio::test]
 async fn who_comes_back_hears_what_they_missed_once_and_in_order() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Yes.")));
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
@@ -126,7 +126,7 @@ async fn what_was_heard_whole_is_not_heard_again_in_pieces() {
 
 #[tokio::test]
 async fn after_in_the_query_says_the_same_as_the_header_and_yields_to_it() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     ann.say_and_wait(&id, "/help").await;
@@ -144,7 +144,7 @@ async fn after_in_the_query_says_the_same_as_the_header_and_yields_to_it() {
 
 #[tokio::test]
 async fn a_last_event_id_that_is_none_is_refused() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let path = format!("/v1/conversations/{}/events", ann.open("bank").await);
     for id in ["x", "-1", "1.5", "99999999999999999999"] {
@@ -158,7 +158,7 @@ async fn a_last_event_id_that_is_none_is_refused() {
 
 #[tokio::test]
 async fn all_listeners_of_a_conversation_hear_the_same() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     world.model.reply(text("The same for all.").gate(1, &gate));
     let ann = world.user("ann", &[]).await;
@@ -181,7 +181,7 @@ async fn all_listeners_of_a_conversation_hear_the_same() {
 
 #[tokio::test]
 async fn a_stream_opens_with_a_word_and_asks_to_be_let_through() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let path = format!("/v1/conversations/{}/events", ann.open("bank").await);
     let mut answer = ann.request(Method::GET, &path).send().await.unwrap();

@@ -25,7 +25,7 @@ async fn listed(client: &Client, path: &str, field: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn messages_are_read_from_the_end_and_in_both_directions() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     for _ in 0..2 {
@@ -55,7 +55,7 @@ async fn messages_are_read_from_the_end_and_in_both_directions() {
 
 #[tokio::test]
 async fn a_conversation_is_renamed_archived_and_pinned() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     let (first, second) = (ann.open("bank").await, ann.open("bank").await);
     let third = ann.open("bank").await;
@@ -108,7 +108,7 @@ async fn a_conversation_is_renamed_archived_and_pinned() {
 
 #[tokio::test]
 async fn conversations_are_found_by_the_words_in_them() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|request| Some(text(format!("You said {}", last_user(request)))));

@@ -24,7 +24,7 @@ async fn answer_to(world: &World, lines: &str) -> String {
 
 #[tokio::test]
 async fn no_route_takes_a_request_without_a_host_or_with_two() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let document = api::openapi();
     let known = document["paths"].as_object().unwrap();
     let known = known.iter().flat_map(|(path, item)| {
@@ -47,7 +47,7 @@ async fn no_route_takes_a_request_without_a_host_or_with_two() {
 
 #[tokio::test]
 async fn the_refusal_of_a_host_is_a_problem_like_any_other() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let problems = [
         ("", "missing_field"),
         ("host: x\r\nhost: y\r\n", "invalid"),
@@ -65,7 +65,7 @@ async fn the_refusal_of_a_host_is_a_problem_like_any_other() {
 
 #[tokio::test]
 async fn a_host_may_be_any_name_or_address_and_an_older_client_sends_none() {
-    let world = World::start().await;
+    let world = World::shared().await;
     for host in ["x", "chat_backend:8080", "[::1]:80", "127.0.0.1", ""] {
         let lines = format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\n");
         let answer = answer_to(&world, &lines).await;

@@ -289,7 +289,7 @@ fn cases() -> Vec<Case> {
 
 #[tokio::test]
 async fn every_malformed_request_gets_a_problem_that_names_what_is_wrong() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let mut wrong = Vec::new();
@@ -331,7 +331,7 @@ async fn every_malformed_request_gets_a_problem_that_names_what_is_wrong() {
 
 #[tokio::test]
 async fn bodies_that_are_not_json_are_told_apart() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let send = async |media: Option<&str>, body: &'static [u8]| {
         let mut request = ann.request(Method::POST, NEW).body(body);
@@ -383,7 +383,7 @@ async fn bodies_that_are_not_json_are_told_apart() {
 
 #[tokio::test]
 async fn what_a_run_is_given_has_each_name_once() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for field in ["params", "scope"] {
         for (given, status) in [
@@ -408,7 +408,7 @@ async fn what_a_run_is_given_has_each_name_once() {
 
 #[tokio::test]
 async fn json_as_deep_as_a_well_is_refused() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let request = ann
         .request(Method::POST, NEW)
@@ -419,7 +419,7 @@ async fn json_as_deep_as_a_well_is_refused() {
 
 #[tokio::test]
 async fn a_text_may_have_as_many_characters_as_is_said() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let text = format!("/{}", "ä".repeat(32_767));
@@ -455,7 +455,7 @@ async fn a_body_that_is_too_large_is_refused_and_the_client_reads_why() {
 
 #[tokio::test]
 async fn a_wrong_method_names_the_right_ones() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let answer = ann
         .send(ann.request(Method::PATCH, "/v1/conversations"))
@@ -469,7 +469,7 @@ async fn a_wrong_method_names_the_right_ones() {
 
 #[tokio::test]
 async fn a_credential_that_is_none_is_told_apart_from_a_missing_one() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let nobody = world.nobody();
     for (header, detail) in [
         (None, "no credential"),

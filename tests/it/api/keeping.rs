@@ -123,7 +123,7 @@ fn outside_of_blocks(markdown: &str) -> String {
 
 #[tokio::test]
 async fn a_conversation_is_exported_with_its_calls() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &["employee"]).await;
     let (id, _) = talk(&world, &ann).await;
     let path = format!("/v1/conversations/{id}/export");
@@ -157,7 +157,7 @@ async fn a_conversation_is_exported_with_its_calls() {
 
 #[tokio::test]
 async fn a_call_is_seen_with_arguments_result_and_time() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &["employee"]).await;
     let (id, _) = talk(&world, &ann).await;
     let messages = ann.messages(&id).await;
@@ -187,7 +187,7 @@ async fn a_call_is_seen_with_arguments_result_and_time() {
 
 #[tokio::test]
 async fn a_user_says_what_they_think_of_an_answer() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let (ann, bob) = (
         world.user("ann", &["employee"]).await,
         world.user("bob", &[]).await,
@@ -215,7 +215,7 @@ async fn a_user_says_what_they_think_of_an_answer() {
 
 #[tokio::test]
 async fn a_ticket_opens_one_stream_once() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let ticket = async || {
@@ -266,7 +266,7 @@ async fn a_ticket_opens_one_stream_once() {
 
 #[tokio::test]
 async fn runs_are_listed_and_tried_out() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     let id = ann.open("office").await;
@@ -307,7 +307,7 @@ async fn runs_are_listed_and_tried_out() {
 
 #[tokio::test]
 async fn an_admin_learns_why_somebody_lacks_a_tool() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let bob = world.user("bob", &["employee"]).await;
     bob.get("/v1/agents").await.expect(200);

@@ -25,7 +25,7 @@ async fn walk(client: &Client, path: &str, cursor: &str, key: &str) -> (Vec<Valu
 
 #[tokio::test]
 async fn conversations_come_newest_first_and_once_each() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let mut opened = Vec::new();
     for agent in ["bank", "office", "bank", "office"] {
@@ -48,7 +48,7 @@ async fn conversations_come_newest_first_and_once_each() {
 
 #[tokio::test]
 async fn messages_come_newest_first_and_once_each() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     for _ in 0..2 {
@@ -67,7 +67,7 @@ async fn messages_come_newest_first_and_once_each() {
 
 #[tokio::test]
 async fn a_conversation_is_named_by_its_user_or_its_first_question() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|_| Some(crate::support::model::text("Hello.")));

@@ -45,7 +45,7 @@ fn every_list_pages_alike_and_every_creation_says_where() {
 
 #[tokio::test]
 async fn what_was_made_is_where_the_answer_says() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let ann = world.user("ann", &[]).await;
     let made = ann
@@ -82,7 +82,7 @@ async fn what_was_made_is_where_the_answer_says() {
 
 #[tokio::test]
 async fn a_creation_answers_the_times_that_are_read_later_in_utc() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     let new = json!({ "name": "one", "expires_at": "2099-01-31T12:00:00.123456789+02:00" });
     let made = admin.post("/v1/admin/keys", new).await.expect(201);
@@ -95,7 +95,7 @@ async fn a_creation_answers_the_times_that_are_read_later_in_utc() {
 
 #[tokio::test]
 async fn a_repeated_request_makes_one_conversation() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let keyed = ann.clone().with_header("idempotency-key", "one");
     let ask = async |client: &Client, title: &str| {

@@ -16,7 +16,7 @@ use crate::{
 
 #[tokio::test]
 async fn the_model_hears_at_once_that_its_call_waits_and_for_whom() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     let code = request["code"].as_str().unwrap();
@@ -49,7 +49,7 @@ async fn the_model_hears_at_once_that_its_call_waits_and_for_whom() {
 
 #[tokio::test]
 async fn an_approver_sees_everything_that_a_decision_needs() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     let seen = staff
@@ -113,7 +113,7 @@ async fn arguments_lie_sealed_and_are_in_no_other_column() {
 
 #[tokio::test]
 async fn the_same_call_waits_once_however_it_is_spelled() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (id, first) = asked(&staff.ann, "10.00").await;
     world.model.reply(text("").and_call(call(
@@ -183,7 +183,7 @@ async fn only_so_many_calls_of_a_tenant_may_wait() {
 
 #[tokio::test]
 async fn arguments_that_could_be_understood_in_two_ways_do_not_wait() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     for (arguments, word) in [
         (
@@ -221,7 +221,7 @@ async fn arguments_that_could_be_understood_in_two_ways_do_not_wait() {
 
 #[tokio::test]
 async fn a_call_that_needs_nobody_is_made_although_its_text_is_odd() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     world.model.reply(text("").and_call(call(
         "bank__get_exchange_rate",
@@ -285,7 +285,7 @@ async fn nobody_decides_their_own_where_the_policy_says_so_admins_included() {
 
 #[tokio::test]
 async fn an_admin_decides_only_with_the_role() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "1.00").await;
     approve(&world.user("alice", &[]).await, &request)
@@ -314,7 +314,7 @@ async fn without_a_key_nothing_can_wait() {
 
 #[tokio::test]
 async fn an_equal_call_in_another_conversation_is_a_request_of_its_own_and_both_are_told() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (first_chat, first) = asked(&staff.ann, "10.00").await;
     let (second_chat, second) = asked(&staff.ann, "10.00").await;

@@ -5,7 +5,7 @@ use crate::support::client::plain;
 
 #[tokio::test]
 async fn an_approved_call_is_made_once_and_the_conversation_goes_on_by_itself() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     approve(&staff.bob, &request).await.expect(200);
@@ -63,7 +63,7 @@ async fn an_approved_call_is_made_once_and_the_conversation_goes_on_by_itself() 
 
 #[tokio::test]
 async fn a_rejection_carries_its_reason_to_everybody_and_runs_nothing() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     let mut body = decision(&request, "reject");
@@ -104,7 +104,7 @@ async fn a_rejection_carries_its_reason_to_everybody_and_runs_nothing() {
 
 #[tokio::test]
 async fn the_same_decision_again_is_answered_the_same_and_another_one_is_a_conflict() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     approve(&staff.bob, &request).await.expect(200);
@@ -141,7 +141,7 @@ async fn the_same_decision_again_is_answered_the_same_and_another_one_is_a_confl
 
 #[tokio::test]
 async fn a_decision_about_other_arguments_is_none() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     let decide = format!("{}/decision", path(&request));
@@ -175,7 +175,7 @@ async fn a_decision_about_other_arguments_is_none() {
 
 #[tokio::test]
 async fn a_decision_names_the_request_that_was_shown_and_not_a_code_alone() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     // Two requests for the very same call: the hash of the arguments does not tell them apart.
     let (_, first) = asked(&staff.ann, "10.00").await;
@@ -202,7 +202,7 @@ async fn a_decision_names_the_request_that_was_shown_and_not_a_code_alone() {
 
 #[tokio::test]
 async fn whoever_it_does_not_concern_does_not_find_it() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     let outsiders = [
@@ -249,7 +249,7 @@ async fn whoever_it_does_not_concern_does_not_find_it() {
 
 #[tokio::test]
 async fn its_requester_takes_it_back_and_nobody_can_approve_it_then() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     let cancel = format!("{}/cancel", path(&request));
@@ -280,7 +280,7 @@ async fn its_requester_takes_it_back_and_nobody_can_approve_it_then() {
 
 #[tokio::test]
 async fn from_its_expiry_on_nobody_can_approve_it_and_everybody_is_told() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     change_row(&world, &request, "expires_at = clock_timestamp()").await;
@@ -395,7 +395,7 @@ async fn many_decisions_at_two_replicas_make_one_execution() {
 
 #[tokio::test]
 async fn lists_come_in_pages_and_by_state() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let mut ids = Vec::new();
     for amount in ["1.00", "2.00", "3.00"] {

@@ -82,7 +82,7 @@ const APPROVED: &str = "state = 'approved', decided_by = 'bob', decided_at = clo
 
 #[tokio::test]
 async fn a_tool_that_its_server_describes_differently_does_not_run() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     for approved in [false, true] {
         let (_, request) = asked(&staff.ann, if approved { "1.00" } else { "2.00" }).await;
@@ -135,7 +135,7 @@ async fn arguments_that_were_exchanged_in_the_database_do_not_run() {
 
 #[tokio::test]
 async fn a_tool_that_fails_is_told_as_failed_and_not_tried_again() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "999999.00").await;
     approve(&staff.bob, &request).await.expect(200);
@@ -307,7 +307,7 @@ async fn what_was_approved_where_nobody_executes_it_is_taken_up_by_another() {
 
 #[tokio::test]
 async fn a_deleted_conversation_has_nobody_to_tell_and_fails_nothing() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "8.00").await;
     staff
@@ -322,7 +322,7 @@ async fn a_deleted_conversation_has_nobody_to_tell_and_fails_nothing() {
 
 #[tokio::test]
 async fn an_outcome_that_comes_during_a_turn_is_told_in_the_next_one() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "8.00").await;
     let gate = crate::support::model::Gate::new();

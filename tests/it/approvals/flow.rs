@@ -9,7 +9,7 @@ use crate::api::npm;
 
 #[tokio::test]
 async fn a_frontend_written_from_the_document_compiles_and_works() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);

@@ -64,7 +64,7 @@ async fn a_role_that_was_taken_away_revokes_what_waits() {
 
 #[tokio::test]
 async fn signing_out_revokes_what_waits_and_no_run_follows() {
-    let world = world().await;
+    let world = shared_world().await;
     let (staff, admin) = (Staff::of(&world).await, world.admin().await);
     let amy = world.user("amy", &["employee"]).await;
     let (_, of_ann) = asked(&staff.ann, "10.00").await;
@@ -138,7 +138,7 @@ async fn an_approver_who_lost_the_role_neither_votes_nor_counts() {
 
 #[tokio::test]
 async fn who_only_voted_or_only_looked_can_be_signed_out() {
-    let world = world().await;
+    let world = shared_world().await;
     let (staff, admin) = (Staff::of(&world).await, world.admin().await);
     let (_, request) = asked(&staff.ann, "10.00").await;
     approve(&staff.bob, &request).await.expect(200);
@@ -426,7 +426,7 @@ async fn two_ids_that_look_the_same_are_no_two_approvers() {
 
 #[tokio::test]
 async fn what_waits_for_somebody_who_is_blocked_is_revoked() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     admin_ends(&world, "/v1/admin/users/ann/block").await;
@@ -437,7 +437,7 @@ async fn what_waits_for_somebody_who_is_blocked_is_revoked() {
 
 #[tokio::test]
 async fn a_requester_whose_name_is_read_as_anothers_is_shown_with_their_id() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let named = |user: &str, name: &str| development::DevelopmentUser {
         user: user.to_owned(),

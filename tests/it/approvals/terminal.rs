@@ -32,7 +32,7 @@ fn count(shown: &str, text: &str) -> usize {
 
 #[tokio::test]
 async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let [mut ann, mut bob, mut carl] = [
         piped(&world, &staff.ann).await,
@@ -75,7 +75,7 @@ async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
 
 #[tokio::test]
 async fn what_waited_before_the_start_is_one_line() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     asked(&staff.ann, "10.00").await;
     asked(&staff.ann, "11.00").await;
@@ -92,7 +92,7 @@ async fn what_waited_before_the_start_is_one_line() {
 
 #[tokio::test]
 async fn at_a_terminal_a_notice_leaves_the_line_that_is_typed_as_it_is() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let mut bob = Terminal::real(&world.url, &staff.bob);
     bob.shows("you › ").await;
@@ -114,7 +114,7 @@ async fn at_a_terminal_a_notice_leaves_the_line_that_is_typed_as_it_is() {
 
 #[tokio::test]
 async fn what_happened_while_the_line_was_down_is_shown_once() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let line = Line::to(&world.url).await;
     let mut ann = Terminal::piped(&line.url, &staff.ann);
@@ -144,7 +144,7 @@ async fn what_happened_while_the_line_was_down_is_shown_once() {
 
 #[tokio::test]
 async fn signing_out_ends_the_client_with_a_sentence() {
-    let world = world().await;
+    let world = shared_world().await;
     let staff = Staff::of(&world).await;
     let mut ann = piped(&world, &staff.ann).await;
     ann.enters("/logout");
@@ -159,7 +159,7 @@ async fn signing_out_ends_the_client_with_a_sentence() {
 
 #[tokio::test]
 async fn a_guest_hears_of_no_refusal() {
-    let world = world().await;
+    let world = shared_world().await;
     let mut guest = Terminal::piped(&world.url, &world.guest().await);
     guest.enters("/help");
     guest.shows("/logout").await;

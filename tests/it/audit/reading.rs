@@ -157,7 +157,7 @@ async fn pages_lead_through_the_trail_newest_first_and_once_each() {
 
 #[tokio::test]
 async fn a_question_that_cannot_be_understood_is_refused_by_its_field() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     for (query, field) in [
         ("limit=201", "limit"),

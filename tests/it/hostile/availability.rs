@@ -327,7 +327,7 @@ async fn behind_a_trusted_proxy_each_address_has_its_own_rate() {
 
 #[tokio::test]
 async fn one_users_failing_questions_do_not_stop_the_model_for_others() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|request| {
         Some(if said(request, "break") {
             error(500, "this question breaks me")

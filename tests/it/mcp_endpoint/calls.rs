@@ -14,7 +14,7 @@ use crate::{
 
 #[tokio::test]
 async fn a_call_is_made_once_and_its_result_passes_through() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     let answer = call(&ann, "bank__get_exchange_rate", pair()).await;
@@ -36,7 +36,7 @@ async fn a_call_is_made_once_and_its_result_passes_through() {
 
 #[tokio::test]
 async fn what_a_caller_may_not_call_is_unknown_and_in_the_trail() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     let refused = call(&ann, "bank__send_money", payment("1")).await;
@@ -59,7 +59,7 @@ async fn what_a_caller_may_not_call_is_unknown_and_in_the_trail() {
 
 #[tokio::test]
 async fn arguments_that_do_not_fit_are_the_tools_error_and_nothing_is_sent() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     let answer = call(&ann, "bank__get_exchange_rate", json!({ "from": 1 })).await;
@@ -71,7 +71,7 @@ async fn arguments_that_do_not_fit_are_the_tools_error_and_nothing_is_sent() {
 
 #[tokio::test]
 async fn a_call_that_wants_progress_is_answered_with_a_stream() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {

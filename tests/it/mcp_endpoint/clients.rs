@@ -12,7 +12,7 @@ const PYTHON: &str = "tests/servers/.venv/bin/python";
 
 /// Runs a client against a bank and reads what it saw.
 async fn seen_by(program: &str, script: &str) -> Value {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     assert!(

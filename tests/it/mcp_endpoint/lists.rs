@@ -7,7 +7,7 @@ use crate::{support::world::World, turn::eventually};
 
 #[tokio::test]
 async fn a_client_sees_what_its_user_sees_in_a_chat_in_both_eras() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
 
@@ -34,7 +34,7 @@ async fn a_client_sees_what_its_user_sees_in_a_chat_in_both_eras() {
 
 #[tokio::test]
 async fn two_users_on_one_address_see_different_tools() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let (ann, guest) = (world.user("ann", &["employee"]).await, world.guest().await);
     assert_eq!(

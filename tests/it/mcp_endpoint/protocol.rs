@@ -39,7 +39,7 @@ fn ping(params: &Value) -> String {
 
 #[tokio::test]
 async fn a_handshake_ends_with_a_version_that_both_speak() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for (asked, given) in [
         ("2025-11-25", "2025-11-25"),
@@ -67,7 +67,7 @@ type Headers<'a> = &'a [(&'a str, &'a str)];
 
 #[tokio::test]
 async fn headers_and_body_must_agree_from_2026_07_28_on() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let new = "2026-07-28";
     let list = ping(&json!({ "_meta": meta(new) }));
@@ -107,7 +107,7 @@ async fn headers_and_body_must_agree_from_2026_07_28_on() {
 
 #[tokio::test]
 async fn malformed_messages_are_refused_as_json_rpc_says() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for (body, status, code) in [
         ("{", 400, -32700),
@@ -156,7 +156,7 @@ async fn malformed_messages_are_refused_as_json_rpc_says() {
 
 #[tokio::test]
 async fn a_batch_is_answered_only_in_the_revision_that_knows_it() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     let batch = json!([

@@ -7,7 +7,7 @@ use crate::support::world::World;
 
 #[tokio::test]
 async fn a_client_without_a_token_is_told_where_to_sign_in() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let refused = world.nobody().post(BANK, json!({})).await;
     assert_eq!(refused.status, 401, "{}", refused.text);
     let challenge = refused.header("www-authenticate").to_owned();

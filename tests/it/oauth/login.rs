@@ -256,7 +256,7 @@ async fn what_a_provider_says_of_its_refusal_is_said_in_the_terminal() {
 
 #[tokio::test]
 async fn a_service_without_a_provider_says_what_to_do() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let home = tempfile::tempdir().unwrap();
     let mut command = chatelaine(&["login", "--url", &world.url]);
     let done = command.env("HOME", home.path()).output().await.unwrap();

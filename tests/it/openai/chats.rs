@@ -55,7 +55,7 @@ fn assert_alone(seen: &Value) {
 
 #[tokio::test]
 async fn a_chat_that_begins_like_a_failed_one_does_not_meet_it() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world.model.on(|request| {
         let failing = last_user(request).contains("Anna");
@@ -94,7 +94,7 @@ async fn a_chat_that_begins_like_a_failed_one_does_not_meet_it() {
 
 #[tokio::test]
 async fn a_chat_that_begins_like_a_stopped_one_does_not_meet_it() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     let held = gate.clone();
     world.model.on(move |request| {
@@ -125,7 +125,7 @@ async fn a_chat_that_begins_like_a_stopped_one_does_not_meet_it() {
 
 #[tokio::test]
 async fn a_question_after_a_failed_one_is_asked_without_it() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|request| {
         let failing = said(request, "two");
         Some(if failing {
@@ -159,7 +159,7 @@ async fn a_question_after_a_failed_one_is_asked_without_it() {
 
 #[tokio::test]
 async fn where_two_conversations_fit_a_new_one_is_begun() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Hello.")));
     let desk = program(&world).await;
     let (one, two) = (
@@ -177,7 +177,7 @@ async fn where_two_conversations_fit_a_new_one_is_begun() {
 
 #[tokio::test]
 async fn a_key_that_names_nobody_is_not_shown_results_that_its_transcript_lacks() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world.model.on(|request| {
         let wants_tool = said(request, "balances");
@@ -212,7 +212,7 @@ async fn a_key_that_names_nobody_is_not_shown_results_that_its_transcript_lacks(
 
 #[tokio::test]
 async fn what_was_said_elsewhere_in_a_conversation_is_not_shown_to_its_client() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("First.")));
     let ann = world.user("ann", &[]).await;
     let first = place(&ann, request(&["one"])).await;

@@ -29,7 +29,7 @@ const LIBRECHAT_TITLE: &str = "Provide a concise, 5-word-or-less title for the c
 
 #[tokio::test]
 async fn tools_of_a_client_are_ignored_and_named() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let mut forced = with_tools(request(&["hi"]));
     forced["tool_choice"] = json!("required");
@@ -57,7 +57,7 @@ async fn tools_of_a_client_are_ignored_and_named() {
 
 #[tokio::test]
 async fn several_answers_are_not_promised_and_refuse_nothing() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("One."));
     let mut body = request(&["hi"]);
     body["n"] = json!(3);
@@ -69,7 +69,7 @@ async fn several_answers_are_not_promised_and_refuse_nothing() {
 
 #[tokio::test]
 async fn an_image_is_named_and_the_conversation_goes_on() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Nice.")));
     let ann = world.user("ann", &[]).await;
     let data = format!("data:image/png;base64,{}", "A".repeat(4000));
@@ -100,7 +100,7 @@ async fn an_image_is_named_and_the_conversation_goes_on() {
 
 #[tokio::test]
 async fn an_answer_ends_before_a_stop_text() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|_| Some(text("You have 5 euros and a cent.")));
@@ -124,7 +124,7 @@ async fn an_answer_ends_before_a_stop_text() {
 
 #[tokio::test]
 async fn an_answer_ends_at_max_tokens() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|_| Some(text("You have 5 euros and a cent.")));
@@ -190,7 +190,7 @@ async fn tokens_of_a_request_beside_the_chat_count() {
 
 #[tokio::test]
 async fn a_second_question_of_a_chat_does_not_meet_the_first_under_way() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     let held = gate.clone();
     world
@@ -238,7 +238,7 @@ async fn leave(world: &World, client: &Client) -> (String, String, Gate) {
 
 #[tokio::test]
 async fn a_run_stops_when_its_client_leaves() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     let (_, run, gate) = leave(&world, &ann).await;
     eventually(async || {
@@ -251,7 +251,7 @@ async fn a_run_stops_when_its_client_leaves() {
 
 #[tokio::test]
 async fn a_key_can_say_that_runs_go_on() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let settings = ChatSettings {
         keep_running: true,
         ..ChatSettings::default()
@@ -324,7 +324,7 @@ async fn showing(world: &World, tool_calls: ShownCalls) -> Client {
 
 #[tokio::test]
 async fn tool_calls_are_shown_as_the_key_says() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     for shown in [ShownCalls::Text, ShownCalls::Details] {
         let fay = showing(&world, shown).await;
@@ -359,7 +359,7 @@ async fn tool_calls_are_shown_as_the_key_says() {
 
 #[tokio::test]
 async fn what_a_typed_call_gives_is_shown_once() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     for shown in [ShownCalls::None, ShownCalls::Text, ShownCalls::Details] {
         let fay = showing(&world, shown).await;
@@ -372,7 +372,7 @@ async fn what_a_typed_call_gives_is_shown_once() {
 
 #[tokio::test]
 async fn of_a_client_that_sends_back_the_words_alone_the_conversation_is_found() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let fay = showing(&world, ShownCalls::Details).await;
     world.model.reply(calls([(

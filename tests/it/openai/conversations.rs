@@ -19,7 +19,7 @@ fn output(response: &Value) -> &str {
 
 #[tokio::test]
 async fn a_response_goes_on_in_a_conversation_of_ours() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|request| Some(text(format!("You said {}.", last_user(request)))));
@@ -72,7 +72,7 @@ async fn a_response_goes_on_in_a_conversation_of_ours() {
 
 #[tokio::test]
 async fn the_sdk_of_openai_reads_why_a_conversation_is_not_made() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world
         .user("ann", &[])
         .await
@@ -113,7 +113,7 @@ async fn events(client: &Client, method: Method, path: &str, body: Option<Value>
 
 #[tokio::test]
 async fn a_stream_goes_on_where_it_was_cut_at_any_event() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| {
         Some(text(
             "word0 word1 \u{4f60}\u{597d} averyverylongwordwithoutanyblanks\n\nword2 end.",
@@ -154,7 +154,7 @@ async fn a_stream_goes_on_where_it_was_cut_at_any_event() {
 
 #[tokio::test]
 async fn the_input_of_a_response_is_listed_in_pages() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|request| Some(text(format!("re {}", last_user(request)))));

@@ -233,7 +233,7 @@ async fn a_request_for_approval_counts_as_a_call() {
 
 #[tokio::test]
 async fn a_turn_that_called_nothing_may_be_asked_again() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world
         .model
@@ -255,7 +255,7 @@ async fn a_turn_that_called_nothing_may_be_asked_again() {
 
 #[tokio::test]
 async fn a_failure_that_is_kept_says_that_a_new_key_is_needed() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(error(400, "on holiday"));
     let ann = world.user("ann", &[]).await;
     let keyed = ann.with_header("idempotency-key", "k-1");
@@ -274,7 +274,7 @@ async fn a_failure_that_is_kept_says_that_a_new_key_is_needed() {
 
 #[tokio::test]
 async fn a_client_that_waits_and_is_cut_off_does_not_call_again_and_one_that_reads_may() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let gate = Gate::new();
     let held = gate.clone();
@@ -324,7 +324,7 @@ async fn is_cancelled(client: &Client) {
 
 #[tokio::test]
 async fn an_answer_that_is_cut_where_its_client_wants_may_be_asked_for_again() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world.model.on(|request| {
         Some(if said(request, "rate?") {

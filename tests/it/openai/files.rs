@@ -17,7 +17,7 @@ fn data_url() -> String {
 
 /// A world whose model reads the file that the user's message names, and says what it read.
 async fn world() -> World {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|request| {
         if let Some(read) = results(request).pop() {
             return Some(text(format!("It says {read}")));
@@ -102,7 +102,7 @@ async fn a_text_file_reaches_the_model_by_every_door() {
 
 #[tokio::test]
 async fn a_text_file_of_another_agent_becomes_text_and_others_are_refused() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|request| Some(text(format!("I read: {}", last_user(request)))));

@@ -31,7 +31,7 @@ fn content(answer: &Value) -> &Value {
 
 #[tokio::test]
 async fn a_format_reaches_the_model_and_the_answer_is_in_it() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|_| Some(text("```json\n{\"euros\": 5}\n```")));
@@ -66,7 +66,7 @@ async fn a_format_reaches_the_model_and_the_answer_is_in_it() {
 
 #[tokio::test]
 async fn an_answer_that_does_not_fit_is_asked_for_once_more_and_never_sent() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for is_streamed in [false, true] {
         world.model.reply(text("You have {\"euros\": \"5\"}."));
@@ -95,7 +95,7 @@ async fn an_answer_that_does_not_fit_is_asked_for_once_more_and_never_sent() {
 
 #[tokio::test]
 async fn a_model_that_does_not_hold_the_format_is_named_and_its_words_are_not_sent() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("{\"euros\": \"five\"}")));
     let ann = world.user("ann", &[]).await;
     let failed = ann.post(PATH, with_schema(request(&["How much?"]))).await;
@@ -114,7 +114,7 @@ async fn a_model_that_does_not_hold_the_format_is_named_and_its_words_are_not_se
 
 #[tokio::test]
 async fn tools_run_before_the_answer_and_nothing_of_them_is_in_it() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world.model.on(|request| {
         Some(if results(request).is_empty() {
@@ -145,7 +145,7 @@ async fn tools_run_before_the_answer_and_nothing_of_them_is_in_it() {
 
 #[tokio::test]
 async fn an_endpoint_that_refuses_the_field_is_told_in_words_alone_from_then_on() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|request| {
         Some(if request["response_format"].is_null() {
             text("{\"euros\": 5}")
@@ -213,7 +213,7 @@ const CASES: [Case; 7] = [
 
 #[tokio::test]
 async fn what_cannot_be_held_is_refused_by_name() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for (change, param, code) in CASES {
         let mut body = with_schema(request(&["hi"]));
@@ -242,7 +242,7 @@ async fn what_cannot_be_held_is_refused_by_name() {
 
 #[tokio::test]
 async fn a_response_has_its_format_and_is_the_same_when_it_is_read() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world.model.on(|request| {
         Some(if results(request).is_empty() {

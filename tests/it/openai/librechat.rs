@@ -45,7 +45,7 @@ fn said(role: &str, text: &str) -> Value {
 
 #[tokio::test]
 async fn a_chat_with_a_title_an_image_a_regenerated_answer_and_a_client_tool() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|request| {
         assert!(results(request).is_empty());
         Some(text("Fine.").usage(5, 1))
@@ -94,7 +94,7 @@ async fn a_chat_with_a_title_an_image_a_regenerated_answer_and_a_client_tool() {
 
 #[tokio::test]
 async fn a_header_that_was_not_filled_is_refused_with_its_name() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let unfilled = librechat(&world, "{{LIBRECHAT_USER_ID}}", "c-1").await;
     let refused = unfilled.post(PATH, question(&[said("user", "hi")])).await;
     assert!([400, 401].contains(&refused.status), "{}", refused.text);

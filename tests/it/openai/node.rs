@@ -10,7 +10,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn the_official_client_for_node_works_unchanged() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .reply(text("One.").usage(11, 7))
@@ -73,7 +73,7 @@ async fn a_retry_of_the_official_client_is_the_same_run() {
 
 #[tokio::test]
 async fn the_providers_of_the_ai_sdk_work_unchanged() {
-    let world = World::start().await;
+    let world = World::shared().await;
     for answer in [
         "One.",
         "Two, in pieces.",

@@ -38,7 +38,7 @@ pub(super) async fn run(python: &str, program: &str, world: &World, client: &Cli
 
 #[tokio::test]
 async fn the_official_python_client_works_unchanged() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let rate = calls([(
         "bank__get_exchange_rate",
@@ -97,7 +97,7 @@ async fn the_official_python_client_works_unchanged() {
 
 #[tokio::test]
 async fn langchain_and_llm_work_unchanged() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.").usage(11, 7)));
     let ann = world.user("ann", &[]).await;
     let seen = run(PYTHON, "tests/it/openai/libraries.py", &world, &ann).await;
@@ -119,7 +119,7 @@ async fn langchain_and_llm_work_unchanged() {
 
 #[tokio::test]
 async fn llama_index_works_unchanged() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let rate = || {
         let arguments = json!({ "from": "EUR", "to": "USD" });

@@ -88,7 +88,7 @@ const CASES: [Case; 12] = [
 
 #[tokio::test]
 async fn every_refusal_names_the_parameter_and_the_reason() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for (change, param, code, message) in CASES {
         let mut body = request(&["hi"]);
@@ -121,7 +121,7 @@ async fn every_refusal_names_the_parameter_and_the_reason() {
 
 #[tokio::test]
 async fn a_wrong_key_and_a_wrong_path_speak_openai_too() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let nobody = world.nobody();
     let refused = nobody.post(PATH, request(&["hi"])).await;
     assert_eq!(refused.expect(401)["error"]["code"], "invalid_api_key");
@@ -133,7 +133,7 @@ async fn a_wrong_key_and_a_wrong_path_speak_openai_too() {
 
 #[tokio::test]
 async fn a_path_that_is_not_there_speaks_openai() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for path in ["/v1/embeddings", "/v1/files", "/v1/chat/nothing"] {
         let missing = ann.post(path, json!({})).await.expect(404);
@@ -145,7 +145,7 @@ async fn a_path_that_is_not_there_speaks_openai() {
 
 #[tokio::test]
 async fn a_failed_run_is_an_error_that_is_not_tried_again() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(error(400, "this model is on holiday"));
     let answer = world
         .user("ann", &[])
@@ -163,7 +163,7 @@ async fn a_failed_run_is_an_error_that_is_not_tried_again() {
 
 #[tokio::test]
 async fn a_run_that_fails_in_a_stream_ends_it_with_an_error_and_no_done() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(error(400, "this model is on holiday"));
     let (chunks, done) = stream(&world.user("ann", &[]).await, request(&["hi"])).await;
     assert!(!done);
@@ -177,7 +177,7 @@ async fn a_run_that_fails_in_a_stream_ends_it_with_an_error_and_no_done() {
 
 #[tokio::test]
 async fn a_cancelled_run_is_told() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     world.model.reply(text("never to be heard").gate(1, &gate));
     let ann = world.user("ann", &[]).await;

@@ -20,7 +20,7 @@ fn asking(client: &Client, body: Value) -> tokio::task::JoinHandle<Answer> {
 
 #[tokio::test]
 async fn two_requests_with_one_key_are_one_run() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     world.model.reply(text("Once.").gate(1, &gate));
     let ann = world
@@ -209,7 +209,7 @@ async fn a_run_that_nobody_asks_for_again_is_stopped() {
 
 #[tokio::test]
 async fn messages_and_runs_with_one_key_are_made_once() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Done.")));
     let ann = world.user("ann", &[]).await;
     let conversation = ann.open("bank").await;

@@ -55,7 +55,7 @@ fn types(events: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_response_has_openais_shape_and_is_the_same_when_it_is_read() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("You have 5 euros.").usage(11, 7));
     let ann = world.user("ann", &[]).await;
     let mut body = ask("How much?");
@@ -124,7 +124,7 @@ async fn a_response_has_openais_shape_and_is_the_same_when_it_is_read() {
 
 #[tokio::test]
 async fn a_stream_has_the_events_of_openai() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("You have 5 euros.").usage(11, 7));
     let ann = world.user("ann", &[]).await;
     let events = stream(&ann, ask("How much?")).await;
@@ -154,7 +154,7 @@ async fn a_stream_has_the_events_of_openai() {
 
 #[tokio::test]
 async fn a_conversation_goes_on_after_its_last_response_and_branches_after_an_earlier_one() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|request| {
         let asked = request["messages"].as_array().unwrap().len();
         Some(text(format!("Answer {asked}.")))
@@ -188,7 +188,7 @@ async fn a_conversation_goes_on_after_its_last_response_and_branches_after_an_ea
 
 #[tokio::test]
 async fn instructions_are_said_to_the_model_when_they_change() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let ann = world.user("ann", &[]).await;
     let with = |mut body: Value, instructions: &str| {
@@ -210,7 +210,7 @@ async fn instructions_are_said_to_the_model_when_they_change() {
 
 #[tokio::test]
 async fn a_client_that_sends_the_items_again_continues_its_conversation() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let ann = world.user("ann", &[]).await;
     let user =
@@ -242,7 +242,7 @@ async fn a_client_that_sends_the_items_again_continues_its_conversation() {
 
 #[tokio::test]
 async fn an_answer_that_reaches_its_limit_is_incomplete() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .on(|_| Some(text("You have 5 euros and a cent.")));
@@ -278,7 +278,7 @@ async fn an_answer_that_reaches_its_limit_is_incomplete() {
 
 #[tokio::test]
 async fn an_answer_that_was_cut_at_a_space_is_incomplete_when_read_again() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     let answers = gate.clone();
     world
@@ -302,7 +302,7 @@ async fn an_answer_that_was_cut_at_a_space_is_incomplete_when_read_again() {
 
 #[tokio::test]
 async fn calls_are_items_when_the_key_says_so() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let rate = json!({ "from": "EUR", "to": "USD" });
     let script = || {
@@ -364,7 +364,7 @@ async fn calls_are_items_when_the_key_says_so() {
 
 #[tokio::test]
 async fn a_response_in_the_background_is_read_later_or_cancelled() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let gate = Gate::new();
     world.model.reply(text("At last.").gate(1, &gate));
     let ann = world.user("ann", &[]).await;
@@ -401,7 +401,7 @@ async fn a_response_in_the_background_is_read_later_or_cancelled() {
 
 #[tokio::test]
 async fn a_response_that_is_not_stored_is_not_there() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let ann = world.user("ann", &[]).await;
     let mut body = ask("hi");
@@ -419,7 +419,7 @@ async fn a_response_that_is_not_stored_is_not_there() {
 
 #[tokio::test]
 async fn a_run_that_fails_is_an_error_or_a_failed_response() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world
         .model
         .reply(error(400, "on holiday"))
@@ -444,7 +444,7 @@ async fn a_run_that_fails_is_an_error_or_a_failed_response() {
 
 #[tokio::test]
 async fn two_requests_with_one_key_are_one_response() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("Once."));
     let ann = world
         .user("ann", &[])
@@ -460,7 +460,7 @@ async fn two_requests_with_one_key_are_one_response() {
 
 #[tokio::test]
 async fn what_has_no_meaning_here_is_ignored_and_named() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let data = format!("data:image/png;base64,{}", "A".repeat(4000));
     let mut body = ask(json!([
@@ -512,7 +512,7 @@ const CASES: [Case; 9] = [
 
 #[tokio::test]
 async fn every_refusal_names_the_parameter() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for (change, param) in CASES {
         let mut body = ask("hi");
@@ -530,7 +530,7 @@ async fn every_refusal_names_the_parameter() {
 
 #[tokio::test]
 async fn a_request_beside_the_chat_is_one_plain_call() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Money").usage(3, 1)));
     let ann = world
         .user("ann", &[])

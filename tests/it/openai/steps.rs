@@ -10,7 +10,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn tools_run_here_and_the_client_is_not_asked_to_run_any() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let rate = || {
         calls([(
@@ -44,7 +44,7 @@ async fn tools_run_here_and_the_client_is_not_asked_to_run_any() {
 
 #[tokio::test]
 async fn the_steps_of_an_answer_are_set_apart_and_the_next_request_still_matches() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     let rate = || {
         call(
@@ -104,7 +104,7 @@ async fn an_answer_that_another_replica_works_out_is_shown_whole() {
 
 #[tokio::test]
 async fn a_model_is_offered_what_its_user_may_use() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world.model.on(|_| Some(text("Hm.")));
     complete(&world.guest().await, &["send money"]).await;
@@ -118,7 +118,7 @@ async fn a_model_is_offered_what_its_user_may_use() {
 
 #[tokio::test]
 async fn a_command_is_answered_by_the_program() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     assert!(complete(&ann, &["/help"]).await.contains("/tools"));
     let (chunks, done) = stream(&ann, request(&["/help"])).await;

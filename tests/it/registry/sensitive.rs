@@ -229,7 +229,7 @@ async fn a_key_that_is_sensitive_no_more_does_not_show_what_it_was() {
 
 #[tokio::test]
 async fn a_secret_that_no_header_can_carry_is_refused_when_it_is_written() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let admin = world.admin().await;
     for value in ["a\nb", "a\0", "Zürich"] {
         let refused = put(&admin, "/v1/secrets/token", &json!({ "value": value })).await;

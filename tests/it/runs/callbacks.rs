@@ -3,7 +3,7 @@
 use domain::{ids::ConversationId, orchestrator::Callback};
 use serde_json::{Value, json};
 
-use super::{came_to, run_with, start, world};
+use super::{came_to, run_with, shared_world, start};
 use crate::{
     support::{
         client::Client,
@@ -152,7 +152,7 @@ async fn a_child_that_fails_and_one_that_is_stopped_call_back_too() {
 
 #[tokio::test]
 async fn a_program_names_the_session_that_is_told() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let session = ann.open("worker").await;
     let caller = ann.clone().with_header("x-agent-session-id", &session);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{came_to, order, run, run_with, said_in, start, world};
+use super::{came_to, order, run, run_with, said_in, shared_world, start};
 use crate::{
     support::{
         client::Client,
@@ -24,7 +24,7 @@ const TOOLS: [&str; 7] = [
 
 #[tokio::test]
 async fn an_agent_that_names_the_orchestrator_has_its_seven_tools() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     run(&ann, "lead", "hello").await;
     let mut names = tool_names(&world.model.last_request());
@@ -77,7 +77,7 @@ async fn the_two_names_of_a_tool_are_one_tool_for_every_rule() {
 
 #[tokio::test]
 async fn blueprints_are_the_agents_of_the_user_with_their_params() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let listed = came_to(&run(&ann, "lead", &order("list_agent_blueprints", &json!({}))).await);
     let names: Vec<_> = listed["blueprints"]
@@ -99,7 +99,7 @@ async fn blueprints_are_the_agents_of_the_user_with_their_params() {
 
 #[tokio::test]
 async fn a_child_that_is_waited_for_brings_its_result() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let child = came_to(&run(&ann, "lead", &start("worker", "dig here", "sync")).await);
     assert_eq!(
@@ -116,7 +116,7 @@ async fn a_child_that_is_waited_for_brings_its_result() {
 
 #[tokio::test]
 async fn a_grandchild_is_started_by_a_child() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let prompt = start("lead", &start("worker", "the bottom", "sync"), "sync");
     let child = came_to(&run(&ann, "lead", &prompt).await);
@@ -126,7 +126,7 @@ async fn a_grandchild_is_started_by_a_child() {
 
 #[tokio::test]
 async fn a_child_is_polled_resumed_and_read() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let first = run_with(
         &ann,
@@ -214,7 +214,7 @@ async fn told(client: &Client, tool: &str, arguments: Value) -> String {
 
 #[tokio::test]
 async fn what_a_tool_refuses_is_said_in_the_documents_words() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let nobody = uuid::Uuid::now_v7();
     for (tool, arguments, sentence) in [
@@ -279,7 +279,7 @@ async fn a_child_is_not_given_more_than_it_may_be() {
 
 #[tokio::test]
 async fn a_session_that_this_one_did_not_start_is_not_found() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     // The user's own, but another session's; another user's is tried by way of the API.
     let other = came_to(&run(&ann, "lead", &start("worker", "theirs", "sync")).await);
@@ -308,7 +308,7 @@ async fn a_session_that_this_one_did_not_start_is_not_found() {
 
 #[tokio::test]
 async fn to_delete_all_sessions_needs_consent_and_is_done_once_it_is_given() {
-    let world = world().await;
+    let world = shared_world().await;
     let (ann, boss) = (
         world.user("ann", &[]).await,
         world.user("boss", &["admin"]).await,
@@ -360,7 +360,7 @@ async fn to_delete_all_sessions_needs_consent_and_is_done_once_it_is_given() {
 
 #[tokio::test]
 async fn an_admin_of_tools_deletes_their_own_sessions_and_those_below_them() {
-    let world = world().await;
+    let world = shared_world().await;
     let boss = world.user("boss", &["admin"]).await;
     let first = run_with(
         &boss,
@@ -406,7 +406,7 @@ async fn no_other_server_may_be_at_the_orchestrators_address() {
 
 #[tokio::test]
 async fn what_a_tool_answers_is_kept_as_a_servers_result() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     for (order, text, is_error) in [
         (

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{add_packs, run_with, world};
+use super::{add_packs, run_with, shared_world};
 use crate::{
     support::{
         client::Client,
@@ -25,7 +25,7 @@ async fn refused(client: &Client, body: Value, status: u16) -> String {
 
 #[tokio::test]
 async fn the_documents_request_is_run_and_its_params_are_read_by_the_model() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let ran = run_with(
         &ann,
@@ -45,7 +45,7 @@ async fn the_documents_request_is_run_and_its_params_are_read_by_the_model() {
 
 #[tokio::test]
 async fn a_run_that_nobody_waits_for_is_asked_for() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let started = ann
         .post(
@@ -70,7 +70,7 @@ async fn a_run_that_nobody_waits_for_is_asked_for() {
 
 #[tokio::test]
 async fn a_session_is_gone_on_with_and_remembers() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let first = run_with(&ann, json!({ "agent_name": "worker", "prompt": "one" })).await;
     let second = run_with(
@@ -88,7 +88,7 @@ async fn a_session_is_gone_on_with_and_remembers() {
 
 #[tokio::test]
 async fn a_prompt_is_never_a_command() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     assert_eq!(
         run_with(&ann, json!({ "agent_name": "worker", "prompt": "/help" })).await["result"],
@@ -98,7 +98,7 @@ async fn a_prompt_is_never_a_command() {
 
 #[tokio::test]
 async fn what_cannot_be_run_is_refused_with_a_sentence_and_creates_nothing() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let params = |params: Value| json!({ "agent_name": "worker", "prompt": "x", "params": params });
     for (body, sentence) in [
@@ -160,7 +160,7 @@ async fn what_cannot_be_run_is_refused_with_a_sentence_and_creates_nothing() {
 
 #[tokio::test]
 async fn a_strangers_session_is_not_found_and_neither_is_nonsense() {
-    let world = world().await;
+    let world = shared_world().await;
     let (ann, bob, stranger) = (
         world.user("ann", &[]).await,
         world.user("bob", &[]).await,

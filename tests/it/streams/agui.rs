@@ -59,7 +59,7 @@ async fn the_official_client_runs_an_agent_with_tools_and_interrupts() {
 
 #[tokio::test]
 async fn a_stream_has_the_events_of_the_protocol() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("Hello.").usage(11, 7));
     let ann = world.user("ann", &[]).await;
     let events = rest(post(&ann, PATH, &input("run-1", json!([user("hi")]))).await).await;
@@ -91,7 +91,7 @@ async fn a_stream_has_the_events_of_the_protocol() {
 
 #[tokio::test]
 async fn a_run_that_is_sent_again_is_the_same_run() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("Once.")).reply(text("Twice."));
     let ann = world.user("ann", &[]).await;
     let ask = async |run: &str| {
@@ -211,7 +211,7 @@ fn said(events: &[Value]) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_run_that_fails_or_is_cancelled_is_told() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(error(400, "on holiday"));
     let ann = world.user("ann", &[]).await;
     let failed = rest(post(&ann, PATH, &input("run-1", json!([user("hi")]))).await).await;
@@ -235,7 +235,7 @@ async fn a_run_that_fails_or_is_cancelled_is_told() {
 
 #[tokio::test]
 async fn a_run_that_fails_after_a_call_ends_as_usual_with_what_happened() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world
         .model
@@ -275,7 +275,7 @@ const CASES: [Case; 6] = [
 
 #[tokio::test]
 async fn every_refusal_names_the_field() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for (change, field) in CASES {
         let mut body = input("run-1", json!([user("hi")]));

@@ -101,7 +101,7 @@ async fn the_official_client_reads_texts_tools_approvals_and_errors() {
 
 #[tokio::test]
 async fn a_stream_has_the_chunks_and_the_header_of_the_protocol() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(text("Hello.").usage(11, 7));
     let ann = world.user("ann", &[]).await;
     let request = ann
@@ -157,7 +157,7 @@ async fn what_happened_since_the_last_turn_stands_before_the_answer() {
 
 #[tokio::test]
 async fn a_chat_goes_on_and_an_edited_one_is_a_conversation_of_its_own() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.on(|_| Some(text("Fine.")));
     let ann = world.user("ann", &[]).await;
     let ask = async |body: Value| rest(post(&ann, PATH, &body).await).await;
@@ -250,7 +250,7 @@ async fn the_run_of_a_client_that_stays_away_is_stopped() {
 
 #[tokio::test]
 async fn a_run_that_fails_or_is_cancelled_is_told() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.model.reply(error(400, "on holiday"));
     let ann = world.user("ann", &[]).await;
     let failed = rest(post(&ann, PATH, &chat(json!([user("hi")]))).await).await;
@@ -276,7 +276,7 @@ async fn a_run_that_fails_or_is_cancelled_is_told() {
 
 #[tokio::test]
 async fn a_run_that_fails_after_a_call_ends_as_usual_with_what_happened() {
-    let world = World::start().await;
+    let world = World::shared().await;
     world.tools_ready().await;
     world
         .model
@@ -323,7 +323,7 @@ const CASES: [Case; 8] = [
 
 #[tokio::test]
 async fn every_refusal_names_the_field() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let ann = world.user("ann", &[]).await;
     for (change, field) in CASES {
         let mut body = chat(json!([user("hi")]));

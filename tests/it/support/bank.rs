@@ -4,11 +4,13 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
+use axum::{Router, extract::Request};
 use domain::config::Environment;
+use tower::ServiceExt;
 
 #[path = "../../../examples/bank/books.rs"]
 pub mod books;
@@ -22,10 +24,13 @@ pub mod tools;
 use books::Books;
 
 /// A bank that listens on a port of this machine for as long as the test runs.
+#[derive(Clone)]
 pub struct Bank {
     /// `http://127.0.0.1:…/mcp`
     pub url: String,
     pub books: Arc<Books>,
+    /// What answers there.
+    current: Arc<Mutex<Router>>,
 }
 
 /// A pack with this id whose users may do with the bank what `access` (`toolAccess`) says.
@@ -54,20 +59,42 @@ pub async fn start_bank(token: Option<&str>) -> Bank {
 
 /// The same, with a while between an execution and its answer.
 pub async fn start_slow_bank(token: Option<&str>, delay: Duration) -> Bank {
-    let books = Arc::new(Books::open(None).unwrap());
-    let router = http::router(
-        tools::Bank::new(books.clone(), delay),
-        books.clone(),
-        token.map(str::to_owned),
-        &[],
-    );
+    let (books, router) = open(token, delay);
+    let current = Arc::new(Mutex::new(router));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    Bank { url, books }
+    let answering = current.clone();
+    let server = Router::new().fallback(move |request: Request| {
+        let router = answering.lock().unwrap().clone();
+        router.oneshot(request)
+    });
+    tokio::spawn(async move { axum::serve(listener, server).await });
+    Bank {
+        url,
+        books,
+        current,
+    }
+}
+
+/// New books, and what answers from them.
+fn open(token: Option<&str>, delay: Duration) -> (Arc<Books>, Router) {
+    let books = Arc::new(Books::open(None).unwrap());
+    let bank = tools::Bank::new(books.clone(), delay);
+    let router = http::router(bank, books.clone(), token.map(str::to_owned), &[]);
+    (books, router)
 }
 
 impl Bank {
+    /// The same server for another test, with new books. It asks for no token.
+    pub fn renewed(&self) -> Self {
+        let (books, router) = open(None, Duration::ZERO);
+        *self.current.lock().unwrap() = router;
+        Self {
+            books,
+            ..self.clone()
+        }
+    }
+
     /// How often a tool was executed.
     pub fn executions(&self, tool: &str) -> usize {
         self.books

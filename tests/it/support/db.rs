@@ -22,7 +22,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!();
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 /// Connections that a test's [`Db`] may open. Each new one reads the catalogs and plans its queries anew, but with four,
 /// tests with dozens of runs at once wait for each other for too long on a busy machine.
-pub const CONNECTIONS: u32 = 8;
+pub const CONNECTIONS: u32 = 5;
 
 struct Cluster {
     url: Url,
@@ -44,7 +44,8 @@ struct Order {
 pub struct TestDb {
     pub db: Db,
     pub url: Secret,
-    name: String,
+    /// Absent where another value keeps the database.
+    name: Option<String>,
 }
 
 impl TestDb {
@@ -55,7 +56,21 @@ impl TestDb {
         cluster.order(create).await.unwrap().unwrap();
         let url = Secret::new(cluster.database(&name));
         let db = Db::connect(&url, CONNECTIONS).await.unwrap();
-        Self { db, url, name }
+        Self {
+            db,
+            url,
+            name: Some(name),
+        }
+    }
+
+    /// The database of a world that is lent to a test. `closed` is a [`Db`] that was closed: the one at work belongs to
+    /// another runtime than the test's.
+    pub fn lent(url: Secret, closed: Db) -> Self {
+        Self {
+            db: closed,
+            url,
+            name: None,
+        }
     }
 
     /// A new tenant.
@@ -101,8 +116,9 @@ impl TestDb {
 impl Drop for TestDb {
     /// Waits only on a server that outlives the tests. A failure leaves a database behind, no more.
     fn drop(&mut self) {
-        let Some(cluster) = CLUSTER.get() else { return };
-        let name = &self.name;
+        let (Some(cluster), Some(name)) = (CLUSTER.get(), &self.name) else {
+            return;
+        };
         let drop = format!("drop database if exists {name} with (force)");
         if cluster.server.is_none() {
             let dropped = cluster.order(drop);

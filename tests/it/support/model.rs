@@ -17,7 +17,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -53,9 +53,15 @@ type Rule = Box<dyn Fn(&Value) -> Option<Reply> + Send + Sync>;
 /// The server. Dropping it stops it and fails the test when a transcript was wrong.
 pub struct ScriptedModel {
     inner: Arc<Inner>,
+    /// What the server answers from: `inner`, until [`ScriptedModel::renewed`] takes its place.
+    current: Current,
     address: SocketAddr,
-    server: JoinHandle<()>,
+    /// Absent where another value keeps the server.
+    server: Option<JoinHandle<()>>,
 }
+
+#[derive(Clone, Default)]
+struct Current(Arc<Mutex<Arc<Inner>>>);
 
 #[derive(Default)]
 struct Inner {
@@ -67,6 +73,8 @@ struct Inner {
     seen: watch::Sender<usize>,
     /// Answers that the client hung up on.
     dropped: watch::Sender<usize>,
+    /// A request was answered with an error.
+    has_refused: AtomicBool,
     next_id: AtomicUsize,
 }
 
@@ -79,7 +87,8 @@ pub struct Request {
 
 impl ScriptedModel {
     pub async fn start() -> Self {
-        let inner = Arc::new(Inner::default());
+        let current = Current::default();
+        let inner = current.get();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let app = Router::new()
@@ -88,12 +97,25 @@ impl ScriptedModel {
                 "/v1/models",
                 get(async || axum::Json(json!({ "object": "list", "data": [] }))),
             )
-            .with_state(Arc::clone(&inner));
+            .with_state(current.clone());
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self {
             inner,
+            current,
             address,
-            server,
+            server: Some(server),
+        }
+    }
+
+    /// The same server for another test: it was told nothing, and has seen no request. It lives as long as before.
+    pub fn renewed(&self) -> Self {
+        let inner = Arc::new(Inner::default());
+        *self.current.0.lock().unwrap() = inner.clone();
+        Self {
+            inner,
+            current: self.current.clone(),
+            address: self.address,
+            server: None,
         }
     }
 
@@ -157,6 +179,12 @@ impl ScriptedModel {
         reached(&self.inner.dropped, count, "answers hung up on").await;
     }
 
+    /// Whether the test that the server is for now has had a request refused. The product remembers what a model does not
+    /// accept.
+    pub fn has_refused(&self) -> bool {
+        self.current.get().has_refused.load(Ordering::Relaxed)
+    }
+
     /// Fails when a transcript was wrong.
     pub fn assert_clean(&self) {
         let violations = self.inner.violations.lock().unwrap();
@@ -175,7 +203,9 @@ impl ScriptedModel {
 
 impl Drop for ScriptedModel {
     fn drop(&mut self) {
-        self.server.abort();
+        if let Some(server) = &self.server {
+            server.abort();
+        }
         if !std::thread::panicking() {
             self.assert_clean();
         }
@@ -194,11 +224,18 @@ async fn reached(counter: &watch::Sender<usize>, count: usize, what: &str) {
     );
 }
 
+impl Current {
+    fn get(&self) -> Arc<Inner> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
 async fn complete(
-    State(inner): State<Arc<Inner>>,
+    State(current): State<Current>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response<Body> {
+    let inner = current.get();
     let body: Value = serde_json::from_slice(&body)
         .unwrap_or_else(|error| json!({ "not JSON": error.to_string() }));
     let mut wrong = transcript::violations(&body);
@@ -239,6 +276,9 @@ async fn complete(
 }
 
 fn respond(reply: Reply, serial: usize, inner: &Arc<Inner>) -> Response<Body> {
+    if reply.status >= 400 {
+        inner.has_refused.store(true, Ordering::Relaxed);
+    }
     let mut response = Response::builder().status(reply.status);
     for (name, value) in &reply.headers {
         response = response.header(name, value);

@@ -7,8 +7,10 @@
 //! let alice = world.user("alice", &["employee"]).await;
 //! assert_eq!(alice.ask("bank", "hi").await, "Hello.");
 //! ```
+//!
+//! [`World::shared`] is the same, and much quicker, for tests that change no setting.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{future::Future, ops::Deref, path::Path, sync::Arc, time::Duration};
 
 use chatelaine::{
     app::{
@@ -20,7 +22,7 @@ use chatelaine::{
 use domain::{
     account::{ChatSettings, FrontendHeaders, KeyKind, Tenant},
     config::{Config, Environment},
-    ids::AgentId,
+    ids::{AgentId, TenantId},
     principal::{Scope, Scopes},
     ring::KeyRing,
     secret::Secret,
@@ -34,8 +36,10 @@ use super::{
     db::{CONNECTIONS, TestDb},
     model::ScriptedModel,
     replica::Replica,
+    shared::{self, SharedWorld},
 };
 
+const ALONE: &str = "this needs a world of its own: `World::start` or `World::with`";
 /// How long a test waits for something that should happen at once.
 pub const TIME_LIMIT: Duration = Duration::from_secs(20);
 
@@ -77,7 +81,7 @@ pub struct Setup {
     pub packs: Vec<(String, String)>,
 }
 
-/// The product at work. [`World::stop`] ends it in order; dropped, it just ends.
+/// The product at work. [`World::stop`] ends it in order; dropped, it just ends, or is given back.
 pub struct World {
     pub model: ScriptedModel,
     pub bank: Bank,
@@ -89,17 +93,81 @@ pub struct World {
     pub other: Tenant,
     pub config: Config,
     pub env: Environment,
-    service: Service,
     pub db: TestDb,
-    folder: TempDir,
+    process: Process,
+}
+
+/// What a world runs in.
+enum Process {
+    /// One of its own.
+    Own { service: Service, folder: TempDir },
+    /// One that serves other tests before and after this one.
+    Shared(Lent),
+}
+
+/// A world that goes back when this is dropped.
+struct Lent {
+    /// Taken when it goes back.
+    world: Option<SharedWorld>,
+    tenants: [TenantId; 2],
+}
+
+impl Deref for Lent {
+    type Target = SharedWorld;
+
+    fn deref(&self) -> &SharedWorld {
+        self.world.as_ref().expect("only `drop` takes it")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(world) = self.world.take() {
+            world.give_back(self.tenants);
+        }
+    }
 }
 
 impl World {
+    /// A process and a database for this test alone.
     pub async fn start() -> Self {
         Self::with(|_| {}).await
     }
 
-    /// The same, after `change` to the settings.
+    /// Two new tenants, a new model and a new bank in a process that serves one test after the other. It cannot be stopped,
+    /// and what counts whole tables, all metrics or all log lines counts other tests too.
+    pub async fn shared() -> Self {
+        Self::shared_with("default", |_| {}).await
+    }
+
+    /// The same in a process with other settings. All who say the same `kind` make the same changes.
+    pub async fn shared_with(
+        kind: &'static str,
+        change: impl FnOnce(&mut Setup) + Send + 'static,
+    ) -> Self {
+        shared::lend(kind, change).await
+    }
+
+    /// What a test is lent of a shared world.
+    pub(super) fn lent(world: SharedWorld, tenant: Tenant, other: Tenant) -> Self {
+        let tenants = [tenant.id, other.id];
+        Self {
+            model: world.model.renewed(),
+            bank: world.bank.renewed(),
+            url: world.url.clone(),
+            tenant,
+            other,
+            config: world.config.clone(),
+            env: world.env.clone(),
+            db: TestDb::lent(world.database.clone(), world.closed.clone()),
+            process: Process::Shared(Lent {
+                world: Some(world),
+                tenants,
+            }),
+        }
+    }
+
+    /// The same as [`World::start`], after `change` to the settings.
     pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
         log_if_asked();
         let (model, bank, db) = (
@@ -157,14 +225,18 @@ impl World {
             other,
             config,
             env,
-            service,
             db,
-            folder,
+            process: Process::Own { service, folder },
         }
     }
 
+    /// The program at work. What is done with it runs where the test runs, so it must be a process of its own.
+    #[track_caller]
     pub fn app(&self) -> &Arc<App> {
-        &self.service.app
+        match &self.process {
+            Process::Own { service, .. } => &service.app,
+            Process::Shared(_) => panic!("{ALONE}"),
+        }
     }
 
     /// Stops the process in order, as a signal would.
@@ -176,11 +248,13 @@ impl World {
             other,
             config,
             env,
-            service,
             db,
-            folder,
+            process,
             ..
         } = self;
+        let Process::Own { service, folder } = process else {
+            panic!("{ALONE}")
+        };
         service.stop().await.unwrap();
         Stopped {
             model,
@@ -196,13 +270,18 @@ impl World {
 
     /// Writes a pack into the folder of the packs, or a new version of it.
     pub fn write_pack(&self, id: &str, yaml: &str) {
+        assert!(matches!(self.process, Process::Own { .. }), "{ALONE}");
         write_pack(&self.config.packs, id, yaml);
     }
 
     /// Waits until the tools of the default packs' bank are known.
     pub async fn tools_ready(&self) {
+        let is_ready = || match &self.process {
+            Process::Own { service, .. } => service.app.connections.count().0 >= 2,
+            Process::Shared(process) => process.knows_bank(&[&self.tenant, &self.other]),
+        };
         let ready = async {
-            while self.app().connections.count().0 < 2 {
+            while !is_ready() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -218,21 +297,12 @@ impl World {
 
     /// Somebody of the tenant with this description.
     pub async fn someone(&self, person: &development::DevelopmentUser) -> Client {
-        let (now, life) = (self.app().clock.now(), time::Duration::hours(1));
-        let token = development::token(
-            &self.db.db,
-            &self.config.data,
-            &self.tenant,
-            person,
-            now..now + life,
-        )
-        .await
-        .unwrap();
-        self.client(&token)
+        self.token(&self.tenant, person.clone()).await
     }
 
     /// Another replica on the same database and packs.
     pub async fn replica(&self) -> Replica {
+        assert!(matches!(self.process, Process::Own { .. }), "{ALONE}");
         Replica::start(&self.config, &self.env, &self.db.url).await
     }
 
@@ -254,17 +324,27 @@ impl World {
             admin,
             ..Default::default()
         };
-        let (now, life) = (self.app().clock.now(), time::Duration::hours(1));
-        let token = development::token(
-            &self.db.db,
-            &self.config.data,
-            tenant,
-            &person,
-            now..now + life,
-        )
-        .await
-        .unwrap();
-        self.client(&token)
+        self.token(tenant, person).await
+    }
+
+    async fn token(&self, tenant: &Tenant, person: development::DevelopmentUser) -> Client {
+        let (data, tenant) = (self.config.data.clone(), tenant.clone());
+        let token = self.in_process(|app, db| async move {
+            let (now, life) = (app.clock.now(), time::Duration::hours(1));
+            development::token(&db, &data, &tenant, &person, now..now + life).await
+        });
+        self.client(&token.await.unwrap())
+    }
+
+    /// Does something where the process does its own work: a connection to the database belongs to the runtime that opened it.
+    async fn in_process<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        work: impl FnOnce(Arc<App>, Db) -> F,
+    ) -> T {
+        match &self.process {
+            Process::Own { service, .. } => work(service.app.clone(), self.db.db.clone()).await,
+            Process::Shared(process) => process.run(work).await,
+        }
     }
 
     /// A frontend's key, speaking for one of its users.
@@ -304,10 +384,11 @@ impl World {
     }
 
     async fn made(&self, new: NewKey) -> Secret {
-        accounts::create_key(&self.db.db, &self.app().clock, self.tenant.id, new)
-            .await
-            .unwrap()
-            .secret
+        let tenant = self.tenant.id;
+        let made = self.in_process(move |app, db| async move {
+            accounts::create_key(&db, &app.clock, tenant, new).await
+        });
+        made.await.unwrap().secret
     }
 
     /// Somebody without a token of their own, who asked for a guest's.
@@ -369,9 +450,8 @@ impl Stopped {
             other,
             config,
             env,
-            service,
             db,
-            folder,
+            process: Process::Own { service, folder },
         }
     }
 }

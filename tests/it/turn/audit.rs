@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::Row;
 
-use super::{eventually, pair, payment, world};
+use super::{eventually, pair, payment, shared_world, world};
 use crate::support::{
     db::TestDb,
     model::{call, calls, text},
@@ -57,7 +57,7 @@ fn row(server: &str, tool: &str, outcome: &str, hash: String) -> (String, String
 
 #[tokio::test]
 async fn every_call_is_in_the_trail_whether_it_was_made_or_refused() {
-    let world = world().await;
+    let world = shared_world().await;
     let guest = world.guest().await;
     world
         .model

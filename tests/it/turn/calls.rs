@@ -5,7 +5,9 @@ use std::time::Duration;
 use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
-use super::{change, ended, eventually, pair, payment, roles, tool_results, world, world_with};
+use super::{
+    change, ended, eventually, pair, payment, roles, shared_world, tool_results, world_with,
+};
 use crate::support::{
     bank::start_slow_bank,
     client::plain,
@@ -19,7 +21,7 @@ fn told(request: &Value) -> String {
 
 #[tokio::test]
 async fn each_user_is_offered_their_own_tools_and_told_of_no_other() {
-    let world = world().await;
+    let world = shared_world().await;
     world.model.on(|_| Some(text("Hm.")));
     let expected: [(&[&str], &[&str]); 3] = [
         (&["nobody"], &[]),
@@ -57,7 +59,7 @@ async fn each_user_is_offered_their_own_tools_and_told_of_no_other() {
 
 #[tokio::test]
 async fn a_question_is_answered_with_a_tool() {
-    let world = world().await;
+    let world = shared_world().await;
     world
         .model
         .reply(text("Let me see.").and_call(call("bank__get_exchange_rate", pair().to_string())));
@@ -89,7 +91,7 @@ async fn a_question_is_answered_with_a_tool() {
 
 #[tokio::test]
 async fn a_guest_who_asks_for_a_tool_by_name_changes_nothing() {
-    let world = world().await;
+    let world = shared_world().await;
     world
         .model
         .reply(calls([("bank__send_money", payment("10.00"))]))
@@ -126,7 +128,7 @@ async fn a_guest_who_asks_for_a_tool_by_name_changes_nothing() {
 
 #[tokio::test]
 async fn who_loses_a_role_loses_its_tools_in_the_same_conversation() {
-    let world = world().await;
+    let world = shared_world().await;
     world
         .model
         .reply(calls([("bank__get_balances", json!({}))]))
@@ -157,7 +159,7 @@ async fn who_loses_a_role_loses_its_tools_in_the_same_conversation() {
 
 #[tokio::test]
 async fn arguments_that_are_no_json_or_do_not_fit_go_back_to_the_model() {
-    let world = world().await;
+    let world = shared_world().await;
     let wrong = [
         "{not json",
         "[1]",
@@ -192,7 +194,7 @@ async fn arguments_that_are_no_json_or_do_not_fit_go_back_to_the_model() {
 
 #[tokio::test]
 async fn a_refusal_does_not_repeat_endless_arguments() {
-    let world = world().await;
+    let world = shared_world().await;
     let long = json!({ "from": "EUR", "to": "x".repeat(100_000) });
     world
         .model
@@ -213,7 +215,7 @@ async fn a_refusal_does_not_repeat_endless_arguments() {
 
 #[tokio::test]
 async fn a_tool_that_does_not_exist_is_an_answer_and_the_model_may_go_on() {
-    let world = world().await;
+    let world = shared_world().await;
     let name = "no such.tool with a very strange name, and very long: ".repeat(10);
     world
         .model
@@ -264,7 +266,7 @@ async fn calls_of_one_step_run_side_by_side_and_are_answered_in_their_order() {
 
 #[tokio::test]
 async fn calls_with_one_id_for_two_are_told_apart() {
-    let world = world().await;
+    let world = shared_world().await;
     let twice = |to: &str| {
         call(
             "bank__get_exchange_rate",
@@ -290,7 +292,7 @@ async fn calls_with_one_id_for_two_are_told_apart() {
 
 #[tokio::test]
 async fn more_calls_than_fit_in_a_step_are_refused_and_said_so() {
-    let world = world().await;
+    let world = shared_world().await;
     let mut many = text("");
     for _ in 0..40 {
         many = many.and_call(call("bank__get_exchange_rate", pair().to_string()));
@@ -315,7 +317,7 @@ async fn more_calls_than_fit_in_a_step_are_refused_and_said_so() {
 
 #[tokio::test]
 async fn a_call_that_was_cut_before_its_arguments_is_not_made_without_them() {
-    let world = world().await;
+    let world = shared_world().await;
     world
         .model
         .reply(
@@ -386,7 +388,7 @@ async fn an_agent_that_never_stops_calling_is_stopped() {
 
 #[tokio::test]
 async fn a_command_calls_a_tool_without_the_model() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;
     let run = ann
@@ -423,7 +425,7 @@ async fn a_command_calls_a_tool_without_the_model() {
 
 #[tokio::test]
 async fn commands_answer_in_the_users_language() {
-    let world = world().await;
+    let world = shared_world().await;
     let ana = DevelopmentUser {
         user: "ana".to_owned(),
         roles: vec!["employee".to_owned()],

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{change, ended, eventually, payment, roles, tool_results, world, world_with};
+use super::{change, ended, eventually, payment, roles, shared_world, tool_results, world_with};
 use crate::support::{
     bank::start_slow_bank,
     client::plain,
@@ -21,7 +21,7 @@ async fn cancel(client: &crate::support::client::Client, run: &str) {
 
 #[tokio::test]
 async fn what_was_shown_before_a_cancel_is_kept() {
-    let world = world().await;
+    let world = shared_world().await;
     let gate = Gate::new();
     world
         .model
@@ -51,7 +51,7 @@ async fn what_was_shown_before_a_cancel_is_kept() {
 
 #[tokio::test]
 async fn a_cancel_before_the_first_word_leaves_no_empty_answer() {
-    let world = world().await;
+    let world = shared_world().await;
     let gate = Gate::new();
     world.model.reply(text("never").gate(0, &gate));
     let ann = world.user("ann", &[]).await;
@@ -169,7 +169,7 @@ async fn without_a_model_a_message_is_answered_with_what_works() {
 
 /// One failing answer: the run, its messages as role and text.
 async fn failing(reply: Reply) -> (World, Value, Vec<(String, String)>) {
-    let world = world().await;
+    let world = shared_world().await;
     world.model.reply(reply);
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
@@ -306,7 +306,7 @@ async fn a_conversation_can_be_deleted_in_the_middle_of_an_answer() {
 
 #[tokio::test]
 async fn deleting_and_answering_at_once_never_block_each_other() {
-    let world = world().await;
+    let world = shared_world().await;
     world.model.on(|request| {
         results(request)
             .is_empty()

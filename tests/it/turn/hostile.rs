@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{change, eventually, tool_results, world, world_with};
+use super::{change, eventually, shared_world, tool_results, world_with};
 use crate::{
     mcp_http::scripted::{Scripted, Seen},
     support::{
@@ -55,7 +55,7 @@ async fn survives(result: &'static str) -> (Value, Vec<String>) {
 
 #[tokio::test]
 async fn a_nul_in_what_the_model_says_is_kept() {
-    let world = world().await;
+    let world = shared_world().await;
     world.model.reply(text("zero:\0.").and_call(call(
         "bank__get_exchange_rate",
         "{\"from\":\"\\u0000\",\"to\":\"EUR\"}",
@@ -251,7 +251,7 @@ async fn a_schema_that_postgres_cannot_read_is_stored_all_the_same() {
 
 #[tokio::test]
 async fn a_message_of_nothing_but_nuls_is_empty() {
-    let world = world().await;
+    let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     ann.post(

@@ -3,7 +3,7 @@
 use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
-use super::{change, pair, world, world_with};
+use super::{change, pair, shared_world, world_with};
 use crate::{
     llm::prefixes::kept,
     mcp_http::scripted::{Scripted, reply},
@@ -66,7 +66,7 @@ async fn a_user_is_greeted_in_their_language_and_the_model_prompted_in_it() {
 
 #[tokio::test]
 async fn a_name_is_put_into_the_greeting_once_and_cleaned() {
-    let world = World::start().await;
+    let world = World::shared().await;
     let name = "$& {userName} \\1";
     let ann = world
         .someone(&DevelopmentUser {
@@ -116,7 +116,7 @@ async fn the_settings_of_the_pack_reach_the_model() {
 
 #[tokio::test]
 async fn greetings_commands_and_notices_are_not_shown_to_the_model() {
-    let world = world().await;
+    let world = shared_world().await;
     world.model.reply(text("Yes."));
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;
@@ -186,7 +186,7 @@ fn texts(model: &ScriptedModel) -> Vec<String> {
 
 #[tokio::test]
 async fn a_run_of_ten_steps_is_paid_for_once() {
-    let world = world().await;
+    let world = shared_world().await;
     for _ in 0..9 {
         world
             .model

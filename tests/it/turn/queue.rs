@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{ended, roles, world};
+use super::{ended, roles, shared_world, world};
 use crate::support::{
     client::plain,
     model::{Gate, said, text, text_of},
@@ -22,7 +22,7 @@ fn transcript(request: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn messages_that_come_during_a_run_are_answered_together_by_the_next() {
-    let world = world().await;
+    let world = shared_world().await;
     let gate = Gate::new();
     world
         .model
@@ -58,7 +58,7 @@ async fn messages_that_come_during_a_run_are_answered_together_by_the_next() {
 
 #[tokio::test]
 async fn a_command_is_answered_beside_a_running_turn() {
-    let world = world().await;
+    let world = shared_world().await;
     let gate = Gate::new();
     world.model.reply(text("At last.").gate(1, &gate));
     let ann = world.user("ann", &["employee"]).await;
@@ -80,7 +80,7 @@ async fn a_command_is_answered_beside_a_running_turn() {
 
 #[tokio::test]
 async fn a_waiting_run_can_be_cancelled_and_its_messages_stay() {
-    let world = world().await;
+    let world = shared_world().await;
     let gate = Gate::new();
     world
         .model
