@@ -97,6 +97,10 @@ impl Speakers {
 
     async fn say(&mut self, user: &str, text: &str) {
         let text = self.translate(text);
+        if text.starts_with("/approve ") || text.starts_with("/reject ") {
+            // What was shown less than a second ago was seen by nobody.
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+        }
         let client = self.client(user).clone();
         if !self.chats.contains_key(user) {
             let chat = client.open("bank").await;

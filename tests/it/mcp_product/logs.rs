@@ -75,7 +75,7 @@ async fn log_lines_about_servers_are_few_and_name_them() {
         "{stderr:.300?}"
     );
     let said = program.stop().await;
-    for line in said.lines().filter(|line| line.contains("chatelaine::mcp")) {
+    for line in said.lines().filter(|line| line.contains("chatelaine_mcp")) {
         assert!(!line.contains("TALK"), "{line}");
         assert!(!line.contains('\u{1b}'), "{line:?}");
         let is_about_a_server = [

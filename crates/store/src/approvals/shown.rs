@@ -79,8 +79,8 @@ pub struct LastShown {
     pub is_underway: bool,
 }
 
-/// What a conversation last showed of a request, by an answer that was there [`SEEN_SECONDS`] before `run` was wanted. A
-/// client that left before the end of that answer was shown nothing.
+/// What a conversation last showed of a request, by an answer that was there a second before `run` was wanted. A client
+/// that left before the end of that answer was shown nothing.
 pub async fn last_shown(
     tx: &mut Tx,
     conversation: ConversationId,
