@@ -3,6 +3,9 @@
 //!
 //! The command comes first, then the users, the page that it prints, and the example servers.
 
+pub mod model;
+pub mod ollama;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -62,8 +65,9 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
     }
     let bank = start_bank(args.bank, &config.data).await?;
     let notes = start_notes(args.notes, &config.data).await?;
-    let model = Model::of(&env);
+    let model = Model::choose(&env).await?;
     let env = prepare_environment(env, &config, &bank, &notes, &model);
+    config.demo_model = matches!(model, Model::Demo(_));
     config.packs = args.pack;
     // The only client is the person who stops the demo, so nothing has to be drained.
     config.drain = Duration::ZERO;
@@ -85,24 +89,40 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
 
 /// Which model the demo talks to.
 enum Model {
-    Endpoint { model: String, at: String },
-    None,
+    Endpoint {
+        model: String,
+        at: String,
+    },
+    /// The environment names a provider itself.
+    Other(String),
+    /// Rules, when there is nothing else.
+    Demo(model::DemoModel),
 }
 
 impl Model {
-    fn of(env: &Environment) -> Self {
+    /// The one that the environment names, or Ollama's at its usual address, or the demo model.
+    async fn choose(env: &Environment) -> anyhow::Result<Self> {
         let set = |name: &str| {
             env.get(name)
                 .filter(|value| !value.is_empty())
                 .map(str::to_owned)
         };
-        if set("OPENAI_BASE_URL").is_none() && set("OPENAI_API_KEY").is_none() {
-            return Self::None;
+        if let Some(provider) = set("LLM_PROVIDER") {
+            return Ok(Self::Other(provider));
         }
-        Self::Endpoint {
-            model: set("LLM_MODEL").unwrap_or_else(|| MODEL.to_owned()),
-            at: set("OPENAI_BASE_URL").unwrap_or_else(|| "https://api.openai.com/v1".to_owned()),
+        let named = set("LLM_MODEL");
+        if set("OPENAI_BASE_URL").is_some() || set("OPENAI_API_KEY").is_some() {
+            return Ok(Self::Endpoint {
+                model: named.unwrap_or_else(|| MODEL.to_owned()),
+                at: set("OPENAI_BASE_URL")
+                    .unwrap_or_else(|| "https://api.openai.com/v1".to_owned()),
+            });
         }
+        if let Some(model) = ollama::find_model(ollama::ADDRESS, named.as_deref()).await {
+            let at = format!("{}/v1", ollama::ADDRESS);
+            return Ok(Self::Endpoint { model, at });
+        }
+        Ok(Self::Demo(model::start(model::READING_PACE).await?))
     }
 }
 
@@ -117,7 +137,13 @@ fn prepare_environment(
 ) -> Environment {
     let (provider, name, at) = match model {
         Model::Endpoint { model, at } => ("openai", model.as_str(), at.as_str()),
-        Model::None => ("none", "", ""),
+        Model::Other(provider) => (provider.as_str(), "", ""),
+        Model::Demo(model) => ("openai", model::NAME, model.url.as_str()),
+    };
+    // A name without an endpoint names no model that is there.
+    let env = match model {
+        Model::Demo(_) => env.with("LLM_MODEL", model::NAME),
+        _ => env,
     };
     let python = config.data.join("venv/bin/python");
     let python = std::path::absolute(&python)
@@ -258,7 +284,7 @@ Or talk to it in another terminal:
   {program} chat --as employee    (also: guest, finance, manager, admin)
 
 Money needs a second pair of eyes: let finance say
-  /call bank send_money {{\"from_account\":\"current\",\"to\":\"acme\",\"amount\":\"12.50\",\"currency\":\"EUR\"}}
+  Please pay 12.50 EUR to acme
 and the manager /approvals, then /approve and the code.
 
 Or by curl:
@@ -287,13 +313,13 @@ and it is refused from then on:
 fn describe_model(model: &Model) -> String {
     match model {
         Model::Endpoint { model, at } => format!("The model is {model} at {at}."),
-        Model::None => {
-            "There is no model: set OPENAI_BASE_URL and OPENAI_API_KEY for one (Ollama: \
-                        OPENAI_BASE_URL=http://localhost:11434/v1 LLM_MODEL=qwen3).\n\
-                        Without it these work: /tools, /connections, /help, and\n  \
-                        /call bank get_exchange_rate {\"from\":\"EUR\",\"to\":\"USD\"}"
-                .to_owned()
+        Model::Other(provider) => {
+            format!("The model is the one that LLM_PROVIDER={provider} names.")
         }
+        Model::Demo(_) => "This is the demo model: it understands a few sentences in English, \
+                           Spanish and French.\nSet OPENAI_API_KEY for a real one, or start Ollama \
+                           with a model that has tools."
+            .to_owned(),
     }
 }
 

@@ -103,6 +103,8 @@ macro_rules! settings {
             $(#[doc = $what] pub $field: $type,)*
             /// The program itself, which starts the children. No setting; absent in a process that is not the program.
             pub launcher: Option<PathBuf>,
+            /// Whether rules stand in for a model, which agents then say. No setting; `chatelaine demo` sets it.
+            pub demo_model: bool,
         }
 
         /// Every setting: variable, default as written, what it does. The table in
@@ -115,6 +117,7 @@ macro_rules! settings {
                     $($field: $read(env.setting($name, $default))
                         .map_err(|why| format!("{}: {why}", $name))?,)*
                     launcher: None,
+                    demo_model: false,
                 })
             }
         }

@@ -40,6 +40,7 @@ use domain::{
     prompt,
     request_key::{KeyedRun, RequestKey},
     run::{Conversation, Run, RunKind},
+    texts::{self, Key},
 };
 use store::{Tx, hints::Hint, messages::NewMessage};
 
@@ -83,7 +84,7 @@ pub async fn create(
     usage::require_space(app, &mut tx, principal, ROW_BYTES.into()).await?;
     let conversation = insert(&mut tx, principal, &pack, &title, None).await?;
     store::usage::add_stored(&mut tx, &principal.user, pack.id(), ROW_BYTES.into()).await?;
-    if let Some(text) = greeting(&pack, principal) {
+    if let Some(text) = greeting(app, &pack, principal) {
         let greeting = NewMessage {
             run: None,
             run_ordinal: 0,
@@ -117,8 +118,16 @@ pub(in crate::app) async fn insert(
     store::conversations::insert(tx, &principal.user, pack.id(), title, external_key).await
 }
 
+/// What a new conversation begins with: the pack's welcome, and what the model is if it is the demo's.
+fn greeting(app: &App, pack: &Pack, principal: &Principal) -> Option<String> {
+    let notice =
+        (app.config.demo_model).then(|| texts::of(pack, principal).render(Key::DemoModel, &[]));
+    let texts = [welcome(pack, principal), notice].into_iter().flatten();
+    texts.reduce(|welcome, notice| format!("{welcome}\n\n{notice}"))
+}
+
 /// The pack's welcome in the user's language. `{userName}` is replaced once, literally.
-fn greeting(pack: &Pack, principal: &Principal) -> Option<String> {
+fn welcome(pack: &Pack, principal: &Principal) -> Option<String> {
     let welcome = &pack.flows.welcome;
     if !welcome.enabled {
         return None;

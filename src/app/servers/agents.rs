@@ -14,6 +14,7 @@ use domain::{
     ids::{AgentId, UserId},
     pack::Pack,
     principal::{Admin, Principal, find_claim, is_left_out},
+    texts::{self, Key},
 };
 
 /// An agent as a frontend lists it.
@@ -51,7 +52,7 @@ pub async fn list(app: &App, principal: &Principal) -> Result<Vec<AgentView>> {
     let usable = packs
         .packs()
         .filter(|pack| tenant.serves(pack.id()) && admits(pack, principal));
-    Ok(usable.map(|pack| AgentView::from(&**pack)).collect())
+    Ok(usable.map(|pack| view(app, pack, principal)).collect())
 }
 
 /// The roles of a principal at an agent.
@@ -117,7 +118,17 @@ pub async fn roles_of_user(app: &App, admin: &Admin, user: &str) -> Result<Vec<A
 
 /// One agent that the principal may talk to.
 pub async fn get(app: &App, principal: &Principal, agent: &str) -> Result<AgentView> {
-    Ok(AgentView::from(&*pack(app, principal, agent).await?))
+    Ok(view(app, &*pack(app, principal, agent).await?, principal))
+}
+
+/// An agent for a user. If rules stand in for its model, its description says so.
+fn view(app: &App, pack: &Pack, principal: &Principal) -> AgentView {
+    let mut view = AgentView::from(pack);
+    if app.config.demo_model {
+        let notice = texts::of(pack, principal).render(Key::DemoModel, &[]);
+        view.description = format!("{}. {notice}", view.description.trim_end_matches('.'));
+    }
+    view
 }
 
 /// An agent as people see it before they sign in.

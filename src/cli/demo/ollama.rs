@@ -1,0 +1,49 @@
+//! Ollama at its usual address, for a demo that is told of no model.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Where Ollama is unless somebody moved it.
+pub const ADDRESS: &str = "http://127.0.0.1:11434";
+/// It is on this machine, or it is not there.
+const PATIENCE: Duration = Duration::from_millis(800);
+/// Models that are asked what they can do.
+const MOST_ASKED: usize = 16;
+
+/// The first model that says it has tools; if a name is given, the one of that name.
+pub async fn find_model(address: &str, named: Option<&str>) -> Option<String> {
+    let search = search(address, named);
+    tokio::time::timeout(PATIENCE, search).await.ok().flatten()
+}
+
+async fn search(address: &str, named: Option<&str>) -> Option<String> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .build()
+        .ok()?;
+    let tags = client
+        .get(format!("{address}/api/tags"))
+        .send()
+        .await
+        .ok()?;
+    let tags: Value = tags.json().await.ok()?;
+    let models = tags["models"]
+        .as_array()?
+        .iter()
+        .filter_map(|model| model["name"].as_str());
+    let is_named = |model: &&str| {
+        named.is_none_or(|named| *model == named || model.split(':').next() == Some(named))
+    };
+    for model in models.filter(is_named).take(MOST_ASKED) {
+        let asked = client.post(format!("{address}/api/show"));
+        let about = asked.json(&json!({ "model": model })).send().await.ok()?;
+        let about: Value = about.json().await.ok()?;
+        let mut can = about["capabilities"].as_array().into_iter().flatten();
+        if can.any(|capability| capability == "tools") {
+            return Some(model.to_owned());
+        }
+    }
+    None
+}
