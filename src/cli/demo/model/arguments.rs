@@ -212,7 +212,7 @@ fn role(name: &str, schema: &Value) -> Role {
         Role::Number
     } else if let Some((role, _)) = DESCRIPTIONS
         .iter()
-        .find(|(_, known)| known.iter().any(|phrase| holds(phrase)))
+        .find(|(_, known)| known.iter().any(&holds))
     {
         *role
     } else if names == ["to"] {

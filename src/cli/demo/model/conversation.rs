@@ -183,7 +183,7 @@ fn user_turn(text: &str) -> Option<Turn> {
             said.push(line);
         }
     }
-    turn.said = said.join("\n").trim().to_owned();
+    said.join("\n").trim().clone_into(&mut turn.said);
     let is_empty = turn.said.is_empty() && turn.outcomes.is_empty() && !turn.has_file;
     (!is_empty).then_some(turn)
 }

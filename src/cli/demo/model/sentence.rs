@@ -180,7 +180,7 @@ fn go_on(wants: &mut Vec<Want>, text: &str, (start, end): (usize, usize)) {
             [] => {}
             [only] if last.facts.currencies.len() == 2 => {
                 more.facts.currencies = vec![last.facts.currencies[0], *only];
-                more.facts.amount = last.facts.amount.clone();
+                more.facts.amount.clone_from(&last.facts.amount);
                 wants.push(more);
             }
             [_] => *last = joined,
@@ -188,9 +188,9 @@ fn go_on(wants: &mut Vec<Want>, text: &str, (start, end): (usize, usize)) {
         },
         Kind::Time if !more.facts.places.is_empty() && last.facts.clock.is_none() => {
             if last.facts.places.is_empty() {
-                *last = joined
+                *last = joined;
             } else {
-                wants.push(more)
+                wants.push(more);
             }
         }
         Kind::Transfer | Kind::Invoice => {
@@ -217,9 +217,8 @@ fn clauses(text: &str) -> Vec<(usize, usize)> {
     for (at, c) in text.char_indices() {
         let next = text[at + c.len_utf8()..].chars().next();
         let ends = match c {
-            '\n' | ';' | '?' | '!' | '¿' | '¡' => true,
+            '\n' | ';' | '?' | '!' | '¿' | '¡' | '&' => true,
             '.' | ',' => next.is_none_or(char::is_whitespace),
-            '&' => true,
             _ => false,
         };
         if ends {
@@ -359,7 +358,7 @@ impl Want {
                 )
                 .for_each(drop),
             Role::CurrencyTo => {
-                facts.currencies = vec![*facts.currencies.first()?, *clause.currencies().last()?]
+                facts.currencies = vec![*facts.currencies.first()?, *clause.currencies().last()?];
             }
             Role::Recipient => facts.recipient = Some(clause.name_from(0)?),
             Role::Account => facts.account = Some(clause.name_from(0)?),
