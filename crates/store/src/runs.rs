@@ -128,19 +128,6 @@ pub async fn supersede(tx: &mut Tx, id: RunId) -> Result<Option<ConversationId>>
     Ok(conversation.map(ConversationId))
 }
 
-/// Whether an equal request has taken the place of a run: see [`supersede`].
-pub async fn is_superseded(tx: &mut Tx, id: RunId) -> Result<bool> {
-    let superseded = sqlx::query_scalar!(
-        "select superseded from runs where tenant_id = $1 and id = $2",
-        tx.tenant()?.0,
-        id.0,
-    );
-    Ok(superseded
-        .fetch_optional(tx.conn())
-        .await?
-        .unwrap_or_default())
-}
-
 /// A run of this user; another user's is not found.
 pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     sqlx::query_as!(

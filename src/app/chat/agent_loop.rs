@@ -53,8 +53,6 @@ use store::{Tx, audit::AuditRow, messages::NewMessage};
 
 /// A run that has broken off more often than this fails.
 const MOST_ATTEMPTS: i32 = 5;
-const SUPERSEDED: &str =
-    "the same request came again before the agent had called anything, and that one is answered";
 
 /// A run that this process works on.
 struct RunWorker {
@@ -314,7 +312,8 @@ impl RunWorker {
             let calls = calls::resolve(&reply, &toolbox);
             let lines = self.first_audit_lines(&toolbox, &calls);
             if !self.append_reply(&reply, &calls, &lines).await? {
-                return Ok(Ending::failed(SUPERSEDED).with_text(String::new(), Some(reply.usage)));
+                return Ok(Ending::failed(runs::ending::SUPERSEDED)
+                    .with_text(String::new(), Some(reply.usage)));
             }
             self.make_calls(&toolbox, calls, true, target).await?;
             self.report_credentials(pack).await?;

@@ -64,12 +64,16 @@ pub async fn wait(
     }
 }
 
+/// Why a run ends that wants to call a tool after an equal request has taken its place.
+pub const SUPERSEDED: &str =
+    "the same request came again before the agent had called anything, and that one is answered";
+
 /// Why a run has failed or was stopped.
 pub struct RunFailure {
     pub reason: String,
     /// The tools that the run has called, as `server.tool`. An equal request would call them again.
     pub called: Vec<String>,
-    /// An equal request took the place of the run.
+    /// It ended with [`SUPERSEDED`].
     pub is_superseded: bool,
     /// How long the model is not asked, if the run failed because the model did not answer.
     pub retry_after: Option<Duration>,
@@ -83,13 +87,13 @@ pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunF
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
     let messages = store::messages::of_run(&mut tx, run.conversation_id, id).await?;
     let retry_after = store::runs::retry_after(&mut tx, id).await?;
-    let is_superseded = store::runs::is_superseded(&mut tx, id).await?;
     drop(tx);
     let reason = run.error.unwrap_or_else(|| match run.status {
         RunStatus::Cancelled => "the run was cancelled".to_owned(),
         _ => "the run failed".to_owned(),
     });
     let called = called_tools(&messages);
+    let is_superseded = reason == SUPERSEDED;
     let pack = app.library.get(&run.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
     let values = [("reason", reason.as_str()), ("tools", &called.join(", "))];
