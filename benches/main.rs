@@ -32,6 +32,7 @@ mod support {
     pub mod db;
     pub mod model;
     pub mod replica;
+    pub mod shared;
     pub mod world;
 }
 

@@ -98,6 +98,10 @@ fn said(message: &Value) -> &str {
     text
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the lists of tools are read more easily"
+)]
 fn tool(name: &str, description: &str, properties: Value, required: &[&str]) -> Value {
     json!({ "type": "function", "function": { "name": name, "description": description, "parameters": {
         "type": "object", "properties": properties, "required": required,

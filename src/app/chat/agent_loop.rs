@@ -26,7 +26,7 @@ use self::{
 use super::{commands, titles};
 use crate::app::{
     App,
-    runs::scheduler::RunEnd,
+    runs::{ending::SUPERSEDED, scheduler::RunEnd},
     servers::{
         agents,
         connections::{self, State},
@@ -312,8 +312,7 @@ impl RunWorker {
             let calls = calls::resolve(&reply, &toolbox);
             let lines = self.first_audit_lines(&toolbox, &calls);
             if !self.append_reply(&reply, &calls, &lines).await? {
-                return Ok(Ending::failed(runs::ending::SUPERSEDED)
-                    .with_text(String::new(), Some(reply.usage)));
+                return Ok(Ending::failed(SUPERSEDED).with_text(String::new(), Some(reply.usage)));
             }
             self.make_calls(&toolbox, calls, true, target).await?;
             self.report_credentials(pack).await?;

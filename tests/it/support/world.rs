@@ -100,9 +100,12 @@ pub struct World {
 /// What a world runs in.
 enum Process {
     /// One of its own.
-    Own { service: Service, folder: TempDir },
+    Own {
+        service: Box<Service>,
+        folder: TempDir,
+    },
     /// One that serves other tests before and after this one.
-    Shared(Lent),
+    Shared(Box<Lent>),
 }
 
 /// A world that goes back when this is dropped.
@@ -160,10 +163,10 @@ impl World {
             config: world.config.clone(),
             env: world.env.clone(),
             db: TestDb::lent(world.database.clone(), world.closed.clone()),
-            process: Process::Shared(Lent {
+            process: Process::Shared(Box::new(Lent {
                 world: Some(world),
                 tenants,
-            }),
+            })),
         }
     }
 
@@ -226,7 +229,10 @@ impl World {
             config,
             env,
             db,
-            process: Process::Own { service, folder },
+            process: Process::Own {
+                service: Box::new(service),
+                folder,
+            },
         }
     }
 
@@ -451,7 +457,10 @@ impl Stopped {
             config,
             env,
             db,
-            process: Process::Own { service, folder },
+            process: Process::Own {
+                service: Box::new(service),
+                folder,
+            },
         }
     }
 }

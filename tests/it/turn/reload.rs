@@ -9,9 +9,7 @@ use domain::{
 };
 use serde_json::json;
 
-use super::{
-    change, ended, eventually, pair, payment, shared_world, tool_results, world, world_with,
-};
+use super::{change, ended, eventually, pair, payment, tool_results, world, world_with};
 use crate::support::{
     bank::{start_bank, start_slow_bank},
     model::{Gate, calls, results, text, text_of, tool_names},
