@@ -10,7 +10,7 @@ use crate::{
         model::{Gate, calls, text},
         world::World,
     },
-    turn::{eventually, payment},
+    turn::eventually,
 };
 
 fn asking(client: &Client, body: Value) -> tokio::task::JoinHandle<Answer> {
@@ -78,20 +78,23 @@ async fn a_turn_whose_request_came_again_before_it_called_anything_calls_nothing
     let world = World::start().await;
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
-    let pay = || calls([("bank__send_money", payment("10.00"))]);
+    let rate = || {
+        let pair = json!({ "from": "EUR", "to": "USD" });
+        calls([("bank__get_exchange_rate", pair)])
+    };
     for is_streamed in [false, true] {
         let gate = Gate::new();
-        world.model.reply(pay().gate(0, &gate));
-        let mut body = request(&["pay"]);
+        world.model.reply(rate().gate(0, &gate));
+        let mut body = request(&["rate?"]);
         body["stream"] = json!(is_streamed);
         // As behind a proxy that holds the connection of a client that has given up.
         let first = asking(&ann, body.clone());
         gate.reached().await;
-        world.model.reply(pay());
-        world.model.reply(text("It is paid."));
+        world.model.reply(rate());
+        world.model.reply(text("It is high."));
         let second = asking(&ann, body).await.unwrap();
-        let paid = text_of(&second);
-        assert_eq!(paid, "It is paid.", "{}", second.text);
+        let answer = text_of(&second);
+        assert_eq!(answer, "It is high.", "{}", second.text);
         gate.open();
         let first = first.await.unwrap();
         if is_streamed {
@@ -101,7 +104,7 @@ async fn a_turn_whose_request_came_again_before_it_called_anything_calls_nothing
             assert_eq!(first.expect(400)["error"]["code"], "answer_pending");
         }
     }
-    assert_eq!(world.bank.executions("send_money"), 2);
+    assert_eq!(world.bank.executions("get_exchange_rate"), 2);
 }
 
 #[tokio::test]
