@@ -139,13 +139,14 @@ impl Drop for BankProcess {
     }
 }
 
-/// What a build needs of the environment.
-const KEPT: [&str; 11] = [
+/// What a build needs of the environment, and what would make it another build than that of the tests.
+const KEPT: [&str; 12] = [
     "PATH",
     "HOME",
     "CARGO_HOME",
     "CARGO_TARGET_DIR",
     "CARGO_BUILD_TARGET_DIR",
+    "CARGO_INCREMENTAL",
     "RUSTUP_HOME",
     "RUSTUP_TOOLCHAIN",
     "RUSTUP_AUTO_INSTALL",
