@@ -1,5 +1,5 @@
 //! The one gate. Every tool call from every entry point passes [`call`]; a call that needed consent is sent later by
-//! `approvals::execution`, with the same [`Permit`]. The gate makes the same pure decision as the listing, checks the
+//! `approvals::execution`, with the same `Permit`. The gate makes the same pure decision as the listing, checks the
 //! arguments against the schema of the tool, queues an audit line, and sends the call once.
 //!
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.

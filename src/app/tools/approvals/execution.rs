@@ -2,7 +2,7 @@
 //!
 //! A request is claimed with a lease and a fence while nothing has been sent. Everything that was true when the call
 //! was requested is checked again. The request is marked as executing before the first byte is sent, and ended once.
-//! The call passes the gate's [`Permit`] like any other call, and is sent once, with the arguments that were approved.
+//! The call passes the gate's `Permit` like any other call, and is sent once, with the arguments that were approved.
 //!
 //! A process that has lost the lease changes nothing: its answer is kept as evidence beside an outcome that stays
 //! unknown.
