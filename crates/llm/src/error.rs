@@ -37,6 +37,9 @@ pub enum ModelError {
     /// The provider refuses this conversation, for example because it is too long.
     #[error("the model refused the request{}; start a new conversation or ask the operator", after(.0))]
     BadRequest(String),
+    /// The provider refuses the tools, and which one it is could not be found out.
+    #[error("the model's provider refused the agent's tools{}; ask the operator to leave out the one that it is, with `tools` of its server", after(.0))]
+    RefusedTools(String),
     #[error("the model's answer broke off before its end; try again")]
     Truncated,
     #[error("the model took too long to answer; try again")]
@@ -73,7 +76,7 @@ impl ModelError {
             Self::NotFound(_) => "not_found",
             Self::RateLimited { .. } => "rate_limited",
             Self::Unavailable { .. } | Self::Paused { .. } => "unavailable",
-            Self::BadRequest(_) => "bad_request",
+            Self::BadRequest(_) | Self::RefusedTools(_) => "bad_request",
             Self::Truncated => "truncated",
             Self::TimedOut => "timed_out",
             Self::Protocol(_) => "protocol",

@@ -98,6 +98,8 @@ struct Step {
     without: Refused,
     /// The request was too long once and has been made shorter.
     is_halved: bool,
+    /// How often a tool was looked for that a refusal did not name.
+    searches: u32,
     /// Text has been emitted, so there is no further attempt.
     has_output: bool,
     running: Option<Attempt>,
@@ -131,6 +133,7 @@ impl Step {
             attempts: 0,
             without: Refused::default(),
             is_halved: false,
+            searches: 0,
             has_output: false,
             running: None,
         }
@@ -268,6 +271,7 @@ impl Step {
         (self.endpoint, self.circuit) = endpoint_and_circuit(&self.llm, &self.request);
         self.attempts = 0;
         self.is_halved = false;
+        self.searches = 0;
         true
     }
 

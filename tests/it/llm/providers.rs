@@ -14,6 +14,25 @@ use crate::support::model::{
     rules::{Kind, tools},
 };
 
+/// Asks the same twice; how many requests the provider has got after each answer.
+async fn ask_twice(stub: &StrictProvider, asked: StepRequest) -> [usize; 2] {
+    let models = models();
+    let mut requests = [0; 2];
+    for requests in &mut requests {
+        collect(models.step(&stub.llm(), asked.clone()))
+            .await
+            .1
+            .unwrap();
+        *requests = stub.requests().len();
+    }
+    requests
+}
+
+/// The names of the tools in a request.
+fn names(body: &Value) -> Vec<String> {
+    tools(body).into_iter().map(|tool| tool.name).collect()
+}
+
 /// Every kind of schema that some provider refuses, with a name for the tool.
 #[expect(clippy::too_many_lines, reason = "a list")]
 fn odd_schemas() -> Vec<(&'static str, Value)> {
@@ -659,15 +678,11 @@ async fn images_of_tools_are_left_out_for_a_model_that_takes_none() {
                 data: Arc::from(*b"png"),
             },
         ];
-        let models = models();
-        for requests in requests {
-            let asked = StepRequest {
-                history: history.clone(),
-                ..request()
-            };
-            collect(models.step(&stub.llm(), asked)).await.1.unwrap();
-            assert_eq!(stub.requests().len(), requests, "{message}");
-        }
+        let asked = StepRequest {
+            history,
+            ..request()
+        };
+        assert_eq!(ask_twice(&stub, asked).await, requests, "{message}");
     }
 }
 
@@ -682,24 +697,74 @@ async fn a_tool_that_is_refused_all_the_same_is_left_out_alone_and_remembered() 
             .position(|tool| tool.name == "odd__bad")?;
         Some(format!("tools.{at}.custom.input_schema: it is bad"))
     });
-    let models = models();
-    let asked = || {
-        with_tools(vec![
-            balances(),
-            tool("odd__bad", json!({ "type": "object" })),
-            tool("odd__good", json!({})),
-        ])
-    };
-    for requests in [3, 4] {
-        collect(models.step(&stub.llm(), asked())).await.1.unwrap();
-        let sent = stub.requests();
-        assert_eq!(sent.len(), requests);
-        let names: Vec<String> = tools(&sent[requests - 1])
-            .into_iter()
-            .map(|tool| tool.name)
-            .collect();
-        assert_eq!(names, ["bank__get_balances", "odd__good"]);
+    let asked = with_tools(vec![
+        balances(),
+        tool("odd__bad", json!({ "type": "object" })),
+        tool("odd__good", json!({})),
+    ]);
+    assert_eq!(ask_twice(&stub, asked).await, [3, 4]);
+    for sent in &stub.requests()[2..] {
+        assert_eq!(names(sent), ["bank__get_balances", "odd__good"]);
     }
+}
+
+/// Its provider says that something is wrong with the tools, and not which: the others work on, and nothing is looked for
+/// again.
+#[tokio::test]
+async fn a_tool_that_is_refused_without_its_name_is_found_and_left_out_alone() {
+    for (kind, message) in [
+        (Kind::Openai, "Invalid JSON schema: it is bad."),
+        // A tool that the request does not have.
+        (Kind::Anthropic, "tools.999.custom.input_schema: it is bad"),
+    ] {
+        let stub = StrictProvider::start(kind).await;
+        stub.refuse(move |body| {
+            let is_bad = |name: &String| name.ends_with("_3") || name.ends_with("_17");
+            names(body).iter().any(is_bad).then(|| message.to_owned())
+        });
+        let odd = |at: usize| tool(&format!("odd__{at}"), json!({}));
+        let asked = with_tools((0..20).map(odd).collect());
+        let [first, second] = ask_twice(&stub, asked).await;
+        assert_eq!(second, first + 1, "{kind:?}");
+        // Two refusals, and for each of the two tools its search.
+        assert!(first <= 2 + 2 * (2 + 5) + 2, "{kind:?}: {first} requests");
+        let sent = names(&stub.last_request());
+        assert_eq!(sent.len(), 18, "{kind:?}: {sent:?}");
+    }
+}
+
+/// Nothing is left out then: the operator learns what to do.
+#[tokio::test]
+async fn tools_of_which_too_many_are_refused_without_a_name_are_told_to_the_operator() {
+    let stub = StrictProvider::start(Kind::Openai).await;
+    stub.refuse(|body| {
+        let message = "Invalid JSON schema: it is bad.";
+        (!names(body).is_empty()).then(|| message.to_owned())
+    });
+    let odd = |at: usize| tool(&format!("odd__{at}"), json!({}));
+    let error = ask(&stub.llm(), with_tools((0..20).map(odd).collect())).await;
+    let told = error.unwrap_err().to_string();
+    assert!(
+        told.starts_with("the model's provider refused the agent's tools: Invalid JSON schema: it is bad; ask the operator"),
+        "{told}"
+    );
+}
+
+/// Whatever it is, it is not a tool: none is left out, and none is looked for long.
+#[tokio::test]
+async fn a_conversation_that_is_refused_in_the_words_of_a_tool_loses_no_tool() {
+    let stub = StrictProvider::start(Kind::Openai).await;
+    stub.refuse(|body| {
+        let is_it = body.to_string().contains("the odd question");
+        is_it.then(|| "Invalid JSON schema: it is bad.".to_owned())
+    });
+    let asked = StepRequest {
+        history: vec![user("the odd question")],
+        ..with_tools(vec![balances()])
+    };
+    ask(&stub.llm(), asked).await.unwrap_err();
+    assert_eq!(stub.requests().len(), 4);
+    assert_eq!(names(&stub.last_request()), ["bank__get_balances"]);
 }
 
 #[tokio::test]
@@ -711,12 +776,10 @@ async fn a_schema_that_is_refused_is_tried_with_every_rule_before_its_tool_is_le
         Some(format!("Invalid schema for function '{}': In context=('properties', 'x'), 'oneOf' is not permitted.", bad.name))
     });
     let schema = json!({ "type": "object", "properties": { "x": { "oneOf": [{ "type": "string" }, { "type": "null" }] } } });
-    let models = models();
-    for requests in [2, 3] {
-        let asked = with_tools(vec![balances(), tool("odd__one_of", schema.clone())]);
-        collect(models.step(&stub.llm(), asked)).await.1.unwrap();
-        assert_eq!(stub.requests().len(), requests);
-        assert_eq!(tools(&stub.last_request()).len(), 2);
+    let asked = with_tools(vec![balances(), tool("odd__one_of", schema)]);
+    assert_eq!(ask_twice(&stub, asked).await, [2, 3]);
+    for sent in &stub.requests()[1..] {
+        assert_eq!(tools(sent).len(), 2);
     }
 }
 
@@ -805,14 +868,7 @@ async fn a_description_that_is_too_long_is_cut_where_it_is_refused() {
         description: "é".repeat(2000),
         ..balances()
     };
-    let models = models();
-    for requests in [2, 3] {
-        collect(models.step(&stub.llm(), with_tools(vec![long.clone()])))
-            .await
-            .1
-            .unwrap();
-        assert_eq!(stub.requests().len(), requests);
-    }
+    assert_eq!(ask_twice(&stub, with_tools(vec![long])).await, [2, 3]);
     assert_eq!(
         tools(&stub.last_request())[0].description.chars().count(),
         1024
@@ -868,18 +924,15 @@ async fn a_request_that_is_too_long_is_asked_once_more_with_less() {
         }
         history.push(assistant("There they are.", []));
         history.push(user("hi"));
-        let models = models();
-        for requests in [2, 3] {
-            let asked = StepRequest {
-                history: history.clone(),
-                ..request()
-            };
-            collect(models.step(&stub.llm(), asked)).await.1.unwrap();
-            let sent = stub.requests();
-            assert_eq!(sent.len(), requests, "{kind:?}");
-            let last = sent[requests - 1].to_string();
+        let asked = StepRequest {
+            history,
+            ..request()
+        };
+        assert_eq!(ask_twice(&stub, asked).await, [2, 3], "{kind:?}");
+        for sent in &stub.requests()[1..] {
+            let sent = sent.to_string();
             assert!(
-                last.contains("hi") && last.contains("are left out]"),
+                sent.contains("hi") && sent.contains("are left out]"),
                 "{kind:?}"
             );
         }

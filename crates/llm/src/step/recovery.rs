@@ -11,16 +11,19 @@ use url::Url;
 
 use super::{Step, Unsupported};
 use crate::{
-    ModelError, Turn,
+    ModelError, StepRequest, Turn,
     error::{AttemptError, Field, ToolPlace},
     history,
     provider::{self, Refused, fingerprint},
     schema::Dialect,
+    transport,
 };
 use domain::{answer_format::AnswerFormat, backoff};
 
 /// Tools that are remembered as refused, by endpoint and model.
 const MOST_REFUSED: usize = 1000;
+/// Tools that are looked for in one step, because a refusal does not say which it is about.
+const MOST_SEARCHES: u32 = 3;
 
 /// What the form of an answer is to a provider.
 fn fingerprint_of_format(format: &AnswerFormat) -> u64 {
@@ -42,10 +45,19 @@ impl Step {
             field,
             ..
         } = failure;
-        if !self.has_output && field.is_some_and(|field| self.leave_out(&field)) {
+        let is_about_tools = matches!(field, Some(Field::Schemas | Field::Tool(_)))
+            && !self.request.tools.is_empty();
+        if !self.has_output
+            && (field.is_some_and(|field| self.leave_out(&field))
+                || (is_about_tools && self.leave_unnamed_tool_out().await))
+        {
             self.attempts -= 1;
             return Ok(());
         }
+        let error = match error {
+            ModelError::BadRequest(message) if is_about_tools => ModelError::RefusedTools(message),
+            error => error,
+        };
         let limits = self.shared.limits;
         let wait = error.retry_after().unwrap_or_default().max(backoff::delay(
             limits.backoff,
@@ -123,7 +135,7 @@ impl Step {
     }
 
     /// Writes a tool that the endpoint refuses by every rule there is, and leaves out one that it refuses again, from now on;
-    /// `false` when the request has no such tool.
+    /// `false` when the request has no such tool and all are written so already.
     fn leave_tool_out(&mut self, place: &ToolPlace) -> bool {
         let tools = &self.request.tools;
         let dialect = Dialect::of(&self.llm);
@@ -133,7 +145,9 @@ impl Step {
                 .position(|tool| dialect.tool_name(&tool.name) == *name),
             ToolPlace::Index(at) => Some(*at).filter(|at| *at < tools.len()),
         };
-        let Some(at) = at else { return false };
+        let Some(at) = at else {
+            return self.leave_out(&Field::Schemas);
+        };
         let mark = fingerprint(&tools[at]);
         if !self.without.schemas && !self.without.tools.contains(&mark) {
             let is_remembered = self.unsupported(|found| {
@@ -144,6 +158,12 @@ impl Step {
                 return true;
             }
         }
+        self.remove_tool(at);
+        true
+    }
+
+    /// Leaves a tool out, from now on.
+    fn remove_tool(&mut self, at: usize) {
         let tool = self.request.tools.remove(at);
         tracing::warn!(
             tool = tool.name,
@@ -152,10 +172,59 @@ impl Step {
         );
         self.unsupported(|found| {
             if found.tools.len() < MOST_REFUSED {
-                found.tools.insert(mark);
+                found.tools.insert(fingerprint(&tool));
             }
         });
+    }
+
+    /// Finds the first tool that the endpoint refuses, and leaves it out: asks a short question with fewer and fewer tools.
+    /// `false` when it is no tool, or one too many.
+    async fn leave_unnamed_tool_out(&mut self) -> bool {
+        self.searches += 1;
+        if self.searches > MOST_SEARCHES {
+            return false;
+        }
+        let Some(at) = self.find_refused_tool().await else {
+            return false;
+        };
+        self.remove_tool(at);
         true
+    }
+
+    async fn find_refused_tool(&mut self) -> Option<usize> {
+        let (mut taken, mut refused) = (0, self.request.tools.len());
+        if !self.takes_tools(taken).await? || self.takes_tools(refused).await? {
+            return None;
+        }
+        while refused - taken > 1 {
+            let half = usize::midpoint(taken, refused);
+            if self.takes_tools(half).await? {
+                taken = half;
+            } else {
+                refused = half;
+            }
+        }
+        Some(taken)
+    }
+
+    /// Whether the endpoint takes a request with the first `count` tools, whose answer is not read. `None` when it does not
+    /// say.
+    async fn takes_tools(&mut self, count: usize) -> Option<bool> {
+        let question = StepRequest {
+            history: vec![Turn::User("hi".to_owned())],
+            tools: self.request.tools[..count].to_vec(),
+            ..StepRequest::default()
+        };
+        let without = self.unsupported(|found| found.refused.clone());
+        let request = provider::request(&self.llm, &question, &without).ok()?;
+        let header = provider::key(&self.llm).ok()?;
+        let shared = &self.shared;
+        let opened = transport::open(&shared.client, &self.llm, request, header, shared.limits);
+        match opened.await.map_err(|failure| failure.error) {
+            Ok(_) => Some(true),
+            Err(ModelError::BadRequest(_)) => Some(false),
+            Err(_) => None,
+        }
     }
 
     /// Leaves the form of the answer out, from now on for this form; the model was told of it in words, too.
