@@ -124,6 +124,12 @@ clients: ## Generate clients for Python, TypeScript, Go and Java, and let each s
 	cargo build --bin chatelaine --example bank --example notes
 	tests/clients/run.sh
 
+.PHONY: sdks
+sdks: ## Read the requests that tests send to models with the types of the SDKs of OpenAI, Anthropic and Google
+	@.ci/install rust postgres python node ps
+	@tests/servers/install.sh
+	tests/sdks/run.sh
+
 .PHONY: lint
 lint: ## Format, clippy, documentation, dependencies, queries
 	@.ci/install rust postgres

@@ -18,7 +18,8 @@ use self::{
 };
 
 /// Variables that are no settings of the service.
-const OTHER_VARIABLES: [&str; 7] = [
+const OTHER_VARIABLES: [&str; 8] = [
+    "CHATELAINE_MODEL_REQUESTS",
     "CHATELAINE_CHAT_HISTORY",
     "CHATELAINE_TOKEN",
     "CHATELAINE_URL",

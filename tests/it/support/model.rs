@@ -14,9 +14,12 @@
 
 use std::{
     collections::VecDeque,
+    fs::File,
+    io::Write as _,
     net::SocketAddr,
+    path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc, LazyLock, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -30,6 +33,7 @@ use axum::{
     routing::{get, post},
 };
 use domain::{
+    config::Environment,
     pack::{Llm, Provider},
     secret::Secret,
 };
@@ -238,6 +242,7 @@ async fn complete(
     let inner = current.get();
     let body: Value = serde_json::from_slice(&body)
         .unwrap_or_else(|error| json!({ "not JSON": error.to_string() }));
+    keep("Scripted", &body);
     let mut wrong = transcript::violations(&body);
     wrong.extend(rules::compatible_refusals(&body));
     for secret in inner.forbidden.lock().unwrap().iter() {
@@ -293,6 +298,19 @@ fn respond(reply: Reply, serial: usize, inner: &Arc<Inner>) -> Response<Body> {
     response
         .body(Body::from_stream(reply.stream(serial, hangup)))
         .unwrap()
+}
+
+/// Keeps a request of a kind of provider for `make sdks`, which names a folder.
+fn keep(kind: &str, body: &Value) {
+    static FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        let env = Environment::from_process();
+        env.get("CHATELAINE_MODEL_REQUESTS").map(PathBuf::from)
+    });
+    let Some(folder) = &*FOLDER else { return };
+    let mut options = File::options();
+    options.create(true).append(true);
+    let mut file = options.open(folder.join(kind)).unwrap();
+    file.write_all(format!("{body}\n").as_bytes()).unwrap();
 }
 
 /// Notices that a client went away while an answer was being sent.

@@ -183,6 +183,7 @@ impl Drop for StrictProvider {
 async fn answer(State(inner): State<Arc<Inner>>, body: Bytes) -> Response {
     let text = String::from_utf8(body.to_vec()).unwrap();
     let body: Value = serde_json::from_str(&text).unwrap();
+    super::keep(&format!("{:?}", inner.kind), &body);
     inner.requests.lock().unwrap().push(text);
     let number = inner.requests.lock().unwrap().len();
     if let Some((message, source)) = refusal(inner.kind, &body) {
