@@ -8,6 +8,7 @@ use axum::{
 };
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 
 use super::{
     super::{
@@ -82,23 +83,51 @@ impl From<Issuer> for IssuerView {
 #[schema(as = IssuerRequest)]
 pub(in crate::api) struct NewIssuer {
     /// The claim `iss` of its tokens.
+    #[schema(
+        min_length = 1,
+        max_length = 500,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*$"
+    )]
     issuer: String,
     /// The claim `aud` of tokens for this tenant.
+    #[schema(
+        min_length = 1,
+        max_length = 500,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*$"
+    )]
     audience: String,
-    /// The only algorithm it may sign with: `RS256`, `ES256`, `EdDSA`, `HS256` with `secret_env` …
+    /// The only algorithm it may sign with: `HS…` with `secret_env`, one of the others without.
     #[serde(default = "rs256")]
+    #[schema(schema_with = algorithm)]
     algorithm: String,
     /// Its JSON Web Key Set, at an `https` URL with a public address.
+    #[schema(max_length = 8192, pattern = r"^https?://\S+$")]
     jwks_url: Option<String>,
     /// Its public key in PEM.
+    #[schema(max_length = 8192, pattern = "-----BEGIN [A-Z ]*PUBLIC KEY-----")]
     public_key: Option<String>,
     /// The name of the variable of this process with its HMAC secret; for the operator only.
+    #[schema(pattern = "^[A-Za-z_][A-Za-z0-9_]*$")]
     secret_env: Option<String>,
     /// The claim `email` counts without `email_verified`. Absent: as before, at first `false`.
     trust_email: Option<bool>,
     /// Another issuer, or the name of a frontend's key, whose users are the users of this issuer, too. Absent: as before,
     /// at first the issuer has users of its own.
     shares_users_with: Option<String>,
+}
+
+/// What an issuer may sign with.
+const ALGORITHMS: [&str; 12] = [
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256",
+    "HS384", "HS512",
+];
+
+fn algorithm() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(ALGORITHMS))
+        .default(Some(rs256().into()))
+        .build()
 }
 
 fn rs256() -> String {

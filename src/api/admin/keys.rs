@@ -8,8 +8,9 @@ use axum::{
 };
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
+use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, Type};
 
 use super::{
     super::{
@@ -113,9 +114,11 @@ pub(in crate::api) struct MadeKey {
 #[schema(as = KeyRequest)]
 pub(in crate::api) struct NewKey {
     /// 1 to 63 lower-case letters, digits, `-`, `_` or `.`.
+    #[schema(pattern = "^[a-z0-9][a-z0-9._-]{0,62}$")]
     name: String,
-    /// `chat`, `admin` or both.
+    /// `chat`, `admin` or both; not `admin` with `frontend`.
     #[serde(default = "chat")]
+    #[schema(schema_with = scopes)]
     scopes: Vec<String>,
     /// Of a key that speaks for itself.
     claims: Option<Map<String, Value>>,
@@ -126,6 +129,17 @@ pub(in crate::api) struct NewKey {
     chat: ChatSettings,
     #[serde(default, with = "time::serde::rfc3339::option")]
     expires_at: Option<OffsetDateTime>,
+}
+
+fn scopes() -> Array {
+    let scope = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(["chat", "admin"]));
+    ArrayBuilder::new()
+        .items(scope)
+        .min_items(Some(1))
+        .default(Some(json!(chat())))
+        .build()
 }
 
 fn chat() -> Vec<String> {

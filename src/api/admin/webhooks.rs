@@ -8,6 +8,7 @@ use axum::{
 };
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, Type};
 
 use super::{
     super::{
@@ -33,11 +34,23 @@ use domain::{
 #[schema(as = WebhookRequest)]
 pub(in crate::api) struct NewWebhook {
     /// An `https` URL with a public address.
-    #[schema(min_length = 1)]
+    #[schema(max_length = 2048, pattern = r"^https?://\S+$")]
     url: String,
     /// Names of events, as `approval.requested`; `approval.*` stands for all that begin so, `*` for all.
-    #[schema(min_items = 1, max_items = 20)]
+    #[schema(schema_with = events)]
     events: Vec<String>,
+}
+
+fn events() -> Array {
+    let event = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(r"^(\*|[a-z_]+(\.[a-z_]+)*(\.\*)?)$"))
+        .max_length(Some(64));
+    ArrayBuilder::new()
+        .items(event)
+        .min_items(Some(1))
+        .max_items(Some(20))
+        .build()
 }
 
 /// A webhook that was just made.
