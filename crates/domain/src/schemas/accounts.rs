@@ -79,19 +79,19 @@ schemas! {
     struct FrontendSettings for account::FrontendSettings {
         preset: Option<Frontend>,
         /// The header with the immutable id of the user.
-        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$\")]
+        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
         user_id: Option<String>,
-        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$\")]
+        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
         name: Option<String>,
-        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$\")]
+        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
         email: Option<String>,
         /// The header that becomes the claim `roles`.
-        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$\")]
+        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
         roles: Option<String>,
-        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$\")]
+        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
         locale: Option<String>,
         /// The header with the frontend's own id of the conversation.
-        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$\")]
+        #[schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
         conversation: Option<String>,
         /// An e-mail address in the header counts as verified. Absent: as for the keys of this name before, at first
         /// `false`.
