@@ -8,7 +8,7 @@ use std::{
 
 use chatelaine::app::tools::{
     gate::{self, Call, CallTarget},
-    toolset::{self, Toolbox},
+    toolset::{self, Toolset},
 };
 use domain::{
     clock,
@@ -50,7 +50,7 @@ enum Way {
 struct Sides {
     world: World,
     principal: Principal,
-    toolbox: Arc<Toolbox>,
+    toolset: Arc<Toolset>,
     direct: RunningService<RoleClient, ()>,
 }
 
@@ -133,10 +133,10 @@ impl Sides {
         };
         let pack = world
             .app()
-            .library
+            .packs
             .get(&AgentId::parse("bank").unwrap())
             .unwrap();
-        let toolbox = toolset::toolbox(world.app(), &principal, &pack)
+        let toolset = toolset::select(world.app(), &principal, &pack)
             .await
             .unwrap();
         let config =
@@ -151,7 +151,7 @@ impl Sides {
         Self {
             world,
             principal,
-            toolbox,
+            toolset,
             direct,
         }
     }
@@ -171,7 +171,7 @@ impl Sides {
         let (progress, _reports) = mcp::progress_channel();
         let call = Call {
             principal: &self.principal,
-            toolbox: &self.toolbox,
+            toolset: &self.toolset,
             run: Some(RunId::new()),
             call_id: "call_1",
             is_recorded: false,

@@ -21,7 +21,7 @@ mod rates; // a server with one tool
 mod round; // many calls at once
 mod start; // from nothing to ready
 mod table; // what is printed
-mod toolbox; // deciding who sees which tool
+mod toolset; // deciding who sees which tool
 mod turns; // a message answered
 
 #[path = "../tests/it/support"]
@@ -40,7 +40,7 @@ use std::process::Command;
 
 /// The groups, in the order of the table.
 const GROUPS: [&str; 10] = [
-    "toolbox",
+    "toolset",
     "personal",
     "keys",
     "start",
@@ -85,7 +85,7 @@ fn measure(group: &str) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         match group {
-            "toolbox" => toolbox::measure(),
+            "toolset" => toolset::measure(),
             "personal" => personal::measure().await,
             "keys" => keys::measure().await,
             "start" => start::measure().await,

@@ -27,7 +27,7 @@ const RING: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2
 
 pub async fn measure() {
     let url = rates::start().await;
-    toolboxes(&url).await;
+    toolsets(&url).await;
     connections(&url).await;
 }
 
@@ -65,8 +65,8 @@ async fn enter(person: &Client, server: usize) {
     person.send(request).await.expect(200);
 }
 
-/// The toolbox of a user of 20 personal servers, known and unknown to the process.
-async fn toolboxes(url: &str) {
+/// The toolset of a user of 20 personal servers, known and unknown to the process.
+async fn toolsets(url: &str) {
     let world = World::with(|setup| {
         setup.config.ring = Some(domain::ring::KeyRing::parse(&format!("k1:{RING}")).unwrap());
         setup.packs = vec![("many".to_owned(), pack(SERVERS, url))];
@@ -88,30 +88,30 @@ async fn toolboxes(url: &str) {
     let mut cold = Vec::new();
     for _ in 0..15 {
         let replica = world.replica().await;
-        let pack = replica.app.library.get(&agent).unwrap();
+        let pack = replica.app.packs.get(&agent).unwrap();
         // The pool of connections to the database is warm, as in any process that serves somebody.
         replica.app.accounts.tenant(world.tenant.id).await.unwrap();
         let start = clock::instant();
-        let toolbox = toolset::toolbox(&replica.app, &principal, &pack)
+        let toolset = toolset::select(&replica.app, &principal, &pack)
             .await
             .unwrap();
         cold.push(start.elapsed());
-        assert_eq!(toolbox.len(), SERVERS);
+        assert_eq!(toolset.len(), SERVERS);
     }
     let cold = Times::of(cold);
-    let pack = world.app().library.get(&agent).unwrap();
+    let pack = world.app().packs.get(&agent).unwrap();
     let mut warm = Vec::new();
     for _ in 0..2000 {
         let start = clock::instant();
         std::hint::black_box(
-            toolset::toolbox(world.app(), &principal, &pack)
+            toolset::select(world.app(), &principal, &pack)
                 .await
                 .unwrap(),
         );
         warm.push(start.elapsed());
     }
     let warm = Times::of(warm);
-    let figure = format!("the toolbox of a user with {SERVERS} personal servers, warm");
+    let figure = format!("the toolset of a user with {SERVERS} personal servers, warm");
     row(
         &figure,
         &AtMost(Time(Duration::from_micros(200))),

@@ -60,9 +60,9 @@ pub struct App {
     pub accounts: accounts::Accounts,
     pub connections: connections::Connections,
     pub credentials: credentials::Credentials,
-    pub tools: toolset::Toolboxes,
+    pub tools: toolset::Toolsets,
     pub client_calls: client_tools::OpenCalls,
-    pub library: PackStore,
+    pub packs: PackStore,
     pub registry: registry::Registry,
     pub keys: keys::Keys,
     pub webhooks: webhooks::Webhooks,
@@ -79,15 +79,15 @@ pub struct App {
     pub(crate) mcp: Mcp,
     pub(crate) models: Models,
     pub(crate) audit: audit::AuditQueue,
-    /// Hints for the other replicas: conversations whose rows have changed.
+    /// Hints for the other replicas: what they must read again.
     pub(crate) hints: mpsc::UnboundedSender<store::hints::Hint>,
     /// Slots for runs in this process.
     pub(crate) run_slots: run_slots::RunSlots,
-    /// Runs that this process has claimed, on their way to [`runs::scheduler`].
-    pub(crate) work: mpsc::UnboundedSender<scheduler::Claim>,
-    /// Requests for consent that were approved or withdrawn here, on their way to [`runs::scheduler`].
-    pub(crate) approved: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
-    /// The function that works on a claimed run.
+    /// Runs that this process has claimed, on their way to [`scheduler::receive_runs`].
+    pub(crate) claimed_runs: mpsc::UnboundedSender<scheduler::Claim>,
+    /// Requests for consent that were approved or withdrawn here, on their way to [`scheduler::approvals::receive_due`].
+    pub(crate) due_approvals: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
+    /// The function that works on a claimed run: `chat::agent_loop::work_on`. The group `runs` may not name it.
     pub(crate) worker: scheduler::Worker,
     /// The runs that this process works on.
     pub(crate) running: scheduler::Running,
@@ -96,10 +96,10 @@ pub struct App {
 
 /// The receiving ends of the channels, for [`App::run_background`].
 pub struct Background {
-    work: mpsc::UnboundedReceiver<scheduler::Claim>,
+    claimed_runs: mpsc::UnboundedReceiver<scheduler::Claim>,
     hints: mpsc::UnboundedReceiver<store::hints::Hint>,
     audit: audit::AuditReceiver,
-    approved: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
+    due_approvals: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
 }
 
 fn mcp_options(config: &Config, tokens: TokenSource) -> Options {
@@ -131,20 +131,20 @@ impl App {
     ) -> anyhow::Result<(Arc<Self>, Background)> {
         let egress = Egress::with_tenant_list(&config.egress_allow, &config.tenant_egress_allow)
             .map_err(anyhow::Error::msg)?;
-        let library = PackStore::load(&config.packs, env, config.mcp_servers.as_ref())?;
-        keys::replica_keys::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
+        let packs = PackStore::load(&config.packs, env, config.mcp_servers.as_ref())?;
+        keys::replica_keys::require_ring(config.ring.as_ref(), packs.snapshot().packs())?;
         let keys = keys::Keys::new(db.clone(), config.ring.clone());
         let tasks = TaskTracker::new();
         let tokens = oauth::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
-        let (work, work_inbox) = mpsc::unbounded_channel();
+        let (claimed_runs, claimed_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
-        let (approved, approved_inbox) = mpsc::unbounded_channel();
+        let (due_approvals, due_inbox) = mpsc::unbounded_channel();
         let (audit, audit_inbox) = audit::AuditQueue::new(config.audit_wait);
         let background = Background {
-            work: work_inbox,
+            claimed_runs: claimed_inbox,
             hints: hints_inbox,
             audit: audit_inbox,
-            approved: approved_inbox,
+            due_approvals: due_inbox,
         };
         let clock = Clock::System;
         let accounts = accounts::Accounts::new(
@@ -154,19 +154,19 @@ impl App {
             env.clone(),
             config.max_token_bytes,
         );
-        let packs = library.snapshot();
-        accounts.keep_claims(claims_named_by(packs.packs().map(AsRef::as_ref)));
+        let served = packs.snapshot();
+        accounts.keep_claims(claims_named_by(served.packs().map(AsRef::as_ref)));
         let app = Self {
             accounts,
             registry: registry::Registry::new(egress.for_tenants(), env, &config.registry_env),
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
-            tools: toolset::Toolboxes::default(),
+            tools: toolset::Toolsets::default(),
             client_calls: client_tools::OpenCalls::default(),
             keys,
             webhooks: webhooks::Webhooks::new(egress.for_tenants()),
             orchestrator: new_orchestrator(),
-            library,
+            packs,
             started: CancellationToken::new(),
             draining: CancellationToken::new(),
             shutdown: CancellationToken::new(),
@@ -176,10 +176,10 @@ impl App {
             egress,
             audit,
             hints,
-            approved,
+            due_approvals,
             run_slots: run_slots::RunSlots::new(&config),
-            work,
-            worker: agent_loop::work,
+            claimed_runs,
+            worker: agent_loop::work_on,
             running: scheduler::Running::default(),
             tasks,
             replica: ReplicaId::new(),
@@ -200,14 +200,16 @@ impl App {
         self.tasks
             .spawn(scheduler::send_hints(self.clone(), background.hints));
         self.tasks.spawn(scheduler::receive_hints(self.clone()));
-        self.tasks
-            .spawn(scheduler::work(self.clone(), background.work));
-        self.tasks.spawn(scheduler::approvals::work(
+        self.tasks.spawn(scheduler::receive_runs(
             self.clone(),
-            background.approved,
+            background.claimed_runs,
+        ));
+        self.tasks.spawn(scheduler::approvals::receive_due(
+            self.clone(),
+            background.due_approvals,
         ));
         self.tasks
-            .spawn(scheduler::approvals::follow_claims(self.clone()));
+            .spawn(scheduler::approvals::follow_user_claims(self.clone()));
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
         self.tasks.spawn(webhooks::deliver(self.clone()));
@@ -215,7 +217,7 @@ impl App {
         self.start_settling();
         let app = self.clone();
         self.tasks
-            .spawn(async move { app.library.watch(app.shutdown.clone()).await });
+            .spawn(async move { app.packs.watch(app.shutdown.clone()).await });
         connections::await_required(self).await?;
         let app = self.clone();
         self.tasks.spawn(async move {

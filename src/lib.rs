@@ -32,8 +32,8 @@
 //!    transaction, with a lease and a fence.
 //! 3. `app::runs::scheduler` hands the run to `app::chat::agent_loop`. The agent loop asks the model, with the user's
 //!    toolset, and streams the answer to the event streams that are open. The answer is a row before any of its tool calls is made.
-//! 4. Each tool call goes through [`app::tools::gate`]: it decides again as the listing did, checks the schema, writes
-//!    the audit line and sends one request. The result is a row, and the model is asked again.
+//! 4. Each tool call goes through [`app::tools::gate`]: it decides again as the listing did, checks the schema and
+//!    sends one request. Its audit line was committed before. The result is a row, and the model is asked again.
 //! 5. When the model calls no more tools, the run ends with a row and an event. Listeners on this replica get the
 //!    event from [`live`]. Listeners on another replica get it by a hint and a query.
 //!

@@ -69,7 +69,7 @@ pub(super) async fn resume(
 ) -> Result<Response, Problem> {
     let options = options(&caller, state.limits.open_stream(caller.principal())?);
     let chat = chat_key(&id)?;
-    let turn = Turn::resume(&state.app, caller.principal(), &chat, options).await?;
+    let turn = Turn::rejoin(&state.app, caller.principal(), &chat, options).await?;
     permit.release();
     Ok(turn.map_or_else(|| StatusCode::NO_CONTENT.into_response(), stream))
 }

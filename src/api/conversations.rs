@@ -50,7 +50,7 @@ pub(super) async fn create(
         check_text("title", title, 200)?;
     }
     let (principal, key) = (caller.principal(), key.as_ref());
-    let mut earlier = request_key::find_earlier(&app, principal, key).await?;
+    let mut earlier = request_key::join_earlier(&app, principal, key).await?;
     if earlier.is_none() {
         let agent = match new.agent {
             Some(agent) => agent,
@@ -58,7 +58,7 @@ pub(super) async fn create(
         };
         match app::chat::conversations::create(&app, principal, &agent, new.title, key).await {
             Err(Error::Repeated) => {
-                earlier = request_key::find_earlier(&app, principal, key).await?;
+                earlier = request_key::join_earlier(&app, principal, key).await?;
             }
             made => {
                 let made = made?;
@@ -365,12 +365,12 @@ async fn post_once(
     key: Option<&RequestKey>,
     post: impl AsyncFnOnce() -> Result<PostedMessage, Error>,
 ) -> Result<Located<Accepted>, Problem> {
-    let mut earlier = request_key::find_earlier(app, principal, key).await?;
+    let mut earlier = request_key::join_earlier(app, principal, key).await?;
     let mut posted = None;
     if earlier.is_none() {
         match post().await {
             Err(Error::Repeated) => {
-                earlier = request_key::find_earlier(app, principal, key).await?;
+                earlier = request_key::join_earlier(app, principal, key).await?;
             }
             made => posted = Some(made?),
         }

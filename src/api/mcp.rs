@@ -232,7 +232,7 @@ impl Client {
             return;
         }
         if let Some(id) = message.cancelled_request() {
-            let agent = self.tools.toolbox.agent();
+            let agent = self.tools.toolset.agent();
             client_tools::cancel(&self.state.app, &self.principal, agent, id.get());
         }
     }

@@ -132,29 +132,30 @@ fn read_key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem
     })
 }
 
-/// Finds what an earlier request with this key began. A request with the same key and other content is refused.
-pub(super) async fn find_earlier(
+/// Joins what an earlier request with this key began, and counts that it was joined. `None` when there is none. A request
+/// with the same key and other content is refused.
+pub(super) async fn join_earlier(
     app: &App,
     principal: &Principal,
     key: Option<&RequestKey>,
 ) -> Result<Option<KeyedRun>, Problem> {
     let Some(key) = key else { return Ok(None) };
-    match repeats::earlier(app, principal, key).await? {
+    match repeats::join(app, principal, key).await? {
         None => Ok(None),
         Some(EarlierRequest::Same(begun)) => Ok(Some(begun)),
         Some(EarlierRequest::Different) => Err(reused()),
     }
 }
 
-/// Refuses a request that is equal to an earlier one whose turn has failed a short time ago after it had called tools, or
-/// whose client has left. The refusal has the status and the ids of that turn, and nothing of its text. Returns the run
-/// that this request replaces, if there is one.
-pub(super) async fn refuse_repeated(
+/// Lets this request take the place of an earlier equal one (see [`repeats::settle_equal`]), and returns the run that it
+/// replaces. Refuses it when the turn of the earlier one has failed a short time ago after it had called tools, or when its
+/// client has left: with the status and the ids of that turn, and nothing of its text.
+pub(super) async fn settle_equal_request(
     app: &App,
     principal: &Principal,
     key: &RequestKey,
 ) -> Result<Option<RunId>, Problem> {
-    match repeats::equal(app, principal, key).await? {
+    match repeats::settle_equal(app, principal, key).await? {
         EqualRequest::Refused(refused) => Err(problem_of_repeat(&refused)),
         EqualRequest::Replaced(run) => Ok(run),
     }

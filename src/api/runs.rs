@@ -207,12 +207,12 @@ pub(super) async fn create(
         .transpose()?;
     spec.key.clone_from(&request.key);
     let (principal, key) = (caller.principal(), request.key.as_ref());
-    let mut earlier = request_key::find_earlier(app, principal, key).await?;
+    let mut earlier = request_key::join_earlier(app, principal, key).await?;
     let mut begun = None;
     if earlier.is_none() {
         match begin(app, RunInitiator::Program(principal), spec).await {
             Err(Error::Repeated) => {
-                earlier = request_key::find_earlier(app, principal, key).await?;
+                earlier = request_key::join_earlier(app, principal, key).await?;
             }
             made => begun = Some(made?),
         }

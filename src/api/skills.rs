@@ -107,12 +107,12 @@ pub(super) async fn run(
         key: key.as_ref(),
     };
     let key = key.as_ref();
-    let mut earlier = request_key::find_earlier(app, principal, key).await?;
+    let mut earlier = request_key::join_earlier(app, principal, key).await?;
     let mut begun = None;
     if earlier.is_none() {
         match app::tools::skills::begin(app, principal, &spec).await {
             Err(Error::Repeated) => {
-                earlier = request_key::find_earlier(app, principal, key).await?;
+                earlier = request_key::join_earlier(app, principal, key).await?;
             }
             made => begun = Some(made?),
         }

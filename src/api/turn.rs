@@ -135,37 +135,38 @@ impl Turn {
         mut question: ClientQuestion,
         options: AnswerOptions,
     ) -> Result<Self, Problem> {
-        if question.key.replaces() {
+        if question.key.takes_over() {
             question.key.server = Some(RequestServer {
                 replica: app.replica,
                 lease: app.config.run_lease,
             });
         }
         let mut earlier = None;
-        // Keys of the other kinds are looked up in the transaction that uses them.
-        if question.key.replaces() && question.key.may_be_repeated() {
+        // A repeated attempt joins the run of the earlier one. All others try to begin a run, whose transaction finds out
+        // whether the key is taken.
+        if question.key.takes_over() && question.key.joins_earlier_run() {
             question.key.replaced =
-                request_key::refuse_repeated(app, principal, &question.key).await?;
-            earlier = request_key::find_earlier(app, principal, Some(&question.key)).await?;
+                request_key::settle_equal_request(app, principal, &question.key).await?;
+            earlier = request_key::join_earlier(app, principal, Some(&question.key)).await?;
         }
         let mut posted = None;
         if earlier.is_none() {
-            let mut begun = transcript::resume(app, principal, &question).await;
+            let mut begun = transcript::ask(app, principal, &question).await;
             // Equal requests may begin at the same moment, and this one may begin beside those that came first.
             for _ in 0..MOST_EQUAL {
-                if !question.key.replaces() || !matches!(begun, Err(Error::Repeated)) {
+                if !question.key.takes_over() || !matches!(begun, Err(Error::Repeated)) {
                     break;
                 }
                 question.key.replaced =
-                    request_key::refuse_repeated(app, principal, &question.key).await?;
-                begun = transcript::resume(app, principal, &question).await;
+                    request_key::settle_equal_request(app, principal, &question.key).await?;
+                begun = transcript::ask(app, principal, &question).await;
             }
             posted = match begun {
                 Ok(posted) => Some(posted),
                 // A repeated request gets the same answer, although the question could not be posted any more.
                 Err(error) => {
                     let key = Some(&question.key);
-                    earlier = request_key::find_earlier(app, principal, key).await?;
+                    earlier = request_key::join_earlier(app, principal, key).await?;
                     if earlier.is_none() {
                         return Err(error.into());
                     }
@@ -192,7 +193,7 @@ impl Turn {
     }
 
     /// Reads the answer of a chat whose client has come back. `None` when the answer has ended.
-    pub async fn resume(
+    pub async fn rejoin(
         app: &Arc<App>,
         principal: &Principal,
         chat: &str,

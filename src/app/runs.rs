@@ -242,7 +242,7 @@ impl App {
     pub(in crate::app) fn settle_requests(&self, tenant: TenantId, withdrawn: Vec<ApprovalId>) {
         for approval in withdrawn {
             // The receiver lives as long as the process works. Another process finds a request that is sent later.
-            let _ = self.approved.send((tenant, approval));
+            let _ = self.due_approvals.send((tenant, approval));
         }
     }
 }

@@ -194,7 +194,7 @@ async fn create_people(db: &Db, service: &Service, config: &Config) -> anyhow::R
     tokens.insert("guest".to_owned(), guest.expose().to_owned());
     let agent = service
         .app
-        .library
+        .packs
         .snapshot()
         .packs()
         .next()

@@ -47,8 +47,8 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     } else {
         config.packs.join(&args.pack)
     };
-    let library = PackStore::load(&folder, env, config.mcp_servers.as_ref())?;
-    let packs = library.snapshot();
+    let store = PackStore::load(&folder, env, config.mcp_servers.as_ref())?;
+    let packs = store.snapshot();
     let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
     let mcp = Mcp::new(
         egress.clone(),

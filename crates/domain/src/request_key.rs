@@ -17,11 +17,11 @@ pub struct RequestKey {
     /// SHA-256 of method, path and body.
     pub digest: [u8; 32],
     pub origin: KeySource,
-    /// The client sees where its turn was stopped, since it reads the answer as it comes, or later.
+    /// The client saw where its turn was stopped, because it read the answer as it came. When it asks again, it means to.
     pub sees_stop: bool,
     /// The body names its message, so an equal request is the same one.
     pub names_message: bool,
-    /// When the request was here.
+    /// When the request arrived.
     pub arrived: Instant,
     /// The run of an earlier equal request, beside which this one may begin another.
     pub replaced: Option<RunId>,
@@ -37,7 +37,14 @@ pub struct RequestServer {
     pub lease: Duration,
 }
 
-/// Where the key of a request comes from.
+/// Where the key of a request comes from, which says what an earlier request with the same key means for it:
+///
+/// | source                  | joins the earlier run | takes the key over | its client may come back |
+/// |-------------------------|-----------------------|--------------------|--------------------------|
+/// | `Named`                 | yes                   | no                 | yes                      |
+/// | `Attempt(0)`            | no                    | yes                | yes                      |
+/// | `Attempt(1)` and higher | yes                   | yes                | yes                      |
+/// | `Body`                  | no                    | yes                | no                       |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// The client named the request: `Idempotency-Key`.
@@ -57,19 +64,20 @@ impl RequestKey {
             .map_or(self.key.as_str(), |(_, name)| name)
     }
 
-    /// Whether an earlier request may be the same one. A first attempt is a request of its own.
-    pub fn may_be_repeated(&self) -> bool {
+    /// Whether the request may be a repetition, which gets the answer of the earlier one instead of a run of its own.
+    pub fn joins_earlier_run(&self) -> bool {
         !matches!(self.origin, KeySource::Attempt(0) | KeySource::Body)
     }
 
-    /// Whether the client may come back to the answer by sending the request again.
+    /// Whether the client may come back for its answer with a request that joins this one.
     pub fn may_come_back(&self) -> bool {
         self.origin != KeySource::Body
     }
 
-    /// Whether this request takes the key over from an earlier one.
-    pub fn replaces(&self) -> bool {
-        matches!(self.origin, KeySource::Attempt(_) | KeySource::Body)
+    /// Whether the request, when it begins a run of its own, takes the key over from an earlier one. A key that a client
+    /// named stays with the first request.
+    pub fn takes_over(&self) -> bool {
+        self.origin != KeySource::Named
     }
 }
 

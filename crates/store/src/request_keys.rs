@@ -11,7 +11,8 @@ use domain::{
     run::RunStatus,
 };
 
-/// What an earlier request with this key began, and the digest of that request. Counts the repetition.
+/// Counts a repetition of an earlier request with this key, not older than this. Returns what the earlier one began, and its
+/// digest.
 pub async fn repeat(
     tx: &mut Tx,
     user: &UserId,
@@ -46,12 +47,13 @@ pub struct EqualRun {
     pub conversation: ConversationId,
     pub run: RunId,
     pub status: RunStatus,
-    /// Not long ago it failed after it had called tools, or its client was left without its answer: see [`mark_failed`]
-    /// and [`mark_left`], or the replica with the client's connection says no more that it has it.
+    /// An equal request must not begin a second run: this one failed after it had called tools, or its client was left
+    /// without the answer, within the last [`REFUSED_SECONDS`]. A client counts as left also when the replica with its
+    /// connection has stopped to renew its record.
     pub is_left: bool,
-    /// It began when the other request was here already.
+    /// It began after the other request had arrived.
     pub is_newer: bool,
-    /// It was stopped, and the client of this request sees where.
+    /// It was stopped, and its client saw where.
     pub is_stopped: bool,
     /// Until when another replica says that it has the client's connection.
     pub served_elsewhere_until: Option<OffsetDateTime>,
@@ -139,13 +141,13 @@ pub async fn mark_left(
     Ok(())
 }
 
-/// Records that the client of a run has its answer, or will be told that it failed. `is_back`: what [`mark_failed`] and
-/// [`mark_left`] said is void.
+/// Records that the client of a run has its answer, or will be told that it failed. `clears_failure`: also what
+/// [`mark_failed`] and [`mark_left`] recorded is cleared.
 pub async fn mark_answered(
     tx: &mut Tx,
     conversation: ConversationId,
     run: RunId,
-    is_back: bool,
+    clears_failure: bool,
 ) -> Result<()> {
     sqlx::query!(
         "update request_keys
@@ -155,7 +157,7 @@ pub async fn mark_answered(
         tx.tenant()?.0,
         conversation.0,
         run.0,
-        is_back,
+        clears_failure,
     )
     .execute(tx.conn())
     .await?;
@@ -227,7 +229,7 @@ pub async fn insert(
                         where $9 and request_keys.run_id is not distinct from $11
                            or excluded.created_at - request_keys.created_at > make_interval(hours => $10)",
                 tenant, id, user, key.key, &key.digest, begun.conversation.0, begun.run.map(|run| run.0),
-                begun.message.map(|message| message.0), key.replaces(), REMEMBERED_HOURS,
+                begun.message.map(|message| message.0), key.takes_over(), REMEMBERED_HOURS,
                 key.replaced.map(|run| run.0), key.server.map(|server| server.replica.0),
                 key.server.map(|server| server.lease.as_secs_f64()) $(, $value)*
             )

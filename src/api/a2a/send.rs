@@ -100,7 +100,7 @@ impl A2aRequest<'_> {
             replaced: None,
             server: None,
         };
-        match repeats::equal(app, self.principal, &key).await? {
+        match repeats::settle_equal(app, self.principal, &key).await? {
             EqualRequest::Replaced(run) => key.replaced = run,
             EqualRequest::Refused(RefusedRun {
                 conversation, run, ..
@@ -114,7 +114,7 @@ impl A2aRequest<'_> {
                 return Ok(load_started(app, self.principal, failed).await?);
             }
         }
-        if let Some(earlier) = self.find_earlier(&key).await? {
+        if let Some(earlier) = self.join_earlier(&key).await? {
             return Ok(earlier);
         }
         let begun = match skill {
@@ -124,13 +124,13 @@ impl A2aRequest<'_> {
         match begun {
             Ok(begun) => Ok(begun),
             // An equal message came first.
-            Err(error) => self.find_earlier(&key).await?.ok_or(error),
+            Err(error) => self.join_earlier(&key).await?.ok_or(error),
         }
     }
 
-    async fn find_earlier(&self, key: &RequestKey) -> Result<Option<StartedRun>, RequestError> {
+    async fn join_earlier(&self, key: &RequestKey) -> Result<Option<StartedRun>, RequestError> {
         let app = &self.state.app;
-        match repeats::earlier(app, self.principal, key).await? {
+        match repeats::join(app, self.principal, key).await? {
             Some(EarlierRequest::Same(earlier)) => {
                 Ok(Some(load_started(app, self.principal, earlier).await?))
             }

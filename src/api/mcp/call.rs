@@ -138,7 +138,7 @@ impl Client {
         let params: CallParams = message::params(request.params)?;
         let arguments = params.arguments.map_or("{}", RawValue::get).to_owned();
         let waiting = self.state.limits.begin_call(&self.principal)?;
-        let agent = self.tools.toolbox.agent();
+        let agent = self.tools.toolset.agent();
         let open = OpenCall::begin(&self.state.app, &self.principal, agent, request.id.get());
         // A slow server must not hold a permit that others need.
         self.permit.release();
@@ -379,7 +379,7 @@ impl Client {
         let params: TaskParams = message::params(request.params)?;
         let unknown = || RpcError::invalid_params("there is no such task");
         let id: ApprovalId = params.task_id.parse().map_err(|_| unknown())?;
-        let agent = self.tools.toolbox.agent();
+        let agent = self.tools.toolset.agent();
         let call = client_calls::outcome(&self.state.app, &self.principal, agent, id).await;
         match call {
             Err(Error::NotFound(_)) => Err(unknown().into()),

@@ -135,7 +135,7 @@ impl Listening {
         let Client {
             state, principal, ..
         } = &self.client;
-        let agent = self.known.toolbox.agent();
+        let agent = self.known.toolset.agent();
         let now = client_tools::of(&state.app, principal, agent.as_str()).await;
         let now = Arc::new(now.ok()?);
         let changed = |kind: &str| {
@@ -148,7 +148,7 @@ impl Listening {
         if self.filter.prompts_list_changed && !now.has_same_prompts(&self.known) {
             self.ready.push(changed("prompts"));
         }
-        if self.filter.tools_list_changed && !now.toolbox.is_same(&self.known.toolbox) {
+        if self.filter.tools_list_changed && !now.toolset.is_same(&self.known.toolset) {
             self.ready.push(changed("tools"));
         }
         self.known = now;

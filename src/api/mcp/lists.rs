@@ -188,7 +188,7 @@ impl Client {
             return Err(RpcError::invalid_params("the list has one page").into());
         }
         let mut json = String::from(r#"{"prompts":["#);
-        let prompts = self.tools.toolbox.named_prompts(self.tools.own_names);
+        let prompts = self.tools.toolset.named_prompts(self.tools.own_names);
         for (at, (name, spec, prompt)) in prompts.iter().enumerate() {
             let ServerPrompt {
                 title,

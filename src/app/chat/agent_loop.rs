@@ -19,7 +19,7 @@ use serde_json::value::to_raw_value;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    calls::ResolvedCall,
+    calls::{StepCall, first_lines},
     ending::{Ending, ending_of_reply},
     model_input::ModelTranscript,
 };
@@ -49,7 +49,7 @@ use domain::{
 };
 use llm::{Delta, Reply, StepRequest, Turn};
 use mcp::schemas;
-use store::{Tx, audit::AuditRow, messages::NewMessage};
+use store::{Tx, messages::NewMessage};
 
 /// A run that has broken off more often than this fails.
 const MOST_ATTEMPTS: i32 = 5;
@@ -69,7 +69,7 @@ struct RunWorker {
 }
 
 /// Works on a claimed run until its end.
-pub fn work(
+pub fn work_on(
     app: Arc<App>,
     run: ClaimedRun,
     cancel: CancellationToken,
@@ -213,11 +213,10 @@ impl RunWorker {
                 commands::Answer::Call { call, ambiguity } => {
                     // A skill is one call from beginning to end, so its server may ask the user nothing in between.
                     let target = target.filter(|_| !calls::is_skill(&call));
-                    let typed = ResolvedCall {
-                        call: call.clone(),
-                        flaw: ambiguity.map(calls::BadArguments::Irregular),
-                    };
-                    let results = self.make_typed_call(pack, typed, target).await?;
+                    let flaw = ambiguity.map(calls::BadArguments::Irregular);
+                    let results = self
+                        .make_typed_call(pack, call.clone(), flaw, target)
+                        .await?;
                     (Some(call), results)
                 }
             }
@@ -262,15 +261,16 @@ impl RunWorker {
     async fn make_typed_call(
         &self,
         pack: &Arc<Pack>,
-        call: ResolvedCall,
+        call: ToolCall,
+        flaw: Option<calls::BadArguments>,
         target: Option<ElicitationTarget>,
     ) -> Result<Vec<ToolResult>> {
         connections::await_connecting(&self.app, self.run.tenant, pack).await;
-        let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
+        let toolset = toolset::select(&self.app, &self.run.principal, pack).await?;
+        let call = self.step_call(&toolset, call, flaw);
+        self.append_call(&call).await?;
         let calls = vec![call];
-        let lines = self.first_audit_lines(&toolbox, &calls);
-        self.append_call(&calls[0].call, &lines).await?;
-        let results = self.make_calls(&toolbox, calls, false, target).await?;
+        let results = self.make_calls(&toolset, calls, false, target).await?;
         self.report_credentials(pack).await?;
         Ok(results)
     }
@@ -287,8 +287,8 @@ impl RunWorker {
         // The model is asked once more after an answer that is not in the format.
         let mut rejected: Option<RejectedAnswer> = None;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
-            let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
-            let reply = match self.ask_model(pack, &toolbox, rejected.as_ref()).await? {
+            let toolset = toolset::select(&self.app, &self.run.principal, pack).await?;
+            let reply = match self.ask_model(pack, &toolset, rejected.as_ref()).await? {
                 StepOutcome::Replied(reply) => reply,
                 StepOutcome::Ended(ending) => return Ok(ending),
             };
@@ -309,12 +309,11 @@ impl RunWorker {
                     Err(why) => return Ok(ending_without_format(&why, reply.usage)),
                 }
             }
-            let calls = calls::resolve(&reply, &toolbox);
-            let lines = self.first_audit_lines(&toolbox, &calls);
-            if !self.append_reply(&reply, &calls, &lines).await? {
+            let calls = self.calls_of_reply(&reply, &toolset);
+            if !self.append_reply(&reply, &calls).await? {
                 return Ok(Ending::failed(SUPERSEDED).with_text(String::new(), Some(reply.usage)));
             }
-            self.make_calls(&toolbox, calls, true, target).await?;
+            self.make_calls(&toolset, calls, true, target).await?;
             self.report_credentials(pack).await?;
             if self.cancel.is_cancelled() {
                 return Ok(Ending::cancelled());
@@ -357,12 +356,12 @@ impl RunWorker {
     async fn report_servers(&self, pack: &Arc<Pack>) -> Result<()> {
         let run_id = self.run.id;
         let views = credentials::views(&self.app, &self.run.principal, pack).await?;
-        let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
+        let toolset = toolset::select(&self.app, &self.run.principal, pack).await?;
         for (spec, view) in pack.servers.iter().zip(views) {
             let server = view.server;
             let reason = match view.state {
                 State::Ready { .. } | State::Configured | State::Saved => {
-                    let tools = toolbox.iter().filter(|(of, _)| of.id == spec.id).count();
+                    let tools = toolset.iter().filter(|(of, _)| of.id == spec.id).count();
                     let transport = spec.endpoint.transport();
                     self.send_transient(Transient::ServerStarted {
                         run_id,
@@ -395,10 +394,10 @@ impl RunWorker {
     async fn ask_model(
         &self,
         pack: &Arc<Pack>,
-        toolbox: &Arc<toolset::Toolbox>,
+        toolset: &Arc<toolset::Toolset>,
         rejected: Option<&RejectedAnswer>,
     ) -> Result<StepOutcome> {
-        let (mut history, mut tools) = self.read_transcript(pack.memory.window, toolbox).await?;
+        let (mut history, mut tools) = self.read_transcript(pack.memory.window, toolset).await?;
         if let Some(rejected) = rejected {
             rejected.add_to(&mut history);
             // These providers keep to a format only in a request without tools.
@@ -410,7 +409,7 @@ impl RunWorker {
         let most_tools = self.app.config.tools_per_request;
         let connections = &self.app.connections;
         let down = |server: &str| connections.down_cause(self.run.tenant, pack.id(), server);
-        let note = model_input::note_of_unavailable_servers(toolbox, down);
+        let note = model_input::note_of_unavailable_servers(toolset, down);
         let first_note = self.first_note.get_or_init(|| note.clone());
         model_input::add_note(&mut history, first_note.as_deref(), note.as_deref());
         let request = StepRequest {
@@ -419,7 +418,7 @@ impl RunWorker {
             system: self.add_format(model_input::system_prompt(
                 pack,
                 &self.run.principal,
-                toolbox,
+                toolset,
                 most_tools,
             )),
             history,
@@ -534,34 +533,28 @@ impl RunWorker {
 impl RunWorker {
     /// Writes a reply that calls tools, its usage, and the lines of the audit trail for the calls that begin at once, in one
     /// transaction. Writes nothing, and returns false, if an equal request has taken the place of this run.
-    async fn append_reply(
-        &self,
-        reply: &Reply,
-        calls: &[ResolvedCall],
-        lines: &[AuditRow],
-    ) -> Result<bool> {
+    async fn append_reply(&self, reply: &Reply, calls: &[StepCall]) -> Result<bool> {
         let mut parts = Vec::new();
         if !reply.text.trim().is_empty() {
             parts.push(Part::text(reply.text.clone()));
         }
-        let calls = calls.iter().map(|resolved| &resolved.call);
-        parts.extend(calls.map(|call| Part::ToolCall(call.clone())));
+        parts.extend(calls.iter().map(|one| Part::ToolCall(one.call.clone())));
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         if store::runs::add_step(&mut tx, &self.run, reply.usage).await? {
             return Ok(false);
         }
-        store::audit::insert(&mut tx, self.run.tenant, lines).await?;
+        store::audit::insert(&mut tx, self.run.tenant, &first_lines(calls)).await?;
         self.append_and_commit(tx, Role::Assistant, &parts, true)
             .await?;
         Ok(true)
     }
 
     /// Writes the call of a command with its line of the audit trail.
-    async fn append_call(&self, call: &ToolCall, lines: &[AuditRow]) -> Result<()> {
+    async fn append_call(&self, call: &StepCall) -> Result<()> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         self.lock_run(&mut tx).await?;
-        store::audit::insert(&mut tx, self.run.tenant, lines).await?;
-        let parts = [Part::ToolCall(call.clone())];
+        store::audit::insert(&mut tx, self.run.tenant, call.line()).await?;
+        let parts = [Part::ToolCall(call.call.clone())];
         self.append_and_commit(tx, Role::Assistant, &parts, false)
             .await
     }

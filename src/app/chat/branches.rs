@@ -32,9 +32,11 @@ pub async fn replace(
     text: Option<&str>,
     key: Option<&RequestKey>,
 ) -> Result<PostedMessage> {
+    let tenant = app.accounts.tenant(principal.tenant).await?;
+    tenant.require_active()?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    agents::pack(app, principal, conversation.agent.as_str()).await?;
+    agents::pack_of(app, &tenant, principal, conversation.agent.as_str())?;
     let old = get_replaceable(&mut tx, id, replaced).await?;
     let attachments: Vec<_> = attachments::of(&old).cloned().collect();
     let text = match text {

@@ -148,7 +148,7 @@ async fn parse_answer(
             fault,
             ..elicitation.clone()
         };
-        let pack = app.library.get(&elicitation.agent);
+        let pack = app.packs.get(&elicitation.agent);
         next = next_prompt(
             &texts::for_optional_pack(pack.as_deref(), principal),
             &advanced,

@@ -50,8 +50,8 @@ pub enum PromptOutcome {
 /// Lists the prompts that the principal may use at an agent.
 pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<PromptView>> {
     let pack = agents::pack(app, principal, agent).await?;
-    let toolbox = toolset::toolbox(app, principal, &pack).await?;
-    let views = toolbox.prompts().map(|(spec, prompt)| PromptView {
+    let toolset = toolset::select(app, principal, &pack).await?;
+    let views = toolset.prompts().map(|(spec, prompt)| PromptView {
         server: spec.id.to_string(),
         name: prompt.name.clone(),
         title: prompt.title.clone(),
@@ -88,7 +88,7 @@ pub async fn use_prompt(
     command: prompt::Command<'_>,
 ) -> Result<PromptOutcome> {
     let texts = texts::of(pack, principal);
-    let toolbox = toolset::toolbox(app, principal, pack).await?;
+    let toolset = toolset::select(app, principal, pack).await?;
     let named = format!("/{}:{}", command.server, command.prompt);
     let notice = |code: &str, key: Key, values: &[(&str, &str)]| {
         let text = texts.render(key, &[&[("command", named.as_str())], values].concat());
@@ -97,7 +97,7 @@ pub async fn use_prompt(
             text,
         }))
     };
-    let Some((spec, found)) = toolbox.prompt(command.server, command.prompt) else {
+    let Some((spec, found)) = toolset.prompt(command.server, command.prompt) else {
         return Ok(notice("unknown_prompt", Key::PromptUnknown, &[]));
     };
     let arguments = match prompt::arguments(found, command.rest) {
@@ -116,7 +116,7 @@ pub async fn use_prompt(
     };
     let context = ReadContext {
         principal,
-        toolbox: &toolbox,
+        toolset: &toolset,
         run: Some(run),
     };
     let result = match reads::prompt(app, &context, spec, found, &arguments).await {

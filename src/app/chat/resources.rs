@@ -13,7 +13,7 @@ use crate::app::{
     servers::agents,
     tools::{
         gate::reads::{self, ReadContext},
-        toolset::{self, Toolbox, truncate_text},
+        toolset::{self, Toolset, truncate_text},
     },
 };
 use domain::{
@@ -78,11 +78,11 @@ pub async fn list(
     principal: &Principal,
     id: ConversationId,
 ) -> Result<Vec<ResourceView>> {
-    let toolbox = toolbox(app, principal, id).await?;
+    let toolset = select_toolset(app, principal, id).await?;
     let links = links(app, principal, id, None)
         .await?
         .into_iter()
-        .filter(|link| may_read(&toolbox, link));
+        .filter(|link| may_read(&toolset, link));
     Ok(links.map(|link| ResourceView::new(link, None)).collect())
 }
 
@@ -93,8 +93,8 @@ pub async fn read(
     id: ConversationId,
     which: ResourceSelector<'_>,
 ) -> Result<ResourceView> {
-    let toolbox = toolbox(app, principal, id).await?;
-    let Some(link) = find(app, principal, &toolbox, id, which).await? else {
+    let toolset = select_toolset(app, principal, id).await?;
+    let Some(link) = find(app, principal, &toolset, id, which).await? else {
         return Err(Error::not_found(format!(
             "a tool result of this conversation that links to {:?}",
             quote(&which)
@@ -102,7 +102,7 @@ pub async fn read(
     };
     let context = ReadContext {
         principal,
-        toolbox: &toolbox,
+        toolset: &toolset,
         run: None,
     };
     let read = fetch(app, &context, &link)
@@ -112,8 +112,8 @@ pub async fn read(
 }
 
 /// The definition of the model's tool; absent when there is no resource and no text file to read.
-pub fn definition(toolbox: &Toolbox, links: &[Link], has_file: bool) -> Result<Option<ToolDef>> {
-    if !has_file && !links.iter().any(|link| may_read(toolbox, link)) {
+pub fn definition(toolset: &Toolset, links: &[Link], has_file: bool) -> Result<Option<ToolDef>> {
+    if !has_file && !links.iter().any(|link| may_read(toolset, link)) {
         return Ok(None);
     }
     let schema = json!({
@@ -165,7 +165,7 @@ pub async fn call(
         uri,
         server: arguments.get("server").and_then(Json::as_text),
     };
-    let Some(link) = find(app, context.principal, context.toolbox, id, which).await? else {
+    let Some(link) = find(app, context.principal, context.toolset, id, which).await? else {
         let text = format!(
             "not read: no tool result of this conversation links to {:?}",
             quote(&which)
@@ -181,7 +181,7 @@ pub async fn call(
 async fn fetch(app: &Arc<App>, context: &ReadContext<'_>, link: &Link) -> Result<Resource, String> {
     let gone = || format!("the server {} is not there any more", link.server);
     let (spec, _) = context
-        .toolbox
+        .toolset
         .by_pair(&link.server, &link.tool)
         .ok_or_else(gone)?;
     reads::resource(app, context, spec, &link.tool, &link.linked.uri).await
@@ -190,7 +190,7 @@ async fn fetch(app: &Arc<App>, context: &ReadContext<'_>, link: &Link) -> Result
 async fn find(
     app: &App,
     principal: &Principal,
-    toolbox: &Toolbox,
+    toolset: &Toolset,
     id: ConversationId,
     which: ResourceSelector<'_>,
 ) -> Result<Option<Link>> {
@@ -201,13 +201,13 @@ async fn find(
         .await?
         .into_iter();
     Ok(links.find(|link| {
-        which.server.is_none_or(|server| server == link.server) && may_read(toolbox, link)
+        which.server.is_none_or(|server| server == link.server) && may_read(toolset, link)
     }))
 }
 
 /// Whether the user may still use the tool whose result had the link, by the same decision as for calls.
-fn may_read(toolbox: &Toolbox, link: &Link) -> bool {
-    toolbox.by_pair(&link.server, &link.tool).is_some()
+fn may_read(toolset: &Toolset, link: &Link) -> bool {
+    toolset.by_pair(&link.server, &link.tool).is_some()
 }
 
 async fn links(
@@ -220,17 +220,17 @@ async fn links(
     store::resources::list(&mut tx, id, uri).await
 }
 
-/// The toolbox of the principal for the agent of their conversation.
-async fn toolbox(
+/// The toolset of the principal for the agent of their conversation.
+async fn select_toolset(
     app: &Arc<App>,
     principal: &Principal,
     id: ConversationId,
-) -> Result<Arc<Toolbox>> {
+) -> Result<Arc<Toolset>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
     drop(tx);
     let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
-    toolset::toolbox(app, principal, &pack).await
+    toolset::select(app, principal, &pack).await
 }
 
 /// The address in an error, cut when it is long.

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::to_raw_value};
 
-use crate::app::tools::toolset::{NamedTool, Toolbox, truncate_text};
+use crate::app::tools::toolset::{NamedTool, Toolset, truncate_text};
 use domain::{
     error::{Error, Result},
     json::Json,
@@ -27,18 +27,18 @@ struct Found {
 }
 
 /// Whether there are more tools than a request takes.
-pub fn is_needed(toolbox: &Toolbox, most: usize) -> bool {
-    toolbox.len() > most
+pub fn is_needed(toolset: &Toolset, most: usize) -> bool {
+    toolset.len() > most
 }
 
 /// The tools of a request. `messages` are the messages that the model reads.
 pub fn tools_to_offer(
-    toolbox: &Toolbox,
+    toolset: &Toolset,
     messages: &[Message],
     most: usize,
 ) -> Result<Vec<ToolDef>> {
-    if !is_needed(toolbox, most) {
-        return Ok(toolbox.iter().map(|(_, named)| define(named)).collect());
+    if !is_needed(toolset, most) {
+        return Ok(toolset.iter().map(|(_, named)| define(named)).collect());
     }
     let mut names: Vec<&str> = Vec::new();
     let found = messages
@@ -52,11 +52,11 @@ pub fn tools_to_offer(
         }
     }
     // The tools stand in the pack's order, so that requests of one conversation begin alike.
-    let known = toolbox
+    let known = toolset
         .iter()
         .filter(|(_, named)| names.contains(&named.name.as_str()))
         .map(|(_, named)| define(named));
-    Ok(std::iter::once(definition(toolbox)?).chain(known).collect())
+    Ok(std::iter::once(definition(toolset)?).chain(known).collect())
 }
 
 /// The tools that a part of a message makes known: a tool that was called, or the tools that a search has found.
@@ -81,7 +81,7 @@ fn define(named: &NamedTool) -> ToolDef {
     }
 }
 
-fn definition(toolbox: &Toolbox) -> Result<ToolDef> {
+fn definition(toolset: &Toolset) -> Result<ToolDef> {
     let schema = json!({
         "type": "object",
         "properties": { "query": { "type": "string", "description": "a few words, as in a name or a description" } },
@@ -92,14 +92,14 @@ fn definition(toolbox: &Toolbox) -> Result<ToolDef> {
         description: format!(
             "Searches the {} tools of this user by words. The tools that it finds can be called from the next step on. \
              Search before you say that there is no tool for something.",
-            toolbox.len()
+            toolset.len()
         ),
         schema: to_raw_value(&schema).map_err(Error::internal)?.into(),
     })
 }
 
 /// Answers a call of the model's tool.
-pub fn call(toolbox: &Toolbox, call: &ToolCall) -> Result<ToolResult> {
+pub fn call(toolset: &Toolset, call: &ToolCall) -> Result<ToolResult> {
     let result = |status, text, raw| ToolResult {
         call_id: call.call_id.clone(),
         status,
@@ -114,7 +114,7 @@ pub fn call(toolbox: &Toolbox, call: &ToolCall) -> Result<ToolResult> {
         let text = format!("not executed: {TOOL} needs the argument `query`");
         return Ok(result(CallStatus::Denied, text, None));
     };
-    let found = toolbox.search(query, FOUND);
+    let found = toolset.search(query, FOUND);
     let mut text = if found.is_empty() {
         "No tool fits these words; try others.".to_owned()
     } else {

@@ -40,7 +40,7 @@ use mcp::schemas;
 use store::{
     Tx,
     client_chats::ChatAnswer,
-    conversations::keyed::{NO_KEY, find_or_insert},
+    conversations::keyed::{NO_KEY, take_or_insert},
     responses::AnsweredPlace,
     runs::ToldAnswer,
 };
@@ -82,8 +82,8 @@ pub struct PostedQuestion {
     pub listening: ConversationStream,
 }
 
-/// Finds the conversation of a transcript, posts the last message there, and listens for the answer.
-pub async fn resume(
+/// Finds the conversation of a transcript, posts its last message there as a new question, and listens for the answer.
+pub async fn ask(
     app: &Arc<App>,
     principal: &Principal,
     question: &ClientQuestion,
@@ -394,7 +394,7 @@ async fn locate(
             // with an id of its own is not shared.
             let only_shown = principal.names_nobody() && question.chat.is_none();
             let (user, agent) = (&principal.user, pack.id());
-            let found = find_or_insert(&mut tx, user, agent, &key, only_shown).await?;
+            let found = take_or_insert(&mut tx, user, agent, &key, only_shown).await?;
             if found.is_new {
                 fill_new(&mut tx, found.conversation, messages).await?
             } else {

@@ -157,7 +157,7 @@ impl CreatedRun {
         app.announce(self.tenant, self.message.conversation_id, self.event);
         if let Some(claim) = self.claim {
             // The receiver lives as long as the process works. Another process claims a run that is sent later.
-            let _ = app.work.send(claim);
+            let _ = app.claimed_runs.send(claim);
         }
     }
 }

@@ -94,7 +94,7 @@ pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunF
     });
     let called = called_tools(&messages);
     let is_superseded = reason == SUPERSEDED;
-    let pack = app.library.get(&run.agent);
+    let pack = app.packs.get(&run.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
     let values = [("reason", reason.as_str()), ("tools", &called.join(", "))];
     let text = if is_superseded {
@@ -202,7 +202,7 @@ async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     };
     let parts = [callback_part(&mut tx, run, &due).await?];
     let has_model = app
-        .library
+        .packs
         .get(&conversation.agent)
         .is_some_and(|pack| pack.llm.provider != Provider::None);
     if has_model {

@@ -37,13 +37,14 @@ pub enum EarlierRequest {
     Different,
 }
 
-/// Finds the earlier request with this key. `None` when this request is the first.
-pub async fn earlier(
+/// Joins the earlier request with this key, and counts that. `None` when this request is the first, or one that begins a
+/// run of its own.
+pub async fn join(
     app: &App,
     principal: &Principal,
     key: &RequestKey,
 ) -> Result<Option<EarlierRequest>> {
-    if !key.may_be_repeated() {
+    if !key.joins_earlier_run() {
         return Ok(None);
     }
     let within = match key.origin {
@@ -101,13 +102,22 @@ pub enum EqualRequest {
     Replaced(Option<RunId>),
 }
 
-/// Decides whether an earlier equal request refuses this one. While the run of the earlier request goes on and has called
-/// tools, this request begins nothing, since a proxy may hold the connection of a client that has long given up. A run
-/// that has called no tools and lost its client is stopped.
+/// Settles what becomes of an earlier equal request, and whether it refuses this one:
+///
+/// - Its turn failed after it had called tools, or ended without its client, a short time ago: this request is refused.
+/// - Its run goes on and has called tools: this request is refused, too, because a proxy may hold the connection of a client
+///   that has long given up.
+/// - Its run has called no tools and has lost its client: the run is cancelled.
+/// - Its client has its answer, or still waits for it: this request replaces it, and what the answer showed of approvals
+///   is forgotten if the client did not get it.
 ///
 /// A replica that is killed cannot record that its clients were left. So while another replica has the connection of the
 /// client, this function waits until that replica renews its record, or until the record has run out.
-pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result<EqualRequest> {
+pub async fn settle_equal(
+    app: &App,
+    principal: &Principal,
+    key: &RequestKey,
+) -> Result<EqualRequest> {
     let mut served_until = None;
     loop {
         let mut tx = app.db.tenant(principal.tenant).await?;
@@ -124,7 +134,7 @@ pub async fn equal(app: &App, principal: &Principal, key: &RequestKey) -> Result
             has_failed,
         });
         let replaced = EqualRequest::Replaced(Some(run));
-        if key.may_be_repeated() {
+        if key.joins_earlier_run() {
             // A counted attempt reads the answer of the earlier one, if there is an answer.
             let is_refused = found.is_left && has_failed;
             return Ok(if is_refused { refused } else { replaced });
@@ -231,7 +241,7 @@ pub async fn remember_answer(
         (Some(key), answer) => {
             let is_new = store::request_keys::insert(tx, user, key, begun, answer).await?;
             is_new.then_some(()).ok_or(Error::Repeated)?;
-            match key.replaced.filter(|_| !key.may_be_repeated()) {
+            match key.replaced.filter(|_| !key.joins_earlier_run()) {
                 Some(run) => supersede(tx, run).await,
                 None => Ok(()),
             }

@@ -93,7 +93,7 @@ pub struct RunEnd {
 }
 
 /// Starts the runs that this process has claimed, until the process stops.
-pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
+pub async fn receive_runs(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
     loop {
         tokio::select! {
             Some(claim) = inbox.recv() => start(&app, claim, false),

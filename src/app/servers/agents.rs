@@ -48,7 +48,7 @@ impl From<&Pack> for AgentView {
 /// The agents that the principal may talk to, by id.
 pub async fn list(app: &App, principal: &Principal) -> Result<Vec<AgentView>> {
     let tenant = app.accounts.tenant(principal.tenant).await?;
-    let packs = app.library.snapshot();
+    let packs = app.packs.snapshot();
     let usable = packs
         .packs()
         .filter(|pack| tenant.serves(pack.id()) && admits(pack, principal));
@@ -143,7 +143,7 @@ pub struct SignIn {
 pub async fn sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<SignIn> {
     let unknown = || Error::NotFound(Thing::Agent(agent.to_owned()));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
-    let pack = app.library.get(&id).ok_or_else(unknown)?;
+    let pack = app.packs.get(&id).ok_or_else(unknown)?;
     let mut tenants = app.accounts.tenants().await?;
     tenants.retain(|found| found.serves(&id) && tenant.is_none_or(|name| found.name == name));
     let issuers = match tenants.as_slice() {
@@ -177,7 +177,7 @@ pub(in crate::app) fn pack_of(
     let unknown = || Error::NotFound(Thing::Agent(agent.to_owned()));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
     let pack = app
-        .library
+        .packs
         .get(&id)
         .filter(|pack| tenant.serves(pack.id()))
         .ok_or_else(unknown)?;

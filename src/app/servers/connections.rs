@@ -56,7 +56,7 @@ struct SharedServer {
 }
 
 /// The key of a shared server's connection.
-pub fn shared_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
+pub fn server_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
     Key {
         tenant,
         agent: agent.clone(),
@@ -161,7 +161,7 @@ async fn put_in_force(
         return catalog.fresh_for();
     }
     tracing::info!(server = %place.2, agent = %place.1, tools = catalog.tools.len(), "tools discovered");
-    let pack = app.library.get(&place.1);
+    let pack = app.packs.get(&place.1);
     let unmatched = pack.map(|pack| pack.unmatched_names(spec, &catalog.tool_names()));
     for unmatched in unmatched.unwrap_or_default() {
         tracing::warn!(server = %place.2, agent = %place.1, unmatched, "the names in the pack and those of the tools need a look");
@@ -272,12 +272,12 @@ impl Expiry<Key, Arc<Catalog>> for Freshness {
 }
 
 /// The key of the connection to a shared server: one for all runs, or one for each set of values that runs send to it.
-pub fn connection_key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
+pub fn shared_key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
     Key {
         owner: spec
             .run_config
             .map_or(ConnectionOwner::Shared, ConnectionOwner::RunConfig),
-        ..shared_key(tenant, agent, &spec.id)
+        ..server_key(tenant, agent, &spec.id)
     }
 }
 
@@ -292,7 +292,7 @@ pub async fn catalog_of(
     if spec.run_config.is_none() {
         return app.connections.catalog(tenant, agent, &spec.id);
     }
-    let key = connection_key(tenant, agent, spec);
+    let key = shared_key(tenant, agent, spec);
     let list = async {
         let discovery = discover(app, &key, &Arc::new(spec.clone())).await?;
         Ok::<_, McpError>(Arc::new(make_catalog(app, &spec.id, &discovery)))

@@ -246,7 +246,7 @@ pub async fn resolve_connection(
         return Ok(None);
     };
     Ok(Some(ResolvedConnection {
-        key: connection_key(&credential_ref(principal, agent, &spec.id, held)),
+        key: personal_key(&credential_ref(principal, agent, &spec.id, held)),
         spec: decrypted.spec.clone(),
     }))
 }
@@ -298,7 +298,7 @@ async fn forget_marked(app: &App, credential: &CredentialRef) {
     announce_change(app, *tenant, agent, user).await;
     let generation = (credential.id, credential.generation);
     app.credentials.decrypted.invalidate(&generation).await;
-    app.mcp.close(&connection_key(credential)).await;
+    app.mcp.close(&personal_key(credential)).await;
 }
 
 /// One credential that needs its user's attention.
@@ -375,7 +375,7 @@ fn credential_ref(
 }
 
 /// The key of a personal connection.
-fn connection_key(credential: &CredentialRef) -> Key {
+fn personal_key(credential: &CredentialRef) -> Key {
     Key {
         tenant: credential.tenant,
         agent: credential.agent.clone(),

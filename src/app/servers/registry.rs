@@ -114,7 +114,7 @@ async fn find_agents(
     uses: impl Fn(&Pack, &ServerRef) -> bool,
 ) -> Result<Vec<String>> {
     let tenant = app.accounts.tenant(tenant).await?;
-    let packs = app.library.snapshot();
+    let packs = app.packs.snapshot();
     let packs = packs.packs().filter(|pack| tenant.serves(pack.id()));
     let using = packs.filter(|pack| {
         pack.references

@@ -49,13 +49,16 @@ pub async fn approver(app: &App, principal: &Principal) -> Result<Approver> {
 /// The packs that serve a tenant.
 async fn served_packs(app: &App, tenant: TenantId) -> Result<Vec<Arc<Pack>>> {
     let tenant = app.accounts.tenant(tenant).await?;
-    let library = app.library.snapshot();
-    let packs = library.packs().filter(|pack| tenant.serves(pack.id()));
+    let all = app.packs.snapshot();
+    let packs = all.packs().filter(|pack| tenant.serves(pack.id()));
     Ok(packs.cloned().collect())
 }
 
 /// Like [`approver`]; `None` for a principal without an approver role.
-pub(in crate::app) async fn power(app: &App, principal: &Principal) -> Result<Option<Approver>> {
+pub(in crate::app) async fn approver_if_any(
+    app: &App,
+    principal: &Principal,
+) -> Result<Option<Approver>> {
     match approver(app, principal).await {
         Ok(approver) => Ok(Some(approver)),
         Err(Error::Forbidden(_)) => Ok(None),

@@ -19,7 +19,7 @@ use crate::app::{
             self, Call, CallTarget,
             reads::{self, ReadContext},
         },
-        toolset::{self, NamedTool, Toolbox},
+        toolset::{self, NamedTool, Toolset},
     },
 };
 use domain::{
@@ -43,7 +43,7 @@ const MAX_ID: usize = 256;
 /// The tools of one principal at one agent, under the names that their client knows.
 pub struct ClientTools {
     pub pack: Arc<Pack>,
-    pub toolbox: Arc<Toolbox>,
+    pub toolset: Arc<Toolset>,
     /// Whether tools have their servers' own names where these are unique.
     pub own_names: bool,
 }
@@ -77,11 +77,11 @@ pub struct Unavailable {
 /// The present tools of a principal, usually from memory.
 pub async fn of(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<ClientTools> {
     let pack = agents::pack(app, principal, agent).await?;
-    let toolbox = toolset::toolbox(app, principal, &pack).await?;
+    let toolset = toolset::select(app, principal, &pack).await?;
     let own_names = app.config.mcp_own_names.iter().any(|own| own == agent);
     Ok(ClientTools {
         pack,
-        toolbox,
+        toolset,
         own_names,
     })
 }
@@ -92,7 +92,7 @@ impl ClientTools {
         &'a self,
         app: &'a App,
     ) -> impl Iterator<Item = (&'a Arc<ServerSpec>, &'a NamedTool)> {
-        let tools = self.toolbox.iter();
+        let tools = self.toolset.iter();
         tools.filter(|(spec, _)| !app.orchestrator.is(spec))
     }
 
@@ -106,12 +106,12 @@ impl ClientTools {
     }
 
     pub fn uses_own_name(&self, named: &NamedTool) -> bool {
-        self.own_names && self.toolbox.is_own_name_unique(named)
+        self.own_names && self.toolset.is_own_name_unique(named)
     }
 
     fn find(&self, app: &App, name: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
-        let own = self.own_names.then(|| self.toolbox.by_own_name(name));
-        let found = own.flatten().or_else(|| self.toolbox.by_name(name));
+        let own = self.own_names.then(|| self.toolset.by_own_name(name));
+        let found = own.flatten().or_else(|| self.toolset.by_name(name));
         found.filter(|(spec, _)| !app.orchestrator.is(spec))
     }
 
@@ -125,27 +125,27 @@ impl ClientTools {
 
     /// The personal server of a tool that the principal could call if they had connected the server.
     fn unconnected_server(&self, name: &str) -> Option<String> {
-        let listed = self.toolbox.pair_of(name);
-        let (server, tool) = listed.or_else(|| self.toolbox.unlisted_pair_of(name))?;
+        let listed = self.toolset.pair_of(name);
+        let (server, tool) = listed.or_else(|| self.toolset.unlisted_pair_of(name))?;
         let is_unconnected =
-            !self.toolbox.reaches(server) && self.toolbox.obstacle(server, tool, || None).is_some();
+            !self.toolset.reaches(server) && self.toolset.obstacle(server, tool, || None).is_some();
         is_unconnected.then(|| server.to_owned())
     }
 
     /// Whether both offer the same prompts.
     pub fn has_same_prompts(&self, other: &Self) -> bool {
         let prompts = |tools: &Self| -> Vec<_> {
-            let named = tools.toolbox.prompts();
+            let named = tools.toolset.prompts();
             named.map(|(_, prompt)| Arc::as_ptr(prompt)).collect()
         };
-        self.toolbox.is_same(&other.toolbox) || prompts(self) == prompts(other)
+        self.toolset.is_same(&other.toolset) || prompts(self) == prompts(other)
     }
 
     fn find_prompt(
         &self,
         name: &str,
     ) -> std::result::Result<(&Arc<ServerSpec>, &Arc<ServerPrompt>), String> {
-        let prompts = self.toolbox.named_prompts(self.own_names);
+        let prompts = self.toolset.named_prompts(self.own_names);
         let found = prompts.into_iter().find(|(known, ..)| known == name);
         let found = found.map(|(_, spec, prompt)| (spec, prompt));
         found.ok_or_else(|| {
@@ -166,7 +166,7 @@ impl ClientTools {
         let (spec, prompt) = self.find_prompt(prompt)?;
         let asking = ReadContext {
             principal,
-            toolbox: &self.toolbox,
+            toolset: &self.toolset,
             run: None,
         };
         reads::completion(app, &asking, spec, prompt, argument, value).await
@@ -191,7 +191,7 @@ impl ClientTools {
         }
         let asking = ReadContext {
             principal,
-            toolbox: &self.toolbox,
+            toolset: &self.toolset,
             run: None,
         };
         let outcome = reads::prompt(app, &asking, spec, prompt, arguments).await?;
@@ -213,7 +213,7 @@ impl ClientTools {
         };
         let call = Call {
             principal,
-            toolbox: &self.toolbox,
+            toolset: &self.toolset,
             run: None,
             call_id: "",
             is_recorded: false,
@@ -227,7 +227,7 @@ impl ClientTools {
         let result = gate::call(app, call).await;
         match (result.status, result.approval) {
             (CallStatus::AwaitingApproval, Some(id)) => {
-                let agent = self.toolbox.agent();
+                let agent = self.toolset.agent();
                 let outcome = client_calls::outcome(app, principal, agent, id).await?;
                 Ok(ToolAnswer::Consent(Box::new(outcome)))
             }

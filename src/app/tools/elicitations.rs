@@ -96,7 +96,7 @@ pub async fn record_answer(
 
 /// Ends a question that no longer has a waiter. A message tells its user, unless it was answered or never opened.
 async fn withdraw(app: &App, principal: &Principal, elicitation: &Elicitation) -> Result<()> {
-    let pack = app.library.get(&elicitation.agent);
+    let pack = app.packs.get(&elicitation.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
     let server = ("server", elicitation.server.as_str());
     let text = texts.render(Key::AskWithdrawn, &[server]);
@@ -123,7 +123,7 @@ pub async fn notify_declined(
     key: Key,
     what: &str,
 ) {
-    let pack = app.library.get(&elicitation.agent);
+    let pack = app.packs.get(&elicitation.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
     let (server, tool) = (elicitation.server.as_str(), elicitation.tool.as_str());
     let text = texts.render(key, &[("server", server), ("tool", tool), ("what", what)]);
@@ -184,7 +184,7 @@ pub async fn expire_overdue(app: &Arc<App>) -> Result<()> {
             } else {
                 (Key::AskExpired, "input_expired")
             };
-            let pack = app.library.get(&expired.agent);
+            let pack = app.packs.get(&expired.agent);
             let texts = texts::default_texts(pack.as_deref());
             let part = notice(
                 code,
@@ -328,7 +328,7 @@ async fn prepare(
 ) -> Result<Part> {
     let context = context(principal.tenant, elicitation, ElicitationValue::Asked);
     elicitation.request = seal(app, &context, request).await?;
-    let pack = app.library.get(&elicitation.agent);
+    let pack = app.packs.get(&elicitation.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), principal);
     Ok(prompt(
         &texts,

@@ -1,29 +1,35 @@
-//! The one gate. Every tool call from every entry point passes [`call`]; a call that needed consent is sent later by
-//! `approvals::execution`, with the same `Permit`. The gate makes the same pure decision as the listing, checks the
-//! arguments against the schema of the tool, queues an audit line, and sends the call once.
+//! The one gate. Every tool call from every entry point passes [`call`]. The gate makes the same pure decision as the
+//! listing, checks the arguments against the schema of the tool, sees to it that the audit line exists, and sends the call
+//! once. Two kinds of calls come back later: one whose user has answered a question of the server by [`call_with_answer`],
+//! and one that needed consent by `approvals::execution`, which sends it with the same `Permit`.
 //!
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
-pub mod elicitation;
+mod questions;
 pub mod reads;
 pub(super) mod send;
 
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::send::{CallContext, Destination, Permit, counted_result, resolve_connection};
+use self::{
+    questions::{CallQuestions, QuestionOutcome, ask_user},
+    send::{CallContext, Destination, Permit, counted_result, resolve_destination},
+};
 use crate::app::{
     App,
     tools::{
         approvals,
         elicitations::ElicitationTarget,
-        toolset::{NamedTool, Toolbox, truncate_text},
+        toolset::{NamedTool, Toolset, truncate_text},
     },
 };
 use domain::{
     canonical,
+    elicitation::{Answer, Elicitation},
     error::Error,
     ids::RunId,
     json::Json,
@@ -34,13 +40,17 @@ use domain::{
     run::ClaimedRun,
     server::ServerSpec,
 };
-use mcp::ProgressSender;
+use mcp::{CallOptions, ProgressSender};
 use store::audit::AuditRow;
+
+/// How often a call is sent without the user: each time but the last, the server returned a question that was declined for
+/// them, or an empty one.
+const MAX_SENDS: usize = 4;
 
 /// A call that is to be made.
 pub struct Call<'a> {
     pub principal: &'a Principal,
-    pub toolbox: &'a Arc<Toolbox>,
+    pub toolset: &'a Arc<Toolset>,
     /// `None` for a client that calls tools itself.
     pub run: Option<RunId>,
     pub call_id: &'a str,
@@ -66,23 +76,41 @@ pub enum CallTarget<'a> {
     Pair { server: &'a str, tool: &'a str },
 }
 
+/// A call that passed the gate.
+struct AdmittedCall<'a> {
+    pub permit: Permit<'a>,
+    pub tool: &'a str,
+    pub arguments: Box<RawValue>,
+    /// How often the user has been asked for this call.
+    pub rounds: i32,
+}
+
+/// A call whose user has answered.
+pub struct AnsweredCall {
+    /// The credential of the connection that the server asked on.
+    pub credential: String,
+    pub arguments: Box<RawValue>,
+    pub answer: Answer,
+    pub rounds: i32,
+}
+
 /// The audit line of a call that may be sent without consent; `None` for any other call. It is written in the
 /// transaction that stores the call, so a call of a run without a line was never sent.
 pub fn opening_line(
     app: &Arc<App>,
     run: &ClaimedRun,
-    toolbox: &Toolbox,
+    toolset: &Toolset,
     call: &ToolCall,
 ) -> Option<AuditRow> {
     let (server, tool) = (call.server.as_deref()?, call.tool.as_deref()?);
-    let (spec, named) = toolbox.by_pair(server, tool)?;
-    let Decision::Allow(allowed) = decide(spec, toolbox.access(), &named.tool.name) else {
+    let (spec, named) = toolset.by_pair(server, tool)?;
+    let Decision::Allow(allowed) = decide(spec, toolset.access(), &named.tool.name) else {
         return None;
     };
     let caller = CallContext {
         app,
         principal: &run.principal,
-        agent: toolbox.agent(),
+        agent: toolset.agent(),
         run: Some(run.id),
         is_recorded: true,
     };
@@ -94,6 +122,28 @@ pub fn opening_line(
     })
 }
 
+/// The audit line of a call whose user has answered. It is written in the transaction that marks the call as sent.
+pub fn opening_line_of_answered(
+    app: &Arc<App>,
+    run: &ClaimedRun,
+    elicitation: &Elicitation,
+    arguments: &RawValue,
+) -> AuditRow {
+    let caller = CallContext {
+        app,
+        principal: &run.principal,
+        agent: &elicitation.agent,
+        run: Some(run.id),
+        is_recorded: true,
+    };
+    let (server, tool) = (elicitation.server.as_str(), elicitation.tool.as_str());
+    let unknown = CallStatus::OutcomeUnknown;
+    AuditRow {
+        detail: Some(format!("with the user's answer {}", elicitation.round)),
+        ..caller.audit_row("tool.call", server, tool, arguments.get(), unknown)
+    }
+}
+
 fn detail_of(allowed: &Allowed<'_>) -> Option<String> {
     allowed
         .is_self_approved()
@@ -103,8 +153,8 @@ fn detail_of(allowed: &Allowed<'_>) -> Option<String> {
 /// Makes the call, or says why not. The result is for the model; even a failure of the program is such a result.
 pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
     let found = match &call.target {
-        CallTarget::Name(name) => call.toolbox.by_name(name),
-        CallTarget::Pair { server, tool } => call.toolbox.by_pair(server, tool),
+        CallTarget::Name(name) => call.toolset.by_name(name),
+        CallTarget::Pair { server, tool } => call.toolset.by_pair(server, tool),
     };
     let Some((spec, named)) = found else {
         return deny(app, &call, unknown_tool(app, &call));
@@ -126,11 +176,11 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
             let credential = destination.credential();
             let asked = approvals::ApprovalRequest {
                 principal: call.principal,
-                agent: call.toolbox.agent(),
+                agent: call.toolset.agent(),
                 server: &spec.id,
                 tool: &named.tool,
                 policy,
-                counts_requester: policy.counts_requester(call.toolbox.access()),
+                counts_requester: policy.counts_requester(call.toolset.access()),
                 arguments: &arguments,
                 credential: &credential,
                 run: call.run,
@@ -146,14 +196,108 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
         Err(error) => return refuse(&call, format!("not executed: {error}")),
     };
     let started = domain::clock::instant();
-    let ready = elicitation::AdmittedCall {
+    let ready = AdmittedCall {
         permit,
         tool: &named.tool.name,
         arguments,
         rounds: 0,
     };
-    let result = elicitation::make(app, &call, ready, None).await;
+    let result = send_admitted(app, &call, ready, None).await;
     metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
+    result
+}
+
+/// Makes a call again with its user's answer to the server's question. All checks of the first call are repeated.
+pub async fn call_with_answer(
+    app: &Arc<App>,
+    call: &Call<'_>,
+    answered: AnsweredCall,
+) -> ToolResult {
+    let CallTarget::Pair { server, tool } = call.target else {
+        return deny(app, call, unknown_tool(app, call));
+    };
+    let Some((spec, named)) = call.toolset.by_pair(server, tool) else {
+        return deny(app, call, unknown_tool(app, call));
+    };
+    let allowed = match decide(spec, call.toolset.access(), &named.tool.name) {
+        Decision::Allow(allowed) => allowed,
+        Decision::Deny(_) => return deny(app, call, unknown_tool(app, call)),
+        Decision::Approve(_) => {
+            let reason =
+                "not executed: this call needs approval by now; make it again if the user wants it";
+            return deny(app, call, reason.to_owned());
+        }
+    };
+    let destination = match connect(app, call, spec).await {
+        Ok(destination) => destination,
+        Err(reason) => return deny(app, call, reason),
+    };
+    if destination.credential() != answered.credential {
+        let reason = "not executed: the user's credential has changed since the server asked; make the call again";
+        return deny(app, call, reason.to_owned());
+    }
+    let AnsweredCall {
+        arguments,
+        answer,
+        rounds,
+        ..
+    } = answered;
+    let permit = Permit::allowed(call.caller(app), &allowed, destination, &arguments, None);
+    let permit = match permit.await {
+        Ok(permit) => permit,
+        Err(error) => return refuse(call, format!("not executed: {error}")),
+    };
+    let ready = AdmittedCall {
+        permit,
+        tool: &named.tool.name,
+        arguments,
+        rounds,
+    };
+    send_admitted(app, call, ready, Some(answer)).await
+}
+
+/// Sends an admitted call. It is sent again only after the server has answered it with questions that need no user, so a
+/// call of unknown outcome is never repeated.
+async fn send_admitted(
+    app: &Arc<App>,
+    call: &Call<'_>,
+    ready: AdmittedCall<'_>,
+    mut answer: Option<Answer>,
+) -> ToolResult {
+    let live = call.elicitation.is_some_and(|target| target.live);
+    let asking = CallQuestions::of(app, call, &ready);
+    for _ in 0..MAX_SENDS {
+        let (questions, asked) = mpsc::unbounded_channel();
+        let options = CallOptions {
+            live: live.then_some(questions),
+            progress: Some(call.progress.clone()),
+            cancel: call.cancel.clone(),
+            once: None,
+            asks: asking.is_some(),
+            answer: answer.take(),
+            ..CallOptions::default()
+        };
+        let calling = Box::pin(ready.permit.call(ready.tool, &ready.arguments, options));
+        let sent = match &asking {
+            Some(asking) if live => Box::pin(asking.answer_while_open(asked, calling)).await,
+            _ => calling.await,
+        };
+        let Some(asked) = ask_user(asking.as_ref(), sent.as_ref().ok()).await else {
+            return ready.permit.into_result(call.call_id, sent);
+        };
+        let result = match asked {
+            QuestionOutcome::Answer(given) => {
+                answer = Some(given);
+                continue;
+            }
+            QuestionOutcome::User => await_input(call),
+            QuestionOutcome::Failed(reason) => fail(call, &reason),
+        };
+        ready.permit.end(result.status);
+        return result;
+    }
+    let result = fail(call, "the server asks again and again instead of answering");
+    ready.permit.end(result.status);
     result
 }
 
@@ -162,7 +306,7 @@ impl<'a> Call<'a> {
         CallContext {
             app,
             principal: self.principal,
-            agent: self.toolbox.agent(),
+            agent: self.toolset.agent(),
             run: self.run,
             is_recorded: self.is_recorded,
         }
@@ -213,7 +357,7 @@ async fn connect(
     call: &Call<'_>,
     spec: &Arc<ServerSpec>,
 ) -> Result<Destination, String> {
-    match resolve_connection(&call.caller(app), spec).await {
+    match resolve_destination(&call.caller(app), spec).await {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => Err(not_connected(spec)),
         Err(error) => Err(format!("not executed: {error}")),
@@ -250,7 +394,7 @@ async fn admit<'a>(
     spec: &'a ServerSpec,
     named: &'a NamedTool,
 ) -> Result<Admission<'a>, String> {
-    let decision = decide(spec, call.toolbox.access(), &named.tool.name);
+    let decision = decide(spec, call.toolset.access(), &named.tool.name);
     // A denied caller must learn nothing about the arguments.
     if let Decision::Deny(_) = decision {
         return Err(unknown_tool(app, call));
@@ -289,7 +433,7 @@ async fn admit<'a>(
 fn unknown_tool(app: &App, call: &Call<'_>) -> String {
     let pair = match call.target {
         CallTarget::Name(name) => call
-            .toolbox
+            .toolset
             .pair_of(name)
             .map(|(server, tool)| (server.to_owned(), tool.to_owned())),
         CallTarget::Pair { server, tool } => Some((
@@ -298,9 +442,9 @@ fn unknown_tool(app: &App, call: &Call<'_>) -> String {
         )),
     };
     if let Some(obstacle) = pair.as_ref().and_then(|(server, tool)| {
-        let (tenant, agent) = (call.principal.tenant, call.toolbox.agent());
+        let (tenant, agent) = (call.principal.tenant, call.toolset.agent());
         let cause = || app.connections.down_cause(tenant, agent, server);
-        call.toolbox.obstacle(server, tool, cause)
+        call.toolset.obstacle(server, tool, cause)
     }) {
         return format!("not executed: {obstacle}");
     }
@@ -318,6 +462,21 @@ fn unknown_tool(app: &App, call: &Call<'_>) -> String {
     }
 }
 
+fn fail(call: &Call<'_>, reason: &str) -> ToolResult {
+    let text = format!("failed: {reason}");
+    counted_result(call.call_id, CallStatus::Failed, text)
+}
+
+fn await_input(call: &Call<'_>) -> ToolResult {
+    let text = "not finished: the server wants to know something from the user first, and they are being asked in the \
+                chat";
+    let advice = "do not retry and do not answer for them. You will be told the outcome.";
+    ToolResult {
+        advice: Some(advice.to_owned()),
+        ..counted_result(call.call_id, CallStatus::AwaitingInput, text.to_owned())
+    }
+}
+
 fn refuse(call: &Call<'_>, text: String) -> ToolResult {
     counted_result(call.call_id, CallStatus::Denied, text)
 }
@@ -329,7 +488,7 @@ fn deny(app: &Arc<App>, call: &Call<'_>, reason: String) -> ToolResult {
         return refuse(call, reason);
     }
     let (server, tool) = match &call.target {
-        CallTarget::Name(name) => call.toolbox.pair_of(name).unwrap_or(("", name)),
+        CallTarget::Name(name) => call.toolset.pair_of(name).unwrap_or(("", name)),
         CallTarget::Pair { server, tool } => (*server, *tool),
     };
     // The text comes from a model or a user: it may be long and contain characters that Postgres cannot

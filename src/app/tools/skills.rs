@@ -18,7 +18,7 @@ use crate::app::{
     chat::conversations,
     runs::{repeats, starting::StartedRun},
     servers::{agents, connections, run_values},
-    tools::toolset::{self, Toolbox},
+    tools::toolset::{self, Toolset},
 };
 use domain::{
     canonical,
@@ -68,11 +68,11 @@ pub enum SkillAvailability {
 
 impl SkillView {
     /// Why the skill cannot run now. The sentence about the server is the AOS document's.
-    fn obstacle(&self, toolbox: &Toolbox, cause: Option<DownCause>) -> Option<String> {
+    fn obstacle(&self, toolset: &Toolset, cause: Option<DownCause>) -> Option<String> {
         let Self { server, tool, .. } = self;
         match self.state {
             SkillAvailability::Unavailable
-                if toolbox.iter().any(|(spec, _)| spec.id.as_str() == server) =>
+                if toolset.iter().any(|(spec, _)| spec.id.as_str() == server) =>
             {
                 Some(format!(
                     "MCP server {server:?} has no tool {tool:?}, so nothing was called"
@@ -104,28 +104,28 @@ async fn list_of_pack(
     if pack.skills.is_empty() {
         return Ok(Vec::new());
     }
-    let toolbox = toolset::toolbox(app, principal, pack).await?;
+    let toolset = toolset::select(app, principal, pack).await?;
     Ok(pack
         .skills
         .iter()
-        .filter_map(|skill| view(pack, &toolbox, skill))
+        .filter_map(|skill| view(pack, &toolset, skill))
         .collect())
 }
 
 /// The view of a skill; `None` when the principal may not call its tool. The pack decides that and not the toolset,
 /// because the tools of a server that is down are unknown.
-fn view(pack: &Pack, toolbox: &Toolbox, skill: &Skill) -> Option<SkillView> {
+fn view(pack: &Pack, toolset: &Toolset, skill: &Skill) -> Option<SkillView> {
     let spec = pack.server(skill.server.as_str())?;
-    let needs_approval_by = match decide(spec, toolbox.access(), skill.tool()) {
+    let needs_approval_by = match decide(spec, toolset.access(), skill.tool()) {
         Decision::Deny(_) => return None,
         Decision::Allow(_) => None,
         Decision::Approve(policy) => Some(policy.approvers.clone()),
     };
-    let found = toolbox.by_pair(spec.id.as_str(), skill.tool());
+    let found = toolset.by_pair(spec.id.as_str(), skill.tool());
     let state = match found {
         Some(_) => SkillAvailability::Ready,
         None if spec.access_mode == AccessMode::UserControlled
-            && !toolbox.reaches(spec.id.as_str()) =>
+            && !toolset.reaches(spec.id.as_str()) =>
         {
             SkillAvailability::NotConnected
         }
@@ -167,13 +167,13 @@ pub async fn parse_command(
     let there =
         run_values::pack_for_run(app, run.tenant, run.id, run.conversation, pack.clone()).await?;
     connections::await_connecting(app, run.tenant, &there).await;
-    let toolbox = toolset::toolbox(app, &run.principal, &there).await?;
-    let Some(view) = view(&there, &toolbox, skill) else {
+    let toolset = toolset::select(app, &run.principal, &there).await?;
+    let Some(view) = view(&there, &toolset, skill) else {
         return Ok(None);
     };
     let connections = &app.connections;
     let cause = connections.down_cause(run.tenant, there.id(), &view.server);
-    if let Some(obstacle) = view.obstacle(&toolbox, cause) {
+    if let Some(obstacle) = view.obstacle(&toolset, cause) {
         return Err(Error::Unavailable(obstacle));
     }
     Ok(Some(match skill::arguments(text) {
@@ -211,9 +211,9 @@ pub async fn begin(
         .find(|skill| skill.id == wanted.skill)
         .ok_or_else(unknown)?;
     connections::await_connecting(app, principal.tenant, &pack).await;
-    let toolbox = toolset::toolbox(app, principal, &pack).await?;
-    let view = view(&pack, &toolbox, skill).ok_or_else(unknown)?;
-    check_arguments(&toolbox, &view, &wanted.arguments).await?;
+    let toolset = toolset::select(app, principal, &pack).await?;
+    let view = view(&pack, &toolset, skill).ok_or_else(unknown)?;
+    check_arguments(&toolset, &view, &wanted.arguments).await?;
     let line = command_line(&view, &wanted.arguments)?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = match wanted.conversation {
@@ -263,8 +263,8 @@ fn command_line(view: &SkillView, arguments: &Members) -> Result<String> {
 }
 
 /// Checks the arguments as the gate will do later, while the caller can still correct them.
-async fn check_arguments(toolbox: &Toolbox, view: &SkillView, arguments: &Members) -> Result<()> {
-    let Some((_, named)) = toolbox.by_pair(&view.server, &view.tool) else {
+async fn check_arguments(toolset: &Toolset, view: &SkillView, arguments: &Members) -> Result<()> {
+    let Some((_, named)) = toolset.by_pair(&view.server, &view.tool) else {
         return Ok(());
     };
     let given = Json::Object(arguments.clone());

@@ -60,7 +60,7 @@ pub struct NamedTool {
 }
 
 /// The tools of an agent that are visible with one access.
-pub struct Toolbox {
+pub struct Toolset {
     all: Arc<AgentTools>,
     access: EffectiveAccess,
     usable: Reachability,
@@ -69,11 +69,11 @@ pub struct Toolbox {
 }
 
 /// The cached tools of agents. The key has a user where a catalog belongs to that user alone.
-pub struct Toolboxes {
+pub struct Toolsets {
     agents: Cache<(TenantId, AgentId, Option<UserId>), Arc<AgentTools>>,
 }
 
-impl Default for Toolboxes {
+impl Default for Toolsets {
     fn default() -> Self {
         Self {
             agents: Cache::builder()
@@ -109,7 +109,7 @@ impl NamedTool {
     }
 }
 
-impl Toolbox {
+impl Toolset {
     /// Selects the tools that this access may see.
     pub fn build(all: Arc<AgentTools>, access: EffectiveAccess, usable: Reachability) -> Self {
         let may = |tool: &NamedTool| {
@@ -377,17 +377,13 @@ impl AgentTools {
         &self.specs[tool.server]
     }
 
-    /// The toolset of an access, decided once.
-    pub fn toolbox(
-        self: &Arc<Self>,
-        access: EffectiveAccess,
-        usable: Reachability,
-    ) -> Arc<Toolbox> {
+    /// The toolset of an access. It is decided once and then kept.
+    pub fn select(self: &Arc<Self>, access: EffectiveAccess, usable: Reachability) -> Arc<Toolset> {
         let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (access, usable);
         if let Some(allowed) = known.get(&key) {
             let (access, usable) = key;
-            return Arc::new(Toolbox {
+            return Arc::new(Toolset {
                 all: self.clone(),
                 access,
                 usable,
@@ -397,9 +393,9 @@ impl AgentTools {
         if known.len() >= MAX_SELECTIONS {
             known.clear();
         }
-        let toolbox = Toolbox::build(self.clone(), key.0.clone(), key.1.clone());
-        known.insert(key, toolbox.allowed.clone());
-        Arc::new(toolbox)
+        let toolset = Toolset::build(self.clone(), key.0.clone(), key.1.clone());
+        known.insert(key, toolset.allowed.clone());
+        Arc::new(toolset)
     }
 
     /// Whether this was made from the same pack and catalogs.
@@ -417,19 +413,20 @@ impl AgentTools {
     }
 }
 
-/// The present toolset of a principal, by their newest claims: a run may have begun with older ones.
-pub async fn toolbox(
+/// Selects the present toolset of a principal, by their newest claims: a run may have begun with older ones. `Forbidden` for
+/// a blocked user.
+pub async fn select(
     app: &Arc<App>,
     principal: &Principal,
     pack: &Arc<Pack>,
-) -> Result<Arc<Toolbox>> {
+) -> Result<Arc<Toolset>> {
     app.accounts.require_unblocked(principal).await?;
     let principal = &app.accounts.newest(principal).await?;
     let seen = credentials::server_access(app, principal, pack).await?;
     let usable = seen.iter().map(|seen| seen.usable).collect();
     Ok(load_agent_tools(app, principal, pack, seen)
         .await
-        .toolbox(principal.access(pack), usable))
+        .select(principal.access(pack), usable))
 }
 
 /// The named tools of an agent, built again only when the pack or a catalog has changed.
@@ -465,7 +462,7 @@ async fn load_agent_tools(
 const WORDS: usize = 16;
 const SEARCHED: usize = 1_000;
 
-impl Toolbox {
+impl Toolset {
     /// The tools that match a query best, best first. A word in a name counts more than one in a description.
     pub(in crate::app) fn search(
         &self,
@@ -505,7 +502,7 @@ fn rank(named: &NamedTool, words: &[&str]) -> usize {
     words.iter().map(rank_of).sum()
 }
 
-impl Toolbox {
+impl Toolset {
     /// The prompts that the principal may use with their servers, in the pack's order.
     pub fn prompts(&self) -> impl Iterator<Item = (&Arc<ServerSpec>, &Arc<ServerPrompt>)> {
         let servers = self

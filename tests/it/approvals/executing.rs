@@ -22,7 +22,7 @@ fn rewrite(world: &World, old: &str, new: &str) {
     let yaml = std::fs::read_to_string(&path).unwrap();
     assert!(yaml.contains(old), "{old:?} is not in {yaml}");
     world.write_pack("bank", &yaml.replace(old, new));
-    world.app().library.reload();
+    world.app().packs.reload();
 }
 
 #[tokio::test]

@@ -88,10 +88,10 @@ fn the_folder_gives_the_id_and_the_words_are_neutral() {
 fn one_file_is_enough_to_name_a_pack() {
     for file in &ALL[..2] {
         let root = folder_of(&[*file]);
-        let library =
+        let store =
             PackStore::load(&root.path().join("demo").join(file.0), &env(&[]), None).unwrap();
         assert_eq!(
-            library.snapshot().packs().next().unwrap().id().as_str(),
+            store.snapshot().packs().next().unwrap().id().as_str(),
             "demo"
         );
     }
@@ -235,8 +235,8 @@ fn servers_from_the_environment_stand_in_for_those_of_any_format() {
     );
     for file in ALL {
         let root = folder_of(&[file]);
-        let library = PackStore::load(root.path(), &env(&[]), Some(&servers)).unwrap();
-        let snapshot = library.snapshot();
+        let store = PackStore::load(root.path(), &env(&[]), Some(&servers)).unwrap();
+        let snapshot = store.snapshot();
         let ids: Vec<_> = snapshot
             .packs()
             .next()
@@ -251,14 +251,14 @@ fn servers_from_the_environment_stand_in_for_those_of_any_format() {
 
 fn reloaded(files: &[(&str, &str)], changed: (&str, &str), env: &Environment) -> Pack {
     let root = folder_of(files);
-    let library = PackStore::load(root.path(), env, None).unwrap();
-    let before = library.snapshot().packs().next().unwrap().version.clone();
+    let store = PackStore::load(root.path(), env, None).unwrap();
+    let before = store.snapshot().packs().next().unwrap().version.clone();
     let file = root.path().join("demo").join(changed.0);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, changed.1).unwrap();
-    let change = library.reload();
+    let change = store.reload();
     assert_eq!(change.changed.len(), 1, "{}", change.report);
-    let pack = Pack::clone(library.snapshot().packs().next().unwrap());
+    let pack = Pack::clone(store.snapshot().packs().next().unwrap());
     assert_ne!(pack.version, before);
     pack
 }
@@ -302,10 +302,10 @@ fn a_change_of_any_file_is_a_new_version() {
 fn a_broken_new_version_leaves_the_last_good_one_in_force() {
     for (file, _) in ALL {
         let root = folder_of(&[*ALL.iter().find(|(name, _)| *name == file).unwrap()]);
-        let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
+        let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
         fs::write(root.path().join("demo").join(file), "a: [").unwrap();
-        assert!(!library.reload().report.is_ok());
-        assert_eq!(library.snapshot().packs().len(), 1, "{file}");
+        assert!(!store.reload().report.is_ok());
+        assert_eq!(store.snapshot().packs().len(), 1, "{file}");
     }
 }
 

@@ -169,8 +169,8 @@ fn what_is_printed_reads_as_the_same_pack() {
         .iter()
         .fold(env, |env, name| env.with(*name, "https://x.example.org/v1"));
     let read = |root: &Path| {
-        let library = packs::PackStore::load(root, &env, None).unwrap();
-        domain::pack::Pack::clone(library.snapshot().packs().next().unwrap())
+        let store = packs::PackStore::load(root, &env, None).unwrap();
+        domain::pack::Pack::clone(store.snapshot().packs().next().unwrap())
     };
     for name in ["bank", "context7", "github", "wise"] {
         let folder = Path::new("packs").join(name);

@@ -289,8 +289,8 @@ fn a_child_has_a_command_arguments_variables_and_a_folder() {
     fs::create_dir(root.path().join("demo/vars")).unwrap();
     let file = "# comment\nexport A=file\nB=\"two words\" # said\nC='pa$$word'\nD=a\\$b\nE=\nJ={\"a\":1,\"b\":\"x\"}\nL=[\"x\",\"y\"]\nM=a\\nb\nN=\"a\\nb\"\nO=a'b'c\nP=a b # c\nQ=C:\\dir\\x\nR=ü#ü\nS='one\ntwo'\n";
     fs::write(root.path().join("demo/vars/docs.env"), file).unwrap();
-    let library = PackStore::load(root.path(), &env(&[("TOKEN", "t0ken")]), None).unwrap();
-    let endpoint = library.snapshot().packs().next().unwrap().servers[0]
+    let store = PackStore::load(root.path(), &env(&[("TOKEN", "t0ken")]), None).unwrap();
+    let endpoint = store.snapshot().packs().next().unwrap().servers[0]
         .endpoint
         .clone();
     let Endpoint::Stdio {

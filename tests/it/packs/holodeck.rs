@@ -382,11 +382,11 @@ fn changed_instructions_are_a_new_version() {
         ("agent.yaml", "instructions: { file: p.md }\n"),
         ("p.md", "old"),
     ]);
-    let library = packs::PackStore::load(root.path(), &env(&[]), None).unwrap();
-    let before = library.snapshot().packs().next().unwrap().version.clone();
+    let store = packs::PackStore::load(root.path(), &env(&[]), None).unwrap();
+    let before = store.snapshot().packs().next().unwrap().version.clone();
     fs::write(root.path().join("demo/p.md"), "new").unwrap();
-    assert_eq!(library.reload().changed.len(), 1);
-    let after = library.snapshot().packs().next().unwrap().clone();
+    assert_eq!(store.reload().changed.len(), 1);
+    let after = store.snapshot().packs().next().unwrap().clone();
     assert_ne!(before, after.version);
     assert_eq!(after.language(None).system_prompt.as_deref(), Some("new"));
 }

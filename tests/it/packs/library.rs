@@ -16,25 +16,25 @@ fn pack(id: &str, description: &str) -> String {
     )
 }
 
-fn library(packs: &[&str]) -> (TempDir, PackStore) {
+fn store(packs: &[&str]) -> (TempDir, PackStore) {
     let root = tempfile::tempdir().unwrap();
     for id in packs {
         write_pack(root.path(), id, &pack(id, "old"));
     }
-    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
-    (root, library)
+    let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
+    (root, store)
 }
 
-fn ids(library: &PackStore) -> Vec<String> {
-    library
+fn ids(store: &PackStore) -> Vec<String> {
+    store
         .snapshot()
         .packs()
         .map(|pack| pack.id().to_string())
         .collect()
 }
 
-fn description(library: &PackStore, id: &str) -> String {
-    library
+fn description(store: &PackStore, id: &str) -> String {
+    store
         .get(&AgentId::parse(id).unwrap())
         .unwrap()
         .metadata
@@ -58,7 +58,7 @@ fn refused(root: &Path) -> String {
 
 #[test]
 fn all_packs_of_a_folder_are_loaded() {
-    let (root, _) = library(&["a", "b"]);
+    let (root, _) = store(&["a", "b"]);
     fs::create_dir_all(root.path().join("capabilities")).unwrap();
     fs::create_dir_all(root.path().join("..data")).unwrap();
     fs::rename(
@@ -66,18 +66,18 @@ fn all_packs_of_a_folder_are_loaded() {
         root.path().join("b/agent-pack.yml"),
     )
     .unwrap();
-    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
-    assert_eq!(ids(&library), ["a", "b"]);
+    let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
+    assert_eq!(ids(&store), ["a", "b"]);
     assert_eq!(
-        library.get(&AgentId::parse("a").unwrap()).unwrap().folder,
+        store.get(&AgentId::parse("a").unwrap()).unwrap().folder,
         root.path().join("a")
     );
-    assert!(library.get(&AgentId::parse("c").unwrap()).is_none());
+    assert!(store.get(&AgentId::parse("c").unwrap()).is_none());
 }
 
 #[test]
 fn one_pack_folder_or_file_is_enough() {
-    let (root, _) = library(&["a", "b"]);
+    let (root, _) = store(&["a", "b"]);
     let folder = PackStore::load(&root.path().join("b"), &env(&[]), None).unwrap();
     assert_eq!(ids(&folder), ["b"]);
     let file = PackStore::load(&root.path().join("a/agent-pack.yaml"), &env(&[]), None).unwrap();
@@ -86,7 +86,7 @@ fn one_pack_folder_or_file_is_enough() {
 
 #[test]
 fn every_problem_of_every_pack_refuses_the_start() {
-    let (root, _) = library(&["a", "b"]);
+    let (root, _) = store(&["a", "b"]);
     write_pack(root.path(), "a", &pack("a b", "x"));
     write_pack(root.path(), "b", "metadata: { id: b }\n");
     insta::assert_snapshot!(refused(root.path()), @r#"
@@ -106,7 +106,7 @@ fn every_problem_of_every_pack_refuses_the_start() {
 
 #[test]
 fn an_id_belongs_to_one_pack() {
-    let (root, _) = library(&["a", "b"]);
+    let (root, _) = store(&["a", "b"]);
     write_pack(root.path(), "b", &pack("a", "x"));
     insta::assert_snapshot!(refused(root.path()), @r#"
     the packs do not load
@@ -143,7 +143,7 @@ fn a_folder_with_nothing_to_load_refuses_the_start() {
 
 #[test]
 fn two_files_in_one_folder_and_other_bytes_than_text_are_refused() {
-    let (root, _) = library(&["a"]);
+    let (root, _) = store(&["a"]);
     fs::write(root.path().join("a/agent-pack.yml"), MINIMAL).unwrap();
     write_pack(root.path(), "b", "");
     fs::write(
@@ -184,8 +184,8 @@ fn the_version_changes_with_the_file_its_variables_and_its_env_files() {
     write_pack(root.path(), "demo", &text);
     let variables = |content: &str| fs::write(root.path().join("demo/x.env"), content).unwrap();
     let version = |a: &str, b: &str| {
-        let library = PackStore::load(root.path(), &env(&[("A", a), ("B", b)]), None).unwrap();
-        library.snapshot().packs().next().unwrap().version.clone()
+        let store = PackStore::load(root.path(), &env(&[("A", a), ("B", b)]), None).unwrap();
+        store.snapshot().packs().next().unwrap().version.clone()
     };
     variables("N=1\n");
     let first = version("1", "1");
@@ -201,12 +201,12 @@ fn the_version_changes_with_the_file_its_variables_and_its_env_files() {
 
 #[test]
 fn a_changed_pack_is_served_from_the_next_snapshot_on() {
-    let (root, library) = library(&["a", "b"]);
-    let before = library.snapshot();
+    let (root, store) = store(&["a", "b"]);
+    let before = store.snapshot();
     write_pack(root.path(), "a", &pack("a", "new"));
-    let change = library.reload();
+    let change = store.reload();
     assert_eq!(names(&change.changed), ["a"]);
-    assert_eq!(description(&library, "a"), "new");
+    assert_eq!(description(&store, "a"), "new");
     assert_eq!(
         before
             .get(&AgentId::parse("a").unwrap())
@@ -219,52 +219,52 @@ fn a_changed_pack_is_served_from_the_next_snapshot_on() {
 
 #[test]
 fn a_broken_new_version_is_told_and_the_last_good_one_stays() {
-    let (root, library) = library(&["a", "b"]);
+    let (root, store) = store(&["a", "b"]);
     write_pack(root.path(), "a", "metadata: { id: a }\n");
     write_pack(root.path(), "b", &pack("b", "new"));
-    let change = library.reload();
+    let change = store.reload();
     assert_eq!(change.report.errors(), 2);
     assert_eq!(
-        (description(&library, "a"), description(&library, "b")),
+        (description(&store, "a"), description(&store, "b")),
         ("old".to_owned(), "new".to_owned())
     );
     write_pack(root.path(), "a", &pack("a", "mended"));
-    assert!(library.reload().report.is_ok());
-    assert_eq!(description(&library, "a"), "mended");
+    assert!(store.reload().report.is_ok());
+    assert_eq!(description(&store, "a"), "mended");
 }
 
 #[test]
 fn packs_come_and_go_with_their_folders() {
-    let (root, library) = library(&["a", "b"]);
+    let (root, store) = store(&["a", "b"]);
     write_pack(root.path(), "c", &pack("c", "new"));
     fs::remove_dir_all(root.path().join("a")).unwrap();
-    let change = library.reload();
+    let change = store.reload();
     assert_eq!(
         (names(&change.added), names(&change.removed)),
         (vec!["c"], vec!["a"])
     );
-    assert_eq!(ids(&library), ["b", "c"]);
+    assert_eq!(ids(&store), ["b", "c"]);
 }
 
 #[test]
 fn a_newcomer_cannot_take_the_id_of_a_pack_that_serves() {
-    let (root, library) = library(&["b"]);
+    let (root, store) = store(&["b"]);
     write_pack(root.path(), "a", &pack("b", "impostor"));
-    let change = library.reload();
+    let change = store.reload();
     assert_eq!(change.report.errors(), 2);
     assert_eq!(
-        (ids(&library), description(&library, "b")),
+        (ids(&store), description(&store, "b")),
         (vec!["b".to_owned()], "old".to_owned())
     );
 }
 
 #[test]
 fn nothing_is_lost_when_the_folder_cannot_be_read() {
-    let (root, library) = library(&["a"]);
+    let (root, store) = store(&["a"]);
     fs::remove_dir_all(root.path()).unwrap();
-    let change = library.reload();
+    let change = store.reload();
     assert!(!change.report.is_ok());
-    assert_eq!(ids(&library), ["a"]);
+    assert_eq!(ids(&store), ["a"]);
 }
 
 #[test]
@@ -289,8 +289,8 @@ fn fifty_packs_load() {
         ("OPENAI_API_KEY", ""),
         ("OPENAI_BASE_URL", ""),
     ]);
-    let library = PackStore::load(root.path(), &env, None).unwrap();
-    assert_eq!(ids(&library).len(), 50);
+    let store = PackStore::load(root.path(), &env, None).unwrap();
+    assert_eq!(ids(&store).len(), 50);
 }
 
 async fn next(
@@ -304,11 +304,11 @@ async fn next(
 
 #[tokio::test]
 async fn watching_notices_a_changed_file_and_stops_when_cancelled() {
-    let (root, library) = library(&["a"]);
-    let (mut changes, cancel) = (library.changes(), CancellationToken::new());
+    let (root, store) = store(&["a"]);
+    let (mut changes, cancel) = (store.changes(), CancellationToken::new());
     let watch = tokio::spawn({
-        let (library, cancel) = (library.clone(), cancel.clone());
-        async move { library.watch(cancel).await }
+        let (store, cancel) = (store.clone(), cancel.clone());
+        async move { store.watch(cancel).await }
     });
     write_pack(root.path(), "a", &pack("a", "new"));
     assert_eq!(names(&next(&mut changes).await.changed), ["a"]);
@@ -326,9 +326,9 @@ async fn watching_notices_a_new_file_of_a_pack() {
         "core/mcp/a.yaml",
         "id: a\ntransport: http\nurl: https://a.example.org\n",
     )]);
-    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
-    let (mut changes, cancel) = (library.changes(), CancellationToken::new());
-    let watched = library.clone();
+    let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
+    let (mut changes, cancel) = (store.changes(), CancellationToken::new());
+    let watched = store.clone();
     let _watch = tokio::spawn({
         let cancel = cancel.clone();
         async move { watched.reload_on_change(cancel).await }
@@ -363,10 +363,10 @@ async fn watching_notices_swapped_links() {
     }
     symlink("..old", mount.join("..data")).unwrap();
     symlink("..data/agent-pack.yaml", mount.join("agent-pack.yaml")).unwrap();
-    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
-    assert_eq!(description(&library, "a"), "old");
-    let (mut changes, cancel) = (library.changes(), CancellationToken::new());
-    let watched = library.clone();
+    let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
+    assert_eq!(description(&store, "a"), "old");
+    let (mut changes, cancel) = (store.changes(), CancellationToken::new());
+    let watched = store.clone();
     let _watch = tokio::spawn({
         let cancel = cancel.clone();
         async move { watched.reload_on_change(cancel).await }
@@ -374,7 +374,7 @@ async fn watching_notices_swapped_links() {
     symlink("..new", mount.join("..swap")).unwrap();
     fs::rename(mount.join("..swap"), mount.join("..data")).unwrap();
     next(&mut changes).await;
-    assert_eq!(description(&library, "a"), "new");
+    assert_eq!(description(&store, "a"), "new");
     cancel.cancel();
 }
 
@@ -382,9 +382,9 @@ async fn watching_notices_swapped_links() {
 async fn a_hangup_reloads() {
     // From here on the signal no longer ends this process, whoever listens.
     let _guard = signal(SignalKind::hangup()).unwrap();
-    let (root, library) = library(&["a"]);
-    let (mut changes, cancel) = (library.changes(), CancellationToken::new());
-    let watched = library.clone();
+    let (root, store) = store(&["a"]);
+    let (mut changes, cancel) = (store.changes(), CancellationToken::new());
+    let watched = store.clone();
     let _watch = tokio::spawn({
         let cancel = cancel.clone();
         async move { watched.reload_on_hangup(cancel).await }
@@ -412,9 +412,9 @@ async fn watching_notices_a_changed_env_file() {
     let server = "mcp: { servers: [{ name: x, transport: stdio, command: x, envFile: x.env, toolAccess: {} }] }\n";
     write_pack(root.path(), "demo", &format!("{MINIMAL}{server}"));
     fs::write(root.path().join("demo/x.env"), "A=old\n").unwrap();
-    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
-    let (mut changes, cancel) = (library.changes(), CancellationToken::new());
-    let watched = library.clone();
+    let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
+    let (mut changes, cancel) = (store.changes(), CancellationToken::new());
+    let watched = store.clone();
     let _watch = tokio::spawn({
         let cancel = cancel.clone();
         async move { watched.reload_on_change(cancel).await }
@@ -426,7 +426,7 @@ async fn watching_notices_a_changed_env_file() {
 
 #[test]
 fn a_file_that_is_none_refuses_the_start_and_a_name_nearly_right_is_told() {
-    let (root, _) = library(&["a"]);
+    let (root, _) = store(&["a"]);
     for (folder, file) in [("b", "workspace.yml"), ("c", "Agent_Pack.yaml")] {
         fs::create_dir(root.path().join(folder)).unwrap();
         fs::write(root.path().join(folder).join(file), MINIMAL).unwrap();
@@ -446,7 +446,7 @@ fn a_file_that_is_none_refuses_the_start_and_a_name_nearly_right_is_told() {
 
 #[test]
 fn a_file_of_any_size_is_refused_without_being_read() {
-    let (root, _) = library(&["a"]);
+    let (root, _) = store(&["a"]);
     // Nobody has that much memory; on disk it takes no room.
     fs::File::create(root.path().join("a/agent-pack.yaml"))
         .unwrap()
@@ -475,8 +475,8 @@ fn of_files() -> (TempDir, PackStore) {
             "toolAccess: { a: { default: none }, b: { default: none } }\n",
         ),
     ]);
-    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
-    (root, library)
+    let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
+    (root, store)
 }
 
 #[test]
@@ -495,11 +495,11 @@ fn an_access_file_in_any_broken_form_keeps_the_last_good_pack_and_refuses_the_st
         }),
     ];
     for (said, make) in broken {
-        let (root, library) = of_files();
-        let before = library.snapshot().packs().next().unwrap().clone();
+        let (root, store) = of_files();
+        let before = store.snapshot().packs().next().unwrap().clone();
         fs::remove_file(root.path().join("demo/access.yaml")).unwrap();
         make(&root.path().join("demo/access.yaml"));
-        let change = library.reload();
+        let change = store.reload();
         assert!(
             change.report.to_string().contains(said),
             "{}",
@@ -507,7 +507,7 @@ fn an_access_file_in_any_broken_form_keeps_the_last_good_pack_and_refuses_the_st
         );
         assert!(change.changed.is_empty() && change.removed.is_empty());
         assert_eq!(
-            library.snapshot().packs().next().unwrap().version,
+            store.snapshot().packs().next().unwrap().version,
             before.version
         );
         assert!(refused(root.path()).contains(said));
@@ -522,9 +522,9 @@ fn a_folder_that_cannot_be_read_keeps_the_last_good_pack_and_is_said() {
         symlink(path, path).unwrap();
     };
     for folder in ["demo", "demo/core/mcp", "demo/core/mcp/more"] {
-        let (root, library) = of_files();
+        let (root, store) = of_files();
         circle(&root.path().join(folder));
-        let change = library.reload();
+        let change = store.reload();
         assert!(
             change.report.to_string().contains("cannot be read"),
             "{}",
@@ -534,12 +534,12 @@ fn a_folder_that_cannot_be_read_keeps_the_last_good_pack_and_is_said() {
             change.changed.is_empty() && change.removed.is_empty(),
             "{folder}"
         );
-        assert_eq!(library.snapshot().packs().next().unwrap().servers.len(), 2);
+        assert_eq!(store.snapshot().packs().next().unwrap().servers.len(), 2);
     }
-    let (root, library) = of_files();
+    let (root, store) = of_files();
     fs::remove_dir_all(root.path().join("demo")).unwrap();
     symlink("nowhere", root.path().join("demo")).unwrap();
-    let change = library.reload();
+    let change = store.reload();
     assert!(
         change.removed.is_empty() && !change.report.is_ok(),
         "{}",

@@ -29,8 +29,8 @@ fn told(root: &Path, json: &str) -> String {
         .replace(&root.display().to_string(), "packs")
 }
 
-fn servers(library: &PackStore, id: &str) -> Vec<String> {
-    library
+fn servers(store: &PackStore, id: &str) -> Vec<String> {
+    store
         .get(&AgentId::parse(id).unwrap())
         .unwrap()
         .servers
@@ -45,10 +45,10 @@ const DOCS: &str = r#"{"name":"docs","transport":"streamable-http","url":"https:
 #[test]
 fn an_array_replaces_the_servers_of_every_pack() {
     let root = two_packs();
-    let library = load(root.path(), &format!("[{DOCS}]"));
-    assert_eq!(servers(&library, "a"), ["docs"]);
-    assert_eq!(servers(&library, "b"), ["docs"]);
-    let pack = library.get(&AgentId::parse("b").unwrap()).unwrap();
+    let store = load(root.path(), &format!("[{DOCS}]"));
+    assert_eq!(servers(&store, "a"), ["docs"]);
+    assert_eq!(servers(&store, "b"), ["docs"]);
+    let pack = store.get(&AgentId::parse("b").unwrap()).unwrap();
     assert_eq!(
         headers(&pack.servers[0]),
         [("Authorization", "Bearer t0ken")]
@@ -58,9 +58,9 @@ fn an_array_replaces_the_servers_of_every_pack() {
 #[test]
 fn an_object_replaces_the_servers_of_the_packs_it_names() {
     let root = two_packs();
-    let library = load(root.path(), &format!("{{\"a\":[{DOCS}]}}"));
-    assert_eq!(servers(&library, "a"), ["docs"]);
-    assert_eq!(servers(&library, "b"), Vec::<String>::new());
+    let store = load(root.path(), &format!("{{\"a\":[{DOCS}]}}"));
+    assert_eq!(servers(&store, "a"), ["docs"]);
+    assert_eq!(servers(&store, "b"), Vec::<String>::new());
 }
 
 #[test]

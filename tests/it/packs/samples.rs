@@ -28,8 +28,8 @@ const VARIABLES: &[(&str, &str)] = &[
 ];
 
 fn sample(id: &str, env: &Environment) -> Pack {
-    let library = PackStore::load(&Path::new("packs").join(id), env, None).unwrap();
-    Pack::clone(&library.get(&AgentId::parse(id).unwrap()).unwrap())
+    let store = PackStore::load(&Path::new("packs").join(id), env, None).unwrap();
+    Pack::clone(&store.get(&AgentId::parse(id).unwrap()).unwrap())
 }
 
 #[test]

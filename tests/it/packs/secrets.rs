@@ -218,8 +218,8 @@ fn headers_arguments_variables_and_keys_cannot_be_printed() {
         *pack.pointer_mut(pointer).unwrap() = Value::from("${CANARY}");
     }
     fs::write(folder.join("agent-pack.yaml"), pack.to_string()).unwrap();
-    let library = PackStore::load(root.path(), &env(&[("CANARY", "canary")]), None).unwrap();
-    for pack in library.snapshot().packs() {
+    let store = PackStore::load(root.path(), &env(&[("CANARY", "canary")]), None).unwrap();
+    for pack in store.snapshot().packs() {
         assert!(!format!("{pack:?}").contains("canary"));
     }
 }

@@ -60,7 +60,7 @@ async fn a_user_connects_a_server_step_by_step() {
     assert!(texts(&done).starts_with("✅"), "{done:?}");
     assert!(
         tools(&ann, "notes").await.contains(&"whoami".to_owned()),
-        "in the very next toolbox"
+        "in the very next toolset"
     );
     let list = say(&ann, &chat, "/connect").await;
     assert_eq!(list[0]["choices"][0]["label"], "✅ notes – connected");

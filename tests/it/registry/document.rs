@@ -43,8 +43,8 @@ impl Example {
         for (name, json) in self.capabilities {
             fs::write(root.path().join(format!("capabilities/{name}.yaml")), json).unwrap();
         }
-        let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
-        Pack::clone(library.snapshot().packs().next().unwrap())
+        let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
+        Pack::clone(store.snapshot().packs().next().unwrap())
     }
 
     /// `{"mcpServers": …}` as the document shows it, for a request as the document shows it.

@@ -161,9 +161,9 @@ fn a_capability_brings_its_prompt_and_is_watched() {
         "capabilities/research.yaml",
         "prompt: \"Look in the documents.\"\n",
     );
-    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
+    let store = PackStore::load(root.path(), &env(&[]), None).unwrap();
     let prompt = || {
-        library
+        store
             .snapshot()
             .packs()
             .next()
@@ -175,7 +175,7 @@ fn a_capability_brings_its_prompt_and_is_watched() {
     };
     assert_eq!(prompt(), "Mine.\n\nLook in the documents.");
     write("capabilities/research.yaml", "prompt: \"Look twice.\"\n");
-    assert_eq!(library.reload().changed.len(), 1);
+    assert_eq!(store.reload().changed.len(), 1);
     assert_eq!(prompt(), "Mine.\n\nLook twice.");
 }
 

@@ -57,7 +57,7 @@ async fn world(bank: &Watched) -> World {
 fn base(world: &World) -> Arc<Pack> {
     world
         .app()
-        .library
+        .packs
         .get(&AgentId::parse("reader").unwrap())
         .unwrap()
 }
@@ -83,12 +83,12 @@ async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
         .await
         .unwrap();
     let principal = principal(world);
-    let toolbox = toolset::toolbox(world.app(), &principal, &pack)
+    let toolset = toolset::select(world.app(), &principal, &pack)
         .await
         .unwrap();
     let call = Call {
         principal: &principal,
-        toolbox: &toolbox,
+        toolset: &toolset,
         run: Some(RunId::new()),
         call_id: "c1",
         is_recorded: false,

@@ -37,7 +37,7 @@ async fn in_force(world: &World) -> Option<String> {
     use domain::{ids::AgentId, registry::resolve::ReferenceValues};
     let pack = world
         .app()
-        .library
+        .packs
         .get(&AgentId::parse("uses").unwrap())
         .unwrap();
     let resolved = registry::resolve(

@@ -22,7 +22,7 @@ fn rewrite(world: &World, old: &str, new: &str) {
     let yaml = std::fs::read_to_string(&path).unwrap();
     assert!(yaml.contains(old), "{old:?} is not in {yaml}");
     world.write_pack("bank", &yaml.replace(old, new));
-    world.app().library.reload();
+    world.app().packs.reload();
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_changed_pack_is_for_the_next_run() {
             "employee: [get_balances]",
         ),
     );
-    world.app().library.reload();
+    world.app().packs.reload();
     gate.open();
     ended(&ann, &run).await;
     let request = world.model.last_request();
@@ -85,7 +85,7 @@ async fn a_pack_that_goes_lets_its_running_answer_end_and_its_conversations_be_r
     gate.reached().await;
     let waiting = ann.say(&id, "and?").await;
     std::fs::remove_dir_all(world.config.packs.join("bank")).unwrap();
-    world.app().library.reload();
+    world.app().packs.reload();
     gate.open();
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
     let failed = ended(&ann, &waiting).await;
@@ -150,15 +150,15 @@ async fn an_old_version_is_not_kept_in_memory() {
         authenticated: true,
         key: None,
     };
-    let toolbox = async || {
-        let pack = world.app().library.get(&agent).unwrap();
-        toolset::toolbox(world.app(), &who, &pack)
+    let toolset = async || {
+        let pack = world.app().packs.get(&agent).unwrap();
+        toolset::select(world.app(), &who, &pack)
             .await
             .unwrap()
             .len()
     };
-    toolbox().await;
-    let old = Arc::downgrade(&world.app().library.get(&agent).unwrap());
+    toolset().await;
+    let old = Arc::downgrade(&world.app().packs.get(&agent).unwrap());
     let bank = ServerId::parse("bank").unwrap();
     let catalog = world
         .app()
@@ -173,7 +173,7 @@ async fn an_old_version_is_not_kept_in_memory() {
     );
     // The cache lets go of what was replaced a little later, as it is used.
     eventually(async || {
-        toolbox().await;
+        toolset().await;
         old.upgrade().is_none()
     })
     .await;

@@ -21,11 +21,11 @@ pub struct KeyedConversation {
 /// The key of a conversation that is found by none.
 pub const NO_KEY: &str = "unanswered";
 
-/// The one conversation with this key of the frontend, whose key is used up with it; a new one when there is none or
-/// more than one. A conversation in which its user said something that its client was not told of has another end than
-/// the client shows. With `only_shown`, so has one that holds anything that a transcript does not show: results of tools,
-/// images. Locks the counters of the conversation.
-pub async fn find_or_insert(
+/// Takes the one conversation with this key of the frontend, and its key from it; makes a new one when there is none or
+/// more than one. Not taken is a conversation whose user wrote something that this client was not told of, because it ends
+/// otherwise than the client shows. With `only_shown`, nor is one that holds anything that a transcript does not show:
+/// results of tools, images. Locks the counters of the conversation.
+pub async fn take_or_insert(
     tx: &mut Tx,
     user: &UserId,
     agent: &AgentId,

@@ -15,7 +15,7 @@ use crate::app::{
         approvals,
         elicitations::ElicitationTarget,
         gate::{self, Call, CallTarget, reads::ReadContext},
-        toolset::Toolbox,
+        toolset::Toolset,
     },
 };
 use domain::{
@@ -36,11 +36,14 @@ const MAX_PARALLEL_CALLS: usize = 8;
 /// Calls that one step may make. Each further call is refused with a result that says so.
 const MAX_CALLS_PER_STEP: usize = 32;
 
-/// A call whose server and tool are known if they exist.
-pub(super) struct ResolvedCall {
+/// A call of a step, with its server and tool if they exist.
+pub(super) struct StepCall {
     pub call: ToolCall,
     /// What is wrong with the text of the arguments, if anything is.
-    pub flaw: Option<BadArguments>,
+    flaw: Option<BadArguments>,
+    /// Its line in the audit trail, if the call may be sent. The line is written before the call is sent: with the row of
+    /// the call, or with the result of the call after which it begins.
+    line: Option<AuditRow>,
 }
 
 pub(super) enum BadArguments {
@@ -50,8 +53,8 @@ pub(super) enum BadArguments {
     Irregular(String),
 }
 
-/// Finds the server and the tool behind each name. An id that the model gave twice is replaced by a new one.
-pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
+/// Finds the server and the tool behind the name of each call. An id that the model gave twice is replaced by a new one.
+fn resolve(reply: &Reply, toolset: &Toolset) -> Vec<(ToolCall, Option<BadArguments>)> {
     let mut seen = HashSet::new();
     let calls = reply.calls.iter().enumerate().map(|(at, call)| {
         let mut call_id = call.call_id.clone();
@@ -59,7 +62,7 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
             call_id = format!("call_{}_{at}", uuid::Uuid::now_v7().simple());
             seen.insert(call_id.clone());
         }
-        let found = toolbox.by_name(&call.name);
+        let found = toolset.by_name(&call.name);
         // At the length limit the arguments of the last call may be cut off: then the call is not one without arguments.
         let is_cut = reply.stop == Stop::Length && at + 1 == reply.calls.len();
         let text = match call.arguments.trim() {
@@ -82,7 +85,7 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
                 .to_raw(),
             audit_id: found.map(|_| AuditId::new()),
         };
-        ResolvedCall { call, flaw }
+        (call, flaw)
     });
     calls.collect()
 }
@@ -109,61 +112,62 @@ pub(super) fn is_skill(call: &ToolCall) -> bool {
     skill::of_call(call).is_some()
 }
 
-/// A call with its line in the audit trail, if it may be sent. The line is written before the call is sent: with the
-/// row of the call, or with the result of the call after which it begins.
-struct RecordedCall {
-    call: ToolCall,
-    flaw: Option<BadArguments>,
-    line: Option<AuditRow>,
+/// The lines in the audit trail of the calls that begin at once.
+pub(super) fn first_lines(calls: &[StepCall]) -> Vec<AuditRow> {
+    let first = calls.iter().take(MAX_PARALLEL_CALLS);
+    first.filter_map(|call| call.line.clone()).collect()
 }
 
 /// The calls of one step while they are made.
 struct Step<'a> {
-    toolbox: &'a Arc<Toolbox>,
+    toolset: &'a Arc<Toolset>,
     for_model: bool,
     user: Option<ElicitationTarget>,
     /// The calls that begin when another call has ended.
-    waiting: Mutex<VecDeque<RecordedCall>>,
+    waiting: Mutex<VecDeque<StepCall>>,
+}
+
+impl StepCall {
+    /// Its line in the audit trail, if the call may be sent.
+    pub(super) fn line(&self) -> &[AuditRow] {
+        self.line.as_slice()
+    }
 }
 
 impl Step<'_> {
-    fn next(&self) -> Option<RecordedCall> {
+    fn next(&self) -> Option<StepCall> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.pop_front()
     }
 }
 
 impl RunWorker {
-    /// The lines of the audit trail for the calls of a step that begin at once.
-    pub(super) fn first_audit_lines(
-        &self,
-        toolbox: &Toolbox,
-        calls: &[ResolvedCall],
-    ) -> Vec<AuditRow> {
-        let first = calls.iter().take(MAX_PARALLEL_CALLS);
-        first
-            .filter_map(|resolved| self.audit_line(toolbox, &resolved.call, resolved.flaw.as_ref()))
+    /// The calls of a model's reply.
+    pub(super) fn calls_of_reply(&self, reply: &Reply, toolset: &Toolset) -> Vec<StepCall> {
+        let calls = resolve(reply, toolset).into_iter();
+        calls
+            .map(|(call, flaw)| self.step_call(toolset, call, flaw))
             .collect()
     }
 
-    fn audit_line(
+    pub(super) fn step_call(
         &self,
-        toolbox: &Toolbox,
-        call: &ToolCall,
-        flaw: Option<&BadArguments>,
-    ) -> Option<AuditRow> {
-        match flaw {
+        toolset: &Toolset,
+        call: ToolCall,
+        flaw: Option<BadArguments>,
+    ) -> StepCall {
+        let line = match flaw {
             Some(BadArguments::Unparsed(_)) => None,
-            _ => gate::opening_line(&self.app, &self.run, toolbox, call),
-        }
+            _ => gate::opening_line(&self.app, &self.run, toolset, &call),
+        };
+        StepCall { call, flaw, line }
     }
 
-    /// Makes the calls of one step. Their [`RunWorker::first_audit_lines`] are written already. Each call gets exactly one
-    /// result.
+    /// Makes the calls of one step, whose [`first_lines`] are written. Each call gets exactly one result.
     pub(super) async fn make_calls(
         &self,
-        toolbox: &Arc<Toolbox>,
-        mut calls: Vec<ResolvedCall>,
+        toolset: &Arc<Toolset>,
+        mut calls: Vec<StepCall>,
         for_model: bool,
         user: Option<ElicitationTarget>,
     ) -> Result<Vec<ToolResult>> {
@@ -178,20 +182,15 @@ impl RunWorker {
         if !refused.is_empty() {
             self.append(Role::Tool, &refused, for_model).await?;
         }
-        let record = |ResolvedCall { call, flaw }: ResolvedCall| RecordedCall {
-            line: self.audit_line(toolbox, &call, flaw.as_ref()),
-            call,
-            flaw,
-        };
-        let mut first: VecDeque<RecordedCall> = calls.into_iter().map(record).collect();
+        let mut first = VecDeque::from(calls);
         let step = Step {
-            toolbox,
+            toolset,
             for_model,
             user,
             waiting: Mutex::new(first.split_off(first.len().min(MAX_PARALLEL_CALLS))),
         };
         let results: Vec<Vec<ToolResult>> = stream::iter(first)
-            .map(|call| self.make_in_turn(&step, call))
+            .map(|call| self.make_one_by_one(&step, call))
             .buffer_unordered(MAX_PARALLEL_CALLS)
             .try_collect()
             .await?;
@@ -199,7 +198,7 @@ impl RunWorker {
     }
 
     /// Makes one call, and then the waiting calls of the step, one after the other.
-    async fn make_in_turn(&self, step: &Step<'_>, first: RecordedCall) -> Result<Vec<ToolResult>> {
+    async fn make_one_by_one(&self, step: &Step<'_>, first: StepCall) -> Result<Vec<ToolResult>> {
         let (mut results, mut next) = (Vec::new(), Some(first));
         while let Some(recorded) = next {
             let started = clock::instant();
@@ -239,7 +238,7 @@ impl RunWorker {
         Ok(results)
     }
 
-    async fn make_call(&self, step: &Step<'_>, recorded: &RecordedCall) -> Result<ToolResult> {
+    async fn make_call(&self, step: &Step<'_>, recorded: &StepCall) -> Result<ToolResult> {
         let call = &recorded.call;
         if !self.cancel.is_cancelled() {
             return self.send_through_gate(step, recorded).await;
@@ -256,7 +255,7 @@ impl RunWorker {
     /// that begins next (`next`), in one transaction.
     async fn keep_result(
         &self,
-        recorded: &RecordedCall,
+        recorded: &StepCall,
         result: &ToolResult,
         next: Option<&AuditRow>,
         role: Role,
@@ -319,21 +318,17 @@ impl RunWorker {
         CallTarget::Pair { server, tool }
     }
 
-    async fn send_through_gate(
-        &self,
-        step: &Step<'_>,
-        recorded: &RecordedCall,
-    ) -> Result<ToolResult> {
-        let (toolbox, user) = (step.toolbox, step.user);
+    async fn send_through_gate(&self, step: &Step<'_>, recorded: &StepCall) -> Result<ToolResult> {
+        let (toolset, user) = (step.toolset, step.user);
         let (call, flaw) = (&recorded.call, recorded.flaw.as_ref());
         let run_id = self.run.id;
         if call.server.is_none() && call.name == tool_search::TOOL {
-            return tool_search::call(toolbox, call);
+            return tool_search::call(toolset, call);
         }
         if call.server.is_none() && call.name == resources::TOOL {
             let context = ReadContext {
                 principal: &self.run.principal,
-                toolbox,
+                toolset,
                 run: Some(run_id),
             };
             return resources::call(&self.app, &context, self.run.conversation, call).await;
@@ -342,7 +337,7 @@ impl RunWorker {
         let (progress, mut reports) = mcp::progress_channel();
         let wanted = Call {
             principal: &self.run.principal,
-            toolbox,
+            toolset,
             run: Some(run_id),
             call_id: &call.call_id,
             is_recorded: recorded.line.is_some(),

@@ -18,10 +18,7 @@ use crate::app::{
     },
     tools::{
         elicitations::{self, ElicitationTarget},
-        gate::{
-            Call, CallTarget,
-            elicitation::{self, AnsweredCall},
-        },
+        gate::{self, AnsweredCall, Call, CallTarget},
         toolset,
     },
 };
@@ -188,7 +185,7 @@ impl RunWorker {
         };
         let unsealed = elicitations::unseal(&self.app, self.run.tenant, elicitation).await?;
         let line = unsealed.as_ref().map(|(request, _)| {
-            elicitation::opening_line(&self.app, &self.run, elicitation, &request.arguments)
+            gate::opening_line_of_answered(&self.app, &self.run, elicitation, &request.arguments)
         });
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::assert_held(&mut tx, &self.run).await?;
@@ -223,12 +220,12 @@ impl RunWorker {
         entered: &Entered,
         user: Option<ElicitationTarget>,
     ) -> Result<ToolResult> {
-        let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
+        let toolset = toolset::select(&self.app, &self.run.principal, pack).await?;
         // The call has no row of its own any more at which a client could show progress.
         let (progress, _) = mcp::progress_channel();
         let call = Call {
             principal: &self.run.principal,
-            toolbox: &toolbox,
+            toolset: &toolset,
             run: Some(self.run.id),
             call_id: &elicitation.call_id,
             is_recorded: true,
@@ -253,7 +250,7 @@ impl RunWorker {
             answer,
             rounds: elicitation.round,
         };
-        Ok(elicitation::resume(&self.app, &call, answered).await)
+        Ok(gate::call_with_answer(&self.app, &call, answered).await)
     }
 
     /// Stores the result of a call, for the model if the model waits for it. A call that waits again for its user has no

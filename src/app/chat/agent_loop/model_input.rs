@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::{RunWorker, calls};
 use crate::app::{
     chat::{attachments, resources, tool_search},
-    tools::toolset::Toolbox,
+    tools::toolset::Toolset,
 };
 use domain::{
     attachment::{self, Image},
@@ -71,7 +71,7 @@ impl RunWorker {
     pub(super) async fn read_transcript(
         &self,
         window: usize,
-        toolbox: &Toolbox,
+        toolset: &Toolset,
     ) -> Result<(Vec<Turn>, Vec<ToolDef>)> {
         let known = self.transcript().take();
         let mut transcript = match known {
@@ -88,9 +88,9 @@ impl RunWorker {
         self.load_images(&mut transcript).await?;
         let history = last_turns(&transcript, window, self.run.id);
         let has_file = has_text_file(&transcript.messages);
-        let reader = resources::definition(toolbox, &transcript.links, has_file)?;
+        let reader = resources::definition(toolset, &transcript.links, has_file)?;
         let most = self.app.config.tools_per_request - usize::from(reader.is_some());
-        let mut tools = tool_search::tools_to_offer(toolbox, &transcript.messages, most)?;
+        let mut tools = tool_search::tools_to_offer(toolset, &transcript.messages, most)?;
         tools.extend(reader);
         *self.transcript() = Some(transcript);
         Ok((history, tools))
@@ -298,7 +298,7 @@ fn text_of(result: &ToolResult) -> String {
 pub(super) fn system_prompt(
     pack: &Pack,
     principal: &Principal,
-    toolbox: &Toolbox,
+    toolset: &Toolset,
     most_tools: usize,
 ) -> String {
     let language = pack.language(principal.locale.as_deref());
@@ -316,8 +316,8 @@ pub(super) fn system_prompt(
             prompt.push_str("\n\n");
         }
     }
-    describe_tools(&mut prompt, toolbox);
-    if tool_search::is_needed(toolbox, most_tools) {
+    describe_tools(&mut prompt, toolset);
+    if tool_search::is_needed(toolset, most_tools) {
         let _ = write!(
             prompt,
             " Not all tools are in this request: find others with `{}` before you call them.",
@@ -329,12 +329,12 @@ pub(super) fn system_prompt(
 
 /// A note on the user's servers whose tools are not known at the moment. `down` says why a server cannot be reached.
 pub(super) fn note_of_unavailable_servers(
-    toolbox: &Toolbox,
+    toolset: &Toolset,
     down: impl Fn(&str) -> Option<DownCause>,
 ) -> Option<String> {
     let mut awaited = Vec::new();
     let mut broken = Vec::new();
-    for server in toolbox.awaited() {
+    for server in toolset.awaited() {
         match down(server) {
             Some(cause) => broken.push(format!("{server} ({})", cause.sentence())),
             None => awaited.push(server),
@@ -379,9 +379,9 @@ pub(super) fn add_note(history: &mut Vec<Turn>, first: Option<&str>, now: Option
 }
 
 /// Adds the list of tools, so that the model can answer "What tools can I use?".
-fn describe_tools(prompt: &mut String, toolbox: &Toolbox) {
-    if toolbox.is_empty() {
-        if toolbox.awaited().next().is_none() {
+fn describe_tools(prompt: &mut String, toolset: &Toolset) {
+    if toolset.is_empty() {
+        if toolset.awaited().next().is_none() {
             prompt.push_str("You have no tools for this user. If asked, say so.");
         }
         return;
@@ -390,12 +390,12 @@ fn describe_tools(prompt: &mut String, toolbox: &Toolbox) {
         "Tools of this user, by server. If the user asks what tools they can use, list exactly these, by server.\n",
     );
     let mut server = "";
-    for (spec, named) in toolbox.iter().take(LISTED) {
+    for (spec, named) in toolset.iter().take(LISTED) {
         if spec.id.as_str() != server {
             server = spec.id.as_str();
             let _ = write!(prompt, "\n{server}:");
         }
-        let approval = match decide(spec, toolbox.access(), &named.tool.name) {
+        let approval = match decide(spec, toolset.access(), &named.tool.name) {
             Decision::Approve(_) => " (needs approval)",
             _ => "",
         };
@@ -404,8 +404,8 @@ fn describe_tools(prompt: &mut String, toolbox: &Toolbox) {
     if prompt.ends_with(',') {
         prompt.pop();
     }
-    if toolbox.len() > LISTED {
-        let _ = write!(prompt, ", and {} more", toolbox.len() - LISTED);
+    if toolset.len() > LISTED {
+        let _ = write!(prompt, ", and {} more", toolset.len() - LISTED);
     }
     prompt.push_str("\n\nNever claim to have done something that no tool result confirms.");
 }

@@ -25,7 +25,10 @@ const MAX_PARALLEL_EXECUTIONS: usize = 32;
 const BATCH: i64 = 64;
 
 /// Executes requests that were approved in this process at once, and sweeps each second, until the process stops.
-pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>) {
+pub async fn receive_due(
+    app: Arc<App>,
+    mut inbox: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
+) {
     let slots = Arc::new(Semaphore::new(MAX_PARALLEL_EXECUTIONS));
     let mut poll = tokio::time::interval(POLL);
     poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -99,7 +102,7 @@ fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, slot: OwnedSemaphoreP
 
 /// Revokes open requests of users whose claims no longer permit them, until the process stops. A request that is missed
 /// here is checked again when an approver decides about it, and before its call is sent.
-pub async fn follow_claims(app: Arc<App>) {
+pub async fn follow_user_claims(app: Arc<App>) {
     let mut changes = app.accounts.watch_claims();
     loop {
         let changed = tokio::select! {

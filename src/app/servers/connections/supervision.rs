@@ -22,7 +22,7 @@ use crate::app::{
     servers::{
         connections::{
             SharedServer, SharedServerKey, State, discover, learn_for_users, load_stored,
-            put_in_force, shared_key,
+            put_in_force, server_key,
         },
         registry,
     },
@@ -49,7 +49,7 @@ const RETRY_LASTING: Duration = Duration::from_secs(600);
 
 /// Keeps every shared server that a tenant can see connected, until the process stops.
 pub async fn supervise(app: Arc<App>) {
-    let mut packs = app.library.changes();
+    let mut packs = app.packs.changes();
     loop {
         match reconcile(&app).await {
             Ok(()) => app.connections.reconciled.cancel(),
@@ -76,7 +76,7 @@ pub async fn supervise(app: Arc<App>) {
 async fn reconcile(app: &Arc<App>) -> Result<()> {
     let mut wanted: HashMap<SharedServerKey, Arc<ServerSpec>> = HashMap::new();
     let mut unread: HashSet<(TenantId, AgentId)> = HashSet::new();
-    let packs = app.library.snapshot();
+    let packs = app.packs.snapshot();
     app.accounts
         .keep_claims(claims_named_by(packs.packs().map(AsRef::as_ref)));
     for tenant in app.accounts.tenants().await? {
@@ -144,7 +144,7 @@ async fn keep_connected(
     spec: Arc<ServerSpec>,
     stop: CancellationToken,
 ) {
-    let key = shared_key(place.0, &place.1, &place.2);
+    let key = server_key(place.0, &place.1, &place.2);
     let is_personal = spec.access_mode == AccessMode::UserControlled;
     if !is_personal && let Err(error) = load_stored(&app, &place, &spec).await {
         tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
@@ -244,7 +244,7 @@ const SETTLING: Duration = Duration::from_millis(50);
 /// Connects the servers that packs call `required`; the error names the first one that cannot be reached. A required
 /// server of a tenant's registry does not stop the start: only the log names it.
 pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
-    let packs = app.library.snapshot();
+    let packs = app.packs.snapshot();
     for tenant in app.accounts.tenants().await? {
         for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
             let served = match registry::pack_for(app, tenant.id, pack).await {
@@ -255,7 +255,7 @@ pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
                 }
             };
             for spec in shared_servers(app, &served).filter(|server| server.required) {
-                let (key, id) = (shared_key(tenant.id, pack.id(), &spec.id), &spec.id);
+                let (key, id) = (server_key(tenant.id, pack.id(), &spec.id), &spec.id);
                 let Err(error) = app.mcp.discover(&key, &Arc::new(spec.clone())).await else {
                     continue;
                 };

@@ -19,8 +19,8 @@ use crate::app::{
     servers::{
         agents,
         credentials::{
-            TestOutcome, announce_change, catalogs, close_older, connection_key, credential_ref,
-            decrypt, of_user, owner, reject,
+            TestOutcome, announce_change, catalogs, close_older, credential_ref, decrypt, of_user,
+            owner, personal_key, reject,
             trial::{ConnectionTrial, is_test_conclusive},
             user_of_agent,
         },
@@ -144,7 +144,7 @@ async fn replace(
         .await;
     let _turn = turn.lock().await;
     let (credential, old) = next_generation(app, principal, pack, spec).await?;
-    let trial = ConnectionTrial::begin(app, connection_key(&credential));
+    let trial = ConnectionTrial::begin(app, personal_key(&credential));
     record_test(app, &credential, spec).await?;
     let discovery = match trial.run(&new.effective).await {
         Ok(discovery) => Some(discovery),
@@ -311,7 +311,7 @@ pub async fn test(
         return Err(not_configured());
     };
     let credential = credential_ref(principal, pack.id(), &spec.id, &held);
-    let key = connection_key(&credential);
+    let key = personal_key(&credential);
     // An existing connection proves nothing about the present state of the credential.
     app.mcp.close(&key).await;
     let trial = ConnectionTrial::begin(app, key);
@@ -494,7 +494,7 @@ async fn finish_removal(
         let generation = (credential.id, credential.generation);
         announce_change(app, credential.tenant, &credential.agent, &credential.user).await;
         app.credentials.decrypted.invalidate(&generation).await;
-        app.mcp.close(&connection_key(&credential)).await;
+        app.mcp.close(&personal_key(&credential)).await;
         close_older(app, &credential).await;
         sign_ins.extend(tokens.map(|tokens| (credential, tokens)));
     }

@@ -132,8 +132,9 @@ impl TrialError {
     }
 }
 
-/// A temporary connection that tests a credential. Its credential has no row yet, so the poll that closes outdated
-/// connections leaves it alone while this value lives.
+/// A connection that tests a credential before it has a row. The connection has the key of the new generation, so once the
+/// credential is stored, the next call uses it. Until then the poll that closes outdated connections leaves it alone while
+/// this value lives.
 pub(in crate::app::servers) struct ConnectionTrial<'a> {
     app: &'a App,
     pub(super) key: Key,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{catalogs, connection_key, credential_ref, of_user};
+use super::{catalogs, credential_ref, of_user, personal_key};
 use crate::app::{
     App,
     servers::{
@@ -35,7 +35,8 @@ pub async fn list(
     views_of_pack(app, principal, &pack, operator).await
 }
 
-/// Like [`list`] for a pack that is already loaded, with the details that only an operator sees.
+/// Like [`list`] for a pack that is loaded. The views hold all details, since the program itself reads them: what a user is
+/// shown of them is chosen by its callers.
 pub async fn views(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec<ConnectionView>> {
     views_of_pack(app, principal, pack, true).await
 }
@@ -101,7 +102,7 @@ async fn view(
     };
     view.state = match held.state {
         CredentialState::Active => {
-            let key = connection_key(&credential_ref(principal, pack.id(), &server.id, held));
+            let key = personal_key(&credential_ref(principal, pack.id(), &server.id, held));
             match app.mcp.state(&key) {
                 ConnectionState::Down { error, .. } => State::Down {
                     cause: error.kind.into(),

@@ -105,7 +105,7 @@ pub async fn decide(
     publish_outcome(app, &approval, delivered);
     if approval.state == State::Approved {
         // The receiver lives as long as the process works; after that, another replica finds the request.
-        let _ = app.approved.send((approval.tenant, approval.id));
+        let _ = app.due_approvals.send((approval.tenant, approval.id));
     }
     Ok(approval)
 }

@@ -63,7 +63,7 @@ pub(super) async fn deliver(
         Err(Error::NotFound(_)) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let pack = app.library.get(&approval.agent);
+    let pack = app.packs.get(&approval.agent);
     let for_model =
         approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
     // A user who stopped the run wants no answer now; the model reads the outcome in the next turn. A new run needs a
@@ -132,7 +132,7 @@ pub(super) fn note(app: &App, approval: &Approval, result: Option<&ToolResult>) 
 
 /// The state of a request in words for `reader`.
 pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> String {
-    let pack = app.library.get(&approval.agent);
+    let pack = app.packs.get(&approval.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let mine = reader.user == *approval.requester();
     let key = match (approval.state, &approval.recorded) {
@@ -187,7 +187,7 @@ pub(super) fn votes_text(
     reader: &Principal,
     given: usize,
 ) -> String {
-    let pack = app.library.get(&approval.agent);
+    let pack = app.packs.get(&approval.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let (given, needed) = (
         given.to_string(),

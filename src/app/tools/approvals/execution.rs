@@ -1,4 +1,5 @@
-//! The way of an approved call: claim, check, start, send, finish. [`execute`] holds all of it.
+//! The way of an approved call: claim, check, start, send, finish. [`execute`] holds all of it. A request that ends without
+//! a call is ended by [`withdraw`], [`expire`], [`lapse`] or [`give_up`], which the sweep of `scheduler::approvals` calls.
 //!
 //! A request is claimed with a lease and a fence while nothing has been sent. Everything that was true when the call
 //! was requested is checked again. The request is marked as executing before the first byte is sent, and ended once.
@@ -25,7 +26,7 @@ use crate::app::{
             AuditedStep, audit, client_calls, context, decision, delivery, name_of,
             notify_listeners, publish_outcome, served_packs,
         },
-        gate::send::{ApprovedPermit, CallContext, Destination, Permit, resolve_connection},
+        gate::send::{ApprovedPermit, CallContext, Destination, Permit, resolve_destination},
     },
 };
 use domain::{
@@ -320,7 +321,7 @@ async fn connect(
     if is_built_in && approval.run.is_none() {
         return Err(gone());
     }
-    let destination = match resolve_connection(&call_context(app, approval), spec).await {
+    let destination = match resolve_destination(&call_context(app, approval), spec).await {
         Ok(destination) => destination.ok_or_else(changed)?,
         Err(Error::NotFound(_)) if is_built_in => return Err(gone()),
         Err(error) => return Err(error.into()),
@@ -547,7 +548,7 @@ pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result
     }
     // The known catalog may be older than the request. A server that does not answer now is asked again before the
     // call.
-    let key = connections::connection_key(approval.tenant, &approval.agent, &spec);
+    let key = connections::shared_key(approval.tenant, &approval.agent, &spec);
     let asked = app.mcp.discover(&key, &spec).await;
     Ok(asked
         .ok()

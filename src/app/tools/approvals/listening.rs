@@ -15,7 +15,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::{App, decidable_count, own_open_count, power, view, view::ApprovalView};
+use super::{App, approver_if_any, decidable_count, own_open_count, view, view::ApprovalView};
 use domain::{
     approval::{Approval, State},
     error::Result,
@@ -127,7 +127,7 @@ impl ApprovalStream {
 
     /// Queues the open requests that concern the user, for a new listener.
     async fn queue_open(&mut self) -> Result<()> {
-        let power = power(&self.app, &self.principal).await?;
+        let approver = approver_if_any(&self.app, &self.principal).await?;
         let page = |state| Page {
             state,
             limit: PAGE,
@@ -139,13 +139,14 @@ impl ApprovalStream {
             let own = ApprovalOwner::Requester(&self.principal.user);
             open.extend(store::approvals::list(&mut tx, own, page(Some(state))).await?);
         }
-        if let Some(power) = &power {
+        if let Some(approver) = &approver {
             let undecided = Page {
                 undecided: true,
                 ..page(None)
             };
             open.extend(
-                store::approvals::list(&mut tx, ApprovalOwner::Approver(power), undecided).await?,
+                store::approvals::list(&mut tx, ApprovalOwner::Approver(approver), undecided)
+                    .await?,
             );
         }
         let changed = store::approvals::changed_last(&mut tx, &[self.principal.tenant]).await?;
@@ -179,10 +180,10 @@ impl ApprovalStream {
     /// Reads a page of changed rows. The next page is read after this one was delivered, so a listener that was away
     /// for long needs no more memory than any other.
     async fn read_page(&mut self, from: OffsetDateTime) -> Result<()> {
-        let power = power(&self.app, &self.principal).await?;
+        let approver = approver_if_any(&self.app, &self.principal).await?;
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let user = &self.principal.user;
-        let found = store::approvals::changed(&mut tx, user, power.as_ref(), from, PAGE).await?;
+        let found = store::approvals::changed(&mut tx, user, approver.as_ref(), from, PAGE).await?;
         drop(tx);
         let is_last = usize::try_from(PAGE).is_ok_and(|page| found.len() < page);
         let last = found.last().filter(|_| !is_last);

@@ -8,7 +8,9 @@ use time::OffsetDateTime;
 
 use crate::app::{
     App,
-    tools::approvals::{decision, delivery, execution, link, power, served_packs, unknown_request},
+    tools::approvals::{
+        approver_if_any, decision, delivery, execution, link, served_packs, unknown_request,
+    },
 };
 use domain::{
     approval::{Approval, Choice, Recorded, State, Vote, parse_code},
@@ -129,9 +131,9 @@ pub(super) async fn build_views(
     if approvals.is_empty() {
         return Ok(Vec::new());
     }
-    let power = power(app, reader).await?;
-    let mut tx = app.db.tenant(reader.tenant).await?;
+    let approver = approver_if_any(app, reader).await?;
     let packs = served_packs(app, reader.tenant).await?;
+    let mut tx = app.db.tenant(reader.tenant).await?;
     let mut votes = votes_by_request(&mut tx, &packs, &approvals).await?;
     let now = tx.now().await?;
     drop(tx);
@@ -143,9 +145,9 @@ pub(super) async fn build_views(
             .any(|vote| vote.by == reader.user && vote.counts != Some(false));
         let decidable = open
             && !spoken
-            && power
+            && approver
                 .as_ref()
-                .is_some_and(|power| power.may_decide(&approval));
+                .is_some_and(|approver| approver.may_decide(&approval));
         build_view(app, reader, approval, votes, decidable)
     };
     Ok(approvals.into_iter().map(view).collect())
@@ -256,7 +258,7 @@ pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Appro
     drop(tx);
     let found = found.ok_or_else(|| unknown_request(which))?;
     let concerned = *found.requester() == principal.user
-        || power(app, principal)
+        || approver_if_any(app, principal)
             .await?
             .is_some_and(|approver| approver.holds_role_for(&found));
     if concerned {
@@ -308,13 +310,13 @@ pub async fn list(
     principal: &Principal,
     wanted: &ApprovalFilter<'_>,
 ) -> Result<Vec<ApprovalView>> {
-    let power = if wanted.as_approver {
-        power(app, principal).await?
+    let approver = if wanted.as_approver {
+        approver_if_any(app, principal).await?
     } else {
         None
     };
-    let whose = match (&power, wanted.as_approver) {
-        (Some(power), _) => ApprovalOwner::Approver(power),
+    let whose = match (&approver, wanted.as_approver) {
+        (Some(approver), _) => ApprovalOwner::Approver(approver),
         (None, true) => return Ok(Vec::new()),
         (None, false) => ApprovalOwner::Requester(&principal.user),
     };
@@ -365,7 +367,7 @@ pub async fn last_shown(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<O
 
 /// How many requests wait for this principal's decision.
 pub async fn decidable_count(app: &App, principal: &Principal) -> Result<i64> {
-    let Some(approver) = power(app, principal).await? else {
+    let Some(approver) = approver_if_any(app, principal).await? else {
         return Ok(0);
     };
     let mut tx = app.db.tenant(principal.tenant).await?;

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     not_connected,
-    send::{CallContext, Destination, Permit, resolve_connection},
+    send::{CallContext, Destination, Permit, resolve_destination},
 };
-use crate::app::{App, tools::toolset::Toolbox};
+use crate::app::{App, tools::toolset::Toolset};
 use domain::{
     ids::RunId,
     message::CallStatus,
@@ -24,7 +24,7 @@ use mcp::CallError;
 #[derive(Clone, Copy)]
 pub struct ReadContext<'a> {
     pub principal: &'a Principal,
-    pub toolbox: &'a Toolbox,
+    pub toolset: &'a Toolset,
     pub run: Option<RunId>,
 }
 
@@ -37,7 +37,7 @@ pub async fn prompt(
     arguments: &Map<String, Value>,
 ) -> Result<PromptOutcome, String> {
     let (caller, destination) = connect(app, asking, spec).await?;
-    let permit = Permit::offered(caller, asking.toolbox, spec, prompt, destination, arguments)
+    let permit = Permit::offered(caller, asking.toolset, spec, prompt, destination, arguments)
         .await
         .map_err(|error| format!("not executed: {error}"))?;
     let answer = permit.prompt(&prompt.name, arguments).await;
@@ -55,7 +55,7 @@ pub async fn completion(
 ) -> Result<Option<Box<RawValue>>, String> {
     let (caller, destination) = connect(app, asking, spec).await?;
     let given = Map::from_iter([(argument.to_owned(), Value::from(value))]);
-    let permit = Permit::offered(caller, asking.toolbox, spec, prompt, destination, &given)
+    let permit = Permit::offered(caller, asking.toolset, spec, prompt, destination, &given)
         .await
         .map_err(|error| format!("not executed: {error}"))?;
     let answer = permit.complete(&prompt.name, argument, value).await;
@@ -75,7 +75,7 @@ pub async fn resource(
     uri: &str,
 ) -> Result<Resource, String> {
     let (caller, destination) = connect(app, asking, spec).await?;
-    let permit = Permit::linked(caller, asking.toolbox, spec, tool, destination, uri)
+    let permit = Permit::linked(caller, asking.toolset, spec, tool, destination, uri)
         .await
         .map_err(|error| format!("not read: {error}"))?;
     let answer = permit.resource(uri).await;
@@ -90,11 +90,11 @@ async fn connect<'a>(
     let caller = CallContext {
         app,
         principal: asking.principal,
-        agent: asking.toolbox.agent(),
+        agent: asking.toolset.agent(),
         run: asking.run,
         is_recorded: false,
     };
-    match resolve_connection(&caller, spec).await {
+    match resolve_destination(&caller, spec).await {
         Ok(Some(destination)) => Ok((caller, destination)),
         Ok(None) => Err(not_connected(spec)),
         Err(error) => Err(format!("not executed: {error}")),

@@ -21,7 +21,7 @@ use crate::app::{
     },
     tools::{
         approvals::execution::{self, Claimed, credential_of},
-        toolset::{Toolbox, not_available},
+        toolset::{Toolset, not_available},
     },
 };
 use domain::{
@@ -263,7 +263,7 @@ impl<'a> Permit<'a> {
 
 /// The destination of a call: a shared server as its pack defines it, or a personal one with the user's own
 /// credential. `None` when the user has none.
-pub(in crate::app::tools) async fn resolve_connection(
+pub(in crate::app::tools) async fn resolve_destination(
     caller: &CallContext<'_>,
     spec: &Arc<ServerSpec>,
 ) -> Result<Option<Destination>> {
@@ -282,7 +282,7 @@ pub(in crate::app::tools) async fn resolve_connection(
     }
     let connection = match spec.access_mode {
         AccessMode::AdminControlled => Some(ResolvedConnection {
-            key: connections::connection_key(principal.tenant, agent, spec),
+            key: connections::shared_key(principal.tenant, agent, spec),
             spec: spec.clone(),
         }),
         AccessMode::UserControlled => {
@@ -360,7 +360,7 @@ impl<'a> Permit<'a> {
     /// A permit for a prompt that the toolset offers, by the policy for the server's tools.
     pub(in crate::app::tools) async fn offered(
         caller: CallContext<'a>,
-        toolbox: &'a Toolbox,
+        toolset: &'a Toolset,
         server: &'a ServerSpec,
         prompt: &ServerPrompt,
         destination: Destination,
@@ -369,7 +369,7 @@ impl<'a> Permit<'a> {
         let is_it = |offered: &(&Arc<ServerSpec>, &Arc<ServerPrompt>)| {
             offered.0.id == server.id && offered.1.name == prompt.name
         };
-        if toolbox.prompts().find(is_it).is_none() {
+        if toolset.prompts().find(is_it).is_none() {
             return Err(Error::not_found(format!("prompt {:?}", prompt.name)));
         }
         let arguments = Value::from(arguments.clone()).to_string();
@@ -381,13 +381,13 @@ impl<'a> Permit<'a> {
     /// A permit for a resource that a result of a tool linked to, if the toolset still has the tool.
     pub(in crate::app::tools) async fn linked(
         caller: CallContext<'a>,
-        toolbox: &'a Toolbox,
+        toolset: &'a Toolset,
         server: &ServerSpec,
         tool: &str,
         destination: Destination,
         uri: &str,
     ) -> Result<Self> {
-        let Some((server, _)) = toolbox.by_pair(server.id.as_str(), tool) else {
+        let Some((server, _)) = toolset.by_pair(server.id.as_str(), tool) else {
             return Err(Error::not_found(format!("tool {tool:?}")));
         };
         let id = server.id.as_str();

@@ -98,7 +98,7 @@ async fn open_packs(app: &App) -> Result<Vec<Arc<Pack>>> {
     let is_open = |pack: &&Arc<Pack>| {
         !pack.flows.authentication.required && tenants.iter().any(|tenant| tenant.serves(pack.id()))
     };
-    let packs = app.library.snapshot();
+    let packs = app.packs.snapshot();
     Ok(packs.packs().filter(is_open).cloned().collect())
 }
 

@@ -6,13 +6,13 @@
 
 use serde::Serialize;
 
-use crate::app::{servers::connections::State, tools::toolset::Toolbox};
+use crate::app::{servers::connections::State, tools::toolset::Toolset};
 use domain::{
     connection::DownCause,
     policy::{Decision, decide, may_see_unlisted},
 };
 
-impl Toolbox {
+impl Toolset {
     /// The servers that the principal can reach and whose tools are not known yet, in the pack's order.
     pub(in crate::app) fn awaited(&self) -> impl Iterator<Item = &str> {
         let servers = self

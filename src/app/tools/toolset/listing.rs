@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{MissingToolList, NamedTool, Toolbox, toolbox, truncate_text};
+use super::{MissingToolList, NamedTool, Toolset, select, truncate_text};
 use crate::app::{
     App,
     servers::{
@@ -76,8 +76,8 @@ pub struct DeniedTool {
 /// they are down or not configured.
 pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<ServerTools>> {
     let pack = agents::pack(app, principal, agent).await?;
-    let toolbox = toolbox(app, principal, &pack).await?;
-    let mut servers = group_by_server(app, principal, &toolbox, false).await?;
+    let toolset = select(app, principal, &pack).await?;
+    let mut servers = group_by_server(app, principal, &toolset, false).await?;
     servers.retain(|server| {
         !server.tools.is_empty()
             || !matches!(
@@ -118,25 +118,25 @@ pub async fn explain(
     operator: bool,
 ) -> Result<Vec<ServerTools>> {
     let pack = agents::pack(app, principal, agent).await?;
-    let toolbox = toolbox(app, principal, &pack).await?;
-    if !operator && !toolbox.access.admin {
+    let toolset = select(app, principal, &pack).await?;
+    if !operator && !toolset.access.admin {
         return Err(Error::Forbidden(
             "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
         ));
     }
-    let mut servers = group_by_server(app, principal, &toolbox, true).await?;
+    let mut servers = group_by_server(app, principal, &toolset, true).await?;
     for (at, (server, spec)) in servers.iter_mut().zip(&pack.servers).enumerate() {
         let unusable = match &server.state {
-            _ if toolbox.usable[at] => None,
+            _ if toolset.usable[at] => None,
             State::NeedsAttention { .. } => Some(Denial::CredentialNeedsAttention),
             _ => Some(Denial::NoCredential),
         };
-        let all = toolbox.all.tools.iter().enumerate();
-        let all = all.filter(|(_, tool)| toolbox.all.spec(tool).id == spec.id);
+        let all = toolset.all.tools.iter().enumerate();
+        let all = all.filter(|(_, tool)| toolset.all.spec(tool).id == spec.id);
         let denied = all.filter_map(|(at, tool)| {
-            let reason = match decide(spec, &toolbox.access, &tool.tool.name) {
+            let reason = match decide(spec, &toolset.access, &tool.tool.name) {
                 Decision::Deny(reason) => Some(reason),
-                _ if toolbox.all.closed.contains(&at) => Some(Denial::ApprovalNameMisspelt),
+                _ if toolset.all.closed.contains(&at) => Some(Denial::ApprovalNameMisspelt),
                 _ => unusable,
             };
             reason.map(|reason| DeniedTool {
@@ -146,7 +146,7 @@ pub async fn explain(
             })
         });
         server.denied = Some(denied.collect());
-        let known = toolbox.all.catalogs[at].as_ref();
+        let known = toolset.all.catalogs[at].as_ref();
         if known.is_none_or(|catalog| catalog.tools.is_empty()) {
             server.unlisted = Some(MissingToolList::of(&server.state, known.is_some()));
         }
@@ -158,10 +158,10 @@ pub async fn explain(
 async fn group_by_server(
     app: &App,
     principal: &Principal,
-    toolbox: &Toolbox,
+    toolset: &Toolset,
     operator: bool,
 ) -> Result<Vec<ServerTools>> {
-    let pack = &toolbox.all.pack;
+    let pack = &toolset.all.pack;
     let view = |spec: &ServerSpec, named: &NamedTool| ToolView {
         tool: named.tool.name.clone(),
         name: named.name.clone(),
@@ -169,7 +169,7 @@ async fn group_by_server(
         description: named.tool.description.clone(),
         input_schema: named.tool.input_schema.clone(),
         annotations: named.tool.annotations.clone(),
-        needs_approval_by: match decide(spec, &toolbox.access, &named.tool.name) {
+        needs_approval_by: match decide(spec, &toolset.access, &named.tool.name) {
             Decision::Approve(policy) => Some(policy.approvers.clone()),
             _ => None,
         },
@@ -177,7 +177,7 @@ async fn group_by_server(
     let views = credentials::views(app, principal, pack).await?;
     let servers = pack.servers.iter().zip(views);
     let servers = servers.map(|(server, mut connection)| {
-        let of_server = toolbox.iter().filter(|(spec, _)| spec.id == server.id);
+        let of_server = toolset.iter().filter(|(spec, _)| spec.id == server.id);
         let tools: Vec<_> = of_server.map(|(spec, tool)| view(spec, tool)).collect();
         if !operator {
             connection.redact_for_user(tools.len());

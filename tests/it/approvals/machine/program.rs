@@ -89,7 +89,7 @@ impl Program {
     /// Says how strict the pack is from now on.
     pub fn set_strict(&self, strict: bool) {
         write_pack(&self.folder, strict);
-        self.app.library.reload();
+        self.app.packs.reload();
     }
 
     /// A tenant of its own for one life of requests.
@@ -191,7 +191,7 @@ impl RealRequests {
             AgentId::parse("bank").unwrap(),
             ServerId::parse("bank").unwrap(),
         );
-        let pack = self.app.library.get(&agent).unwrap();
+        let pack = self.app.packs.get(&agent).unwrap();
         let Decision::Approve(policy) = decide(
             &pack.servers[0],
             &principal.access(&pack),

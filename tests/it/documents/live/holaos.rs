@@ -177,7 +177,7 @@ async fn an_edit_counts_from_the_next_run_and_a_call_under_way_ends_normally() {
     docs.until("tools/call", 1).await;
     let file = world.config.packs.join("hola/workspace.yaml");
     std::fs::write(file, workspace(false)).unwrap();
-    world.app().library.reload();
+    world.app().packs.reload();
     opens.add_permits(1);
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
     let read = results(&world.model.last_request());

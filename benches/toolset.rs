@@ -3,7 +3,7 @@
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
-use chatelaine::app::tools::toolset::{AgentTools, Toolbox};
+use chatelaine::app::tools::toolset::{AgentTools, Toolset};
 use domain::{
     clock::Clock,
     config::Environment,
@@ -45,10 +45,10 @@ pub fn measure() {
         ("no role", of(&[])),
     ] {
         let build = repeat(201, 20, || {
-            Toolbox::build(all.clone(), standing.clone(), usable.clone())
+            Toolset::build(all.clone(), standing.clone(), usable.clone())
         });
-        let seen = Toolbox::build(all.clone(), standing, usable.clone()).len();
-        let figure = format!("decide on 1,000 tools and build the toolbox, {who}");
+        let seen = Toolset::build(all.clone(), standing, usable.clone()).len();
+        let figure = format!("decide on 1,000 tools and build the toolset, {who}");
         row(
             &figure,
             &AtMost(Time(Duration::from_micros(100))),
@@ -57,20 +57,20 @@ pub fn measure() {
         );
     }
     let standing = of(&["auditor"]);
-    let toolbox = all.toolbox(standing.clone(), usable.clone());
-    let warm = repeat(201, 1000, || all.toolbox(standing.clone(), usable.clone()));
+    let toolset = all.select(standing.clone(), usable.clone());
+    let warm = repeat(201, 1000, || all.select(standing.clone(), usable.clone()));
     row(
-        "the toolbox of a known standing",
+        "the toolset of a known standing",
         &Unset,
         Time(warm.median()),
         "",
     );
-    let found = toolbox
+    let found = toolset
         .iter()
         .last()
         .map(|(_, tool)| tool.name.clone())
         .expect("the role has tools");
-    let found = repeat(201, 1000, || toolbox.by_name(&found).is_some());
+    let found = repeat(201, 1000, || toolset.by_name(&found).is_some());
     row(
         "a tool in it, by the model's name for it",
         &Unset,
