@@ -1,10 +1,10 @@
-//! Which addresses are public. Everything in the IANA special-purpose registries, multicast, reserved
-//! space and IPv6 outside of global unicast is not; an IPv6 form that carries an IPv4 address is judged
-//! by what it carries, since a gateway may deliver it there.
+//! Tells public IP addresses from others. Not public are all ranges of the IANA special-purpose address registries
+//! (RFC 6890), multicast, reserved space, and IPv6 outside of global unicast. An IPv6 address that embeds an IPv4 address
+//! is public if the IPv4 address is, since a gateway may deliver packets there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// First address and prefix length.
+/// Ranges of IPv4 that are not public: first address and prefix length.
 const SPECIAL_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::UNSPECIFIED, 8),           // this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
@@ -26,7 +26,7 @@ const SPECIAL_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, broadcast
 ];
 
-/// Special ranges inside global unicast (`2000::/3`); outside of it nothing is public.
+/// Ranges inside global unicast (`2000::/3`) that are not public. Outside of global unicast no address is public.
 const SPECIAL_V6: &[(Ipv6Addr, u32)] = &[
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // IETF protocol assignments, ORCHID, benchmarking
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
@@ -34,7 +34,7 @@ const SPECIAL_V6: &[(Ipv6Addr, u32)] = &[
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
 ];
 
-/// Whether this address means the same host everywhere on the internet.
+/// Whether this address belongs to a host on the public internet.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -50,16 +50,16 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let carried = embedded_v4(address);
-    if !carried.is_empty() {
-        return carried.into_iter().all(is_public_v4);
+    let embedded = embedded_v4(address);
+    if !embedded.is_empty() {
+        return embedded.into_iter().all(is_public_v4);
     }
     let bits = address.to_bits();
     bits >> 125 == 0b001
         && !SPECIAL_V6
             .iter()
             .any(|(net, prefix)| (bits ^ net.to_bits()) >> (128 - prefix) == 0)
-        && isatap(address).is_none_or(is_public_v4)
+        && isatap_v4(address).is_none_or(is_public_v4)
 }
 
 /// The IPv4 addresses that are embedded in an IPv6 address; empty when there are none.
@@ -68,7 +68,7 @@ fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let v4 = |at: usize| Ipv4Addr::from_bits(u32::from(words[at]) << 16 | u32::from(words[at + 1]));
     match words {
         // mapped ::ffff:a.b.c.d, compatible ::a.b.c.d (with :: and ::1), translated ::ffff:0:a.b.c.d, and
-        // NAT64 64:ff9b::a.b.c.d, whose local-use sibling 64:ff9b:1::/48 is not public at all
+        // NAT64 64:ff9b::a.b.c.d (RFC 6052). 64:ff9b:1::/48 (RFC 8215) is outside of global unicast.
         [0, 0, 0, 0, 0, 0xffff | 0, ..]
         | [0, 0, 0, 0, 0xffff, 0, ..]
         | [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![v4(6)],
@@ -80,8 +80,8 @@ fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     }
 }
 
-/// The IPv4 address in an ISATAP interface id (`…:0:5efe:a.b.c.d`), whatever the prefix.
-fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
+/// The IPv4 address in an ISATAP interface id (`…:0:5efe:a.b.c.d`, RFC 5214), under any prefix.
+fn isatap_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., e, f, g, h] = address.segments();
     (matches!(e, 0 | 0x200) && f == 0x5efe)
         .then(|| Ipv4Addr::from_bits(u32::from(g) << 16 | u32::from(h)))

@@ -1,4 +1,4 @@
-//! A response body with limits: its bytes are counted, and its request's time limits hold while it is read.
+//! The body of a response, read within the size and time limits of its request.
 
 use std::{
     future::Future,
@@ -17,7 +17,7 @@ use super::{
     error::{EgressError, ErrorKind},
 };
 
-/// The time limits of a request: its deadline and the longest silence.
+/// The running timers of a request: its deadline, and the longest time without a byte.
 pub(super) struct ResponseTimeouts {
     deadline: Option<(Duration, Pin<Box<Sleep>>)>,
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
@@ -32,7 +32,7 @@ impl ResponseTimeouts {
         }
     }
 
-    /// Ready when time has run out.
+    /// Ready with the error when one of the timers has run out.
     pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<ErrorKind> {
         if let Some((limit, timer)) = &mut self.deadline
             && timer.as_mut().poll(cx).is_ready()
@@ -47,7 +47,7 @@ impl ResponseTimeouts {
         Poll::Pending
     }
 
-    /// Restarts the timer for silence after data has come.
+    /// Restarts the timer for silence. Called when bytes have come.
     pub(super) fn reset_idle(&mut self) {
         if let Some((limit, timer)) = &mut self.idle {
             timer.as_mut().reset(Instant::now() + *limit);
@@ -55,12 +55,13 @@ impl ResponseTimeouts {
     }
 }
 
-/// The body as it comes. It ends with an error, and stays ended, when it is too large, too slow or broken.
+/// A stream of the chunks of a response body. It ends after the first error: the body is too large, too slow or broken.
 pub struct Body {
     inner: Option<reqwest::Body>,
     host: String,
     timeouts: ResponseTimeouts,
     max: usize,
+    /// Bytes read so far.
     read: usize,
 }
 
@@ -80,7 +81,7 @@ impl Body {
         }
     }
 
-    /// The whole body.
+    /// Reads the whole body.
     pub async fn bytes(mut self) -> Result<Bytes, EgressError> {
         let Some(first) = self.next().await.transpose()? else {
             return Ok(Bytes::new());
@@ -110,7 +111,7 @@ impl Body {
             };
             let frame = frame.map_err(|error| ErrorKind::Broken {
                 host: self.host.clone(),
-                cause: super::explanation::cause_of(&error.without_url()),
+                cause: super::error::innermost_cause(&error.without_url()),
             });
             match frame.map(http_body::Frame::into_data) {
                 Err(error) => return Poll::Ready(Some(Err(error))),
@@ -136,7 +137,7 @@ impl Stream for Body {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let item = ready!(self.poll_chunk(cx));
         if !matches!(item, Some(Ok(_))) {
-            // Closes the connection when something is left on it.
+            // Dropping a body that was not read to its end closes the connection.
             self.inner = None;
         }
         Poll::Ready(item.map(|chunk| chunk.map_err(ErrorKind::sent)))

@@ -1,5 +1,6 @@
-//! How connections are made: one resolver whose vetted answer is the address dials, and two clients
-//! on top of it, each with its own pool. No proxy, no redirects, no decompression.
+//! Builds the two `reqwest` clients, one for public addresses and one for any address. Each resolves names with
+//! [`Resolver`], which checks the very addresses that are then connected to. Neither uses a proxy, follows redirects or
+//! decompresses.
 
 use std::{
     collections::HashMap,
@@ -22,7 +23,7 @@ use tower::{BoxError, Layer, Service};
 
 use super::{address::is_public, url_policy::Route};
 
-/// TLS as all clients of this process speak it. Reading the certificates of the system takes a while, and is done once.
+/// The TLS settings of all clients. Reading the certificates of the system is slow and is done once.
 static TLS: LazyLock<Result<ClientConfig, String>> = LazyLock::new(|| {
     install_crypto();
     let mut config = ClientConfig::with_platform_verifier()
@@ -32,14 +33,14 @@ static TLS: LazyLock<Result<ClientConfig, String>> = LazyLock::new(|| {
 });
 
 tokio::task_local! {
-    /// How long the request that is being made may take to connect.
+    /// The connect timeout of the request that this task is sending.
     pub(super) static CONNECT_TIMEOUT: Duration;
 }
 
-/// For connections opened outside of a request of ours (a model client).
+/// The connect timeout of requests that [`crate::Egress::send`] does not send: those of model clients.
 pub(super) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where addresses of names come from: the machine's resolver, or a table in tests.
+/// The source of the addresses of host names: the system's resolver, or a table in tests.
 #[derive(Clone, Debug, Default)]
 pub enum NameSource {
     #[default]
@@ -48,7 +49,7 @@ pub enum NameSource {
     NameTable(Arc<NameTable>),
 }
 
-/// A test's table of names. It counts look-ups and connection attempts.
+/// A table of host names for tests. It counts look-ups and connection attempts.
 #[derive(Debug)]
 pub struct NameTable {
     names: HashMap<String, Vec<IpAddr>>,
@@ -57,6 +58,7 @@ pub struct NameTable {
 }
 
 impl NameSource {
+    /// A source that knows only these names and their addresses.
     pub fn table(names: impl IntoIterator<Item = (&'static str, Vec<IpAddr>)>) -> Self {
         let names = names
             .into_iter()
@@ -69,7 +71,7 @@ impl NameSource {
         }))
     }
 
-    /// The number of look-ups in a table.
+    /// The number of look-ups in the table.
     pub fn lookups(&self) -> usize {
         match self {
             Self::System => 0,
@@ -77,7 +79,7 @@ impl NameSource {
         }
     }
 
-    /// The number of connection attempts with a table, also those that failed in the look-up.
+    /// The number of connection attempts with the table, including those whose name was not found.
     pub fn dials(&self) -> usize {
         match self {
             Self::System => 0,
@@ -85,7 +87,7 @@ impl NameSource {
         }
     }
 
-    fn note_dial(&self) {
+    fn count_dial(&self) {
         if let Self::NameTable(table) = self {
             table.dials.fetch_add(1, Ordering::SeqCst);
         }
@@ -109,21 +111,22 @@ impl NameSource {
     }
 }
 
-/// A name has an address that is not public.
+/// The error for a name that has an address which is not public.
 #[derive(Debug, thiserror::Error)]
 #[error("resolves to a private address ({0})")]
 pub(super) struct PrivateAddressError(pub(super) IpAddr);
 
-/// A name has no address.
+/// The error for a name that has no address.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Unresolved(pub(super) io::Error);
+pub(super) struct UnresolvedError(pub(super) io::Error);
 
-/// Connecting took too long.
+/// The error for a connection that took too long to open.
 #[derive(Debug, thiserror::Error)]
 #[error("connecting took longer than {} ms", .0.as_millis())]
 pub(super) struct ConnectTimeoutError(pub(super) Duration);
 
+/// Resolves names, and refuses private addresses on the public route.
 struct Resolver {
     names: NameSource,
     route: Route,
@@ -133,14 +136,17 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (names, route) = (self.names.clone(), self.route);
         Box::pin(async move {
-            let found = names.look_up(name.as_str()).await.map_err(Unresolved)?;
+            let found = names
+                .look_up(name.as_str())
+                .await
+                .map_err(UnresolvedError)?;
             if route == Route::Public
                 && let Some(private) = found.iter().find(|address| !is_public(address.ip()))
             {
                 return Err(PrivateAddressError(private.ip()).into());
             }
             if found.is_empty() {
-                return Err(Unresolved(io::Error::other("the name has no address")).into());
+                return Err(UnresolvedError(io::Error::other("the name has no address")).into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -150,7 +156,7 @@ impl Resolve for Resolver {
 /// Builds the client for one route.
 pub(super) fn build(names: &NameSource, route: Route) -> Result<reqwest::Client, String> {
     let mut tls = TLS.clone()?;
-    // A session of one client is not resumed by another.
+    // Each client gets a store of its own for TLS sessions.
     tls.resumption = Resumption::default();
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
@@ -158,7 +164,7 @@ pub(super) fn build(names: &NameSource, route: Route) -> Result<reqwest::Client,
             names: names.clone(),
             route,
         })
-        .connector_layer(ConnectLimit(names.clone()))
+        .connector_layer(ConnectTimeoutLayer(names.clone()))
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
@@ -176,27 +182,33 @@ pub(super) fn build(names: &NameSource, route: Route) -> Result<reqwest::Client,
         .map_err(|error| format!("the HTTP client cannot be built: {error}"))
 }
 
-/// Makes ring the TLS cryptography provider of this process, unless one is installed already.
+/// Installs ring as the TLS cryptography provider of this process, unless a provider is installed already.
 pub fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Ends an attempt to connect (look-up, TCP and TLS together) after the time its request allows.
+/// A tower layer that ends an attempt to connect (DNS, TCP and TLS together) after [`CONNECT_TIMEOUT`].
 #[derive(Clone)]
-struct ConnectLimit(NameSource);
+struct ConnectTimeoutLayer(NameSource);
 
 #[derive(Clone)]
-struct Limited<S>(S, NameSource);
+struct ConnectTimeout<S> {
+    connector: S,
+    names: NameSource,
+}
 
-impl<S> Layer<S> for ConnectLimit {
-    type Service = Limited<S>;
+impl<S> Layer<S> for ConnectTimeoutLayer {
+    type Service = ConnectTimeout<S>;
 
-    fn layer(&self, inner: S) -> Limited<S> {
-        Limited(inner, self.0.clone())
+    fn layer(&self, connector: S) -> ConnectTimeout<S> {
+        ConnectTimeout {
+            connector,
+            names: self.0.clone(),
+        }
     }
 }
 
-impl<S, R> Service<R> for Limited<S>
+impl<S, R> Service<R> for ConnectTimeout<S>
 where
     S: Service<R, Error = BoxError>,
     S::Future: Send + 'static,
@@ -207,15 +219,15 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(cx)
+        self.connector.poll_ready(cx)
     }
 
     fn call(&mut self, target: R) -> Self::Future {
         let limit = CONNECT_TIMEOUT
             .try_with(|limit| *limit)
             .unwrap_or(DEFAULT_CONNECT_TIMEOUT);
-        self.1.note_dial();
-        let connecting = self.0.call(target);
+        self.names.count_dial();
+        let connecting = self.connector.call(target);
         Box::pin(async move {
             tokio::time::timeout(limit, connecting)
                 .await

@@ -1,22 +1,27 @@
-//! Why a request was not made or brought no answer. Messages name the host and never the path, the
-//! query or a header, since those may carry secrets.
+//! The error of a failed request, and its making from an error of `reqwest`. Messages name the host and never the path,
+//! the query or a header, since those may carry secrets.
 
-use std::{net::IpAddr, time::Duration};
+use std::{error::Error as StdError, net::IpAddr, time::Duration};
 
-/// A failed request. `sent`: a server may have seen it. If not, the request is safe to repeat.
+use url::Url;
+
+use super::{client, host_of};
+
+/// A failed request.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{kind}")]
 pub struct EgressError {
     pub kind: ErrorKind,
+    /// Whether a server may have seen the request. If not, it is safe to repeat.
     pub sent: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ErrorKind {
-    /// The guard refused; nothing was tried.
+    /// The policy refuses the URL. No name was resolved and no connection opened.
     #[error("egress rejected: {0}")]
     Rejected(String),
-    /// The guard refused: a name with any address that is not public.
+    /// The policy refuses the host because one of its addresses is not public.
     #[error("egress rejected: {host:?} resolves to a private address ({address})")]
     PrivateAddress { host: String, address: IpAddr },
     #[error("could not resolve {host:?}: {cause}")]
@@ -25,10 +30,10 @@ pub enum ErrorKind {
     Connect { host: String, cause: String },
     #[error("could not connect to {host:?} within {} ms", .after.as_millis())]
     ConnectTimeout { host: String, after: Duration },
-    /// The deadline passed, which covers everything from the look-up to the last byte of the body.
+    /// The deadline of the request passed before the last byte of the body came.
     #[error("no complete answer within {} ms", .0.as_millis())]
     Deadline(Duration),
-    /// Nothing came for this long.
+    /// No byte came for this long.
     #[error("the server was silent for {} ms", .0.as_millis())]
     Idle(Duration),
     #[error("MCP server exceeded {0} redirects")]
@@ -39,12 +44,13 @@ pub enum ErrorKind {
     TooLarge(usize),
     #[error("the response is compressed ({0:?}), which was not asked for")]
     Compressed(String),
-    /// The connection broke, or what came over it was not HTTP.
+    /// The connection broke, or the response was not HTTP.
     #[error("connection to {host:?} failed: {cause}")]
     Broken { host: String, cause: String },
 }
 
 impl ErrorKind {
+    /// The error of a request that no server has seen.
     pub(super) fn unsent(self) -> EgressError {
         EgressError {
             kind: self,
@@ -52,6 +58,7 @@ impl ErrorKind {
         }
     }
 
+    /// The error of a request that a server may have seen.
     pub(super) fn sent(self) -> EgressError {
         EgressError {
             kind: self,
@@ -61,7 +68,7 @@ impl ErrorKind {
 }
 
 impl EgressError {
-    /// Whether the guard refused the request. Then repeating is pointless until a setting changes.
+    /// Whether the policy refused the request. Repeating it is pointless until a setting changes.
     pub fn is_rejected(&self) -> bool {
         matches!(
             self.kind,
@@ -69,7 +76,7 @@ impl EgressError {
         )
     }
 
-    /// Whether the answer led elsewhere, where it was not followed.
+    /// Whether the response was a redirect that must not be followed.
     pub fn is_redirect(&self) -> bool {
         matches!(
             self.kind,
@@ -77,11 +84,68 @@ impl EgressError {
         )
     }
 
-    /// Whether time ran out: connecting, waiting, or reading.
+    /// Whether the request took too long to connect, to be answered, or to be read.
     pub fn is_timeout(&self) -> bool {
         matches!(
             self.kind,
             ErrorKind::ConnectTimeout { .. } | ErrorKind::Deadline(_) | ErrorKind::Idle(_)
         )
     }
+}
+
+/// The error for a request to `url` that `reqwest` could not complete.
+pub(super) fn explain(error: reqwest::Error, url: &Url) -> EgressError {
+    let host = host_of(url);
+    let error = error.without_url();
+    if let Some(client::PrivateAddressError(address)) = find_cause(&error) {
+        return ErrorKind::PrivateAddress {
+            host,
+            address: *address,
+        }
+        .unsent();
+    }
+    if let Some(client::UnresolvedError(cause)) = find_cause(&error) {
+        return ErrorKind::Unresolved {
+            host,
+            cause: cause.to_string(),
+        }
+        .unsent();
+    }
+    if let Some(client::ConnectTimeoutError(after)) = find_cause(&error) {
+        return ErrorKind::ConnectTimeout {
+            host,
+            after: *after,
+        }
+        .unsent();
+    }
+    let cause = innermost_cause(&error);
+    if error.is_connect() {
+        return ErrorKind::Connect { host, cause }.unsent();
+    }
+    // hyper cancels a request whose connection closed before it took the request.
+    let unsent = error.is_builder()
+        || find_cause::<hyper::Error>(&error).is_some_and(hyper::Error::is_canceled);
+    EgressError {
+        kind: ErrorKind::Broken { host, cause },
+        sent: !unsent,
+    }
+}
+
+/// The first error of type `E` among an error and its causes.
+fn find_cause<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    causes(error).find_map(<dyn StdError>::downcast_ref)
+}
+
+/// The text of the innermost cause, which tells best what happened.
+pub(super) fn innermost_cause(error: &(dyn StdError + 'static)) -> String {
+    causes(error)
+        .last()
+        .map(ToString::to_string)
+        .unwrap_or_default()
+}
+
+fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
 }

@@ -1,58 +1,60 @@
-//! One request on its way: redirects, timeouts and the size of the response.
+//! Sends one request: follows its redirects and applies its limits to the response.
 
 use std::future::poll_fn;
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
 use super::{
     Egress, Request, Response,
     body::{Body, ResponseTimeouts},
     client,
-    error::{EgressError, ErrorKind},
-    explanation::explain,
-    host_of, redirect,
+    error::{EgressError, ErrorKind, explain},
+    host_of,
     url_policy::Route,
 };
 
 impl Egress {
-    /// The first answer that is no redirect, in time.
-    pub(super) async fn wait(
+    /// Sends a request, follows its redirects, and returns the final URL and response; fails when a timer runs out first.
+    pub(super) async fn send_in_time(
         &self,
         timeouts: &mut ResponseTimeouts,
         request: Request,
     ) -> Result<(Url, reqwest::Response), EgressError> {
-        let answer = tokio::select! {
+        let answered = tokio::select! {
             kind = poll_fn(|cx| timeouts.poll_expired(cx)) => return Err(kind.sent()),
-            answer = self.exchange(request) => answer?,
+            answered = self.send_with_redirects(request) => answered?,
         };
         timeouts.reset_idle();
-        Ok(answer)
+        Ok(answered)
     }
 
-    /// One request after another until an answer is no redirect.
-    async fn exchange(
+    async fn send_with_redirects(
         &self,
         mut request: Request,
     ) -> Result<(Url, reqwest::Response), EgressError> {
         let most = request.limits.redirects;
         for hop in 0..=most {
-            // The server that redirected has seen the request, whatever fails after it.
-            let answer = self.hop(&request).await.map_err(|error| EgressError {
-                sent: error.sent || hop > 0,
-                ..error
-            })?;
+            // After the first hop, the server that redirected has seen the request.
+            let response = self
+                .send_once(&request)
+                .await
+                .map_err(|error| EgressError {
+                    sent: error.sent || hop > 0,
+                    ..error
+                })?;
             if most == 0
-                || !redirect::follow(&mut request, answer.status(), answer.headers())
+                || !apply_redirect(&mut request, response.status(), response.headers())
                     .map_err(ErrorKind::sent)?
             {
-                return Ok((request.url, answer));
+                return Ok((request.url, response));
             }
         }
         Err(ErrorKind::TooManyRedirects(most).sent())
     }
 
-    async fn hop(&self, request: &Request) -> Result<reqwest::Response, EgressError> {
+    /// Sends one request without following redirects.
+    async fn send_once(&self, request: &Request) -> Result<reqwest::Response, EgressError> {
         let client = match self.url_policy.choose_route(&request.url)? {
             Route::Public => &self.shared.public,
             Route::Allowed => &self.shared.allowed,
@@ -69,8 +71,8 @@ impl Egress {
     }
 }
 
-/// Leaves out what belongs to the connection, and asks for a body as it is.
-pub(super) fn clean(headers: &mut HeaderMap) {
+/// Removes headers that only the client may set, and asks for an uncompressed body.
+pub(super) fn remove_connection_headers(headers: &mut HeaderMap) {
     for name in [
         header::HOST,
         header::CONTENT_LENGTH,
@@ -90,15 +92,15 @@ pub(super) fn clean(headers: &mut HeaderMap) {
     );
 }
 
-/// The head of an answer, with a body that is counted and timed.
-pub(super) fn read(
+/// Turns a response of `reqwest` into ours, whose body has limits.
+pub(super) fn limit_response(
     url: Url,
-    answer: reqwest::Response,
+    response: reqwest::Response,
     timeouts: ResponseTimeouts,
     max: usize,
 ) -> Result<Response, EgressError> {
-    check_head(&answer, max)?;
-    let (head, body) = http::Response::<reqwest::Body>::from(answer).into_parts();
+    check_head(&response, max)?;
+    let (head, body) = http::Response::<reqwest::Body>::from(response).into_parts();
     let body = Body::new(body, host_of(&url), timeouts, max);
     Ok(Response {
         status: head.status,
@@ -108,15 +110,15 @@ pub(super) fn read(
     })
 }
 
-/// Refuses an answer whose head shows that it is too large or compressed.
-fn check_head(answer: &reqwest::Response, max: usize) -> Result<(), EgressError> {
-    if answer
+/// Refuses a response whose headers show that it is too large or compressed.
+fn check_head(response: &reqwest::Response, max: usize) -> Result<(), EgressError> {
+    if response
         .content_length()
         .is_some_and(|length| length > max as u64)
     {
         return Err(ErrorKind::TooLarge(max).sent());
     }
-    let encodings = answer.headers().get_all(header::CONTENT_ENCODING);
+    let encodings = response.headers().get_all(header::CONTENT_ENCODING);
     let encoding = encodings
         .iter()
         .find(|value| !value.is_empty() && !value.as_bytes().eq_ignore_ascii_case(b"identity"));
@@ -126,5 +128,79 @@ fn check_head(answer: &reqwest::Response, max: usize) -> Result<(), EgressError>
         )
         .sent()),
         None => Ok(()),
+    }
+}
+
+/// Redirects that are followed unless the request says otherwise.
+pub(super) const MAX_REDIRECTS: usize = 5;
+
+/// Headers that carry no credential and no data of the caller.
+const SAFE_HEADERS: &[&str] = &[
+    "accept",
+    "accept-language",
+    "user-agent",
+    "mcp-protocol-version",
+];
+
+/// Changes `request` into the one that a redirect asks for; `Ok(false)` when the response is no redirect. Methods change
+/// as RFC 9110, section 15.4 allows and as browsers do. A request to another origin carries no body and only
+/// [`SAFE_HEADERS`].
+fn apply_redirect(
+    request: &mut Request,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<bool, ErrorKind> {
+    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(false);
+    }
+    let Some(location) = headers.get(header::LOCATION) else {
+        return Ok(false);
+    };
+    let bad = || ErrorKind::BadRedirect("its `location` is not a URL".to_owned());
+    let location = str::from_utf8(location.as_bytes()).map_err(|_| bad())?;
+    let target = request.url.join(location).map_err(|_| bad())?;
+    if becomes_get(status, &request.method) {
+        request.method = Method::GET;
+        drop_body(request);
+    }
+    if target.origin() != request.url.origin() {
+        if !request.body.is_empty() {
+            let why = "it would carry the request's body to another origin".to_owned();
+            return Err(ErrorKind::BadRedirect(why));
+        }
+        if request.headers.contains_key(header::UPGRADE) {
+            return Err(ErrorKind::BadRedirect(
+                "it would open a WebSocket at another origin".to_owned(),
+            ));
+        }
+        drop_body(request);
+        let sent = std::mem::take(&mut request.headers);
+        for name in SAFE_HEADERS {
+            sent.get_all(*name).iter().for_each(|value| {
+                request.headers.append(*name, value.clone());
+            });
+        }
+    }
+    request.url = target;
+    Ok(true)
+}
+
+fn becomes_get(status: StatusCode, method: &Method) -> bool {
+    match status.as_u16() {
+        301 | 302 => method == Method::POST,
+        303 => method != Method::GET && method != Method::HEAD,
+        _ => false,
+    }
+}
+
+fn drop_body(request: &mut Request) {
+    request.body = bytes::Bytes::new();
+    for name in [
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LANGUAGE,
+        header::CONTENT_LOCATION,
+    ] {
+        request.headers.remove(name);
     }
 }

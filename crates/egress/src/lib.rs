@@ -1,9 +1,9 @@
-//! The one guarded HTTP client. MCP, key sets and every other request to a place that
-//! somebody configured goes through here.
+//! The one HTTP client for outgoing requests: to MCP servers, authorization servers, key sets, webhooks and every
+//! other address that a person configured.
 //!
 //! Invariants: no connection is opened to an address that is not public unless the operator's allowlist names
 //! the host. The connection goes to the same address that was checked. Each redirect is checked like a first
-//! request and carries neither credential nor body to another origin. No answer is larger or slower than its
+//! request and carries neither credential nor body to another origin. No response is larger or slower than its
 //! request allows.
 
 mod address;
@@ -11,10 +11,8 @@ mod body;
 mod client;
 mod error;
 mod exchange;
-mod explanation;
-mod redirect;
-mod upgrade;
 mod url_policy;
+mod websocket;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,36 +25,36 @@ pub use self::{
     body::Body,
     client::{NameSource, install_crypto},
     error::{EgressError, ErrorKind},
-    upgrade::{Handshake, Socket},
     url_policy::parse_url,
+    websocket::{Handshake, Socket},
 };
 use self::{
     body::ResponseTimeouts,
-    exchange::{clean, read},
+    exchange::{limit_response, remove_connection_headers},
     url_policy::{Route, UrlPolicy},
 };
 
 /// The largest body that is read unless the request says otherwise.
 pub const MAX_BODY: usize = 8 * 1024 * 1024;
 
-/// The guarded client. Cheap to clone; all clones share their connections.
+/// The HTTP client. Cheap to clone; all clones share their connections.
 #[derive(Clone)]
 pub struct Egress {
     shared: Arc<Shared>,
-    /// Which addresses it admits.
+    /// The URLs that this client may call.
     url_policy: Arc<UrlPolicy>,
 }
 
 struct Shared {
-    /// For addresses that a tenant wrote.
-    tenant_gate: Arc<UrlPolicy>,
-    /// Refuses names with a private address.
+    /// The policy for URLs that a tenant wrote.
+    tenant_policy: Arc<UrlPolicy>,
+    /// Connects to public addresses only.
     public: reqwest::Client,
-    /// For hosts that the operator named.
+    /// Connects to any address; for hosts that the operator named.
     allowed: reqwest::Client,
 }
 
-/// One request. Headers of the connection (`host`, `content-length`, …) are set by the client.
+/// One request. The client itself sets the headers of the connection (`host`, `content-length`, …).
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: Method,
@@ -85,7 +83,7 @@ impl Request {
         }
     }
 
-    /// Sets a header of the program's own, whose value is printable.
+    /// Sets a header whose value is part of this program. Panics when the value is not printable ASCII.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         let value = HeaderValue::from_str(value).expect("the program's own values are printable");
@@ -94,17 +92,18 @@ impl Request {
     }
 }
 
+/// The limits of one request in time and size.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Look-up, TCP and TLS together, for each connection that has to be opened.
+    /// The time for DNS, TCP and TLS together, for each connection that has to be opened.
     pub connect: Duration,
-    /// From the call to the last byte of the body, redirects included.
+    /// The time from the call to the last byte of the body, redirects included. `None`: no limit.
     pub deadline: Option<Duration>,
-    /// The longest silence: before the headers, and between two pieces of the body.
+    /// The longest time without a byte, before the headers and between two chunks of the body. `None`: no limit.
     pub idle: Option<Duration>,
-    /// Bytes of the body.
+    /// The most bytes of the response body.
     pub max_body: usize,
-    /// How many redirects are followed. With 0 a redirect is returned as the answer.
+    /// How many redirects are followed. With 0, a redirect is returned as the response.
     pub redirects: usize,
 }
 
@@ -115,47 +114,47 @@ impl Default for Limits {
             deadline: Some(Duration::from_secs(30)),
             idle: None,
             max_body: MAX_BODY,
-            redirects: redirect::MAX_REDIRECTS,
+            redirects: exchange::MAX_REDIRECTS,
         }
     }
 }
 
-/// The answer: the head at once, the body as it comes.
+/// A response whose body has not been read yet.
 pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Where the answer came from, after redirects.
+    /// The URL that responded, after redirects.
     pub url: Url,
     pub body: Body,
 }
 
 impl Response {
-    /// The whole body.
+    /// Reads the whole body, within the limits of the request.
     pub async fn bytes(self) -> Result<Bytes, EgressError> {
         self.body.bytes().await
     }
 }
 
 impl Egress {
-    /// `allow`: `host` or `host:port` of hosts that may be private or without TLS. The error names an entry
-    /// that is neither form. An address that a tenant wrote may not be reached so.
+    /// Creates a client. `allow` lists hosts that may be private or without TLS, as `host` or `host:port`; the list does
+    /// not hold for URLs that a tenant wrote ([`Egress::for_tenants`]). The error names an entry that has neither form.
     pub fn new(allow: &[String]) -> Result<Self, String> {
         Self::with_tenant_list(allow, &[])
     }
 
-    /// The same, with a list of its own for the addresses that tenants write.
+    /// Creates a client like [`Egress::new`] with a second list, `of_tenants`, for the URLs that tenants write.
     pub fn with_tenant_list(allow: &[String], of_tenants: &[String]) -> Result<Self, String> {
         Self::build(allow, of_tenants, &NameSource::System)
     }
 
-    /// The same as `new`, with names resolved by a table.
+    /// Creates a client like [`Egress::new`] that resolves names from `names`. Tests use it.
     pub fn with_names(allow: &[String], names: &NameSource) -> Result<Self, String> {
         Self::build(allow, &[], names)
     }
 
     fn build(allow: &[String], of_tenants: &[String], names: &NameSource) -> Result<Self, String> {
         let shared = Shared {
-            tenant_gate: Arc::new(UrlPolicy::new(of_tenants)?),
+            tenant_policy: Arc::new(UrlPolicy::new(of_tenants)?),
             public: client::build(names, Route::Public)?,
             allowed: client::build(names, Route::Allowed)?,
         };
@@ -165,34 +164,34 @@ impl Egress {
         })
     }
 
-    /// The same client for addresses that a tenant wrote.
+    /// This client with the policy for URLs that a tenant wrote. Both share their connections.
     #[must_use]
     pub fn for_tenants(&self) -> Self {
         Self {
-            url_policy: self.shared.tenant_gate.clone(),
+            url_policy: self.shared.tenant_policy.clone(),
             ..self.clone()
         }
     }
 
-    /// Checks a URL by its text, without a look-up.
+    /// Checks the text of a URL, without resolving its name. The error is the refusal.
     pub fn check_url(&self, url: &Url) -> Result<(), EgressError> {
         self.url_policy.choose_route(url).map(|_| ())
     }
 
-    /// A client for endpoints that the operator named, such as models: the same hygiene (no proxy, no
-    /// redirects, no decompression) without the refusal of private addresses. Never for a URL that a
-    /// user or a server chose. Limits of time and size are the caller's work.
+    /// A bare client for endpoints that the operator named, such as models. Like every client here, it uses no proxy,
+    /// follows no redirect and decompresses nothing, but it connects to private addresses too. It must never get a URL
+    /// that a user or a server chose. The caller sets the limits of time and size.
     pub fn operator_client(&self) -> reqwest::Client {
         self.shared.allowed.clone()
     }
 
-    /// Sends a request and follows its redirects. Dropping the future gives the request up.
+    /// Sends a request and follows its redirects. Dropping the future cancels the request.
     pub async fn send(&self, mut request: Request) -> Result<Response, EgressError> {
         let mut timeouts = ResponseTimeouts::new(&request.limits);
         let max = request.limits.max_body;
-        clean(&mut request.headers);
-        let (url, answer) = self.wait(&mut timeouts, request).await?;
-        read(url, answer, timeouts, max)
+        remove_connection_headers(&mut request.headers);
+        let (url, response) = self.send_in_time(&mut timeouts, request).await?;
+        limit_response(url, response, timeouts, max)
     }
 }
 

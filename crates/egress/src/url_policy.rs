@@ -1,5 +1,5 @@
-//! Checks a URL before any look-up, and the operator's allowlist that overrides the check. The messages are
-//! those of the AOS document's egress rules.
+//! Decides whether a URL may be called, by its text alone and by the operator's allowlist. The messages are those of the
+//! egress rules in the AOS document.
 
 use url::{Host, Url};
 
@@ -8,7 +8,7 @@ use super::{
     error::{EgressError, ErrorKind},
 };
 
-/// Suffixes of names that belong to a private network, with the bare names themselves.
+/// Domains of private networks. A host is private if it is one of them or below one.
 const PRIVATE_SUFFIXES: &[&str] = &[
     "localhost",
     "local",
@@ -21,12 +21,12 @@ const PRIVATE_SUFFIXES: &[&str] = &[
     "home.arpa",
 ];
 
-/// Which addresses a request to an accepted URL may connect to.
+/// The addresses that a request to an accepted URL may connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// Only to public addresses.
+    /// Public addresses only.
     Public,
-    /// The operator named the host: to whatever address it has.
+    /// Any address, because the allowlist names the host.
     Allowed,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct UrlPolicy {
     allow: Vec<Entry>,
 }
 
-/// `host` or `host:port` of the allowlist.
+/// An entry of the allowlist: `host` or `host:port`.
 #[derive(Debug)]
 struct Entry {
     host: Host,
@@ -51,7 +51,7 @@ impl UrlPolicy {
             .map(|allow| Self { allow })
     }
 
-    /// Checks scheme, host and user information, in this order.
+    /// Checks scheme, host and user information, in this order. The error is the refusal.
     pub(super) fn choose_route(&self, url: &Url) -> Result<Route, EgressError> {
         let reject = |why: String| Err(ErrorKind::Rejected(why).unsent());
         let scheme = url.scheme();
@@ -59,10 +59,7 @@ impl UrlPolicy {
             return reject(format!("scheme {scheme:?} not allowed (http/https only)"));
         }
         let Some(host) = url.host() else {
-            return reject(format!(
-                "URL without a host {:?}",
-                redacted_url(url.as_str())
-            ));
+            return reject(format!("URL without a host {:?}", redact_url(url.as_str())));
         };
         let host = without_trailing_dot(host.to_owned());
         let allowed = self.allow.iter().any(|entry| {
@@ -94,10 +91,10 @@ impl UrlPolicy {
     }
 }
 
-/// Parses a URL. The error is the guard's refusal.
+/// Parses a URL. The error is [`ErrorKind::Rejected`].
 pub fn parse_url(text: &str) -> Result<Url, EgressError> {
     Url::parse(text).map_err(|_| {
-        ErrorKind::Rejected(format!("unparseable URL {:?}", redacted_url(text))).unsent()
+        ErrorKind::Rejected(format!("unparseable URL {:?}", redact_url(text))).unsent()
     })
 }
 
@@ -156,8 +153,8 @@ fn is_private(host: &Host) -> bool {
     }
 }
 
-/// A URL for a message: short, without user information and query.
-fn redacted_url(text: &str) -> String {
+/// A URL for a message: at most 200 characters, without user information, query and fragment.
+fn redact_url(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     let text = match (text.find("//"), text.rfind('@')) {
         (Some(slashes), Some(at)) if slashes + 2 < at => {

@@ -119,7 +119,7 @@ async fn nothing_that_the_table_refuses_is_looked_up_or_dialled() {
         let sent = refusal(&egress, Request::get(parsed.clone())).await;
         assert!(sent.is_rejected() && !sent.sent, "{verdict} {url}: {sent}");
         let opened = egress
-            .web_socket(Request::get(parsed), "mcp")
+            .open_web_socket(Request::get(parsed), "mcp")
             .await
             .err()
             .unwrap();

@@ -126,7 +126,7 @@ impl Client {
         let dial = async |request| {
             shared
                 .egress
-                .web_socket(request, protocol)
+                .open_web_socket(request, protocol)
                 .await
                 .map_err(|error| unreachable(&error))
         };

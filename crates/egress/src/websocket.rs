@@ -1,36 +1,39 @@
-//! Opens a WebSocket (RFC 6455). Its handshake is a request of the guarded client, so the same checks,
-//! resolver, redirects and time limits hold. The caller must limit the messages that come over the socket.
+//! Opens a WebSocket (RFC 6455). Its handshake is sent like any other request, so the same checks, resolver, redirects
+//! and time limits hold. The caller must limit the messages that come over the socket.
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 use url::Url;
 
 use super::{
-    Egress, Request, Response, body::ResponseTimeouts, clean, error::ErrorKind, host_of, read,
+    Egress, Request, Response,
+    body::ResponseTimeouts,
+    error::{ErrorKind, innermost_cause},
+    host_of, limit_response, remove_connection_headers,
 };
 use crate::EgressError;
 
-/// The bytes of an open WebSocket: frames, which the writer has to mask.
+/// The raw byte stream of an open WebSocket. Its user frames the messages, and masks what it writes.
 pub type Socket = reqwest::Upgraded;
 
-/// The outcome of a handshake.
+/// The outcome of a WebSocket handshake.
 pub enum Handshake {
     Open(Socket),
-    /// The server answered as to any other request.
+    /// The server opened no WebSocket and sent this response.
     Answer(Box<Response>),
 }
 
 impl Egress {
-    /// Whether the address of a WebSocket may be called, without a look-up.
+    /// Checks the text of a WebSocket URL (`ws` or `wss`), without resolving its name. The error is the refusal.
     pub fn check_socket_url(&self, url: &Url) -> Result<(), EgressError> {
         let mut url = url.clone();
-        as_http(&mut url);
+        use_http_scheme(&mut url);
         self.check_url(&url)
     }
 
-    /// Asks for a WebSocket with this subprotocol. `ws` and `wss` in the URL are judged as `http` and `https`; a
-    /// redirect is followed within the origin only.
-    pub async fn web_socket(
+    /// Opens a WebSocket with this subprotocol. `ws` and `wss` in the URL are checked as `http` and `https`. Redirects are
+    /// followed within the origin only.
+    pub async fn open_web_socket(
         &self,
         mut request: Request,
         protocol: &'static str,
@@ -38,13 +41,13 @@ impl Egress {
         let mut timeouts = ResponseTimeouts::new(&request.limits);
         let max = request.limits.max_body;
         let key = generate_key();
-        as_http(&mut request.url);
-        clean(&mut request.headers);
+        use_http_scheme(&mut request.url);
+        remove_connection_headers(&mut request.headers);
         request.headers.extend(handshake_headers(&key, protocol));
-        let (url, answer) = self.wait(&mut timeouts, request).await?;
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return read(url, answer, timeouts, max)
-                .map(|answer| Handshake::Answer(Box::new(answer)));
+        let (url, response) = self.send_in_time(&mut timeouts, request).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return limit_response(url, response, timeouts, max)
+                .map(|response| Handshake::Answer(Box::new(response)));
         }
         let broken = |cause: &str| {
             ErrorKind::Broken {
@@ -53,27 +56,27 @@ impl Egress {
             }
             .sent()
         };
-        let says = |name| {
-            answer
+        let header_text = |name| {
+            response
                 .headers()
                 .get(name)
                 .and_then(|value| value.to_str().ok())
         };
-        if says(header::SEC_WEBSOCKET_ACCEPT) != Some(&derive_accept_key(key.as_bytes())) {
+        if header_text(header::SEC_WEBSOCKET_ACCEPT) != Some(&derive_accept_key(key.as_bytes())) {
             return Err(broken(
                 "the server did not understand the WebSocket handshake",
             ));
         }
         // Gateways often name no subprotocol. One that we did not offer is an error.
-        if says(header::SEC_WEBSOCKET_PROTOCOL).is_some_and(|chosen| chosen != protocol) {
+        if header_text(header::SEC_WEBSOCKET_PROTOCOL).is_some_and(|chosen| chosen != protocol) {
             return Err(broken(
                 "the server chose a WebSocket subprotocol that was not offered",
             ));
         }
-        let socket = answer
+        let socket = response
             .upgrade()
             .await
-            .map_err(|error| broken(&super::explanation::cause_of(&error.without_url())))?;
+            .map_err(|error| broken(&innermost_cause(&error.without_url())))?;
         Ok(Handshake::Open(socket))
     }
 }
@@ -97,7 +100,8 @@ fn handshake_headers(key: &str, protocol: &'static str) -> [(HeaderName, HeaderV
     ]
 }
 
-fn as_http(url: &mut Url) {
+/// Replaces `ws` by `http` and `wss` by `https`.
+fn use_http_scheme(url: &mut Url) {
     let scheme = match url.scheme() {
         "ws" => "http",
         "wss" => "https",
