@@ -1,19 +1,19 @@
-//! The form of an answer in the words of each provider. Where a provider has none for it, or refuses it, the model is told
-//! in its prompt alone; whoever asks checks the answer either way.
+//! Writes an answer format for each provider. The prompt describes the format too, for providers that have no such field or
+//! refuse it; the caller checks every answer.
 //!
-//! | Provider | Said as | Source |
+//! | Provider | Field | Source |
 //! |---|---|---|
 //! | OpenAI and compatible | `response_format` | platform.openai.com, "Structured model outputs" |
-//! | Anthropic | `output_config.format`, schemas only, every object closed, without limits of values | platform.claude.com, "Structured outputs" |
+//! | Anthropic | `output_config.format`, JSON Schema only, every object closed, without limits of values | platform.claude.com, "Structured outputs" |
 //! | Gemini | `responseMimeType` and `responseJsonSchema`; before Gemini 3 not beside tools | ai.google.dev, "Structured outputs" |
-//! | Ollama | `format`, not beside tools: it would keep the model from calling them | docs.ollama.com, "Structured outputs" |
+//! | Ollama | `format`, not beside tools, which the model would then not call | docs.ollama.com, "Structured outputs" |
 
 use serde_json::{Map, Value, json};
 
 use domain::answer_format::{AnswerFormat, AnswerSchema};
 
-/// Keywords of a schema that Anthropic takes.
-const ANTHROPIC: [&str; 16] = [
+/// The keywords that Anthropic accepts in the schema of an answer.
+const ANTHROPIC_KEYWORDS: [&str; 16] = [
     "$defs",
     "$ref",
     "additionalProperties",
@@ -31,8 +31,8 @@ const ANTHROPIC: [&str; 16] = [
     "title",
     "type",
 ];
-/// Formats of strings that Anthropic takes.
-const FORMATS: [&str; 10] = [
+/// The values of `format` that Anthropic accepts.
+const ANTHROPIC_FORMATS: [&str; 10] = [
     "date",
     "date-time",
     "duration",
@@ -45,7 +45,7 @@ const FORMATS: [&str; 10] = [
     "uuid",
 ];
 
-/// `response_format` of OpenAI.
+/// The value of `response_format` for OpenAI.
 pub(super) fn openai(format: &AnswerFormat) -> Value {
     let AnswerFormat::JsonSchema(AnswerSchema {
         name,
@@ -66,15 +66,15 @@ pub(super) fn openai(format: &AnswerFormat) -> Value {
     json!({ "type": "json_schema", "json_schema": about })
 }
 
-/// `output_config` of Anthropic.
+/// The value of `output_config` for Anthropic; `None` when its schemas cannot express the format.
 pub(super) fn anthropic(format: &AnswerFormat) -> Option<Value> {
     let mut schema = format.schema()?.clone();
     close(&mut schema)?;
     Some(json!({ "format": { "type": "json_schema", "schema": schema } }))
 }
 
-/// Makes a schema one that Anthropic takes: what it leaves out is checked here. `None` for one whose objects have members
-/// of any name, which cannot be said there.
+/// Changes a schema into one that Anthropic accepts: every object is closed, and unknown keywords are removed, since the
+/// caller checks them. `None` when an object may have members of any name, which Anthropic cannot express.
 fn close(schema: &mut Value) -> Option<()> {
     let Value::Object(fields) = schema else {
         return Some(());
@@ -82,9 +82,9 @@ fn close(schema: &mut Value) -> Option<()> {
     if let Some(branches) = fields.remove("oneOf") {
         fields.entry("anyOf").or_insert(branches);
     }
-    fields.retain(|key, _| ANTHROPIC.contains(&key.as_str()));
+    fields.retain(|key, _| ANTHROPIC_KEYWORDS.contains(&key.as_str()));
     let format = fields.get("format").and_then(Value::as_str);
-    if format.is_some_and(|format| !FORMATS.contains(&format)) {
+    if format.is_some_and(|format| !ANTHROPIC_FORMATS.contains(&format)) {
         fields.remove("format");
     }
     if fields.get("type").is_some_and(|kind| kind == "object") || fields.contains_key("properties")
@@ -109,7 +109,7 @@ fn close(schema: &mut Value) -> Option<()> {
     fields.get_mut("items").map_or(Some(()), close)
 }
 
-/// Members of `generationConfig` of Gemini.
+/// The members of `generationConfig` for Gemini.
 pub(super) fn gemini(format: &AnswerFormat) -> [(&'static str, Option<Value>); 2] {
     [
         ("responseMimeType", Some("application/json".into())),
@@ -117,7 +117,7 @@ pub(super) fn gemini(format: &AnswerFormat) -> [(&'static str, Option<Value>); 2
     ]
 }
 
-/// `format` of Ollama.
+/// The value of `format` for Ollama.
 pub(super) fn ollama(format: &AnswerFormat) -> Value {
     format.schema().cloned().unwrap_or_else(|| "json".into())
 }

@@ -1,4 +1,4 @@
-//! Anthropic's messages.
+//! The Messages API of Anthropic: writes requests and reads the events of answers.
 
 use serde_json::{Value, json};
 
@@ -11,10 +11,10 @@ use super::{
 use domain::pack::Llm;
 
 const BASE: &str = "https://api.anthropic.com";
-/// Blocks before a mark in which a beginning that was kept is looked for, and one to spare.
-const LOOKED_BACK: usize = 19;
+/// The provider looks for a cached beginning in the 20 content blocks before a cache mark; one less, to be safe.
+const CACHE_LOOKBACK: usize = 19;
 
-pub(super) fn request(
+pub(super) fn write_request(
     llm: &Llm,
     base: Option<&str>,
     prepared: &Prepared<'_>,
@@ -32,7 +32,7 @@ pub(super) fn request(
         body["tools"] = tools.into();
     }
     if let Some(system) = prepared.system {
-        let mut system = text(system);
+        let mut system = text_block(system);
         mark_cached(&mut system);
         body["system"] = json!([system]);
     }
@@ -70,34 +70,34 @@ fn max_tokens(model: &str) -> u64 {
     }
 }
 
-fn text(text: &str) -> Value {
+fn text_block(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-/// Marks the last block of what the provider keeps for the next request: tools, system prompt, and the conversation so
-/// far. A request may have four such marks.
+/// Marks a block: the provider caches the request up to it. The tools, the system prompt and the conversation are marked;
+/// a request may have four marks.
 fn mark_cached(block: &mut Value) {
     block["cache_control"] = json!({ "type": "ephemeral" });
 }
 
-fn piece(piece: Piece<'_>) -> Value {
+fn content_block(piece: Piece<'_>) -> Value {
     match piece {
-        Piece::Text(said) => text(said),
+        Piece::Text(text) => text_block(text),
         Piece::Image { media_type, data } => json!({ "type": "image", "source": {
             "type": "base64", "media_type": media_type, "data": history::base64(data),
         } }),
     }
 }
 
-/// In this API, results belong to the user's turn: one message holds them and the user's next text.
+/// The messages. In this API, results belong to the user's turn: one message holds them and the user's next text.
 fn messages(prepared: &Prepared<'_>) -> Vec<Value> {
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in prepared.messages() {
         let (role, blocks) = match message {
-            Message::User(pieces) => ("user", pieces.into_iter().map(piece).collect()),
+            Message::User(pieces) => ("user", pieces.into_iter().map(content_block).collect()),
             Message::Assistant { text: said, calls } => {
                 let said = Some(said).filter(|said| !said.is_empty());
-                let said = said.map(|said| text(&said));
+                let said = said.map(|said| text_block(&said));
                 let calls = calls.into_iter().map(|call| {
                     json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments.to_value() })
                 });
@@ -108,9 +108,10 @@ fn messages(prepared: &Prepared<'_>) -> Vec<Value> {
             }
             Message::Results(results) => {
                 let results = results.into_iter().map(|result| {
-                    let said = std::iter::once(text(result.text));
-                    let content: Vec<Value> =
-                        said.chain(result.images.into_iter().map(piece)).collect();
+                    let said = std::iter::once(text_block(result.text));
+                    let content: Vec<Value> = said
+                        .chain(result.images.into_iter().map(content_block))
+                        .collect();
                     let mut block = json!({
                         "type": "tool_result", "tool_use_id": result.id, "content": content,
                     });
@@ -132,27 +133,27 @@ fn messages(prepared: &Prepared<'_>) -> Vec<Value> {
     messages.into_iter().map(message).collect()
 }
 
-/// Marks the end of a request. A kept beginning is looked for in the twenty blocks before a mark; where a step has more,
-/// the end of the request before is marked, too.
+/// Marks the end of the conversation for the cache. When more than [`CACHE_LOOKBACK`] blocks were added since the request
+/// before, the end of that request is marked too, or its cached beginning would not be found.
 fn mark_ends(messages: &mut [(&str, Vec<Value>)]) {
     let mut since = 0;
     for (at, (role, blocks)) in messages.iter_mut().rev().enumerate() {
-        let is_end = *role == "user" && (at == 0 || since >= LOOKED_BACK);
+        let is_end = *role == "user" && (at == 0 || since >= CACHE_LOOKBACK);
         if let (true, Some(last)) = (is_end, blocks.last_mut()) {
             mark_cached(last);
         }
         since += blocks.len();
-        if since >= LOOKED_BACK && is_end && at > 0 {
+        if since >= CACHE_LOOKBACK && is_end && at > 0 {
             break;
         }
     }
 }
 
-/// Takes in one event; `true` after the last one.
+/// Adds one event to the reply; `true` after the last one.
 pub(super) fn read(event: &Value, draft: &mut ReplyBuilder) -> Result<bool, ModelError> {
     let slot = event["index"].as_u64();
     match event["type"].as_str().unwrap_or_default() {
-        "message_start" => draft.usage = usage(&event["message"]["usage"]),
+        "message_start" => draft.usage = read_usage(&event["message"]["usage"]),
         "content_block_start" => {
             let block = &event["content_block"];
             match block["type"].as_str() {
@@ -188,13 +189,13 @@ pub(super) fn read(event: &Value, draft: &mut ReplyBuilder) -> Result<bool, Mode
             let Some(reason) = event["delta"]["stop_reason"].as_str() else {
                 return Ok(false);
             };
-            let last = usage(&event["usage"]);
+            let last = read_usage(&event["usage"]);
             draft.usage = Counts {
                 input: last.input.max(draft.usage.input),
                 output: last.output,
                 cached: last.cached.max(draft.usage.cached),
             };
-            let stop = stop(reason);
+            let stop = stop_of(reason);
             // Only a limit or a filter can end the answer in the middle of a call.
             let is_whole = !matches!(stop, Stop::Length | Stop::ContentFilter);
             draft.stop = Some(stop);
@@ -212,20 +213,21 @@ pub(super) fn read(event: &Value, draft: &mut ReplyBuilder) -> Result<bool, Mode
     Ok(false)
 }
 
-/// Tokens that are read from the cache or written to it count as input. This API does not count them itself.
-fn usage(usage: &Value) -> Counts {
+/// The token counts. `input_tokens` of this API does not include the tokens that are read from the cache or written to
+/// it; they are added.
+fn read_usage(usage: &Value) -> Counts {
     let count = |key: &str| usage[key].as_u64();
     let cached = count("cache_read_input_tokens");
-    let aside =
+    let cache_tokens =
         cached.unwrap_or_default() + count("cache_creation_input_tokens").unwrap_or_default();
     Counts {
-        input: count("input_tokens").map(|tokens| tokens + aside),
+        input: count("input_tokens").map(|tokens| tokens + cache_tokens),
         output: count("output_tokens"),
         cached,
     }
 }
 
-fn stop(reason: &str) -> Stop {
+fn stop_of(reason: &str) -> Stop {
     match reason {
         "end_turn" | "stop_sequence" | "pause_turn" => Stop::End,
         "max_tokens" | "model_context_window_exceeded" => Stop::Length,

@@ -1,10 +1,10 @@
-//! A circuit breaker per tenant and endpoint. After several failures in a row no request of a tenant is sent to an
-//! endpoint for a while, so that users do not wait for a dead model. After that, one request at a time probes whether
-//! the endpoint is back. What fails for one tenant, with its texts and its tools, costs no other.
+//! A circuit breaker for each tenant and endpoint. After several failures in a row, no request of the tenant is sent to the
+//! endpoint for a while, so that users do not wait for a dead model. After that, one request at a time probes whether the
+//! endpoint is back. The failures of one tenant do not affect the others.
 //!
-//! Only what says nothing of the question counts. An endpoint that answers lives, also when it answers with an error. A
-//! connection that cannot be made counts each time. A silence counts once for each user until the endpoint answers
-//! somebody, because a single question may be the reason: one user's questions never stop those of others.
+//! An answer of any kind counts as success, even an error. Each failed connection counts as a failure. A request without
+//! an answer counts once for each user until the endpoint answers somebody: one user's question may be the reason, so it
+//! must not stop the questions of others.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,22 +15,20 @@ use std::{
 use super::{Limits, error::Outage};
 use domain::{clock, ids::UserId};
 
-/// Circuits by tenant and endpoint. Endpoints are named by operators, and a circuit without a failure is not kept, so
-/// there are few.
+/// Circuits by tenant and endpoint. Operators name the endpoints and a success removes the circuit, so there are few.
 #[derive(Default)]
 pub(super) struct Breakers(Mutex<HashMap<String, Circuit>>);
 
 #[derive(Default)]
 struct Circuit {
     failures: u32,
-    /// Whose requests got no byte of an answer.
-    silent_to: HashSet<Option<UserId>>,
+    /// The users whose requests got no byte of an answer.
+    unanswered_users: HashSet<Option<UserId>>,
     open_until: Option<Instant>,
     probing: bool,
 }
 
-/// The right to send one request. Its holder reports success or failure, or drops it when the request was
-/// given up.
+/// Permission to send one request. Its holder reports success or failure, or drops it when the request was cancelled.
 pub(super) struct Permit {
     breakers: Arc<Breakers>,
     endpoint: String,
@@ -38,7 +36,7 @@ pub(super) struct Permit {
 }
 
 impl Breakers {
-    /// `Err` holds the time for which no request may be sent to the endpoint.
+    /// Permission to send a request, or the time for which no request may be sent to the endpoint.
     pub(super) fn try_acquire(self: &Arc<Self>, endpoint: &str) -> Result<Permit, Duration> {
         let mut circuits = self.lock();
         let circuit = circuits.entry(endpoint.to_owned()).or_default();
@@ -64,20 +62,22 @@ impl Breakers {
 }
 
 impl Permit {
-    /// Records that the endpoint answered, also with an error.
+    /// Records that the endpoint answered, even if with an error.
     pub(super) fn succeed(self) {
         self.breakers.lock().remove(&self.endpoint);
     }
 
-    /// Records that nothing came from the endpoint for a user. Several failures in a row open the circuit.
+    /// Records that a user's request got no answer. Several failures in a row open the circuit.
     pub(super) fn fail(self, outage: Outage, user: Option<&UserId>, limits: Limits) {
         let mut circuits = self.breakers.lock();
         let circuit = circuits.entry(self.endpoint.clone()).or_default();
         let most = limits.breaker_failures;
-        // The set is no larger than the limit.
+        // Checking the limit first bounds the set.
         let counts = match outage {
             Outage::Unreachable => true,
-            Outage::Silent => circuit.failures < most && circuit.silent_to.insert(user.cloned()),
+            Outage::Silent => {
+                circuit.failures < most && circuit.unanswered_users.insert(user.cloned())
+            }
         };
         circuit.failures = circuit.failures.saturating_add(counts.into());
         if circuit.failures >= most {

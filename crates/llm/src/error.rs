@@ -1,57 +1,56 @@
-//! Why a step failed: what the user of the chat reads, and what the caller branches on.
+//! Why a step failed: the message for the user of the chat, and the kinds that callers branch on.
 //!
-//! A provider's own words are shown only as one short, cleaned `message_in_body`; they never carry the key, and the raw
-//! body, the prompt and addresses stay out.
-
-mod refusal;
+//! Of a provider's own text, a message holds at most one short, cleaned line. It never holds the key, the raw body, the
+//! prompt or an address.
 
 use std::time::Duration;
 
-pub(super) use self::refusal::refusal_error;
 use domain::secret::Secret;
 
-/// The longest `message_in_body` of a provider that is shown.
+/// The most characters of a provider's own message that are shown.
 const MAX_CHARS: usize = 300;
 
+/// Why a step failed. The display text is for the user of the chat.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     #[error("this agent has no model; use its commands, /help lists them")]
     NoModel,
     /// The operator must fix the key, the account or its rights.
-    #[error("the model's provider refused the operator's key{}; ask the operator to check `llm.apiKey`", after(.0))]
+    #[error("the model's provider refused the operator's key{}; ask the operator to check `llm.apiKey`", with_colon(.0))]
     Unauthorized(String),
     /// The operator must fix the model's name or the address.
-    #[error("the model was not found{}; ask the operator to check `llm.model` and `llm.baseUrl`", after(.0))]
+    #[error("the model was not found{}; ask the operator to check `llm.model` and `llm.baseUrl`", with_colon(.0))]
     NotFound(String),
-    #[error("the model has too many requests; try again {}", later(*.retry_after))]
+    #[error("the model has too many requests; try again {}", retry_note(*.retry_after))]
     RateLimited { retry_after: Option<Duration> },
     /// The endpoint cannot be reached, is overloaded or is broken.
-    #[error("the model does not answer at the moment{}; try again {}", after(.reason), later(*.retry_after))]
+    #[error("the model does not answer at the moment{}; try again {}", with_colon(.reason), retry_note(*.retry_after))]
     Unavailable {
         reason: String,
         retry_after: Option<Duration>,
     },
-    /// The endpoint could not be reached several times, and no request is sent to it for this long.
-    #[error("the model does not answer at the moment; try again {}", later(Some(*.retry_after)))]
+    /// The endpoint failed several times in a row, and no request is sent to it for this long.
+    #[error("the model does not answer at the moment; try again {}", retry_note(Some(*.retry_after)))]
     Paused { retry_after: Duration },
     /// The provider refuses this conversation, for example because it is too long.
-    #[error("the model refused the request{}; start a new conversation or ask the operator", after(.0))]
+    #[error("the model refused the request{}; start a new conversation or ask the operator", with_colon(.0))]
     BadRequest(String),
-    /// The provider refuses the tools, and which one it is could not be found out.
-    #[error("the model's provider refused the agent's tools{}; ask the operator to leave out the one that it is, with `tools` of its server", after(.0))]
+    /// The provider refuses a tool, and which one could not be found out.
+    #[error("the model's provider refused the agent's tools{}; ask the operator to leave out the one that it is, with `tools` of its server", with_colon(.0))]
     RefusedTools(String),
     #[error("the model's answer broke off before its end; try again")]
     Truncated,
     #[error("the model took too long to answer; try again")]
     TimedOut,
     /// The answer does not follow the protocol of the provider that the pack names.
-    #[error("the model's answer was not understood{}; ask the operator to check `llm.provider` and `llm.baseUrl`", after(.0))]
+    #[error("the model's answer was not understood{}; ask the operator to check `llm.provider` and `llm.baseUrl`", with_colon(.0))]
     Protocol(String),
     #[error("the model's answer was too large; ask for less at once")]
     TooLarge,
 }
 
-fn after(words: &str) -> String {
+/// `: words`, or nothing for an empty text.
+fn with_colon(words: &str) -> String {
     if words.is_empty() {
         String::new()
     } else {
@@ -59,7 +58,7 @@ fn after(words: &str) -> String {
     }
 }
 
-fn later(wait: Option<Duration>) -> String {
+fn retry_note(wait: Option<Duration>) -> String {
     match wait.map(|wait| wait.as_secs().max(1)) {
         Some(1) => "in a second".to_owned(),
         Some(seconds) => format!("in {seconds} seconds"),
@@ -68,7 +67,7 @@ fn later(wait: Option<Duration>) -> String {
 }
 
 impl ModelError {
-    /// For metrics and log lines, which must not carry what a provider said.
+    /// A code for metrics and log lines, which must not carry a provider's text.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoModel => "no_model",
@@ -84,7 +83,7 @@ impl ModelError {
         }
     }
 
-    /// The time after which the same request may work, if the provider or our own breaker named one.
+    /// The time after which the same request may work, if the provider or our circuit breaker named one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => {
@@ -96,15 +95,15 @@ impl ModelError {
     }
 }
 
-/// A failed attempt, and whether the step may try again.
+/// A failed attempt, with what the step needs to decide whether to try again.
 pub(super) struct AttemptError {
     pub(super) error: ModelError,
     /// The same request may work in a moment, and the provider has computed no part of an answer.
     pub(super) is_retryable: bool,
     /// Nothing came from the endpoint.
     pub(super) outage: Option<Outage>,
-    /// The request field that the endpoint says it does not take.
-    pub(super) field: Option<Field>,
+    /// The part of the request that the endpoint refused, if the refusal names one.
+    pub(super) refused_part: Option<RefusedPart>,
 }
 
 /// Why nothing came from an endpoint.
@@ -112,13 +111,13 @@ pub(super) struct AttemptError {
 pub(super) enum Outage {
     /// No connection could be made.
     Unreachable,
-    /// The connection ended, or the time, before the first byte of an answer. The question may be the reason.
+    /// The connection or the time limit ended before the first byte of an answer. The request itself may be the reason.
     Silent,
 }
 
 impl Outage {
-    /// The error of an attempt that ended like this.
-    pub(super) fn of(self, error: ModelError) -> AttemptError {
+    /// The error of an attempt that failed with this outage.
+    pub(super) fn into_error(self, error: ModelError) -> AttemptError {
         AttemptError {
             outage: Some(self),
             ..error.into()
@@ -126,24 +125,25 @@ impl Outage {
     }
 }
 
+/// A part of a request that an endpoint refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Field {
+pub(super) enum RefusedPart {
     Temperature,
     ReasoningEffort,
     StreamOptions,
-    /// A description of a tool, for its length.
+    /// The description of some tool, for its length.
     LongDescriptions,
-    /// The schema of some tool; which one is not said.
+    /// The schema of some tool; the refusal does not say which.
     Schemas,
-    /// The form of the answer.
+    /// The answer format.
     Format,
-    /// An image.
+    /// One of the images.
     Images,
-    /// Images at all.
+    /// All images: the model takes none.
     AnyImages,
-    /// The request is too long.
+    /// The length of the request.
     Length,
-    /// A tool, mostly for its schema.
+    /// One tool, mostly for its schema.
     Tool(ToolPlace),
 }
 
@@ -151,7 +151,7 @@ pub(super) enum Field {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ToolPlace {
     Name(String),
-    /// Its place in the request.
+    /// The index of the tool in the request.
     Index(usize),
 }
 
@@ -165,12 +165,13 @@ impl From<ModelError> for AttemptError {
             error,
             is_retryable,
             outage: None,
-            field: None,
+            refused_part: None,
         }
     }
 }
 
-/// One short line without control characters, without the key and without any text that looks like a key.
+/// Cleans a provider's text for a message: one short line without control characters, without the key and without words
+/// that look like a key.
 pub(super) fn clean(text: &str, key: Option<&Secret>) -> String {
     let text = match key.map(Secret::expose).filter(|key| !key.is_empty()) {
         Some(key) => text.replace(key, "[secret]"),

@@ -1,4 +1,4 @@
-//! Gemini's `generateContent`.
+//! Gemini's `streamGenerateContent`: writes requests and reads the chunks of answers.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use domain::pack::Llm;
 
 const BASE: &str = "https://generativelanguage.googleapis.com";
 
-pub(super) fn request(
+pub(super) fn write_request(
     llm: &Llm,
     base: Option<&str>,
     prepared: &Prepared<'_>,
@@ -59,7 +59,7 @@ pub(super) fn request(
     }
 }
 
-/// In this API, results are a content of their own with the role `user`.
+/// The contents. In this API, results are a content of their own with the role `user`.
 fn contents(model: &str, prepared: &Prepared<'_>) -> Vec<Value> {
     let is_current = is_gemini_3_or_later(model);
     let text = |text: Cow<'_, str>| json!({ "text": text });
@@ -78,8 +78,8 @@ fn contents(model: &str, prepared: &Prepared<'_>) -> Vec<Value> {
                     json!({ "functionCall": { "name": call.name, "args": call.arguments.to_value() } });
                 if is_current {
                     part["functionCall"]["id"] = call.id.into();
-                    // The signatures of the model's thoughts are not kept. This value, from Google's
-                    // documentation, says that they are missing on purpose.
+                    // The signatures of the model's thoughts are not stored. This value, from Google's
+                    // documentation, tells the API that they are missing on purpose.
                     part["thoughtSignature"] = "skip_thought_signature_validator".into();
                 }
                 part
@@ -109,8 +109,8 @@ fn contents(model: &str, prepared: &Prepared<'_>) -> Vec<Value> {
         .collect()
 }
 
-/// Gemini 3 requires ids and signatures; earlier versions do not know them. A name without a number means the
-/// newest.
+/// Whether a model requires the ids of calls and the signatures of thoughts; earlier versions refuse them. A name without a
+/// number means the newest version.
 fn is_gemini_3_or_later(model: &str) -> bool {
     model.strip_prefix("gemini-").is_some_and(|version| {
         let number: String = version.chars().take_while(char::is_ascii_digit).collect();
@@ -120,7 +120,7 @@ fn is_gemini_3_or_later(model: &str) -> bool {
     })
 }
 
-/// Takes in one chunk; `true` when nothing after it counts.
+/// Adds one chunk to the reply; `true` when the rest of the stream must be ignored.
 pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) -> Result<bool, ModelError> {
     if let Some(usage) = chunk.get("usageMetadata") {
         let count = |key: &str| usage[key].as_u64().unwrap_or_default();
@@ -141,7 +141,7 @@ pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) -> Result<bool, Mode
             draft.stop = Some(Stop::ContentFilter);
             return Ok(true);
         }
-        // The block has nothing to do with the content, so the next attempt may succeed.
+        // Other reasons have nothing to do with the content, so the next attempt may succeed.
         Some(_) => {
             return Err(ModelError::Unavailable {
                 reason: String::new(),
@@ -169,14 +169,14 @@ pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) -> Result<bool, Mode
     let Some(reason) = candidate["finishReason"].as_str() else {
         return Ok(false);
     };
-    let stop = stop(reason);
-    // Only a failure is final: an answer that uses Google's own tools may stop and go on.
+    let stop = stop_of(reason);
+    // An answer that uses Google's own tools may stop and continue.
     let is_final = !matches!(stop, Stop::End | Stop::Length);
     draft.stop = Some(stop);
     Ok(is_final)
 }
 
-fn stop(reason: &str) -> Stop {
+fn stop_of(reason: &str) -> Stop {
     match reason {
         "STOP" => Stop::End,
         "MAX_TOKENS" => Stop::Length,

@@ -1,8 +1,8 @@
-//! Converts our turns to messages that every provider accepts.
+//! Converts the turns of a history to messages that every provider accepts.
 //!
 //! Providers refuse a whole conversation for one detail: a call without its result right after, a name with a
-//! dot, an empty text, a schema that is not an object. One such row would break a conversation for good. This
-//! module corrects all of these, so a history can be cut anywhere.
+//! dot, an empty text, a schema that is not an object. One such row would break a conversation forever. This
+//! module corrects all of them, so a history can be cut anywhere.
 
 use std::{
     borrow::Cow,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     ModelCall, StepRequest, ToolDef, Turn,
-    provider::Refused,
+    provider::Restrictions,
     schema::{self, Dialect},
 };
 use domain::{
@@ -26,20 +26,21 @@ use domain::{
 const NO_RESULT: &str = "there is no result of this call";
 /// Sent in place of a blank text, which some providers refuse.
 const NO_TEXT: &str = "(empty)";
-/// Stands between the result of a call and the next question, where no answer was given: many templates want one there.
+/// An answer of the model between a result and the next question, where there was none: many chat templates require one.
 const NO_ANSWER: &str = "(no answer was given)";
-/// Begins a conversation whose beginning is not shown: the first words are a user's everywhere.
-const CUT: &str = "(the beginning of the conversation is left out)";
-/// Stands between the results of calls and their images, where an endpoint takes no images in results.
+/// A user's message at the start of a history that begins with an answer: all providers require one there.
+const BEGINNING_LEFT_OUT: &str = "(the beginning of the conversation is left out)";
+/// An answer of the model between results and their images, for endpoints that take no images in results.
 const IMAGES_FOLLOW: &str = "(the images in these results follow)";
-/// Characters of a tool's description at endpoints that refuse longer ones.
+/// The most characters of a tool's description at endpoints that refuse longer ones.
 const SHORT_DESCRIPTION: usize = 1024;
-/// Bytes that are left of a result that is shortened.
-const SHORT: usize = 1024;
+/// The bytes that are kept of a result that is shortened.
+const SHORT_RESULT: usize = 1024;
 
+/// A message as all providers have it.
 #[derive(Debug)]
 pub(super) enum Message<'a> {
-    /// What the user said and showed, without anything of the model between.
+    /// Texts and images of the user that follow one another.
     User(Vec<Piece<'a>>),
     Assistant {
         text: Cow<'a, str>,
@@ -56,7 +57,7 @@ pub(super) enum Piece<'a> {
     Image { media_type: &'a str, data: &'a [u8] },
 }
 
-/// The data of an image as JSON carries it.
+/// The data of an image as Base64, for JSON.
 pub(super) fn base64(data: &[u8]) -> String {
     STANDARD.encode(data)
 }
@@ -74,19 +75,18 @@ pub(super) struct CallResult<'a> {
     pub(super) name: String,
     pub(super) text: &'a str,
     pub(super) is_error: bool,
-    /// Images that the tool returned; for endpoints that take none in results, they follow as the user's.
+    /// Images that the tool returned. [`chat_messages`] sends them as the user's, after the results.
     pub(super) images: Vec<Piece<'a>>,
 }
 
-/// A request with names, schemas and descriptions as its endpoint takes them.
+/// A request with the names, schemas and descriptions that its endpoint accepts.
 pub(super) struct Prepared<'a> {
     pub(super) system: Option<&'a str>,
     pub(super) tools: Vec<PreparedTool<'a>>,
-    /// The form of the answer.
     pub(super) format: Option<&'a AnswerFormat>,
     history: &'a [Turn],
     dialect: Dialect,
-    /// By tool, the new names of its properties by those that its server knows.
+    /// By tool: from the server's names of properties to the names that the endpoint accepts.
     renamed: HashMap<&'a str, BTreeMap<String, String>>,
 }
 
@@ -97,11 +97,15 @@ pub(super) struct PreparedTool<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    pub(super) fn new(step: &'a StepRequest, dialect: Dialect, refused: &Refused) -> Self {
+    pub(super) fn new(
+        step: &'a StepRequest,
+        dialect: Dialect,
+        restrictions: &Restrictions,
+    ) -> Self {
         let mut renamed = HashMap::new();
         let named = step.tools.iter().filter(|tool| !tool.name.is_empty());
         let prepare = |tool: &'a ToolDef| {
-            let repaired = schema::for_endpoint(&tool.schema, refused.dialect(tool, dialect));
+            let repaired = schema::for_endpoint(&tool.schema, restrictions.dialect(tool, dialect));
             if !repaired.renamed.is_empty() {
                 let names = repaired.renamed.into_iter().map(|(new, old)| (old, new));
                 renamed.insert(tool.name.as_str(), names.collect());
@@ -110,7 +114,7 @@ impl<'a> Prepared<'a> {
             PreparedTool {
                 name: dialect.tool_name(&tool.name),
                 description: match description.char_indices().nth(SHORT_DESCRIPTION - 1) {
-                    Some((end, _)) if refused.params.long_descriptions => {
+                    Some((end, _)) if restrictions.params.long_descriptions => {
                         format!("{}…", &description[..end]).into()
                     }
                     // A description is required of Gemini's functions.
@@ -133,7 +137,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// A call as the model would make it at this endpoint.
+    /// A call of the history with the names that this endpoint accepts.
     fn call(&self, call: &'a ModelCall) -> Call<'a> {
         let mut arguments = match Json::parse(&call.arguments) {
             Ok(arguments @ Json::Object(_)) => arguments,
@@ -144,15 +148,16 @@ impl<'a> Prepared<'a> {
         }
         Call {
             id: &call.call_id,
-            name: self.name(&call.name),
+            name: self.tool_name(&call.name),
             arguments,
         }
     }
 
-    fn name(&self, name: &str) -> String {
+    fn tool_name(&self, name: &str) -> String {
         self.dialect.tool_name(&legal_name(name))
     }
 
+    /// The history as messages in an order that every provider accepts.
     pub(super) fn messages(&self) -> Vec<Message<'a>> {
         messages(self)
     }
@@ -164,14 +169,14 @@ fn messages<'a>(prepared: &Prepared<'a>) -> Vec<Message<'a>> {
     let mut used = HashSet::new();
     for (at, turn) in history.iter().enumerate() {
         match turn {
-            Turn::User(text) => add(&mut messages, Piece::Text(non_blank(text))),
+            Turn::User(text) => add_piece(&mut messages, Piece::Text(non_blank(text))),
             Turn::Image { media_type, data } => {
-                add(&mut messages, Piece::Image { media_type, data });
+                add_piece(&mut messages, Piece::Image { media_type, data });
             }
             Turn::Assistant { text, calls } => {
                 let text = if text.trim().is_empty() { "" } else { text };
                 if messages.is_empty() && !(text.is_empty() && calls.is_empty()) {
-                    add(&mut messages, Piece::Text(CUT));
+                    add_piece(&mut messages, Piece::Text(BEGINNING_LEFT_OUT));
                 }
                 match messages.last_mut() {
                     // Two answers in a row are one.
@@ -199,14 +204,15 @@ fn messages<'a>(prepared: &Prepared<'a>) -> Vec<Message<'a>> {
                     messages.push(Message::Results(results.collect()));
                 }
             }
-            // A result stands right after its call, or nowhere.
+            // Results were added right after their calls, above.
             Turn::ToolResult { .. } | Turn::ToolImage { .. } => {}
         }
     }
     messages
 }
 
-fn add<'a>(messages: &mut Vec<Message<'a>>, piece: Piece<'a>) {
+/// Adds a piece to the last message of the user, or begins one.
+fn add_piece<'a>(messages: &mut Vec<Message<'a>>, piece: Piece<'a>) {
     match messages.last_mut() {
         Some(Message::User(pieces)) => return pieces.push(piece),
         Some(Message::Results(_)) => messages.push(Message::Assistant {
@@ -218,7 +224,7 @@ fn add<'a>(messages: &mut Vec<Message<'a>>, piece: Piece<'a>) {
     messages.push(Message::User(vec![piece]));
 }
 
-/// The texts of the user in one.
+/// The texts among the pieces, joined by line ends.
 pub(super) fn text_of(pieces: &[Piece<'_>]) -> String {
     let texts = pieces.iter().filter_map(|piece| match piece {
         Piece::Text(text) => Some(*text),
@@ -253,8 +259,8 @@ fn result<'a>(
     let mut images = Vec::new();
     let (text, is_error) = found.map_or((NO_RESULT, true), |(index, text, is_error)| {
         used.insert(index);
-        let behind = history[index + 1..].iter();
-        images.extend(behind.map_while(|turn| match turn {
+        let following = history[index + 1..].iter();
+        images.extend(following.map_while(|turn| match turn {
             Turn::ToolImage { media_type, data } => Some(Piece::Image { media_type, data }),
             _ => None,
         }));
@@ -262,7 +268,7 @@ fn result<'a>(
     });
     CallResult {
         id: &call.call_id,
-        name: prepared.name(&call.name),
+        name: prepared.tool_name(&call.name),
         text: non_blank(text),
         is_error,
         images,
@@ -294,9 +300,9 @@ fn legal_name(name: &str) -> String {
     }
 }
 
-/// Shortens the results of tools, oldest first, so that a request stays below `budget` bytes. `fixed` is what the
-/// request has beside its history. Many are shortened at once and then none for long, so that the beginning of a
-/// conversation's requests stays the same.
+/// Shortens the results of tools, oldest first, so that a request stays below `budget` bytes. `fixed` is the size of the
+/// request without its history. All older results are shortened at once and then none for many steps: so the beginning of
+/// the requests stays the same, and the provider can serve it from its cache.
 pub(super) fn fit(history: &mut [Turn], fixed: usize, budget: usize) {
     let (mut total, mut whole_from) = (fixed, 0);
     for at in 0..history.len() {
@@ -313,12 +319,12 @@ pub(super) fn fit(history: &mut [Turn], fixed: usize, budget: usize) {
     }
 }
 
-/// Makes a request that is too long for its endpoint much shorter; `false` when there is nothing to leave out.
+/// Shortens a history to about half: first the results, then the oldest turns. `false` when nothing can be left out.
 pub(super) fn halve(history: &mut Vec<Turn>) -> bool {
     let before: usize = history.iter().map(size).sum();
     history.iter_mut().for_each(shorten);
     let mut left: usize = history.iter().map(size).sum();
-    // What the user said last stays, and what came after it.
+    // The last message of the user and everything after it stay.
     let last = history
         .iter()
         .rposition(|turn| matches!(turn, Turn::User(_)))
@@ -338,17 +344,17 @@ pub(super) fn halve(history: &mut Vec<Turn>) -> bool {
 
 fn shorten(turn: &mut Turn) {
     if let Turn::ToolResult { text, .. } = turn
-        && text.len() > 2 * SHORT
+        && text.len() > 2 * SHORT_RESULT
     {
-        let left_out = text.len() - SHORT;
-        text.truncate(text.floor_char_boundary(SHORT));
+        let left_out = text.len() - SHORT_RESULT;
+        text.truncate(text.floor_char_boundary(SHORT_RESULT));
         text.push_str(&format!(
             "\n[shortened: {left_out} bytes of this result are left out]"
         ));
     }
 }
 
-/// Bytes of a turn in a request, about.
+/// The approximate size of a turn in a request, in bytes.
 pub(super) fn size(turn: &Turn) -> usize {
     match turn {
         Turn::User(text) | Turn::ToolResult { text, .. } => text.len(),
@@ -358,12 +364,12 @@ pub(super) fn size(turn: &Turn) -> usize {
                 .map(|call| call.name.len() + call.arguments.len());
             text.len() + calls.sum::<usize>()
         }
-        // About a thousand tokens for an image, whatever its size.
+        // Providers count about a thousand tokens for an image of any size.
         Turn::Image { .. } | Turn::ToolImage { .. } => 4000,
     }
 }
 
-/// The messages in the form that OpenAI and Ollama share. `user`, `call` and `result` write the parts that differ.
+/// The messages as JSON in the form that OpenAI and Ollama share. `user`, `call` and `result` write the parts that differ.
 pub(super) fn chat_messages(
     prepared: &Prepared<'_>,
     user: impl Fn(&[Piece<'_>]) -> Value,
@@ -399,7 +405,7 @@ pub(super) fn chat_messages(
     chat
 }
 
-/// The tools in the form that OpenAI and Ollama share.
+/// The tools as JSON in the form that OpenAI and Ollama share.
 pub(super) fn function_tools(prepared: &Prepared<'_>) -> Vec<Value> {
     let function = |tool: &PreparedTool<'_>| {
         json!({ "type": "function", "function": {

@@ -1,7 +1,7 @@
 //! One step of a model: messages and tools in, a stream of deltas out.
 //!
-//! The message rows of the store stay the source of truth; a provider's own view of a conversation is made from
-//! them for each step and thrown away. Each provider has one file, and its JSON is known nowhere else.
+//! The message rows of the store stay the source of truth: each step builds the provider's request from them anew. Each
+//! provider has one file, and its JSON is known nowhere else.
 //!
 //! Invariants: a stream ends with exactly one [`Delta::Done`] or one error, and a reply that the provider did
 //! not end is never `Done`. A request is not repeated after the first text of its answer has been emitted. No
@@ -28,6 +28,7 @@ mod history;
 mod ollama;
 mod openai;
 mod provider;
+mod refusal;
 mod reply;
 mod schema;
 mod step;
@@ -35,39 +36,39 @@ mod transport;
 
 pub use error::ModelError;
 
-/// What is unlike its server's schema in what a model is told of a tool's arguments, in words.
+/// How the schema of a tool that this model gets differs from the server's own, one short text for each difference.
 pub fn schema_changes(llm: &Llm, schema: &RawValue) -> Vec<String> {
     if llm.provider == Provider::None {
         return Vec::new();
     }
-    let repaired = schema::for_endpoint(schema, schema::Dialect::of(llm));
+    let repaired = schema::for_endpoint(schema, schema::Dialect::for_model(llm));
     repaired.changes.into_iter().collect()
 }
 
 /// The input of one step of the model.
 #[derive(Clone, Debug, Default)]
 pub struct StepRequest {
-    /// Whose step it is: an endpoint that fails for one tenant is not left alone for the others.
+    /// The tenant of the step. Circuit breakers are separate for each tenant.
     pub tenant: Option<TenantId>,
-    /// Whose question it is: a question on which an endpoint is silent is no outage of the endpoint.
+    /// The user of the step. Requests of one user alone never open a circuit breaker by their silence.
     pub user: Option<UserId>,
     pub system: String,
     /// Oldest first. A result may come anywhere after its call. A result without a call is left out, and a
-    /// call without a result gets an error as its result. So a trimmed history is always legal.
+    /// call without a result gets an error as its result. So a history can be cut anywhere.
     pub history: Vec<Turn>,
     /// Only tools that this principal may use. The names are those of `domain::names`.
     pub tools: Vec<ToolDef>,
-    /// The form of the answer. Its provider is told of it in its own way, if it has one; a provider may leave it out.
+    /// The format of the answer, sent in the provider's own form if there is one. A provider may ignore it.
     pub format: Option<AnswerFormat>,
 }
 
 impl StepRequest {
-    /// Bytes of the request, about.
+    /// The approximate size of the request in bytes.
     fn size(&self) -> usize {
         self.fixed_size() + self.history.iter().map(history::size).sum::<usize>()
     }
 
-    /// Bytes of what a request has beside its history, about.
+    /// The approximate size in bytes of everything but the history.
     fn fixed_size(&self) -> usize {
         let tools = self
             .tools
@@ -77,10 +78,11 @@ impl StepRequest {
     }
 }
 
+/// An entry of the history.
 #[derive(Clone, Debug)]
 pub enum Turn {
     User(String),
-    /// An image of the user, which belongs to the text before it. It is left out when the model refuses it.
+    /// An image from the user; it belongs to the text before it. It is left out when the model refuses it.
     Image {
         media_type: String,
         data: Arc<[u8]>,
@@ -96,13 +98,14 @@ pub enum Turn {
         text: String,
         is_error: bool,
     },
-    /// An image in the result before it. It is left out when the model refuses it.
+    /// An image of the result before it. It is left out when the model refuses it.
     ToolImage {
         media_type: String,
         data: Arc<[u8]>,
     },
 }
 
+/// A tool that the model may call.
 #[derive(Clone, Debug)]
 pub struct ToolDef {
     pub name: String,
@@ -111,7 +114,7 @@ pub struct ToolDef {
     pub schema: Arc<RawValue>,
 }
 
-/// A call as the model requested it. It is not checked: the model may have invented the name.
+/// A call as the model wrote it. Nothing is checked: the model may have invented the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelCall {
     /// Unique in the reply and in the history before it. The program makes an id when the provider's id is
@@ -122,6 +125,7 @@ pub struct ModelCall {
     pub arguments: String,
 }
 
+/// An item of the stream of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
     /// A piece of the answer; never empty.
@@ -130,12 +134,13 @@ pub enum Delta {
     Done(Reply),
 }
 
+/// A whole reply of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// All text deltas, joined.
     pub text: String,
-    /// In the order in which the model made them. Empty when the answer was filtered. After [`Stop::Length`]
-    /// the last call may be cut; then its arguments are not valid JSON.
+    /// In the model's order. Empty when the answer was filtered. After [`Stop::Length`] the arguments of the last call may
+    /// be cut, so that they are not valid JSON.
     pub calls: Vec<ModelCall>,
     pub stop: Stop,
     pub usage: Usage,
@@ -148,7 +153,7 @@ pub enum Stop {
     ToolCalls,
     /// The answer reached the token limit.
     Length,
-    /// The provider withheld (the rest of) the answer.
+    /// The provider withheld the answer or the rest of it.
     ContentFilter,
     /// A reason that this program does not know. The answer is complete.
     Other(String),
@@ -157,28 +162,28 @@ pub enum Stop {
 /// Bounds of a step. The defaults are for production; tests make them small.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// From sending the request to the first byte of the answer's head, connecting included.
+    /// The time from connecting to the first byte of the response headers.
     pub first_byte: Duration,
-    /// Between two chunks of the answer.
+    /// The time between two chunks of the answer.
     pub idle: Duration,
-    /// The whole step, waits and repetitions included.
+    /// The time of the whole step, with its waits and repetitions.
     pub step: Duration,
-    /// Bytes of one answer.
+    /// The most bytes of one response.
     pub max_body: usize,
-    /// Bytes of text and arguments in one answer. Several copies of them are kept while listeners read.
+    /// The most bytes of text and arguments in one answer. Several copies of them are held while listeners read.
     pub max_reply: usize,
-    /// Bytes of a request: results of tools are shortened before it is longer. An endpoint that takes less is remembered.
+    /// The most bytes of a request; the results of tools are shortened to meet it. An endpoint that takes less is remembered.
     pub max_request: usize,
-    /// Bytes without a line end.
+    /// The most bytes of one line of a stream.
     pub max_line: usize,
-    /// Requests in one step, the first included.
+    /// The most requests of one step to one endpoint.
     pub attempts: u32,
-    /// Wait before the second request; doubles with each further one, with jitter.
+    /// The wait before the second request. It doubles with each further one, and has jitter.
     pub backoff: Duration,
     /// The longest `Retry-After` of a provider that a step waits for.
     pub max_retry_after: Duration,
-    /// After this many failures to connect in a row, no request is sent to an endpoint for `breaker_pause`. Requests that
-    /// got no byte of an answer count as one failure for each user.
+    /// After this many failures in a row, no request is sent to the endpoint for `breaker_pause`. Each failed connection
+    /// counts; requests without any answer count once for each user.
     pub breaker_failures: u32,
     pub breaker_pause: Duration,
 }
@@ -208,7 +213,7 @@ impl Default for Limits {
 pub struct Models(Arc<step::StepContext>);
 
 impl Models {
-    /// `client` is egress's client for endpoints that the operator named: no proxy, no redirects, no decompression.
+    /// `client` must use no proxy, follow no redirect and decompress nothing, as `Egress::operator_client` does.
     pub fn new(client: reqwest::Client) -> Self {
         Self::with_limits(client, Limits::default())
     }
@@ -217,8 +222,8 @@ impl Models {
         Self(Arc::new(step::StepContext::new(client, limits)))
     }
 
-    /// Asks the model for its next turn. Nothing is sent until the stream is polled. When no word comes from its endpoint,
-    /// those of `llm.fallback` are asked in turn.
+    /// Asks the model for its next turn. Nothing is sent until the stream is polled. If the endpoint fails before the first
+    /// text of an answer, those of `llm.fallback` are asked in turn.
     pub fn step(
         &self,
         llm: &Llm,

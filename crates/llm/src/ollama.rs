@@ -1,4 +1,5 @@
-//! The Ollama daemon's own chat, which takes `num_predict` and says why it stopped.
+//! The native chat API of the Ollama daemon, which has `num_predict` and reports why it stopped: writes requests and reads
+//! the records of answers.
 
 use serde_json::{Map, Value, json};
 
@@ -11,10 +12,11 @@ use super::{
 use domain::pack::Llm;
 
 const BASE: &str = "http://localhost:11434";
+/// The tags around the thoughts of older models.
 const OPENING: &str = "<think>";
 const CLOSING: &str = "</think>";
 
-pub(super) fn request(
+pub(super) fn write_request(
     llm: &Llm,
     base: Option<&str>,
     prepared: &Prepared<'_>,
@@ -72,11 +74,11 @@ fn result(result: &CallResult<'_>) -> Value {
     json!({ "role": "tool", "tool_call_id": result.id, "tool_name": result.name, "content": result.text })
 }
 
-/// Which part of the stream comes next. Older models write their thoughts between tags, before the answer.
+/// The part of the stream that comes next. Older models write their thoughts between tags, before the answer.
 pub(super) enum Reader {
-    /// Before the opening tag. Holds text that may be the beginning of the tag.
+    /// Before the opening tag, with text that may be the beginning of the tag.
     Start(String),
-    /// Between the tags. Holds text that may be the beginning of the closing tag.
+    /// Between the tags, with text that may be the beginning of the closing tag.
     Thinking(String),
     /// After the closing tag. Leading blanks are dropped.
     AfterThinking,
@@ -84,18 +86,18 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    /// Takes in one record; `true` after the last one.
+    /// Adds one record to the reply; `true` after the last one.
     pub(super) fn read(&mut self, record: &Value, draft: &mut ReplyBuilder) -> bool {
         let message = &record["message"];
         if message["thinking"]
             .as_str()
             .is_some_and(|text| !text.is_empty())
         {
-            self.release(draft);
+            self.end_tag_search(draft);
         }
-        self.text(message["content"].as_str().unwrap_or_default(), draft);
+        self.add_text(message["content"].as_str().unwrap_or_default(), draft);
         for call in message["tool_calls"].as_array().into_iter().flatten() {
-            self.release(draft);
+            self.end_tag_search(draft);
             let function = &call["function"];
             let mut made = CallBuilder {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
@@ -111,7 +113,7 @@ impl Reader {
         if record["done"] != true {
             return false;
         }
-        self.release(draft);
+        self.end_tag_search(draft);
         draft.usage = Counts {
             input: record["prompt_eval_count"].as_u64(),
             output: record["eval_count"].as_u64(),
@@ -126,17 +128,18 @@ impl Reader {
         true
     }
 
-    fn text(&mut self, text: &str, draft: &mut ReplyBuilder) {
+    /// Adds text to the reply, without thoughts.
+    fn add_text(&mut self, text: &str, draft: &mut ReplyBuilder) {
         if text.is_empty() {
             return;
         }
         match std::mem::replace(self, Self::Answer) {
-            Self::Start(held) => self.start(held + text, draft),
+            Self::Start(held) => self.add_start(held + text, draft),
             Self::Thinking(held) => {
                 let held = held + text;
                 if let Some((_, answer)) = held.split_once(CLOSING) {
                     *self = Self::AfterThinking;
-                    self.text(answer, draft);
+                    self.add_text(answer, draft);
                 } else {
                     let partial = (1..CLOSING.len())
                         .rev()
@@ -150,11 +153,12 @@ impl Reader {
         }
     }
 
-    fn start(&mut self, held: String, draft: &mut ReplyBuilder) {
+    /// Adds the beginning of the stream, which may be an opening tag.
+    fn add_start(&mut self, held: String, draft: &mut ReplyBuilder) {
         let trimmed = held.trim_start();
         if let Some(thought) = trimmed.strip_prefix(OPENING) {
             *self = Self::Thinking(String::new());
-            self.text(thought, draft);
+            self.add_text(thought, draft);
         } else if OPENING.starts_with(trimmed) {
             *self = Self::Start(held);
         } else {
@@ -162,8 +166,8 @@ impl Reader {
         }
     }
 
-    /// Ends the search for tags: the held text is part of the answer.
-    fn release(&mut self, draft: &mut ReplyBuilder) {
+    /// Ends the search for tags: the text that was held is part of the answer.
+    fn end_tag_search(&mut self, draft: &mut ReplyBuilder) {
         if let Self::Start(held) = std::mem::replace(self, Self::Answer) {
             draft.push(&held);
         }

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions, which most other endpoints speak too.
+//! OpenAI's Chat Completions API, which most other endpoints have too: writes requests and reads the chunks of answers.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -14,7 +14,7 @@ use domain::{json, pack::Llm};
 
 const BASE: &str = "https://api.openai.com/v1";
 
-pub(super) fn request(
+pub(super) fn write_request(
     llm: &Llm,
     base: Option<&str>,
     prepared: &Prepared<'_>,
@@ -27,13 +27,13 @@ pub(super) fn request(
             .filter(|message| message["role"] == "assistant");
         said.for_each(|message| message["reasoning_content"] = json!(""));
     }
-    if is_google(llm) {
+    if is_gemini_3_or_later(llm) {
         let calls = messages
             .iter_mut()
             .filter_map(|message| message["tool_calls"].as_array_mut());
         calls.flatten().for_each(|call| {
-            // Gemini 3 wants the signatures of its thoughts back, which are not kept. This value, from Google's
-            // documentation, says that they are missing on purpose.
+            // Gemini 3 requires the signatures of its thoughts, which are not stored. This value, from Google's
+            // documentation, tells the API that they are missing on purpose.
             call["extra_content"] =
                 json!({ "google": { "thought_signature": "skip_thought_signature_validator" } });
         });
@@ -71,7 +71,7 @@ pub(super) fn request(
     if !without.stream_options {
         body["stream_options"] = json!({ "include_usage": true });
     }
-    // Last, because they grow: what is before them is the same from step to step.
+    // The messages come last, so that the beginning of the body stays the same for caches.
     body["messages"] = messages.into();
     Request {
         url: format!("{}/chat/completions", base.unwrap_or(BASE)),
@@ -80,7 +80,7 @@ pub(super) fn request(
     }
 }
 
-/// Text alone is sent as text, which every endpoint takes.
+/// A message of the user. Without images its content is a plain text, which every endpoint accepts.
 fn user(pieces: &[Piece<'_>]) -> Value {
     let has_image = pieces
         .iter()
@@ -107,8 +107,8 @@ fn result(result: &CallResult<'_>) -> Value {
     json!({ "role": "tool", "tool_call_id": result.id, "content": result.text })
 }
 
-/// OpenAI's own models that accept the token limit only under its newer name: `o3`, `gpt-5-mini` and later
-/// models. A name with a vendor in it belongs to a gateway, which accepts the older name.
+/// Whether this is a model of OpenAI that accepts the token limit only as `max_completion_tokens`: `o3`, `gpt-5-mini` and
+/// later models. A name with a vendor in it belongs to a gateway, which accepts `max_tokens`.
 fn is_reasoning(model: &str) -> bool {
     let digit = |text: &str, from: char| text.starts_with(|c| (from..='9').contains(&c));
     match model.strip_prefix("gpt-") {
@@ -118,7 +118,7 @@ fn is_reasoning(model: &str) -> bool {
     }
 }
 
-/// Models that refuse assistant messages without `reasoning_content`. The content is not kept, so it is sent
+/// Whether the model refuses assistant messages without `reasoning_content`. The content is not stored, so it is sent
 /// empty.
 fn requires_reasoning(llm: &Llm) -> bool {
     let host = llm.base_url.as_ref().and_then(Url::host_str);
@@ -133,13 +133,13 @@ fn requires_reasoning(llm: &Llm) -> bool {
         || model.starts_with("deepseek")
 }
 
-/// Gemini 3 behind OpenAI's protocol, at Google or at a gateway.
-fn is_google(llm: &Llm) -> bool {
+/// Whether this is Gemini 3 or later behind OpenAI's API, at Google or at a gateway.
+fn is_gemini_3_or_later(llm: &Llm) -> bool {
     let model = llm.model.rsplit('/').next().unwrap_or_default();
     model.starts_with("gemini-") && !model.starts_with("gemini-1") && !model.starts_with("gemini-2")
 }
 
-/// Models whose templates take ids of calls of nine letters and digits only, at Mistral and elsewhere.
+/// Whether this is a model of Mistral. Their chat templates accept only call ids of nine letters and digits.
 fn is_mistral(llm: &Llm) -> bool {
     let host = llm.base_url.as_ref().and_then(Url::host_str);
     let model = llm.model.to_ascii_lowercase();
@@ -157,7 +157,7 @@ fn is_mistral(llm: &Llm) -> bool {
         || families.iter().any(|family| model.contains(family))
 }
 
-/// The ids of calls in a message, as [`is_mistral`] models take them: the same for the same id.
+/// Replaces the call ids in a message by ids that Mistral accepts. The same id always gets the same replacement.
 fn shorten_ids(message: &mut Value) {
     let shorten = |id: &mut Value| {
         let Some(text) = id.as_str() else { return };
@@ -176,10 +176,10 @@ fn shorten_ids(message: &mut Value) {
     }
 }
 
-/// Takes in one chunk. The stream goes on after the reason to stop: the usage comes last.
+/// Adds one chunk to the reply. The chunk with the usage may come after the one with the stop reason.
 pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) {
     let choices = chunk["choices"].as_array().map(Vec::as_slice);
-    // Of several candidates only the first is the answer.
+    // Only the first of several candidates is the answer.
     let first = |choice: &&Value| choice["index"].as_u64().unwrap_or_default() == 0;
     let choice = choices.unwrap_or_default().iter().find(first);
     let usage = [
@@ -194,7 +194,7 @@ pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) {
         draft.usage = Counts {
             input,
             output: count("completion_tokens").or_else(rest),
-            // DeepSeek's name for it.
+            // The name that DeepSeek uses.
             cached: cached.or_else(|| count("prompt_cache_hit_tokens")),
         };
     }
@@ -202,21 +202,21 @@ pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) {
     // Some endpoints send the whole message as their only chunk.
     let delta = choice.get("delta").or_else(|| choice.get("message"));
     if let Some(delta) = delta {
-        text(delta, draft);
+        add_text(delta, draft);
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            fragment(call, draft);
+            add_fragment(call, draft);
         }
     }
     if let Some(reason) = choice["finish_reason"]
         .as_str()
         .filter(|reason| !reason.is_empty())
     {
-        draft.stop = Some(stop(reason));
+        draft.stop = Some(stop_of(reason));
     }
 }
 
-/// The answer's text, which may also come as parts. The model's thoughts are left out.
-fn text(delta: &Value, draft: &mut ReplyBuilder) {
+/// Adds the text of a delta, which may come as parts. The model's thoughts are left out.
+fn add_text(delta: &Value, draft: &mut ReplyBuilder) {
     match &delta["content"] {
         Value::Array(parts) => parts.iter().for_each(|part| draft.push(part_text(part))),
         part @ Value::Object(_) => draft.push(part_text(part)),
@@ -240,9 +240,9 @@ fn part_text(part: &Value) -> &str {
     text.as_str().unwrap_or_default()
 }
 
-/// Adds a fragment to its call. Endpoints identify a call by index, by id or by both. Some give neither: a
+/// Adds a fragment to its call. Endpoints identify a call by index, by id or by both. Where an endpoint gives neither, a
 /// new call begins when the arguments of the last call are complete.
-fn fragment(piece: &Value, draft: &mut ReplyBuilder) {
+fn add_fragment(piece: &Value, draft: &mut ReplyBuilder) {
     let id = match &piece["id"] {
         Value::Number(id) => id.to_string(),
         id => id
@@ -268,7 +268,7 @@ fn fragment(piece: &Value, draft: &mut ReplyBuilder) {
             calls.len().checked_sub(1).filter(open)
         }
     };
-    // Some endpoints give each piece a new id, others each call the same index.
+    // Some endpoints give each fragment a new id, and some give all calls the same index.
     let continues = |at: &usize| {
         let call = &calls[*at];
         let other = !id.is_empty() && !call.id.is_empty() && call.id != id;
@@ -291,8 +291,8 @@ fn fragment(piece: &Value, draft: &mut ReplyBuilder) {
     call.arguments.push_str(&arguments);
 }
 
-/// OpenAI's own reasons and those of compatible servers.
-fn stop(reason: &str) -> Stop {
+/// The stop reason, in the words of OpenAI and of compatible servers.
+fn stop_of(reason: &str) -> Stop {
     match reason {
         "stop" | "end" | "eos" | "end_turn" | "stop_sequence" => Stop::End,
         "length" | "max_tokens" | "model_length" => Stop::Length,

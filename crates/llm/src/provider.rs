@@ -1,4 +1,4 @@
-//! The four providers: which one a pack names, how its key is sent, and who writes its requests and reads its answers.
+//! Chooses between the four providers: the functions that write a request and read an answer, and the header of the key.
 
 use std::{
     collections::HashSet,
@@ -14,7 +14,7 @@ use super::{
 };
 use domain::pack::{Llm, Provider};
 
-/// Request fields that an endpoint does not accept, as its refusals have shown (`step`).
+/// Fields and parts of a request that an endpoint has refused. They are not sent again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -25,25 +25,25 @@ pub(super) struct UnsupportedParams {
     pub(super) reasoning_effort: bool,
     /// OpenAI's `stream_options`, which ask for the token counts.
     pub(super) stream_options: bool,
-    /// Descriptions of tools with more than 1024 characters.
+    /// Descriptions of tools longer than 1024 characters.
     pub(super) long_descriptions: bool,
     pub(super) images: bool,
 }
 
-/// What a model at an endpoint does not take, as its refusals have shown (`step`).
+/// How requests to a model at an endpoint must be written, learned from its refusals.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refused {
+pub(super) struct Restrictions {
     pub(super) params: UnsupportedParams,
-    /// Tools whose schemas it has refused once, hashed. They are written with every rule there is.
-    pub(super) tools: HashSet<u64>,
-    /// It has refused some schema without saying which.
-    pub(super) schemas: bool,
+    /// Fingerprints of the tools whose schemas are written by the strictest rules, because they were refused once.
+    pub(super) strict_tools: HashSet<u64>,
+    /// All schemas are written by the strictest rules, because a refusal did not say which one it is about.
+    pub(super) all_tools_strict: bool,
 }
 
-impl Refused {
-    /// The rules for the schema of a tool at an endpoint with rules of its own.
+impl Restrictions {
+    /// The rules for the schema of a tool; `own` are those of the endpoint without restrictions.
     pub(super) fn dialect(&self, tool: &ToolDef, own: Dialect) -> Dialect {
-        if self.schemas || self.tools.contains(&fingerprint(tool)) {
+        if self.all_tools_strict || self.strict_tools.contains(&fingerprint(tool)) {
             Dialect::Strict
         } else {
             own
@@ -51,22 +51,21 @@ impl Refused {
     }
 }
 
-/// What a tool is to a provider.
+/// A hash by which a tool (name and schema) is remembered as refused.
 pub(super) fn fingerprint(tool: &ToolDef) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&tool.name, tool.schema.get()).hash(&mut hasher);
     hasher.finish()
 }
 
-/// One request in a provider's own words; the key is not in it.
+/// A request in a provider's own format, without the key.
 pub(super) struct Request {
     pub(super) url: String,
     pub(super) headers: &'static [(&'static str, &'static str)],
     pub(super) body: Value,
 }
 
-/// The key of an endpoint's circuit breaker. It may hold a secret that an operator put into the address, so
-/// it is never logged.
+/// A text that identifies an endpoint. It is never logged, since an operator may have put a secret into the address.
 pub(super) fn endpoint(llm: &Llm) -> String {
     format!("{} {}", name(llm.provider), base(llm).unwrap_or_default())
 }
@@ -81,24 +80,25 @@ pub(super) fn name(provider: Provider) -> &'static str {
     }
 }
 
-pub(super) fn request(
+/// Writes the request of a step for the provider that the pack names.
+pub(super) fn write_request(
     llm: &Llm,
     step: &StepRequest,
-    refused: &Refused,
+    restrictions: &Restrictions,
 ) -> Result<Request, ModelError> {
     let base = base(llm);
     let write = match llm.provider {
-        Provider::Openai => openai::request,
-        Provider::Anthropic => anthropic::request,
-        Provider::Gemini => gemini::request,
-        Provider::Ollama => ollama::request,
+        Provider::Openai => openai::write_request,
+        Provider::Anthropic => anthropic::write_request,
+        Provider::Gemini => gemini::write_request,
+        Provider::Ollama => ollama::write_request,
         Provider::None => return Err(ModelError::NoModel),
     };
-    let prepared = Prepared::new(step, Dialect::of(llm), refused);
-    Ok(write(llm, base.as_deref(), &prepared, refused.params))
+    let prepared = Prepared::new(step, Dialect::for_model(llm), restrictions);
+    Ok(write(llm, base.as_deref(), &prepared, restrictions.params))
 }
 
-/// The base address, without a path of the API that people often copy along with it.
+/// The base URL of the pack, without `/chat/completions`, which people often copy along with it.
 fn base(llm: &Llm) -> Option<String> {
     let text = llm.base_url.as_ref()?.as_str().trim_end_matches('/');
     Some(
@@ -108,7 +108,7 @@ fn base(llm: &Llm) -> Option<String> {
     )
 }
 
-/// Reads the events of one answer.
+/// Reads the events of one answer, with the state that this needs.
 pub(super) enum Reader {
     Openai,
     Anthropic,
@@ -126,7 +126,7 @@ impl Reader {
         }
     }
 
-    /// Reads one event; `true` when the answer is complete although the stream goes on.
+    /// Adds one event to the reply; `true` when the answer is complete although the stream goes on.
     pub(super) fn read(
         &mut self,
         event: &Value,
@@ -144,8 +144,8 @@ impl Reader {
     }
 }
 
-/// The header that carries the operator's key. A local endpoint needs none.
-pub(super) fn key(llm: &Llm) -> Result<Option<(HeaderName, HeaderValue)>, ModelError> {
+/// The header with the operator's key; `None` when the pack has no key, as for a local endpoint.
+pub(super) fn key_header(llm: &Llm) -> Result<Option<(HeaderName, HeaderValue)>, ModelError> {
     let Some(key) = llm
         .api_key
         .as_ref()

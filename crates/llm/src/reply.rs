@@ -1,7 +1,7 @@
-//! Collects the pieces of one answer and builds the reply from them.
+//! Collects the deltas of one answer and builds the reply from them.
 //!
-//! Arguments are kept as the model wrote them, JSON or not. Wrong arguments never fail the step; the model
-//! gets a tool error for them.
+//! Arguments are kept as the model wrote them, even if they are not JSON. They never fail the step: the call fails later,
+//! and the model reads why.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     ModelCall, ModelError, Reply, StepRequest, Stop, Turn,
-    provider::Refused,
+    provider::Restrictions,
     schema::{self, Dialect},
 };
 use domain::{
@@ -18,9 +18,9 @@ use domain::{
     run::Usage,
 };
 
-/// Call ids this short are counters, and start again in every reply.
+/// Shorter call ids are counters that start again in every reply, so they are replaced.
 const MIN_ID: usize = 9;
-/// The longest id that all providers take back.
+/// Longer call ids are replaced, since not all providers accept them in a history.
 const MAX_ID: usize = 40;
 
 /// The part of one answer that has arrived so far.
@@ -36,44 +36,45 @@ pub(super) struct ReplyBuilder {
     pub(super) usage: Counts,
 }
 
-/// Tokens, as far as the provider says.
+/// Token counts, as far as the provider reports them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// All of the request, those from a cache included.
+    /// All tokens of the request, with those from a cache.
     pub(super) input: Option<u64>,
     pub(super) output: Option<u64>,
-    /// Those of the input that came from a cache.
+    /// The tokens of the request that came from a cache.
     pub(super) cached: Option<u64>,
 }
 
 /// A call that may still be incomplete.
 #[derive(Default)]
 pub(super) struct CallBuilder {
-    /// The provider's number for the call or its block, if it has one.
+    /// The provider's index of the call or its content block, if it has one.
     pub(super) slot: Option<u64>,
     pub(super) id: String,
     pub(super) name: String,
     /// The text of the arguments, as streamed.
     pub(super) arguments: String,
-    /// The arguments when they came as one value. Text goes before them.
+    /// The arguments, if they came as one JSON value. `arguments` takes precedence.
     pub(super) input: Option<Value>,
-    /// The provider announced an end that has not come.
+    /// The provider marks the end of a call, and this one has not ended yet.
     pub(super) is_open: bool,
 }
 
 impl ReplyBuilder {
+    /// Adds text to the answer.
     pub(super) fn push(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
-    /// The text that has not been emitted yet.
+    /// The text that has not been emitted yet. It counts as emitted afterwards.
     pub(super) fn take_text(&mut self) -> Option<String> {
         let text = self.text[self.emitted_bytes..].to_owned();
         self.emitted_bytes = self.text.len();
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// Whether the answer can be complete as it is, although its provider did not say why it ended.
+    /// Whether the answer looks complete, for a provider that did not say why it ended.
     pub(super) fn is_whole(&self) -> bool {
         let whole = |call: &CallBuilder| {
             !call.is_open
@@ -84,22 +85,24 @@ impl ReplyBuilder {
         (!self.text.is_empty() || !self.calls.is_empty()) && self.calls.iter().all(whole)
     }
 
-    /// Bytes that have arrived so far.
+    /// The bytes of text and arguments so far.
     pub(super) fn size(&self) -> usize {
         let arguments = self.calls.iter().map(|call| call.arguments.len());
         self.text.len() + arguments.sum::<usize>()
     }
 
+    /// The last call with this slot.
     pub(super) fn call_in(&mut self, slot: Option<u64>) -> Option<&mut CallBuilder> {
         self.calls.iter_mut().rfind(|call| call.slot == slot)
     }
 
-    /// The reply, if the provider ended it.
+    /// The reply, or an error when the provider did not end it. Names of tools and arguments become those that the servers
+    /// know.
     pub(super) fn finish(
         self,
         request: &StepRequest,
         dialect: Dialect,
-        refused: &Refused,
+        restrictions: &Restrictions,
     ) -> Result<Reply, ModelError> {
         let stop = self.stop.ok_or(ModelError::Truncated)?;
         let mut calls = Vec::new();
@@ -115,7 +118,8 @@ impl ReplyBuilder {
                     continue;
                 };
                 call.name.clone_from(&tool.name);
-                let repaired = schema::for_endpoint(&tool.schema, refused.dialect(tool, dialect));
+                let repaired =
+                    schema::for_endpoint(&tool.schema, restrictions.dialect(tool, dialect));
                 if !repaired.renamed.is_empty() {
                     call.arguments = schema::rename_back(&call.arguments, &repaired.renamed);
                 }
@@ -126,8 +130,8 @@ impl ReplyBuilder {
             Stop::ToolCalls if calls.is_empty() => Stop::End,
             stop => stop,
         };
-        let usage =
-            reported_usage(self.usage).unwrap_or_else(|| estimate(request, &self.text, &calls));
+        let usage = usage_from_counts(self.usage)
+            .unwrap_or_else(|| estimate_usage(request, &self.text, &calls));
         Ok(Reply {
             text: self.text,
             calls,
@@ -152,7 +156,7 @@ impl CallBuilder {
     }
 }
 
-/// Whether the text of some arguments is whole. The last character decides most cases without parsing.
+/// Whether a text is a complete JSON object. The last character decides most cases without parsing.
 pub(super) fn is_object(text: &str) -> bool {
     text.trim_end().ends_with('}') && Json::parse(text).is_ok_and(|json| json.as_object().is_some())
 }
@@ -164,7 +168,7 @@ fn known_ids(request: &StepRequest) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The provider's id if it is usable and not taken; else a new id.
+/// The provider's id if it is usable and not taken, otherwise a new id.
 fn unique_id(id: &str, taken: &mut HashSet<String>) -> String {
     let is_legal = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     let is_usable = (MIN_ID..=MAX_ID).contains(&id.len()) && id.bytes().all(is_legal);
@@ -177,8 +181,8 @@ fn unique_id(id: &str, taken: &mut HashSet<String>) -> String {
     id
 }
 
-/// The usage that the provider says. Zero input tokens mean that it did not count.
-fn reported_usage(counts: Counts) -> Option<Usage> {
+/// The usage that the provider reported. Zero input tokens mean that it did not count.
+fn usage_from_counts(counts: Counts) -> Option<Usage> {
     let count = |tokens: Option<u64>| i64::try_from(tokens?).ok();
     let input_tokens = count(counts.input).filter(|tokens| *tokens > 0)?;
     Some(Usage {
@@ -189,8 +193,9 @@ fn reported_usage(counts: Counts) -> Option<Usage> {
     })
 }
 
-/// Four characters are taken as one token. For most text this is right within a factor of two.
-fn estimate(request: &StepRequest, text: &str, calls: &[ModelCall]) -> Usage {
+/// The usage when the provider reports none: four bytes count as one token, which is right within a factor of two for
+/// most text.
+fn estimate_usage(request: &StepRequest, text: &str, calls: &[ModelCall]) -> Usage {
     let size = |calls: &[ModelCall]| {
         calls
             .iter()

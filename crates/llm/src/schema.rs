@@ -1,21 +1,21 @@
-//! The schema of a tool's arguments as an endpoint takes it. Servers write any JSON Schema; an endpoint that refuses one
-//! detail refuses the whole request, with all other tools. What is taken out here is told in the description where words
-//! can say it, and the server still checks it.
+//! Rewrites the schema of a tool's arguments so that an endpoint accepts it. Servers write any JSON Schema; an endpoint that
+//! refuses one detail refuses the whole request, with all other tools. Where a removed rule can be put into words, it is
+//! added to the description. The server still checks every rule.
 //!
-//! | What is repaired | Who refuses it, and where that is said |
+//! | Repaired | Who refuses it, and the source |
 //! |---|---|
-//! | `allOf`, `anyOf`, `oneOf`, `$ref` at the top; a top that is no object | OpenAI: "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"; Anthropic: "input_schema does not support oneOf, allOf, or anyOf at the top level" (`OmniRoute#13552`) |
+//! | `allOf`, `anyOf`, `oneOf`, `$ref` at the top level; a top level that is not an object | OpenAI: "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"; Anthropic: "input_schema does not support oneOf, allOf, or anyOf at the top level" (`OmniRoute#13552`) |
 //! | an array without `items` | OpenAI: "array schema missing items" (mcphost#35); Gemini: "items: missing field" (gemini-desktop#7) |
-//! | values of `enum` that are not of the `type` | nothing fits them; Gemini: "enum only allowed for STRING type" (9router#380) |
+//! | values of `enum` that are not of the `type` | no argument can match them; Gemini: "enum only allowed for STRING type" (9router#380) |
 //! | more than 10 levels | OpenAI, Structured Outputs, "up to 10 levels of nesting"; Gemini: "exceeds the maximum allowed nesting depth" (gemini-cli#5923) |
 //! | names of properties outside `[a-zA-Z0-9_.-]{1,64}` | Anthropic: "Property keys should match pattern" (claude-code#34771) |
 //! | names of properties outside `[a-zA-Z_][a-zA-Z0-9_]{0,63}` | Gemini, `FunctionDeclaration.parameters` of Vertex AI |
 //! | names of tools that begin with a digit or a dash | Gemini, `FunctionDeclaration.name` |
 //! | `$ref` beside other keywords | Gemini, `responseJsonSchema`: "If `$ref` is set on a sub-schema, no other properties, except for than those starting as a `$`, may be set"; OpenAI in strict mode |
-//! | references that lead to themselves, or elsewhere than into `$defs` | Gemini, as above; Ollama, whose `ToolProperty` has no references |
-//! | keywords that are not in `UNDERSTOOD`, values of `enum` other than texts and numbers, `format` | Gemini, `responseJsonSchema`: the list of keywords; "only 'enum' and 'date-time' are supported for STRING type" (gemini-cli#3178) |
-//! | names in `required` that are no properties | Gemini: `required[0]: property is not defined` (AIStudioToAPI#154) |
-//! | a schema that says no type, `not` | llama.cpp: "Unrecognized schema" (BrowserOS#255, llama.cpp#14227); OpenAI in strict mode: "schema must have a 'type' key" (odoo-llm#212) |
+//! | references that lead back to themselves, or to a place outside of `$defs` | Gemini, as above; Ollama, whose `ToolProperty` has no references |
+//! | keywords that are not in `GEMINI_KEYWORDS`, values of `enum` other than strings and numbers, `format` | Gemini, `responseJsonSchema`: the list of keywords; "only 'enum' and 'date-time' are supported for STRING type" (gemini-cli#3178) |
+//! | names in `required` that are not properties | Gemini: `required[0]: property is not defined` (AIStudioToAPI#154) |
+//! | a schema without a type; `not` | llama.cpp: "Unrecognized schema" (BrowserOS#255, llama.cpp#14227); OpenAI in strict mode: "schema must have a 'type' key" (odoo-llm#212) |
 //! | patterns, many repetitions | llama.cpp: "Pattern must start with '^' and end with '$'" (llama.cpp#26930), "number of repetitions exceeds sane defaults" |
 //! | lists of types | Gemini's older `parameters`: "Proto field is not repeating, cannot start list"; only where a schema was refused |
 //! | patterns that look ahead or behind, or refer back | OpenAI: "regex lookaround is not supported" (Dokploy/mcp#45, vercel/ai#21037) |
@@ -31,11 +31,11 @@ use domain::{
     tool_schema::{References, modernize, parts_mut, parts_of},
 };
 
-/// Keywords that providers refuse at the top level, or that say nothing to a model there.
+/// Keywords that providers refuse at the top level, or that are of no use to a model there.
 const NOT_AT_TOP: [&str; 9] = [
     "$schema", "$id", "oneOf", "anyOf", "allOf", "enum", "const", "not", "if",
 ];
-/// Keywords whose schemas apply to the same value.
+/// Keywords whose subschemas apply to the same value.
 const BRANCHES: [&str; 6] = [
     "allOf",
     "anyOf",
@@ -44,8 +44,8 @@ const BRANCHES: [&str; 6] = [
     "else",
     "dependentSchemas",
 ];
-/// What Gemini understands in `responseJsonSchema` and `parametersJsonSchema`.
-const UNDERSTOOD: [&str; 17] = [
+/// The keywords that Gemini accepts in `responseJsonSchema` and `parametersJsonSchema`.
+const GEMINI_KEYWORDS: [&str; 17] = [
     "type",
     "format",
     "title",
@@ -64,8 +64,8 @@ const UNDERSTOOD: [&str; 17] = [
     "required",
     "propertyOrdering",
 ];
-/// Keywords without which a model is told less of what a schema takes.
-const TELLING: [&str; 7] = [
+/// Keywords whose removal is reported as a change, since the model then knows less about the arguments.
+const REPORTED_KEYWORDS: [&str; 7] = [
     "not",
     "if",
     "contains",
@@ -74,8 +74,8 @@ const TELLING: [&str; 7] = [
     "dependentRequired",
     "dependentSchemas",
 ];
-/// What Ollama's `ToolProperty` reads.
-const OF_OLLAMA: [&str; 7] = [
+/// The keywords of Ollama's `ToolProperty`.
+const OLLAMA_KEYWORDS: [&str; 7] = [
     "type",
     "description",
     "enum",
@@ -84,50 +84,51 @@ const OF_OLLAMA: [&str; 7] = [
     "properties",
     "required",
 ];
-/// Schemas that are read of a tool, those that references write out included.
+/// The most subschemas of a tool, counted with those that replace references.
 const MOST_SCHEMAS: usize = 2_000;
-/// How often a schema that refers to itself stands within itself.
-const UNROLLED: usize = 1;
-/// The longest name of a property.
+/// How often a recursive reference is replaced by its schema within that schema.
+const MOST_NESTED_COPIES: usize = 1;
+/// The most bytes of the name of a property.
 const MAX_NAME: usize = 64;
-/// Repetitions that a grammar takes.
+/// The largest number of repetitions that the grammars of llama.cpp accept.
 const MOST_REPETITIONS: u64 = 1_000;
 
-/// The kind of an endpoint, as far as its schemas are concerned.
+/// The kinds of endpoints, by the schemas that they accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// OpenAI's own endpoint, a gateway, or a model of one's own with the same protocol.
+    /// OpenAI, a gateway, or a self-hosted model with OpenAI's API.
     Openai,
     Anthropic,
     Gemini,
     Ollama,
-    /// An endpoint that has refused a schema already: every rule of all others.
+    /// An endpoint that has refused a schema before: the rules of all others together.
     Strict,
 }
 
-/// What an endpoint takes.
+/// The rules for schemas at a kind of endpoint.
 #[derive(Clone, Copy)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a rule of its own, and some endpoint has it alone"
 )]
 struct Rules {
-    /// Characters in names of properties; `None` for any.
+    /// Whether a character may stand at this index of a property name; `None`: any may.
     names: Option<fn(usize, char) -> bool>,
-    /// The keywords that it reads; `None` for all.
+    /// The accepted keywords; `None`: all.
     keywords: Option<&'static [&'static str]>,
-    /// References are written out.
+    /// References are replaced by what they refer to.
     without_references: bool,
-    /// Patterns are told in words.
+    /// Patterns are moved to the description.
     without_patterns: bool,
-    /// Each schema says its type.
+    /// Each subschema needs a type.
     typed: bool,
-    /// Only texts and numbers stand in `enum`.
+    /// The values of an `enum` must be all strings or all numbers.
     plain_enums: bool,
+    /// Most values of `format` are moved to the description.
     without_formats: bool,
-    /// A `type` is one word.
+    /// A `type` is one name, not a list.
     single_types: bool,
-    /// Levels of schemas.
+    /// The most levels of nested schemas.
     depth: usize,
 }
 
@@ -144,8 +145,8 @@ const OPENAI: Rules = Rules {
 };
 
 impl Dialect {
-    /// A model of Anthropic or Google has the rules of its maker, whoever passes requests on to it.
-    pub(super) fn of(llm: &Llm) -> Self {
+    /// The dialect of a model. A model of Anthropic or Google has the rules of its maker, even behind a gateway.
+    pub(super) fn for_model(llm: &Llm) -> Self {
         let model = llm.model.to_ascii_lowercase();
         match llm.provider {
             Provider::Anthropic => Self::Anthropic,
@@ -161,27 +162,27 @@ impl Dialect {
         match self {
             Self::Openai => OPENAI,
             Self::Anthropic => Rules {
-                names: Some(of_anthropic),
+                names: Some(is_anthropic_name_char),
                 without_patterns: false,
                 typed: false,
                 ..OPENAI
             },
             Self::Gemini => Rules {
-                names: Some(of_google),
-                keywords: Some(&UNDERSTOOD),
+                names: Some(is_google_name_char),
+                keywords: Some(&GEMINI_KEYWORDS),
                 without_references: true,
                 plain_enums: true,
                 without_formats: true,
                 ..OPENAI
             },
             Self::Ollama => Rules {
-                keywords: Some(&OF_OLLAMA),
+                keywords: Some(&OLLAMA_KEYWORDS),
                 without_references: true,
                 typed: false,
                 ..OPENAI
             },
             Self::Strict => Rules {
-                keywords: Some(&OF_OLLAMA),
+                keywords: Some(&OLLAMA_KEYWORDS),
                 single_types: true,
                 depth: 4,
                 ..Self::Gemini.rules()
@@ -189,7 +190,7 @@ impl Dialect {
         }
     }
 
-    /// The name of a tool at this endpoint.
+    /// The name of a tool as this endpoint accepts it.
     pub(super) fn tool_name(self, name: &str) -> String {
         let begins_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if begins_well || !matches!(self, Self::Gemini | Self::Strict) {
@@ -199,28 +200,28 @@ impl Dialect {
     }
 }
 
-fn of_anthropic(_: usize, c: char) -> bool {
+fn is_anthropic_name_char(_: usize, c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
-fn of_google(at: usize, c: char) -> bool {
+fn is_google_name_char(at: usize, c: char) -> bool {
     c == '_' || c.is_ascii_alphabetic() || (at > 0 && c.is_ascii_digit())
 }
 
-/// A schema that its endpoint takes.
+/// A rewritten schema.
 #[derive(Debug, Default)]
 pub(super) struct Repaired {
     pub(super) schema: Value,
-    /// New names of properties, with the names that their server knows.
+    /// From the new names of properties to the server's names.
     pub(super) renamed: BTreeMap<String, String>,
-    /// What is unlike the server's schema, in words.
+    /// The differences from the server's schema, one short text for each.
     pub(super) changes: BTreeSet<String>,
 }
 
-/// The schema for an endpoint.
+/// Rewrites a schema for an endpoint.
 pub(super) fn for_endpoint(raw: &RawValue, dialect: Dialect) -> Repaired {
     let rules = dialect.rules();
-    // Limits and values to choose from keep their digits.
+    // `read_value` keeps the digits of numbers as they are written.
     let mut root = json::read_value(raw.get()).unwrap_or_default();
     modernize(&mut root);
     let mut repair = Repair {
@@ -245,7 +246,7 @@ pub(super) fn for_endpoint(raw: &RawValue, dialect: Dialect) -> Repaired {
         _ => Map::new(),
     };
     if flatten(&mut schema, &BRANCHES) {
-        repair.note("what stands in its branches stands at the top");
+        repair.note_change("what stands in its branches stands at the top");
     }
     schema.retain(|keyword, _| !NOT_AT_TOP.contains(&keyword.as_str()));
     schema.insert("type".to_owned(), json!("object"));
@@ -261,7 +262,7 @@ pub(super) fn for_endpoint(raw: &RawValue, dialect: Dialect) -> Repaired {
         renamed = new_names(&names, is_legal);
     }
     for (new, old) in &renamed {
-        repair.note(format!("{old:?} is called {new:?}"));
+        repair.note_change(format!("{old:?} is called {new:?}"));
         repair.new_names.insert(old.clone(), new.clone());
     }
     repair.repair(&mut schema, 0);
@@ -272,9 +273,9 @@ pub(super) fn for_endpoint(raw: &RawValue, dialect: Dialect) -> Repaired {
     }
 }
 
-/// Arguments with the names that the server knows.
+/// Gives the properties in a model's arguments the server's names again.
 pub(super) fn rename_back(arguments: &str, renamed: &BTreeMap<String, String>) -> String {
-    // Whoever checks them must still see that a name appears twice.
+    // The check of the arguments must still see that a name appears twice.
     if Json::repeated_name(arguments).is_some() {
         return arguments.to_owned();
     }
@@ -285,17 +286,18 @@ pub(super) fn rename_back(arguments: &str, renamed: &BTreeMap<String, String>) -
     json.to_string()
 }
 
-/// Writes out references that an endpoint does not follow.
+/// Replaces the references that an endpoint does not follow by what they refer to.
 struct Expansion<'a> {
     references: References<'a>,
     rules: Rules,
+    /// How many more subschemas may be read.
     left: usize,
-    /// The references that are being written out.
+    /// The references that are being replaced, outermost first.
     open: Vec<String>,
 }
 
 impl Expansion<'_> {
-    /// `is_top`: the schema applies to the arguments themselves.
+    /// The schema with its references replaced. `is_top`: it applies to the arguments object itself.
     fn expand(&mut self, mut value: Value, is_top: bool) -> Value {
         let Value::Object(schema) = &mut value else {
             return value;
@@ -315,7 +317,7 @@ impl Expansion<'_> {
             let repeated = self.open.iter().filter(|open| **open == reference).count();
             let target = self.references.resolve(&reference);
             if let Some(Value::Object(target)) = target {
-                if repeated > UNROLLED {
+                if repeated > MOST_NESTED_COPIES {
                     merge_into(schema, &outline(target));
                 } else {
                     merge_into(schema, target);
@@ -336,7 +338,7 @@ impl Expansion<'_> {
     }
 }
 
-/// A reference that all endpoints that know references follow.
+/// Whether a reference leads directly into `$defs` or `definitions`. All endpoints with references follow these.
 fn is_definition(reference: &str) -> bool {
     ["#/$defs/", "#/definitions/"].iter().any(|place| {
         let name = reference.strip_prefix(place);
@@ -344,7 +346,7 @@ fn is_definition(reference: &str) -> bool {
     })
 }
 
-/// What a schema is, without its parts.
+/// A schema without its subschemas: type, title and description.
 fn outline(schema: &Map<String, Value>) -> Map<String, Value> {
     let mut outline = Map::new();
     for keyword in ["type", "description", "title"] {
@@ -353,13 +355,13 @@ fn outline(schema: &Map<String, Value>) -> Map<String, Value> {
         }
     }
     outline.entry("type").or_insert_with(|| json!("object"));
-    if is_of(&outline, "array") {
+    if has_type(&outline, "array") {
         outline.insert("items".to_owned(), json!({}));
     }
     outline
 }
 
-/// Adds what another schema says of the same value.
+/// Adds the rules of another schema for the same value.
 fn merge_into(schema: &mut Map<String, Value>, other: &Map<String, Value>) {
     for (keyword, value) in other {
         match (schema.get_mut(keyword), value) {
@@ -385,16 +387,18 @@ fn merge_into(schema: &mut Map<String, Value>, other: &Map<String, Value>) {
     }
 }
 
-/// What stands in branches becomes part of the schema itself: all of an `allOf`, and of alternatives every property, with
-/// what all branches require.
+/// Moves the rules in branches into the schema itself: from `allOf` all rules; from alternatives every property, and as
+/// required only what all branches require. Whether the schema had such branches.
 fn flatten(schema: &mut Map<String, Value>, keywords: &[&str]) -> bool {
     let mut is_changed = false;
     for keyword in keywords {
         let mut branches: Vec<Map<String, Value>> = match schema.remove(*keyword) {
-            Some(Value::Array(branches)) => branches.into_iter().filter_map(object).collect(),
+            Some(Value::Array(branches)) => branches.into_iter().filter_map(into_object).collect(),
             Some(Value::Object(branches)) if *keyword == "dependentSchemas" => {
                 let branches = branches.into_iter();
-                branches.filter_map(|(_, branch)| object(branch)).collect()
+                branches
+                    .filter_map(|(_, branch)| into_object(branch))
+                    .collect()
             }
             Some(Value::Object(branch)) => vec![branch],
             _ => continue,
@@ -413,7 +417,7 @@ fn flatten(schema: &mut Map<String, Value>, keywords: &[&str]) -> bool {
     is_changed
 }
 
-fn object(value: Value) -> Option<Map<String, Value>> {
+fn into_object(value: Value) -> Option<Map<String, Value>> {
     match value {
         Value::Object(members) => Some(members),
         _ => None,
@@ -457,7 +461,7 @@ fn add_alternatives(
     }
 }
 
-/// A property that several branches describe differently may be any of these.
+/// Adds a property. If the schema describes it differently already, either description may apply.
 fn add_alternative(properties: &mut Map<String, Value>, name: &str, property: &Value) {
     let Some(known) = properties.get_mut(name) else {
         properties.insert(name.to_owned(), property.clone());
@@ -486,7 +490,7 @@ fn remove_unused_definitions(schema: &mut Value) {
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), members.remove(*name)?)))
         .collect();
-    if refers(schema) {
+    if contains_reference(schema) {
         let Value::Object(members) = schema else {
             return;
         };
@@ -494,14 +498,14 @@ fn remove_unused_definitions(schema: &mut Value) {
     }
 }
 
-fn refers(value: &mut Value) -> bool {
+fn contains_reference(value: &mut Value) -> bool {
     let Value::Object(schema) = value else {
         return false;
     };
-    schema.contains_key("$ref") || parts_mut(schema).any(refers)
+    schema.contains_key("$ref") || parts_mut(schema).any(contains_reference)
 }
 
-fn is_of(schema: &Map<String, Value>, name: &str) -> bool {
+fn has_type(schema: &Map<String, Value>, name: &str) -> bool {
     match schema.get("type") {
         Some(Value::String(one)) => one == name,
         Some(Value::Array(many)) => many.iter().any(|one| one == name),
@@ -509,29 +513,30 @@ fn is_of(schema: &Map<String, Value>, name: &str) -> bool {
     }
 }
 
-/// Adds to what a model reads of a schema.
-fn tell(schema: &mut Map<String, Value>, words: &str) {
-    let told = schema.get("description").and_then(Value::as_str);
-    let text = match told.filter(|told| !told.trim().is_empty()) {
-        Some(told) => format!("{told} ({words})"),
+/// Adds words to the description of a schema.
+fn add_to_description(schema: &mut Map<String, Value>, words: &str) {
+    let known = schema.get("description").and_then(Value::as_str);
+    let text = match known.filter(|known| !known.trim().is_empty()) {
+        Some(known) => format!("{known} ({words})"),
         None => words.to_owned(),
     };
     schema.insert("description".to_owned(), text.into());
 }
 
-/// Takes a schema to the rules of an endpoint.
+/// Changes a schema so that it follows the rules of an endpoint.
 struct Repair {
     rules: Rules,
-    /// By the name that the server knows.
+    /// From the server's names of properties to the new names.
     new_names: BTreeMap<String, String>,
     changes: BTreeSet<String>,
 }
 
 impl Repair {
-    fn note(&mut self, what: impl Into<String>) {
+    fn note_change(&mut self, what: impl Into<String>) {
         self.changes.insert(what.into());
     }
 
+    /// Changes a schema and its subschemas. `depth` is the level of the schema; that of the arguments is 0.
     fn repair(&mut self, value: &mut Value, depth: usize) {
         if value.is_boolean() {
             *value = json!({});
@@ -539,13 +544,13 @@ impl Repair {
         let Value::Object(schema) = value else { return };
         let rules = self.rules;
         if depth + 1 >= rules.depth && parts_mut(schema).next().is_some() {
-            self.note(format!("it ends at {} levels", rules.depth));
+            self.note_change(format!("it ends at {} levels", rules.depth));
             *schema = outline(schema);
         }
-        self.combinators(schema);
-        self.properties(schema);
-        self.constants(schema);
-        self.patterns(schema);
+        self.repair_combinators(schema);
+        self.repair_properties(schema);
+        self.repair_constants(schema);
+        self.repair_patterns(schema);
         if rules.without_formats
             && let Some(Value::String(format)) = schema.get("format").cloned()
             && (rules
@@ -554,28 +559,28 @@ impl Repair {
                 || !["date-time", "enum"].contains(&format.as_str()))
         {
             schema.remove("format");
-            tell(schema, &format!("format: {format}"));
+            add_to_description(schema, &format!("format: {format}"));
         }
         if rules.typed {
             self.add_type(schema, depth);
         }
-        if is_of(schema, "array") && !schema.contains_key("items") {
-            self.note("arrays say what their items are");
+        if has_type(schema, "array") && !schema.contains_key("items") {
+            self.note_change("arrays say what their items are");
             schema.insert("items".to_owned(), json!({}));
         }
         if rules.single_types {
-            single_type(schema);
+            split_types(schema);
         }
         if let Some(known) = rules.keywords {
-            for keyword in TELLING {
+            for keyword in REPORTED_KEYWORDS {
                 if schema.contains_key(keyword) {
-                    self.note(format!("`{keyword}` is left out"));
+                    self.note_change(format!("`{keyword}` is left out"));
                 }
             }
             schema.retain(|keyword, _| known.contains(&keyword.as_str()));
         }
         for (keyword, value) in schema.iter_mut() {
-            // Whether anything else may come is said with a boolean everywhere.
+            // All endpoints accept a boolean for these keywords.
             let may_be_boolean = ["additionalProperties", "unevaluatedProperties", "items"]
                 .contains(&keyword.as_str())
                 && value.is_boolean()
@@ -588,15 +593,16 @@ impl Repair {
         }
     }
 
-    fn combinators(&mut self, schema: &mut Map<String, Value>) {
+    /// `allOf`, `oneOf` and `not`.
+    fn repair_combinators(&mut self, schema: &mut Map<String, Value>) {
         let Some(known) = self.rules.keywords else {
             if self.rules.typed && schema.remove("not").is_some() {
-                self.note("`not` is left out");
+                self.note_change("`not` is left out");
             }
             return;
         };
         if flatten(schema, &["allOf"]) {
-            self.note("`allOf` is one schema");
+            self.note_change("`allOf` is one schema");
         }
         if !known.contains(&"oneOf")
             && let Some(branches) = schema.remove("oneOf")
@@ -605,9 +611,10 @@ impl Repair {
         }
     }
 
-    fn properties(&mut self, schema: &mut Map<String, Value>) {
+    /// Names of properties, and `required`.
+    fn repair_properties(&mut self, schema: &mut Map<String, Value>) {
         if let Some(Value::Object(properties)) = schema.get_mut("properties") {
-            // A property that nothing fits is none.
+            // No value matches a property whose schema is `false`, so the property is removed.
             properties.retain(|_, property| *property != json!(false));
             for (name, property) in std::mem::take(properties) {
                 let Some(new) = self.new_names.get(&name) else {
@@ -616,7 +623,7 @@ impl Repair {
                 };
                 let mut property = property;
                 if let Value::Object(property) = &mut property {
-                    tell(property, &format!("its server calls it {name:?}"));
+                    add_to_description(property, &format!("its server calls it {name:?}"));
                 }
                 properties.insert(new.clone(), property);
             }
@@ -631,7 +638,7 @@ impl Repair {
         if self.rules.keywords.is_none() {
             return;
         }
-        // A required property that is not described may be anything.
+        // A required property without a schema gets one that accepts anything.
         let required = schema.get("required").and_then(Value::as_array).cloned();
         match schema.get_mut("properties") {
             Some(Value::Object(properties)) => {
@@ -644,7 +651,7 @@ impl Repair {
     }
 
     /// `enum` and `const`.
-    fn constants(&mut self, schema: &mut Map<String, Value>) {
+    fn repair_constants(&mut self, schema: &mut Map<String, Value>) {
         let rules = self.rules;
         if let Some(known) = rules.keywords
             && !known.contains(&"const")
@@ -656,12 +663,12 @@ impl Repair {
             return;
         };
         let typed = |value: &Value| match value {
-            Value::Null => is_of(schema, "null"),
-            Value::Bool(_) => is_of(schema, "boolean"),
-            Value::String(_) => is_of(schema, "string"),
-            Value::Array(_) => is_of(schema, "array"),
-            Value::Object(_) => is_of(schema, "object"),
-            Value::Number(_) => is_of(schema, "number") || is_of(schema, "integer"),
+            Value::Null => has_type(schema, "null"),
+            Value::Bool(_) => has_type(schema, "boolean"),
+            Value::String(_) => has_type(schema, "string"),
+            Value::Array(_) => has_type(schema, "array"),
+            Value::Object(_) => has_type(schema, "object"),
+            Value::Number(_) => has_type(schema, "number") || has_type(schema, "integer"),
         };
         let has_type = schema.contains_key("type");
         let fit: Vec<Value> = values
@@ -673,9 +680,9 @@ impl Repair {
         if fit.is_empty() {
             schema.remove("enum");
         } else if rules.plain_enums && !is_plain {
-            self.note("values of different kinds are told in words");
+            self.note_change("values of different kinds are told in words");
             schema.remove("enum");
-            tell(schema, &format!("one of {}", Value::Array(fit)));
+            add_to_description(schema, &format!("one of {}", Value::Array(fit)));
         } else {
             if rules.plain_enums && !has_type {
                 let kind = if fit[0].is_string() {
@@ -689,13 +696,14 @@ impl Repair {
         }
     }
 
-    fn patterns(&mut self, schema: &mut Map<String, Value>) {
+    /// `pattern`, and limits of length and value.
+    fn repair_patterns(&mut self, schema: &mut Map<String, Value>) {
         if let Some(Value::String(pattern)) = schema.get("pattern").cloned()
             && (self.rules.without_patterns || !is_regular(&pattern))
         {
-            self.note("patterns are told in words");
+            self.note_change("patterns are told in words");
             schema.remove("pattern");
-            tell(schema, &format!("pattern: {pattern}"));
+            add_to_description(schema, &format!("pattern: {pattern}"));
         }
         if !self.rules.without_patterns {
             return;
@@ -704,10 +712,10 @@ impl Repair {
             let most = schema.get(limit).and_then(Value::as_u64);
             if let Some(most) = most.filter(|most| *most > MOST_REPETITIONS) {
                 schema.remove(limit);
-                tell(schema, &format!("{limit}: {most}"));
+                add_to_description(schema, &format!("{limit}: {most}"));
             }
         }
-        // A limit that is itself excluded is near enough for a model.
+        // For a model, an inclusive limit is close enough to an exclusive one.
         if self.rules.keywords.is_some() {
             for (exclusive, limit) in [
                 ("exclusiveMinimum", "minimum"),
@@ -720,10 +728,13 @@ impl Repair {
         }
     }
 
-    /// What may be anything says so.
+    /// Gives a schema without a type the type that its keywords imply, or all types.
     fn add_type(&mut self, schema: &mut Map<String, Value>, depth: usize) {
-        const SAYING: [&str; 6] = ["type", "$ref", "anyOf", "oneOf", "allOf", "const"];
-        if SAYING.iter().any(|keyword| schema.contains_key(*keyword)) || schema.contains_key("enum")
+        const GIVES_TYPE: [&str; 6] = ["type", "$ref", "anyOf", "oneOf", "allOf", "const"];
+        if GIVES_TYPE
+            .iter()
+            .any(|keyword| schema.contains_key(*keyword))
+            || schema.contains_key("enum")
         {
             return;
         }
@@ -743,19 +754,19 @@ impl Repair {
                 json!(["string", "number", "boolean", "object", "array", "null"])
             }
         };
-        self.note("what may be anything says so");
+        self.note_change("what may be anything says so");
         schema.insert("type".to_owned(), kind);
     }
 }
 
-/// Says one of several types in a way that needs no list of them.
-fn single_type(schema: &mut Map<String, Value>) {
+/// Replaces a list of types by one type, or by `anyOf` with a schema for each type.
+fn split_types(schema: &mut Map<String, Value>) {
     let Some(Value::Array(kinds)) = schema.get("type").cloned() else {
         return;
     };
     let is_null = |kind: &&Value| **kind == "null";
     if kinds.iter().any(|kind| is_null(&kind)) {
-        tell(schema, "or null");
+        add_to_description(schema, "or null");
     }
     let kinds: Vec<&Value> = kinds.iter().filter(|kind| !is_null(kind)).collect();
     let several = kinds.len() > 1 && !schema.contains_key("anyOf");
@@ -774,7 +785,7 @@ fn single_type(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Whether a pattern has neither look-around nor a reference back.
+/// Whether a pattern has neither look-around nor a back reference.
 fn is_regular(pattern: &str) -> bool {
     let mut rest = pattern;
     while let Some(at) = rest.find(['\\', '(']) {
@@ -812,7 +823,7 @@ fn collect_names(value: &Value, names: &mut HashSet<String>) {
     }
 }
 
-/// New names for those that are not legal, each unlike all others.
+/// Unique new names for the names that are not legal: from the new names to the old ones.
 fn new_names(
     names: &HashSet<String>,
     is_legal: fn(usize, char) -> bool,

@@ -1,50 +1,57 @@
-//! One step from request to reply: attempts, waits and the deadline around them.
+//! One step from request to reply: its attempts, the waits between them, and its deadline.
 //!
-//! A request is repeated only while no text of its answer has been emitted, and only when the endpoint did
-//! not answer or asked us to wait. After that the endpoints of `llm.fallback` are asked in turn. All work happens while
-//! the stream is polled, so dropping the stream drops the connection.
-
-mod recovery;
+//! A request is sent again only while no text of its answer has been emitted, and only when the endpoint did not answer,
+//! asked us to wait, or refused a part of the request that can be left out. After that, the endpoints of `llm.fallback` are
+//! asked in turn. All work happens while the stream is polled, so dropping the stream drops the connection.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    sync::{Arc, Mutex},
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use futures_util::{Stream, StreamExt, stream};
 use http::HeaderMap;
-use tokio::time::{Instant, timeout_at};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout_at};
+use url::Url;
 
-use self::recovery::is_error;
 use super::{
-    Delta, Limits, ModelError, StepRequest, Stop,
+    Delta, Limits, ModelError, StepRequest, Stop, Turn,
     breaker::{Breakers, Permit},
-    error::{AttemptError, Outage, refusal_error},
-    provider::{self, Reader, Refused},
+    error::{AttemptError, Outage, RefusedPart, ToolPlace},
+    history,
+    provider::{self, Reader, Restrictions, fingerprint},
+    refusal::refusal_error,
     reply::ReplyBuilder,
     schema::Dialect,
     transport::{self, Events},
 };
-use domain::{clock, pack::Llm};
+use domain::{answer_format::AnswerFormat, backoff, clock, pack::Llm};
+
+/// The most tools (and answer formats) that are remembered as refused, for each endpoint and model.
+const MOST_REFUSED: usize = 1000;
+/// How often one step searches for the refused tool when the refusal does not name it.
+const MOST_SEARCHES: u32 = 3;
 
 /// The state that all steps of a process share.
 pub(super) struct StepContext {
     client: reqwest::Client,
     limits: Limits,
     breakers: Arc<Breakers>,
-    /// Endpoint and model → what they do not accept.
-    unsupported: Mutex<HashMap<(String, String), Unsupported>>,
+    /// By endpoint and model.
+    profiles: Mutex<HashMap<(String, String), EndpointProfile>>,
 }
 
-/// What a model at an endpoint does not accept, as its refusals have shown.
+/// What a model at an endpoint has refused so far. Later steps do not send it again.
 #[derive(Default)]
-struct Unsupported {
-    refused: Refused,
-    /// Tools that it has refused twice, hashed.
-    tools: HashSet<u64>,
-    /// The forms of answers, hashed.
-    formats: HashSet<u64>,
-    /// The largest request, in bytes, if one was too long.
+struct EndpointProfile {
+    restrictions: Restrictions,
+    /// Fingerprints of the tools that are left out: they were refused although written by every rule.
+    refused_tools: HashSet<u64>,
+    /// Fingerprints of the answer formats that were refused.
+    refused_formats: HashSet<u64>,
+    /// The most bytes of a request, if one was too long.
     max_request: Option<usize>,
 }
 
@@ -54,11 +61,12 @@ impl StepContext {
             client,
             limits,
             breakers: Arc::default(),
-            unsupported: Mutex::default(),
+            profiles: Mutex::default(),
         }
     }
 }
 
+/// The deltas of one step; see [`crate::Models::step`].
 pub(super) fn stream(
     shared: Arc<StepContext>,
     llm: Llm,
@@ -74,7 +82,7 @@ pub(super) fn stream(
     .boxed()
 }
 
-/// The endpoint of a model, and the key of its circuit breaker.
+/// The keys of a model's endpoint in [`StepContext::profiles`] and in the circuit breakers.
 fn endpoint_and_circuit(llm: &Llm, request: &StepRequest) -> (String, String) {
     let endpoint = provider::endpoint(llm);
     let tenant = request.tenant.map(|tenant| tenant.to_string());
@@ -85,20 +93,23 @@ fn endpoint_and_circuit(llm: &Llm, request: &StepRequest) -> (String, String) {
 struct Step {
     shared: Arc<StepContext>,
     llm: Llm,
+    /// The request as it is sent: parts that the endpoint refuses are left out.
     request: StepRequest,
-    /// The models that are asked when this one says nothing, and what they are asked.
-    others: VecDeque<Llm>,
+    /// The models that are asked when this one does not answer.
+    fallbacks: VecDeque<Llm>,
+    /// The request for the fallbacks, with nothing left out; `None` when there are none.
     whole_request: Option<StepRequest>,
     endpoint: String,
     /// The key of the circuit breaker.
     circuit: String,
     deadline: Option<Instant>,
+    /// Attempts at the current endpoint.
     attempts: u32,
-    /// What the newest attempt left out.
-    without: Refused,
+    /// The restrictions by which the newest attempt was written.
+    restrictions: Restrictions,
     /// The request was too long once and has been made shorter.
     is_halved: bool,
-    /// How often a tool was looked for that a refusal did not name.
+    /// How often the refused tool was searched for.
     searches: u32,
     /// Text has been emitted, so there is no further attempt.
     has_output: bool,
@@ -112,26 +123,25 @@ struct Attempt {
     events: Option<Events>,
     reader: Reader,
     draft: ReplyBuilder,
-    /// The provider ended the answer before the stream ends.
+    /// The answer is complete although the stream goes on.
     is_over: bool,
 }
 
 impl Step {
     fn new(shared: Arc<StepContext>, mut llm: Llm, request: StepRequest) -> Self {
-        let others = VecDeque::from(std::mem::take(&mut llm.fallback));
+        let fallbacks = VecDeque::from(std::mem::take(&mut llm.fallback));
         let (endpoint, circuit) = endpoint_and_circuit(&llm, &request);
         Self {
             shared,
             llm,
-            // Only with another endpoint is the request needed again as it came.
-            whole_request: (!others.is_empty()).then(|| request.clone()),
+            whole_request: (!fallbacks.is_empty()).then(|| request.clone()),
             request,
-            others,
+            fallbacks,
             endpoint,
             circuit,
             deadline: None,
             attempts: 0,
-            without: Refused::default(),
+            restrictions: Restrictions::default(),
             is_halved: false,
             searches: 0,
             has_output: false,
@@ -139,6 +149,7 @@ impl Step {
         }
     }
 
+    /// The next delta, or the error that ends the step. Applies the deadline.
     async fn next(&mut self) -> Result<Delta, ModelError> {
         let limit = self.shared.limits.step;
         let deadline = *self
@@ -154,9 +165,10 @@ impl Step {
         Err(ModelError::TimedOut)
     }
 
+    /// The next delta, with as many attempts as it takes.
     async fn advance(&mut self) -> Result<Delta, ModelError> {
         loop {
-            match self.attempt().await {
+            match self.continue_attempt().await {
                 Ok(delta) => {
                     self.has_output = true;
                     return Ok(delta);
@@ -166,8 +178,8 @@ impl Step {
         }
     }
 
-    /// Goes on with the request that is running, or sends one.
-    async fn attempt(&mut self) -> Result<Delta, AttemptError> {
+    /// Continues the running attempt, or starts one; the next delta.
+    async fn continue_attempt(&mut self) -> Result<Delta, AttemptError> {
         if self.running.is_none() {
             self.running = Some(self.start()?);
         }
@@ -185,7 +197,11 @@ impl Step {
         let reply = result.and_then(|()| {
             attempt
                 .draft
-                .finish(&self.request, Dialect::of(&self.llm), &self.without)
+                .finish(
+                    &self.request,
+                    Dialect::for_model(&self.llm),
+                    &self.restrictions,
+                )
                 .map_err(AttemptError::from)
         });
         self.report_to_breaker(
@@ -207,14 +223,15 @@ impl Step {
         Ok(Delta::Done(reply))
     }
 
+    /// Begins an attempt, unless the circuit breaker forbids it. The request is sent by [`Step::read`].
     fn start(&mut self) -> Result<Attempt, AttemptError> {
         let breakers = &self.shared.breakers;
         let permit = breakers
             .try_acquire(&self.circuit)
             .map_err(|left| ModelError::Paused { retry_after: left })?;
         self.attempts += 1;
-        self.without = self.unsupported(|found| found.refused.clone());
-        self.leave_out_unsupported();
+        self.restrictions = self.with_profile(|profile| profile.restrictions.clone());
+        self.apply_profile();
         Ok(Attempt {
             permit,
             events: None,
@@ -224,7 +241,7 @@ impl Step {
         })
     }
 
-    /// The next piece of text of the running attempt; `None` at the end of its answer.
+    /// The next text of the running attempt, whose request is sent first; `None` at the end of the answer.
     async fn read(&mut self) -> Result<Option<String>, AttemptError> {
         let Some(attempt) = &mut self.running else {
             return Ok(None);
@@ -233,8 +250,9 @@ impl Step {
         let events = match &mut attempt.events {
             Some(events) => events,
             none => {
-                let request = provider::request(&self.llm, &self.request, &self.without)?;
-                let header = provider::key(&self.llm)?;
+                let request =
+                    provider::write_request(&self.llm, &self.request, &self.restrictions)?;
+                let header = provider::key_header(&self.llm)?;
                 let shared = &self.shared;
                 let opened =
                     transport::open(&shared.client, &self.llm, request, header, shared.limits);
@@ -251,7 +269,7 @@ impl Step {
             let Some(event) = events.next().await? else {
                 return Ok(None);
             };
-            if is_error(&event) {
+            if is_error_event(&event) {
                 return Err(refusal_error(None, &HeaderMap::new(), &event, key));
             }
             attempt.is_over = attempt.reader.read(&event, &mut attempt.draft)?;
@@ -261,9 +279,9 @@ impl Step {
         }
     }
 
-    /// Goes on with the next endpoint; `false` when there is none.
+    /// Switches to the next fallback; `false` when there is none.
     fn fall_back(&mut self) -> bool {
-        let (Some(llm), Some(request)) = (self.others.pop_front(), &self.whole_request) else {
+        let (Some(llm), Some(request)) = (self.fallbacks.pop_front(), &self.whole_request) else {
             return false;
         };
         self.llm = llm;
@@ -281,4 +299,296 @@ impl Step {
             Some(outage) => permit.fail(outage, self.request.user.as_ref(), self.shared.limits),
         }
     }
+
+    /// Prepares the next attempt after a failed one: leaves out what was refused, waits, or switches to a fallback. Returns
+    /// the error when there is no further attempt.
+    async fn recover(&mut self, failure: AttemptError) -> Result<(), ModelError> {
+        let AttemptError {
+            error,
+            is_retryable,
+            refused_part,
+            ..
+        } = failure;
+        let is_about_tools = matches!(
+            refused_part,
+            Some(RefusedPart::Schemas | RefusedPart::Tool(_))
+        ) && !self.request.tools.is_empty();
+        if !self.has_output
+            && (refused_part.is_some_and(|part| self.leave_out(&part))
+                || (is_about_tools && self.leave_unnamed_tool_out().await))
+        {
+            self.attempts -= 1;
+            return Ok(());
+        }
+        let error = match error {
+            ModelError::BadRequest(message) if is_about_tools => ModelError::RefusedTools(message),
+            error => error,
+        };
+        let limits = self.shared.limits;
+        let wait = error.retry_after().unwrap_or_default().max(backoff::delay(
+            limits.backoff,
+            limits.max_retry_after,
+            self.attempts,
+            rand::random(),
+        ));
+        // Asking a fallback at once is better than waiting for this model.
+        let should_fall_back = error.retry_after().is_some() && !self.fallbacks.is_empty();
+        let last = self.has_output
+            || !is_retryable
+            || self.attempts >= limits.attempts
+            || wait > limits.max_retry_after
+            || should_fall_back;
+        let (provider, host) = (
+            provider::name(self.llm.provider),
+            self.llm.base_url.as_ref().and_then(Url::host_str),
+        );
+        let (model, attempt, code) = (self.llm.model.as_str(), self.attempts, error.code());
+        tracing::warn!(
+            provider,
+            host,
+            model,
+            attempt,
+            code,
+            last,
+            "model request failed"
+        );
+        if last {
+            if self.has_output || !self.fall_back() {
+                return Err(error);
+            }
+            let model = self.llm.model.as_str();
+            tracing::warn!(model, "another model is asked");
+            metrics::counter!("chatelaine_model_fallbacks_total").increment(1);
+            return Ok(());
+        }
+        sleep(wait).await;
+        Ok(())
+    }
+
+    /// Leaves a refused part out of this request and of all later ones to the endpoint; `false` when it was left out already.
+    /// An image is left out of this step only, since another user's image may be fine.
+    fn leave_out(&mut self, part: &RefusedPart) -> bool {
+        let set_flag = |restrictions: &mut Restrictions| {
+            let flag = match part {
+                RefusedPart::Temperature => &mut restrictions.params.temperature,
+                RefusedPart::ReasoningEffort => &mut restrictions.params.reasoning_effort,
+                RefusedPart::StreamOptions => &mut restrictions.params.stream_options,
+                RefusedPart::LongDescriptions => &mut restrictions.params.long_descriptions,
+                RefusedPart::AnyImages => &mut restrictions.params.images,
+                _ => &mut restrictions.all_tools_strict,
+            };
+            std::mem::replace(flag, true)
+        };
+        match part {
+            RefusedPart::Images => self.leave_images_out(),
+            RefusedPart::AnyImages => {
+                self.with_profile(|profile| set_flag(&mut profile.restrictions));
+                self.leave_images_out()
+            }
+            RefusedPart::Length => self.halve(),
+            RefusedPart::Tool(place) => self.leave_tool_out(place),
+            RefusedPart::Format => self.leave_format_out(),
+            RefusedPart::Temperature
+            | RefusedPart::ReasoningEffort
+            | RefusedPart::StreamOptions
+            | RefusedPart::LongDescriptions
+            | RefusedPart::Schemas => {
+                let mut sent = self.restrictions.clone();
+                self.with_profile(|profile| set_flag(&mut profile.restrictions));
+                !set_flag(&mut sent)
+            }
+        }
+    }
+
+    /// Handles the refusal of one tool. From now on, its schema is written by the strictest rules; a tool that is refused
+    /// although it is written so is left out. `false` when the request has no such tool and all are written so already.
+    fn leave_tool_out(&mut self, place: &ToolPlace) -> bool {
+        let tools = &self.request.tools;
+        let dialect = Dialect::for_model(&self.llm);
+        let at = match place {
+            ToolPlace::Name(name) => tools
+                .iter()
+                .position(|tool| dialect.tool_name(&tool.name) == *name),
+            ToolPlace::Index(at) => Some(*at).filter(|at| *at < tools.len()),
+        };
+        let Some(at) = at else {
+            return self.leave_out(&RefusedPart::Schemas);
+        };
+        let mark = fingerprint(&tools[at]);
+        if !self.restrictions.all_tools_strict && !self.restrictions.strict_tools.contains(&mark) {
+            let is_remembered = self.with_profile(|profile| {
+                let marks = &mut profile.restrictions.strict_tools;
+                marks.len() < MOST_REFUSED && marks.insert(mark)
+            });
+            if is_remembered {
+                return true;
+            }
+        }
+        self.remove_tool(at);
+        true
+    }
+
+    /// Leaves a tool out of this request and of all later ones to the endpoint.
+    fn remove_tool(&mut self, at: usize) {
+        let tool = self.request.tools.remove(at);
+        tracing::warn!(
+            tool = tool.name,
+            model = self.llm.model,
+            "the model's provider refuses the schema of a tool; the tool is left out of its requests"
+        );
+        self.with_profile(|profile| {
+            if profile.refused_tools.len() < MOST_REFUSED {
+                profile.refused_tools.insert(fingerprint(&tool));
+            }
+        });
+    }
+
+    /// Finds the first tool that the endpoint refuses, and leaves it out. `false` when no tool is the reason, or after
+    /// [`MOST_SEARCHES`].
+    async fn leave_unnamed_tool_out(&mut self) -> bool {
+        self.searches += 1;
+        if self.searches > MOST_SEARCHES {
+            return false;
+        }
+        let Some(at) = self.find_refused_tool().await else {
+            return false;
+        };
+        self.remove_tool(at);
+        true
+    }
+
+    /// The index of the first refused tool, found by bisection with short requests.
+    async fn find_refused_tool(&mut self) -> Option<usize> {
+        let (mut taken, mut refused) = (0, self.request.tools.len());
+        if !self.takes_tools(taken).await? || self.takes_tools(refused).await? {
+            return None;
+        }
+        while refused - taken > 1 {
+            let half = usize::midpoint(taken, refused);
+            if self.takes_tools(half).await? {
+                taken = half;
+            } else {
+                refused = half;
+            }
+        }
+        Some(taken)
+    }
+
+    /// Whether the endpoint accepts a short request with the first `count` tools. Its answer is not read. `None`: the
+    /// request failed for another reason.
+    async fn takes_tools(&mut self, count: usize) -> Option<bool> {
+        let question = StepRequest {
+            history: vec![Turn::User("hi".to_owned())],
+            tools: self.request.tools[..count].to_vec(),
+            ..StepRequest::default()
+        };
+        let restrictions = self.with_profile(|profile| profile.restrictions.clone());
+        let request = provider::write_request(&self.llm, &question, &restrictions).ok()?;
+        let header = provider::key_header(&self.llm).ok()?;
+        let shared = &self.shared;
+        let opened = transport::open(&shared.client, &self.llm, request, header, shared.limits);
+        match opened.await.map_err(|failure| failure.error) {
+            Ok(_) => Some(true),
+            Err(ModelError::BadRequest(_)) => Some(false),
+            Err(_) => None,
+        }
+    }
+
+    /// Leaves the answer format out of this request and of all later ones with the same format. The prompt describes the
+    /// format too, so the model still knows it.
+    fn leave_format_out(&mut self) -> bool {
+        let Some(format) = self.request.format.take() else {
+            return false;
+        };
+        let refused = fingerprint_of_format(&format);
+        self.with_profile(|profile| {
+            if profile.refused_formats.len() < MOST_REFUSED {
+                profile.refused_formats.insert(refused);
+            }
+        });
+        true
+    }
+
+    /// Makes a request that is too long about half as long, and remembers that this endpoint takes less. `false` when that
+    /// was done before or nothing can be left out.
+    fn halve(&mut self) -> bool {
+        let sent = self.request.size();
+        if std::mem::replace(&mut self.is_halved, true)
+            || !history::halve(&mut self.request.history)
+        {
+            return false;
+        }
+        let most = sent / 5 * 4;
+        self.with_profile(|profile| {
+            profile.max_request = Some(profile.max_request.map_or(most, |known| known.min(most)));
+        });
+        true
+    }
+
+    /// Removes all images from the request; `false` when it has none.
+    fn leave_images_out(&mut self) -> bool {
+        let before = self.request.history.len();
+        let is_image = |turn: &Turn| matches!(turn, Turn::Image { .. } | Turn::ToolImage { .. });
+        self.request.history.retain(|turn| !is_image(turn));
+        self.request.history.len() < before
+    }
+
+    /// Leaves out what the endpoint has refused before, and shortens the history to what the endpoint takes.
+    fn apply_profile(&mut self) {
+        let (refused, formats, known) = self.with_profile(|profile| {
+            let formats = profile.refused_formats.clone();
+            (profile.refused_tools.clone(), formats, profile.max_request)
+        });
+        self.request
+            .format
+            .take_if(|format| formats.contains(&fingerprint_of_format(format)));
+        self.request
+            .tools
+            .retain(|tool| !refused.contains(&fingerprint(tool)));
+        if self.restrictions.params.images {
+            self.leave_images_out();
+        }
+        let most = self.shared.limits.max_request;
+        let fixed = self.request.fixed_size();
+        history::fit(
+            &mut self.request.history,
+            fixed,
+            known.map_or(most, |known| known.min(most)),
+        );
+    }
+
+    fn with_profile<T>(&self, access: impl FnOnce(&mut EndpointProfile) -> T) -> T {
+        let mut profiles = self
+            .shared
+            .profiles
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        access(
+            profiles
+                .entry((self.endpoint.clone(), self.llm.model.clone()))
+                .or_default(),
+        )
+    }
+}
+
+/// Whether an event of a stream reports an error, in the form that all four providers share: a member `error`. Some
+/// gateways end the answer with `finish_reason: "error"` instead.
+fn is_error_event(event: &Value) -> bool {
+    let error = &event["error"];
+    let is_set = error.is_object() || error.as_str().is_some_and(|text| !text.is_empty());
+    let choices = event["choices"].as_array();
+    let failed = |choice: &Value| choice["finish_reason"] == "error";
+    let ends = choices.is_none_or(|choices| choices.is_empty() || choices.iter().any(failed));
+    (is_set && ends) || choices.is_some_and(|choices| choices.iter().any(failed))
+}
+
+/// A hash by which an answer format is remembered as refused.
+fn fingerprint_of_format(format: &AnswerFormat) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    format
+        .schema()
+        .map(Value::to_string)
+        .unwrap_or_default()
+        .hash(&mut hasher);
+    hasher.finish()
 }

@@ -1,7 +1,6 @@
-//! Sends a request and reads its answer as a stream of JSON events, within the limits of a step.
+//! Sends a request and reads its answer as a stream of JSON events.
 //!
-//! An endpoint cannot make this module wait or grow without end: silences, lines and the whole answer are
-//! bounded before any of it is parsed.
+//! The limits of the step bound every wait, every line and the whole answer, before anything is parsed.
 
 use std::time::Duration;
 
@@ -12,8 +11,9 @@ use tokio::time::timeout;
 
 use super::{
     Limits, ModelError,
-    error::{AttemptError, Outage, clean, refusal_error},
+    error::{AttemptError, Outage, clean},
     provider::Request,
+    refusal::refusal_error,
 };
 use domain::{
     encoding::replace_lone_surrogates,
@@ -22,28 +22,30 @@ use domain::{
     secret::Secret,
 };
 
-/// Bytes that are read of an error answer.
+/// The most bytes that are read of an error response.
 const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// The events of one answer.
 pub(super) struct Events {
     response: reqwest::Response,
     limits: Limits,
-    /// Server-sent events; else each line is an event.
+    /// The stream has server-sent events; otherwise each line is an event.
     is_sse: bool,
+    /// Bytes of the response so far.
     read: usize,
     unread: BytesMut,
-    /// How many bytes at the start of `unread` hold no line end.
+    /// The bytes at the start of `unread` that hold no line end.
     searched: usize,
-    /// The data of the event that has not ended yet.
+    /// The data so far of the event that has not ended yet.
     data: String,
-    /// A line ended with a carriage return, and a line feed after it belongs to the same end.
+    /// The last line ended with a carriage return; a line feed that follows belongs to the same line end.
     after_cr: bool,
-    /// The endpoint said that its answer is complete.
+    /// The endpoint sent `[DONE]`: its answer is complete.
     is_done: bool,
 }
 
-/// Sends `request`. An answer that is not a stream becomes an error.
+/// Sends `request` with the header of the key, and returns the events of its answer. A response that is not a stream
+/// becomes an error.
 pub(super) async fn open(
     client: &reqwest::Client,
     llm: &Llm,
@@ -66,7 +68,7 @@ pub(super) async fn open(
     }
     let response = timeout(limits.first_byte, post.send())
         .await
-        .map_err(|_| Outage::Silent.of(ModelError::TimedOut))?
+        .map_err(|_| Outage::Silent.into_error(ModelError::TimedOut))?
         .map_err(|error| send_error(&error))?;
     if !response.status().is_success() {
         return Err(read_refusal(response, limits.idle, llm.api_key.as_ref()).await);
@@ -96,13 +98,13 @@ fn send_error(error: &reqwest::Error) -> AttemptError {
     } else {
         (Outage::Silent, "the connection broke before an answer came")
     };
-    outage.of(ModelError::Unavailable {
+    outage.into_error(ModelError::Unavailable {
         reason: reason.to_owned(),
         retry_after: None,
     })
 }
 
-/// The error for an answer with a status other than success. The body is read as far as it arrives in time.
+/// The error for a response with a status other than success. Its body is read as far as it arrives in time.
 async fn read_refusal(
     mut response: reqwest::Response,
     idle: Duration,
@@ -133,7 +135,7 @@ fn check_content_type(response: &reqwest::Response) -> Result<(), ModelError> {
 }
 
 impl Events {
-    /// Whether the endpoint said that its answer is complete.
+    /// Whether the endpoint sent `[DONE]`.
     pub(super) fn is_done(&self) -> bool {
         self.is_done
     }
@@ -159,7 +161,7 @@ impl Events {
                 .map_err(|_| ModelError::TimedOut)?
                 .map_err(|_| ModelError::Truncated)?;
             let Some(chunk) = chunk else {
-                return Ok(self.rest());
+                return Ok(self.take_rest());
             };
             let bom: &[u8] = if self.read == 0 { b"\xef\xbb\xbf" } else { b"" };
             self.read += chunk.len();
@@ -171,14 +173,14 @@ impl Events {
         }
     }
 
-    /// A whole line, without its end.
+    /// The next whole line, without its line end.
     fn take_line(&mut self) -> Option<String> {
         if self.after_cr && self.unread.first() == Some(&b'\n') {
             self.unread.advance(1);
             self.searched = self.searched.saturating_sub(1);
         }
         self.after_cr &= self.unread.is_empty();
-        // In events a carriage return alone ends a line, too (HTML, 9.2.5).
+        // In server-sent events, a carriage return alone ends a line too (HTML standard, section 9.2.5).
         let ends = |byte: &u8| *byte == b'\n' || (self.is_sse && *byte == b'\r');
         let Some(at) = self.unread[self.searched..].iter().position(ends) else {
             self.searched = self.unread.len();
@@ -188,10 +190,10 @@ impl Events {
         self.after_cr = self.unread[0] == b'\r';
         self.unread.advance(1);
         self.searched = 0;
-        Some(text(&line))
+        Some(decode_line(&line))
     }
 
-    /// The event that `line` ends.
+    /// Adds a line to the current event; the data of the event that it ends, if it ends one.
     fn take_event(&mut self, line: &str) -> Option<String> {
         if !self.is_sse {
             return Some(line.to_owned()).filter(|line| !line.trim().is_empty());
@@ -199,7 +201,7 @@ impl Events {
         if line.is_empty() {
             return Some(std::mem::take(&mut self.data)).filter(|data| !data.is_empty());
         }
-        // Comments and other fields are not needed.
+        // Comments and fields other than `data` are ignored.
         if let Some(data) = line.strip_prefix("data:") {
             if !self.data.is_empty() {
                 self.data.push('\n');
@@ -210,20 +212,20 @@ impl Events {
     }
 
     /// The last event of a stream that ends without a line end, if the event is complete.
-    fn rest(&mut self) -> Option<Value> {
-        let line = text(&std::mem::take(&mut self.unread));
+    fn take_rest(&mut self) -> Option<Value> {
+        let line = decode_line(&std::mem::take(&mut self.unread));
         let data = self.take_event(&line).or_else(|| self.take_event(""))?;
         self.is_done |= data.trim() == "[DONE]";
         parse(&data).ok()
     }
 }
 
-fn text(line: &[u8]) -> String {
+fn decode_line(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     String::from_utf8_lossy(line).into_owned()
 }
 
-/// Half of an emoji, which an endpoint that cuts its text anywhere may send, becomes U+FFFD.
+/// Parses the data of an event. A lone surrogate, which endpoints send when they cut a text within an emoji, becomes U+FFFD.
 fn parse(data: &str) -> Result<Value, ModelError> {
     json::read_value(&replace_lone_surrogates(data))
         .map_err(|_| ModelError::Protocol(String::new()))

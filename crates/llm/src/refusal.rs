@@ -1,4 +1,4 @@
-//! What a provider's refusal means: its status, its body, and the field that it rejects.
+//! Reads a provider's refusal: which error it is by its status and body, and which part of the request it is about.
 
 use std::time::Duration;
 
@@ -6,12 +6,15 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 
-use super::{AttemptError, Field, ModelError, ToolPlace, clean};
+use super::{
+    ModelError,
+    error::{AttemptError, RefusedPart, ToolPlace, clean},
+};
 use domain::{clock::Clock, secret::Secret};
 
-/// The error for a provider's refusal, which is a status or an error in the stream. `key` is removed from the
-/// message.
-pub(crate) fn refusal_error(
+/// The error for a provider's refusal: a response with this status, or an error event inside a stream (`status` is
+/// `None`). `key` is removed from the message.
+pub(super) fn refusal_error(
     status: Option<StatusCode>,
     headers: &HeaderMap,
     body: &Value,
@@ -36,15 +39,15 @@ pub(crate) fn refusal_error(
         Some(300..=399) => {
             ModelError::Protocol("it sends elsewhere, and redirects are not followed".to_owned())
         }
-        // Too large a request may come with 413.
+        // Among them 413, for a request that is too large.
         Some(400..=499) => ModelError::BadRequest(message),
         Some(_) => ModelError::Protocol(message),
     };
-    let field = matches!(error, ModelError::BadRequest(_))
-        .then(|| rejected_field(body))
+    let refused_part = matches!(error, ModelError::BadRequest(_))
+        .then(|| refused_part(body))
         .flatten();
     AttemptError {
-        field,
+        refused_part,
         ..error.into()
     }
 }
@@ -54,7 +57,7 @@ fn error_in(body: &Value) -> &Value {
     body.get("error").unwrap_or(body)
 }
 
-/// Whether the account has no credit (OpenAI) or the key is invalid (Gemini). Neither status says so.
+/// Whether the account has no credit (OpenAI, status 429) or the key is invalid (Gemini, status 400).
 fn is_account_problem(body: &Value) -> bool {
     let error = error_in(body);
     let unpaid = ["code", "type"]
@@ -70,7 +73,7 @@ fn is_account_problem(body: &Value) -> bool {
             .any(|detail| detail["reason"] == "API_KEY_INVALID")
 }
 
-/// The status that corresponds to an error inside a stream.
+/// The status that corresponds to the code of an error inside a stream.
 fn status_in_body(body: &Value) -> Option<StatusCode> {
     let error = error_in(body);
     let number = error
@@ -110,8 +113,8 @@ fn status_in_body(body: &Value) -> Option<StatusCode> {
         })
 }
 
-/// The request field that a refusal is about. If `param` does not name the field, the message does.
-fn rejected_field(body: &Value) -> Option<Field> {
+/// The part of the request that a refusal is about, read from its `param` and its message.
+fn refused_part(body: &Value) -> Option<RefusedPart> {
     let error = error_in(body);
     let param = error
         .get("param")
@@ -119,24 +122,24 @@ fn rejected_field(body: &Value) -> Option<Field> {
         .unwrap_or_default();
     let message = message_in_body(body).unwrap_or_default();
     if is_too_long(error, message) {
-        return Some(Field::Length);
+        return Some(RefusedPart::Length);
     }
     if is_description(param, message) {
-        return Some(Field::LongDescriptions);
+        return Some(RefusedPart::LongDescriptions);
     }
     if names_format(param) || names_format(message) {
-        return Some(Field::Format);
+        return Some(RefusedPart::Format);
     }
     if let Some(place) = refused_tool(param).or_else(|| refused_tool(message)) {
-        return Some(Field::Tool(place));
+        return Some(RefusedPart::Tool(place));
     }
     if is_some_schema(message) {
-        return Some(Field::Schemas);
+        return Some(RefusedPart::Schemas);
     }
     [
-        ("temperature", Field::Temperature),
-        ("reasoning_effort", Field::ReasoningEffort),
-        ("stream_options", Field::StreamOptions),
+        ("temperature", RefusedPart::Temperature),
+        ("reasoning_effort", RefusedPart::ReasoningEffort),
+        ("stream_options", RefusedPart::StreamOptions),
     ]
     .into_iter()
     .find(|(name, _)| param.starts_with(name) || (param.is_empty() && message.contains(name)))
@@ -144,14 +147,14 @@ fn rejected_field(body: &Value) -> Option<Field> {
     .or_else(|| refused_images(message))
 }
 
-/// Whether an image is refused, or all of them because the model takes none.
-fn refused_images(message: &str) -> Option<Field> {
+/// Whether a message refuses one image, or all images because the model takes none.
+fn refused_images(message: &str) -> Option<RefusedPart> {
     let message = message.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|words| message.contains(words));
     if !says(&["image"]) {
         return None;
     }
-    // Of one image it may be said that its format is not supported.
+    // The word "support" alone is not enough: the format of one image may not be supported.
     let takes_none = [
         "support image",
         "image input",
@@ -159,20 +162,21 @@ fn refused_images(message: &str) -> Option<Field> {
         "`image_url`",
     ];
     Some(if says(&takes_none) {
-        Field::AnyImages
+        RefusedPart::AnyImages
     } else {
-        Field::Images
+        RefusedPart::Images
     })
 }
 
-/// Whether a tool's description is refused for its length: `Invalid 'tools[5].function.description': string too long`.
+/// Whether a tool's description is refused for its length, as in `Invalid 'tools[5].function.description': string too
+/// long`.
 fn is_description(param: &str, message: &str) -> bool {
     let names_it = |text: &str| text.starts_with("tools") && text.ends_with("description");
     let quoted = message.split('\'').any(names_it);
     (names_it(param) || quoted) && message.to_ascii_lowercase().contains("too long")
 }
 
-/// Whether a schema is refused, without a word of which: by llama.cpp, by Gemini for its nesting, by Ollama for its types.
+/// Whether a message refuses a schema without naming the tool, as llama.cpp, Gemini (nesting) and Ollama (types) do.
 fn is_some_schema(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     [
@@ -193,7 +197,7 @@ fn is_some_schema(message: &str) -> bool {
     .any(|words| message.contains(words))
 }
 
-/// Whether a text is about the form of the answer, by the name that it has in a provider's request.
+/// Whether a text names the answer format, by its name in a provider's request.
 fn names_format(text: &str) -> bool {
     [
         "response_format",
@@ -214,7 +218,7 @@ fn names_format(text: &str) -> bool {
     .any(|name| text.contains(name))
 }
 
-/// Whether a request is longer than the model's context, in the words of the providers.
+/// Whether a refusal says that the request is longer than the model's context.
 fn is_too_long(error: &Value, message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     error["code"] == "context_length_exceeded"
@@ -233,20 +237,20 @@ fn is_too_long(error: &Value, message: &str) -> bool {
         .any(|words| message.contains(words))
 }
 
-/// The tool that a refusal is about: by its name (`Invalid schema for function 'x'`), or by its place (`tools.1.custom`,
+/// The tool that a text names: by its name (`Invalid schema for function 'x'`) or by its index (`tools.1.custom`,
 /// `tools[1].function`, `tools[0].function_declarations[1]`).
 fn refused_tool(text: &str) -> Option<ToolPlace> {
     let lower = text.to_ascii_lowercase();
     if !lower.contains("schema") && !lower.contains("tools") && !lower.contains("function") {
         return None;
     }
-    for (before, place) in [
+    for (before, after) in [
         ("function_declarations[", ']'),
         ("tools[", ']'),
         ("tools.", '.'),
     ] {
         if let Some((_, rest)) = lower.split_once(before)
-            && let Some((number, _)) = rest.split_once(place)
+            && let Some((number, _)) = rest.split_once(after)
             && let Ok(at) = number.parse()
         {
             return Some(ToolPlace::Index(at));
@@ -264,7 +268,7 @@ fn refused_tool(text: &str) -> Option<ToolPlace> {
     None
 }
 
-/// The one `message_in_body` for people in an error body.
+/// The message for people in an error body.
 fn message_in_body(body: &Value) -> Option<&str> {
     let error = error_in(body);
     [
@@ -277,8 +281,8 @@ fn message_in_body(body: &Value) -> Option<&str> {
     .find_map(|value| value?.as_str())
 }
 
-/// `Retry-After`, in seconds or as a date.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+/// The wait that `Retry-After` asks for, in seconds or until a date (RFC 9110, section 10.2.3).
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers
         .get(http::header::RETRY_AFTER)?
         .to_str()
