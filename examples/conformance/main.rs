@@ -255,8 +255,8 @@ async fn call(
     for _ in 0..ROUNDS {
         let (questions, mut put) = mpsc::unbounded_channel::<LiveQuestion>();
         let options = CallOptions {
-            asks: true,
-            live: Some(questions),
+            can_ask_user: true,
+            live_questions: Some(questions),
             answer: answer.take(),
             ..CallOptions::default()
         };

@@ -33,7 +33,7 @@ const RESERVED: [(&str, &[&str], &str); 13] = [
         "a tool is called outside of the gate only where its pack names it as the test of a credential",
     ),
     (
-        "mcp.prompt(",
+        "mcp.get_prompt(",
         &["src/app/tools/gate/send.rs"],
         "prompts are read through the gate's send",
     ),
@@ -43,7 +43,7 @@ const RESERVED: [(&str, &[&str], &str); 13] = [
         "prompts are completed through the gate's send",
     ),
     (
-        "mcp.resource(",
+        "mcp.read_resource(",
         &["src/app/tools/gate/send.rs"],
         "resources are read through the gate's send",
     ),

@@ -11,7 +11,9 @@ use domain::{
     secret::Secret,
     server::{Endpoint, Timeouts},
 };
-use mcp::{CallError, CallOptions, ConnectionState, Era, Mcp, McpErrorKind, Options, Progress};
+use mcp::{
+    CallError, CallOptions, ConnectionState, Lifecycle, Mcp, McpErrorKind, Options, Progress,
+};
 use serde_json::{Value, json};
 
 use crate::support::servers::{
@@ -59,7 +61,7 @@ fn is_alive(pid: &str) -> bool {
 async fn a_published_server_of_the_older_era_answers() {
     let (mcp, key, spec) = (mcp(), key(), spec(everything_stdio()));
     let found = mcp.discover(&key, &spec).await.unwrap();
-    assert_eq!(found.era, Era::Legacy);
+    assert_eq!(found.lifecycle, Lifecycle::Handshake);
     let (progress, mut heard) = mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
@@ -115,7 +117,10 @@ async fn a_published_python_server_answers() {
 #[tokio::test]
 async fn a_server_of_the_newer_era_answers() {
     let (mcp, key, spec) = (mcp(), key(), spec(desk_stdio()));
-    assert_eq!(mcp.discover(&key, &spec).await.unwrap().era, Era::Modern);
+    assert_eq!(
+        mcp.discover(&key, &spec).await.unwrap().lifecycle,
+        Lifecycle::Stateless
+    );
     let sum = mcp
         .call(
             &key,
@@ -143,7 +148,10 @@ async fn the_older_handshake_follows_on_the_same_child() {
 async fn a_child_that_dies_of_the_newer_handshake_is_started_again() {
     let ledger = Ledger::new();
     let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&["mortal"])));
-    assert_eq!(mcp.discover(&key, &spec).await.unwrap().era, Era::Legacy);
+    assert_eq!(
+        mcp.discover(&key, &spec).await.unwrap().lifecycle,
+        Lifecycle::Handshake
+    );
     assert_eq!(ledger.count("start"), 2);
 }
 
@@ -156,8 +164,8 @@ async fn a_child_that_is_silent_to_the_newer_handshake_is_started_again() {
     });
     let (key, spec) = (key(), spec(ledger.probe(&["silent"])));
     assert_eq!(
-        soon(mcp.discover(&key, &spec)).await.unwrap().era,
-        Era::Legacy
+        soon(mcp.discover(&key, &spec)).await.unwrap().lifecycle,
+        Lifecycle::Handshake
     );
     assert_eq!(ledger.count("start"), 2);
     mcp.close(&key).await;

@@ -1,5 +1,5 @@
-//! One call of a tool, executed at most once: sent again only when nothing of it was sent, or when its session was lost
-//! and the server provably did nothing.
+//! One call of a tool, executed at most once: it is sent again only if nothing of it was sent, or if its session was lost
+//! and so the server did not read it.
 
 use std::{
     sync::{Arc, Mutex},
@@ -11,37 +11,43 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    CallError, CallRequest, Era, Key, ProgressSender, RepeatCheck,
-    error::{FORGETFUL, Failure, SessionDoubt},
-    interceptor::{PendingRequest, locked},
-    list,
-    live_questions::LiveQuestions,
-    outcome, params,
+    CallError, CallRequest, Key, Lifecycle, ProgressSender, RepeatCheck,
+    error::{Failure, SESSION_LOST_TWICE, SessionDoubt},
+    interceptor::{LiveQuestions, PendingRequest, lock},
+    list_tools, outcome,
+    param_headers::{MarkedParam, call_headers},
     pool::{Pool, Slot},
     session::{Examination, Session},
 };
 use domain::{clock, elicitation::Answer, ids::UserId, server::ServerSpec, tool::ToolOutcome};
 
-/// JSON-RPC: the headers of a request do not fit its body (2026-07-28). The server did nothing.
+/// The JSON-RPC error for headers that do not match the body (revision 2026-07-28). The server did nothing.
 const HEADER_MISMATCH: i64 = -32020;
-/// A refusal within this time and three times that of a ping came before the call was read.
-const SOON: Duration = Duration::from_secs(2);
+/// A refusal counts as immediate if it took at most this long and three times as long as the ping after it.
+const IMMEDIATE_REFUSAL: Duration = Duration::from_secs(2);
 
-/// One call.
+/// One call of a tool with its options; see [`super::CallOptions`].
 pub(super) struct Call<'a> {
     pub(super) request: CallRequest<'a>,
     pub(super) progress: Option<ProgressSender>,
-    pub(super) once: Option<String>,
-    pub(super) asks: bool,
-    pub(super) asking: Option<Arc<LiveQuestions>>,
+    pub(super) idempotency_key: Option<String>,
+    pub(super) can_ask_user: bool,
+    pub(super) live_questions: Option<Arc<LiveQuestions>>,
     pub(super) answer: Option<Answer>,
     pub(super) user: Option<UserId>,
     pub(super) repeat_check: Option<RepeatCheck>,
-    /// What was tried last and may have been executed, for a caller who gives the call up.
+    /// The last attempt, if it may have been executed. It decides the error of a cancelled call.
     pub(super) in_flight: Mutex<Option<Arc<PendingRequest>>>,
 }
 
+/// A refusal that may come from a lost session, and how long it took.
+struct Refusal {
+    doubt: SessionDoubt,
+    took: Duration,
+}
+
 impl Call<'_> {
+    /// Makes the call; see [`super::Mcp::call`].
     pub(super) async fn send(
         &self,
         pool: &Arc<Pool>,
@@ -51,14 +57,14 @@ impl Call<'_> {
         let time_limit = spec.timeouts.request;
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
-        let place = known.call_slots.acquire(self.user.as_ref());
-        let Ok(_slot) = timeout(time_limit, place).await else {
+        let acquired = known.call_slots.acquire(self.user.as_ref());
+        let Ok(_call_slot) = timeout(time_limit, acquired).await else {
             return Err(CallError::NotSent(format!(
                 "no place for one more call was free within {} s",
                 time_limit.as_secs_f32()
             )));
         };
-        let (mut may_send_again, mut may_renew) = (self.once.is_none(), true);
+        let (mut may_send_again, mut may_renew) = (self.idempotency_key.is_none(), true);
         loop {
             let Ok(session) = timeout(time_limit, pool.session(&using.slot)).await else {
                 return Err(CallError::NotSent(format!(
@@ -67,19 +73,21 @@ impl Call<'_> {
                 )));
             };
             let session = session?;
-            let headers = if session.era == Era::Modern {
+            let headers = if session.lifecycle == Lifecycle::Stateless {
                 known.headers_of(self.request.tool)
             } else {
                 None
             };
-            let pending = self.pending(&session, headers.as_deref().unwrap_or_default());
-            *locked(&self.in_flight) = Some(pending.clone());
+            let pending =
+                self.new_pending_request(&session, headers.as_deref().unwrap_or_default());
+            *lock(&self.in_flight) = Some(pending.clone());
             let sent_at = clock::instant();
             let failure = match self.request_in_time(&session, &pending, time_limit).await? {
                 Ok(raw) => {
-                    using.slot.prove();
+                    using.slot.mark_credential_good();
                     session.mark_served();
-                    let outcome = outcome::read(raw, pending.asks).map_err(Failure::of_call)?;
+                    let outcome = outcome::read(raw, pending.can_ask_user)
+                        .map_err(Failure::into_call_error)?;
                     return Ok(ToolOutcome {
                         declined: pending.take_declined(),
                         ..outcome
@@ -89,8 +97,11 @@ impl Call<'_> {
             };
             match failure {
                 Failure::SessionInDoubt(doubt) => {
-                    let refusal = (*doubt, sent_at.elapsed());
-                    self.survive_doubt(pool, &using.slot, &session, refusal, may_renew)
+                    let refusal = Refusal {
+                        doubt: *doubt,
+                        took: sent_at.elapsed(),
+                    };
+                    self.resolve_doubt(pool, &using.slot, &session, refusal, may_renew)
                         .await?;
                     may_renew = false;
                 }
@@ -98,40 +109,42 @@ impl Call<'_> {
                     may_send_again = false;
                     Pool::retire(&using.slot, &session);
                 }
-                // The server wants headers that only its list tells of, and this process never asked for it.
+                // The server requires headers that its tool list defines, and this process has not read the list.
                 Failure::Refused {
                     code: Some(HEADER_MISMATCH),
                     ..
                 } if may_send_again && headers.is_none() => {
                     may_send_again = false;
-                    list(&using, &session).await.map_err(Failure::of_call)?;
+                    list_tools(&using, &session)
+                        .await
+                        .map_err(Failure::into_call_error)?;
                 }
                 failure => {
                     if failure.is_redirect() {
                         Pool::doubt(&using.slot, &session);
                     }
-                    return Err(failure.of_call());
+                    return Err(failure.into_call_error());
                 }
             }
         }
     }
 
-    /// The call was refused in a way in which lost sessions are refused, too. It may be made once more, in a new session,
-    /// if nothing was executed; else what came of it.
-    async fn survive_doubt(
+    /// Finds out what a refusal means that may come from a lost session. `Ok`: the session was lost and nothing was
+    /// executed, so the call may be sent once more in a new session.
+    async fn resolve_doubt(
         &self,
         pool: &Pool,
         slot: &Slot,
         session: &Arc<Session>,
-        (doubt, took): (SessionDoubt, Duration),
+        Refusal { doubt, took }: Refusal,
         may_renew: bool,
     ) -> Result<(), CallError> {
         let asked_at = clock::instant();
         let examination = pool.examine(slot, session, &doubt).await;
-        let longest = SOON + asked_at.elapsed() * 3;
+        let longest = IMMEDIATE_REFUSAL + asked_at.elapsed() * 3;
         match examination {
-            // Who refuses a session before reading a request refuses a call as soon as a ping. What took longer may have
-            // been executed, by a server that lost the session meanwhile or by another one behind the same address.
+            // A server that refuses a session before it reads requests refuses a call as fast as a ping. A call that took
+            // longer may have been executed before the session was lost, or by another server behind the same address.
             Examination::Lost if took > longest => {
                 let (words, took) = (doubt.words, took.as_secs_f32());
                 return Err(CallError::OutcomeUnknown(format!(
@@ -140,13 +153,13 @@ impl Call<'_> {
             }
             Examination::Lost if may_renew => {}
             Examination::Lost => {
-                let failure = match doubt.of_new_session(slot.is_proven()) {
+                let failure = match doubt.into_failure_of_new_session(slot.is_credential_good()) {
                     failure @ (Failure::Unauthorized | Failure::Forbidden) => failure,
-                    _ => Failure::NotSent(FORGETFUL.to_owned()),
+                    _ => Failure::NotSent(SESSION_LOST_TWICE.to_owned()),
                 };
-                return Err(failure.of_call());
+                return Err(failure.into_call_error());
             }
-            Examination::Alive => return Err(doubt.of_tool().of_call()),
+            Examination::Alive => return Err(doubt.into_tool_refusal().into_call_error()),
             Examination::Unclear(why) => {
                 let words = doubt.words;
                 return Err(CallError::OutcomeUnknown(format!(
@@ -154,8 +167,8 @@ impl Call<'_> {
                 )));
             }
         }
-        // Nothing was executed.
-        *locked(&self.in_flight) = None;
+        // The session was lost, so nothing was executed.
+        *lock(&self.in_flight) = None;
         if let Some(check) = &self.repeat_check
             && !check.passes().await
         {
@@ -166,21 +179,27 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn pending(&self, session: &Session, headers: &[params::Param]) -> Arc<PendingRequest> {
+    fn new_pending_request(
+        &self,
+        session: &Session,
+        headers: &[MarkedParam],
+    ) -> Arc<PendingRequest> {
         let arguments = self.request.arguments;
-        let mut pending = PendingRequest::of_call(
+        let mut pending = PendingRequest::for_call(
             arguments.to_owned(),
-            params::headers(headers, arguments),
+            call_headers(headers, arguments),
             self.progress.clone(),
-            self.once.clone(),
+            self.idempotency_key.clone(),
         );
-        pending.asks = self.asks && session.era == Era::Modern;
-        pending.asking = self.asking.clone().filter(|_| session.era == Era::Legacy);
+        match session.lifecycle {
+            Lifecycle::Stateless => pending.can_ask_user = self.can_ask_user,
+            Lifecycle::Handshake => pending.live_questions.clone_from(&self.live_questions),
+        }
         Arc::new(pending)
     }
 
-    /// One request in its own time, which begins when it leaves this machine. A server that had the call and said
-    /// nothing is asked for an answer to a ping before the next one.
+    /// Sends the call and waits for its answer within the time limit, which begins when the request leaves this machine.
+    /// After a timeout, the session must answer a ping before its next request.
     async fn request_in_time(
         &self,
         session: &Session,
@@ -188,15 +207,15 @@ impl Call<'_> {
         time_limit: Duration,
     ) -> Result<Result<Box<RawValue>, Failure>, CallError> {
         let elapsed = async {
-            // What comes before, such as an access token, has as much time.
-            let _ = timeout(time_limit, pending.sent()).await;
+            // Everything before the sending, such as getting an access token, may take as long again.
+            let _ = timeout(time_limit, pending.wait_until_sent()).await;
             if pending.was_sent() {
                 self.elapse(time_limit).await;
             }
         };
         tokio::select! {
             biased;
-            answered = session.request(self.request(), pending) => Ok(answered),
+            answered = session.request(self.to_message(), pending) => Ok(answered),
             () = elapsed => Err(if pending.was_sent() {
                 session.mark_unresponsive();
                 CallError::TimedOut(time_limit)
@@ -209,7 +228,7 @@ impl Call<'_> {
         }
     }
 
-    fn request(&self) -> ClientRequest {
+    fn to_message(&self) -> ClientRequest {
         let mut params = CallToolRequestParams::new(self.request.tool.to_owned());
         if let Some(Answer { responses, state }) = &self.answer {
             params.input_responses =
@@ -219,16 +238,17 @@ impl Call<'_> {
         ClientRequest::CallToolRequest(CallToolRequest::new(params))
     }
 
+    /// Waits until the time limit has passed, without the time in which the user answers questions.
     async fn elapse(&self, time_limit: Duration) {
-        match &self.asking {
-            Some(asking) => asking.elapse(time_limit).await,
+        match &self.live_questions {
+            Some(questions) => questions.elapse(time_limit).await,
             None => sleep(time_limit).await,
         }
     }
 
-    /// The call was given up by the one who made it.
-    pub(super) fn cancelled(&self) -> CallError {
-        let in_flight = locked(&self.in_flight);
+    /// The error for a call that its caller cancelled.
+    pub(super) fn cancellation_error(&self) -> CallError {
+        let in_flight = lock(&self.in_flight);
         let sent = in_flight.as_ref().is_some_and(|pending| pending.was_sent());
         CallError::Cancelled { sent }
     }

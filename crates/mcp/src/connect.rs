@@ -1,13 +1,14 @@
-//! Opening a session: which handshake, in what time, and what a failure of it means.
+//! Opens a session with a server, over its transport and with the lifecycle that it knows.
 //!
-//! A server's era is asked once and remembered. A remembered era that no longer works is forgotten and
-//! asked again.
+//! The lifecycle of a server is found out once and remembered. When the remembered one fails, it is forgotten and found out
+//! again.
 
 use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 use rmcp::{
-    service::{ClientLifecycleMode, ClientServiceExt},
+    model::ProtocolVersion,
+    service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt},
     transport::{
         common::client_side_sse::ExponentialBackoff,
         streamable_http_client::{
@@ -19,12 +20,11 @@ use tokio::{sync::broadcast, time::timeout};
 use url::Url;
 
 use super::{
-    Era, Key, Options,
+    Key, Lifecycle, Options,
     error::Failure,
-    handshake::{failure_of, mode},
     http::{self, Client, LegacySse},
-    interceptor::{Interceptor, locked},
-    known::{Known, TransportKind},
+    interceptor::{Interceptor, clip, lock},
+    known_server::{KnownServer, TransportKind},
     oauth,
     session::{Handler, Session},
     sse,
@@ -38,41 +38,43 @@ use domain::{
 };
 use egress::Egress;
 
-/// POSTs of one connection beside its calls: lists, probes, the stream of changes.
-const BESIDE_CALLS: usize = 16;
-/// The pause before a stream that ended is taken up again, and the longest one.
+/// The most simultaneous POSTs of one connection that are not calls: lists, pings, subscriptions.
+const MAX_OTHER_POSTS: usize = 16;
+/// The pause before a stream that ended is resumed, and the longest one.
 const RESUME: Duration = Duration::from_secs(2);
 const RESUME_LONGEST: Duration = Duration::from_secs(60);
 
-/// How long a token may take to come: somewhat longer than its endpoint may.
-const FOR_TOKEN: Duration = oauth::TIME_LIMIT.saturating_add(Duration::from_secs(2));
+/// How long getting a token may take: a little longer than a request to the token endpoint.
+const TOKEN_TIMEOUT: Duration = oauth::TIME_LIMIT.saturating_add(Duration::from_secs(2));
 
-/// What is to be connected to, and with what.
+/// A server, with all that connecting to it needs.
 pub(super) struct Target {
     pub(super) egress: Egress,
     pub(super) tokens: Arc<Tokens>,
     pub(super) options: Arc<Options>,
     pub(super) key: Key,
     pub(super) spec: Arc<ServerSpec>,
-    pub(super) known: Arc<Known>,
+    pub(super) known: Arc<KnownServer>,
     pub(super) changes: broadcast::Sender<Key>,
     pub(super) watchdog: Arc<Watchdog>,
-    /// Takes the credentials of the connection out of what the server says.
+    /// Removes the credentials of the connection from texts of the server.
     pub(super) scrubber: Scrubber,
 }
 
 impl Target {
+    /// Opens a session. A child process may take [`Options::stdio_start`], other servers their connect timeout for each
+    /// handshake.
     pub(super) async fn connect(&self) -> Result<Session, Failure> {
         let connected = self
             .open()
             .await
-            .map_err(|failure| failure.scrubbed(&self.scrubber));
-        self.known.learn(
+            .map_err(|failure| failure.scrub(&self.scrubber));
+        self.known.learn_lifecycle(
             connected
                 .as_ref()
                 .ok()
-                .map(|session| session.era)
-                .or_else(|| self.known.era()),
+                .map(|session| session.lifecycle)
+                .or_else(|| self.known.lifecycle()),
         );
         connected
     }
@@ -84,36 +86,36 @@ impl Target {
                 url,
                 headers,
             } => {
-                let headers = http::headers(headers)?;
+                let headers = http::read_headers(headers)?;
                 match transport {
                     Remote::WebSocket => {
-                        self.over_remote(TransportKind::WebSocket, url, &headers)
+                        self.connect_remote(TransportKind::WebSocket, url, &headers)
                             .await
                     }
-                    Remote::Sse => self.over_http(url, &headers).await,
+                    Remote::Sse => self.connect_http(url, &headers).await,
                     Remote::StreamableHttp if url.path().ends_with("/sse") => {
-                        self.over_http(url, &headers).await
+                        self.connect_http(url, &headers).await
                     }
                     Remote::StreamableHttp => {
-                        self.over_remote(TransportKind::StreamableHttp, url, &headers)
+                        self.connect_remote(TransportKind::StreamableHttp, url, &headers)
                             .await
                     }
                 }
             }
             endpoint @ Endpoint::Stdio { .. } => {
-                self.over_stdio(Launch::of(&self.spec.id, endpoint, &self.options)?)
+                self.connect_stdio(Launch::new(&self.spec.id, endpoint, &self.options)?)
                     .await
             }
         }
     }
 
-    /// Streamable HTTP, and what came before it where the server does not know it. Which of the two it was is
-    /// remembered.
-    async fn over_http(&self, url: &Url, headers: &HeaderMap) -> Result<Session, Failure> {
-        let remembered = *locked(&self.known.transport_kind);
+    /// Connects over streamable HTTP or, for older servers, over HTTP with SSE. The transport that worked is remembered and
+    /// comes first next time.
+    async fn connect_http(&self, url: &Url, headers: &HeaderMap) -> Result<Session, Failure> {
+        let remembered = *lock(&self.known.transport_kind);
         let first = remembered.unwrap_or(TransportKind::StreamableHttp);
-        let learn = |kind| *locked(&self.known.transport_kind) = kind;
-        let failure = match self.over_remote(first, url, headers).await {
+        let learn = |kind| *lock(&self.known.transport_kind) = kind;
+        let failure = match self.connect_remote(first, url, headers).await {
             Ok(session) => {
                 learn(Some(first));
                 return Ok(session);
@@ -121,7 +123,7 @@ impl Target {
             Err(failure) => failure,
         };
         match failure {
-            // No time is left for the other way; it comes first next time.
+            // There is no time left for the other transport, so it comes first next time.
             Failure::Silent(_) => {
                 learn(Some(first.other_http()));
                 Err(failure)
@@ -130,13 +132,13 @@ impl Target {
             | Failure::Status { status: ..500, .. }
             | Failure::Lost(_)
             | Failure::WebPage(_) => {
-                let other = self.over_remote(first.other_http(), url, headers).await;
+                let other = self.connect_remote(first.other_http(), url, headers).await;
                 learn(other.is_ok().then_some(first.other_http()));
                 other
             }
-            // A server with troubles of its own; one that is known speaks as before when they are over.
+            // The server has an internal error. If its transport is known, the other one is not tried.
             Failure::Status { .. } if remembered.is_none() => {
-                let other = self.over_remote(first.other_http(), url, headers).await;
+                let other = self.connect_remote(first.other_http(), url, headers).await;
                 learn(other.is_ok().then_some(first.other_http()));
                 other.map_err(|_| failure)
             }
@@ -144,26 +146,27 @@ impl Target {
         }
     }
 
-    async fn over_remote(
+    /// Connects over one transport, with the lifecycle that the server knows.
+    async fn connect_remote(
         &self,
         transport_kind: TransportKind,
         url: &Url,
         headers: &HeaderMap,
     ) -> Result<Session, Failure> {
-        let era = match transport_kind {
+        let lifecycle = match transport_kind {
             TransportKind::LegacySse => {
-                return self
-                    .try_remote(transport_kind, url, headers, mode(Some(Era::Legacy)))
-                    .await;
+                let mode = lifecycle_mode(Some(Lifecycle::Handshake));
+                return self.try_remote(transport_kind, url, headers, mode).await;
             }
             TransportKind::StreamableHttp | TransportKind::WebSocket => {
+                let first = self.known.first_lifecycle();
                 self.known
-                    .era()
-                    .or((self.known.first_handshake() == Era::Legacy).then_some(Era::Legacy))
+                    .lifecycle()
+                    .or((first == Lifecycle::Handshake).then_some(first))
             }
         };
         let connected = self
-            .try_remote(transport_kind, url, headers, mode(era))
+            .try_remote(transport_kind, url, headers, lifecycle_mode(lifecycle))
             .await;
         match connected {
             Err(
@@ -171,25 +174,26 @@ impl Target {
                 | Failure::Status { .. }
                 | Failure::WebPage(_)
                 | Failure::Lost(_),
-            ) if era.is_some() => {
-                self.known.learn(None);
-                self.try_remote(transport_kind, url, headers, mode(None))
+            ) if lifecycle.is_some() => {
+                self.known.learn_lifecycle(None);
+                self.try_remote(transport_kind, url, headers, lifecycle_mode(None))
                     .await
             }
-            // An older server may answer anything to what it does not know, and a program behind a socket may end.
+            // An older server may answer an unknown request with anything, and a program behind a socket may end.
             Err(Failure::Lost(_) | Failure::WebPage(_)) => {
-                self.try_remote(transport_kind, url, headers, mode(Some(Era::Legacy)))
-                    .await
+                let mode = lifecycle_mode(Some(Lifecycle::Handshake));
+                self.try_remote(transport_kind, url, headers, mode).await
             }
-            // The older handshake would not fit into what is left of the time.
-            Err(Failure::Silent(reason)) if self.known.era().is_none() => {
-                self.known.swap_handshakes();
+            // There is no time left for the older handshake.
+            Err(Failure::Silent(reason)) if self.known.lifecycle().is_none() => {
+                self.known.swap_lifecycles();
                 Err(Failure::Silent(reason))
             }
             connected => connected,
         }
     }
 
+    /// Makes one handshake, within the connect timeout.
     async fn try_remote(
         &self,
         transport_kind: TransportKind,
@@ -198,11 +202,12 @@ impl Target {
         mode: ClientLifecycleMode,
     ) -> Result<Session, Failure> {
         let interceptor = Arc::new(Interceptor::new(&self.spec.id, self.scrubber.clone()));
-        // Before the clock starts: a token endpoint that is slow says nothing of the server.
+        // Before the timeout starts, since a slow token endpoint is no fault of the server.
         let bearer = self.bearer().await?;
         let client = Client::new(
             self.egress.clone(),
-            (url.clone(), headers.clone()),
+            url.clone(),
+            headers.clone(),
             &self.spec,
             interceptor.clone(),
             bearer,
@@ -227,10 +232,14 @@ impl Target {
                         .await
                 }
             }
-            .map_err(|error| client.take_failure().unwrap_or_else(|| failure_of(error)))
+            .map_err(|error| {
+                client
+                    .take_failure()
+                    .unwrap_or_else(|| handshake_failure(error))
+            })
         };
         match timeout(time_limit, handshake).await {
-            Ok(service) => Session::of(service?, interceptor),
+            Ok(service) => Session::new(service?, interceptor),
             Err(_) => Err(Failure::Silent(format!(
                 "the server did not shake hands within {} ms",
                 time_limit.as_millis()
@@ -238,7 +247,8 @@ impl Target {
         }
     }
 
-    /// What fetches the token of each request, when the first one is there.
+    /// The source of the access tokens for the requests, if the server needs them. Fails when the first token is not to be
+    /// had.
     async fn bearer(&self) -> Result<Option<Bearer>, Failure> {
         let Some(auth) = self.spec.auth.clone() else {
             return Ok(None);
@@ -249,17 +259,17 @@ impl Target {
             auth,
         };
         let late = "the token endpoint has not answered in time";
-        timeout(FOR_TOKEN, bearer.token(None))
+        timeout(TOKEN_TIMEOUT, bearer.token(None))
             .await
             .map_err(|_| NoToken::new(NoTokenKind::Later, late))??;
         Ok(Some(bearer))
     }
 
     fn streamable(&self, client: Client) -> StreamableHttpClientTransport<Client> {
-        // rmcp knows neither the address nor the headers: both may carry secrets, and it logs.
+        // rmcp gets neither the URL nor the headers: both may carry secrets, and rmcp logs.
         let mut config = StreamableHttpClientTransportConfig::with_uri("mcp")
             .reinit_on_expired_session(false)
-            .max_concurrent_requests(self.options.calls_per_server + BESIDE_CALLS)
+            .max_concurrent_requests(self.options.calls_per_server + MAX_OTHER_POSTS)
             .max_sse_event_size(sse::MAX_EVENT);
         let mut resume = ExponentialBackoff::default();
         (resume.base_duration, resume.max_delay) = (RESUME, Some(RESUME_LONGEST));
@@ -267,46 +277,48 @@ impl Target {
         StreamableHttpClientTransport::with_client(client, config)
     }
 
-    /// A child may need long to start and may never have heard of the newer handshake. It is asked under
-    /// our own budget; if it answers no, the older handshake follows on the same child, if it is silent or
-    /// dies of the question, on a new one.
-    async fn over_stdio(&self, launch: Launch) -> Result<Session, Failure> {
+    /// Starts a child process and finds out its lifecycle. The first attempt gets two thirds of the time. If the child
+    /// refuses it, the other lifecycle is tried with the same child; if the child is silent or ends, with a new one.
+    async fn connect_stdio(&self, launch: Launch) -> Result<Session, Failure> {
         let budget = self.spec.timeouts.start.unwrap_or(self.options.stdio_start);
-        if let Some(era) = self.known.era() {
+        if let Some(lifecycle) = self.known.lifecycle() {
             let child = self.start(&launch)?;
-            let connected = self.try_stdio(&child, mode(Some(era)), budget).await;
+            let mode = lifecycle_mode(Some(lifecycle));
+            let connected = self.try_stdio(&child, mode, budget).await;
             if connected.is_err() {
-                self.known.learn(None);
+                self.known.learn_lifecycle(None);
             }
             return connected;
         }
-        let first = self.known.first_handshake();
-        let (first, second) = (mode(Some(first)), mode(Some(first.other())));
+        let first = self.known.first_lifecycle();
+        let second = lifecycle_mode(Some(first.other()));
+        let first = lifecycle_mode(Some(first));
         let child = self.start(&launch)?;
         let failure = match self.try_stdio(&child, first, budget * 2 / 3).await {
             Ok(session) => return Ok(session),
             Err(failure) => failure,
         };
         if matches!(failure, Failure::Silent(_)) {
-            self.known.swap_handshakes();
+            self.known.swap_lifecycles();
         }
         if matches!(failure, Failure::Refused { .. })
             && let Ok(session) = self.try_stdio(&child, second.clone(), budget / 3).await
         {
             return Ok(session);
         }
-        child.0.stop().await;
+        child.child.stop().await;
         self.try_stdio(&self.start(&launch)?, second, budget / 3)
             .await
     }
 
+    /// Makes one handshake with a child, within `budget`. A failure quotes the last lines of its standard error.
     async fn try_stdio(
         &self,
-        child: &Started,
+        started: &StartedChild,
         mode: ClientLifecycleMode,
         budget: Duration,
     ) -> Result<Session, Failure> {
-        let Started(child, interceptor) = child;
+        let StartedChild { child, interceptor } = started;
         let failure = match timeout(
             budget,
             self.handler(interceptor)
@@ -314,8 +326,8 @@ impl Target {
         )
         .await
         {
-            Ok(Ok(service)) => return Session::of(service, interceptor.clone()),
-            Ok(Err(error)) => failure_of(error),
+            Ok(Ok(service)) => return Session::new(service, interceptor.clone()),
+            Ok(Err(error)) => handshake_failure(error),
             Err(_) => Failure::Silent(format!(
                 "the server did not shake hands within {} s",
                 self.spec
@@ -326,7 +338,7 @@ impl Target {
             )),
         };
         let words = child
-            .last_stderr_line()
+            .last_stderr_lines()
             .map(|words| format!("; its last words: {words}"))
             .unwrap_or_default();
         Err(match failure {
@@ -338,17 +350,11 @@ impl Target {
         })
     }
 
-    fn start(&self, launch: &Launch) -> Result<Started, Failure> {
+    fn start(&self, launch: &Launch) -> Result<StartedChild, Failure> {
         let interceptor = Arc::new(Interceptor::new(&self.spec.id, self.scrubber.clone()));
-        Ok(Started(
-            Child::start(
-                launch,
-                interceptor.clone(),
-                &self.watchdog,
-                self.known.stderr_lines.clone(),
-            )?,
-            interceptor,
-        ))
+        let quota = self.known.stderr_lines.clone();
+        let child = Child::start(launch, interceptor.clone(), &self.watchdog, quota)?;
+        Ok(StartedChild { child, interceptor })
     }
 
     fn handler(&self, interceptor: &Arc<Interceptor>) -> Handler {
@@ -360,5 +366,57 @@ impl Target {
     }
 }
 
-/// A child and the interceptor of its connection.
-struct Started(Child, Arc<Interceptor>);
+/// A child process and the interceptor of its connection.
+struct StartedChild {
+    child: Child,
+    interceptor: Arc<Interceptor>,
+}
+
+/// How rmcp begins a connection with this lifecycle. `None`: it asks with `server/discover`, and falls back to the older
+/// handshake.
+fn lifecycle_mode(lifecycle: Option<Lifecycle>) -> ClientLifecycleMode {
+    let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+    match lifecycle {
+        Some(Lifecycle::Handshake) => ClientLifecycleMode::Initialize,
+        Some(Lifecycle::Stateless) => ClientLifecycleMode::Discover { preferred_versions },
+        None => ClientLifecycleMode::Auto {
+            preferred_versions,
+            legacy_version: None,
+        },
+    }
+}
+
+/// The meaning of a failed handshake.
+fn handshake_failure(error: ClientInitializeError) -> Failure {
+    match error {
+        ClientInitializeError::JsonRpcError(error) => Failure::Refused {
+            code: Some(error.code.0.into()),
+            message: clip(&error.message),
+        },
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => handshake_failure(*fallback),
+        ClientInitializeError::NoCompatibleProtocolVersion {
+            server_supported, ..
+        } => {
+            let theirs: Vec<_> = server_supported
+                .iter()
+                .take(8)
+                .map(|version| clip(version.as_str()))
+                .collect();
+            Failure::Lost(format!(
+                "the server speaks no revision that we speak, only {}",
+                theirs.join(", ")
+            ))
+        }
+        ClientInitializeError::ConnectionClosed(_)
+        | ClientInitializeError::TransportError { .. } => {
+            Failure::Lost("the connection was closed during the handshake".to_owned())
+        }
+        ClientInitializeError::ExpectedInitResult(_) => Failure::Lost(
+            "the server's answer to the handshake lacks one of protocolVersion, capabilities and serverInfo".to_owned(),
+        ),
+        other => Failure::Lost(format!(
+            "the server's answer to the handshake cannot be used: {}",
+            clip(&other.to_string())
+        )),
+    }
+}

@@ -1,7 +1,7 @@
-//! Why a server could not be used, or a call brought nothing back. Two questions decide everything
-//! above: is it definite (the credential is refused), and may the call be made again.
+//! The errors of servers and of calls. Callers need to know two things: whether the credential was refused for good, and
+//! whether a call may be made again.
 //!
-//! Messages name hosts, statuses and what a server said, and never an argument, a header or a result.
+//! Messages name hosts, statuses and the server's own texts, and never an argument, a header or a result.
 
 use std::time::Duration;
 
@@ -13,38 +13,39 @@ use domain::{
 
 /// Why there is no connection to a server, or no list of its tools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}{}", again(*.retry_in))]
+#[error("{message}{}", retry_note(*.retry_in))]
 pub struct McpError {
     pub kind: McpErrorKind,
     pub message: String,
-    /// Set while the server is left alone after a failure: when it is tried again.
+    /// How long nothing is sent to the server because of this failure.
     pub retry_in: Option<Duration>,
-    /// What the server says about signing in to it.
+    /// How to sign in, if the server says so.
     pub challenge: Option<Box<Challenge>>,
 }
 
+/// The kind of an [`McpError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum McpErrorKind {
-    /// A definite 401: the credential is not accepted.
+    /// HTTP 401: the credential is not accepted.
     Unauthorized,
-    /// A definite 403: the credential is known and not enough.
+    /// HTTP 403: the credential is known but does not suffice.
     Forbidden,
-    /// A 403 that names scopes which the access token lacks.
+    /// HTTP 403 that names the scopes which the access token lacks.
     ScopeRequired,
-    /// A 401 to a request that carried no credential.
+    /// HTTP 401 to a request without a credential.
     SignInRequired,
-    /// 429.
+    /// HTTP 429.
     RateLimited,
-    /// The answer leads elsewhere, where it is not followed.
+    /// The server redirects to a place that must not be followed.
     Redirected,
-    /// A page for a browser answers there.
+    /// The address serves a web page.
     WebPage,
-    /// Nobody answers there, or the child does not run.
+    /// Nothing answers at the address, or the child process does not run.
     Unreachable,
     TimedOut,
-    /// Somebody answers and it is not usable MCP, or an error of the server's.
+    /// The server answers with an error, or with something that is not usable MCP.
     Protocol,
-    /// The pack names something that cannot work: a command outside the list, a broken header.
+    /// The settings of the server cannot work: its command is not allowed, or a header is invalid.
     Misconfigured,
     /// This program is shutting down.
     Closed,
@@ -53,98 +54,100 @@ pub enum McpErrorKind {
 /// Why a call brought no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Nothing of the call left this machine, or the server said that it took no notice of it. Safe to repeat.
+    /// Nothing of the call left this machine, or the server certainly did not execute it. Safe to repeat.
     #[error("{0}")]
     NotSent(String),
-    /// A definite 401.
+    /// HTTP 401.
     #[error("the server does not accept the credential (HTTP 401)")]
     Unauthorized,
-    /// A definite 403.
+    /// HTTP 403.
     #[error("the server refuses this with the credential it was given (HTTP 403)")]
     Forbidden,
-    /// A 403 that names the scopes which the access token lacks. Nothing was done.
+    /// HTTP 403 that names the scopes which the access token lacks. Nothing was executed.
     #[error("the server wants permissions that were not given yet ({0:?})")]
     ScopeRequired(String),
-    /// The server answered that it will not do it. `code` is its JSON-RPC code.
+    /// The server refused the call. `code` is the JSON-RPC code of its error.
     #[error("{message}")]
     Refused {
         code: Option<i64>,
         message: String,
         retry_after: Option<Duration>,
     },
-    /// Sent, and no answer in time. The tool may have run.
+    /// The call was sent and not answered in time. The tool may have run.
     #[error("no answer within {} s; the tool may have run", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// Sent, and the answer was lost or is not readable. The tool may have run.
+    /// The call was sent, and its answer was lost or is not readable. The tool may have run.
     #[error("{0}; the tool may have run")]
     OutcomeUnknown(String),
     #[error("the call was cancelled{}", if *.sent { "" } else { " before it was sent" })]
     Cancelled { sent: bool },
 }
 
-/// What the transports say of one request.
+/// Why a single request failed, as the transports report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
+    /// Nothing of the request left this machine, or the server certainly ignored it.
     NotSent(String),
-    /// Refused in a session, in a way that a lost session is told in, too.
+    /// Refused in a way that may mean that the session is lost.
     SessionInDoubt(Box<SessionDoubt>),
     Unauthorized,
-    /// 401, and no credential was sent.
+    /// HTTP 401 to a request without a credential.
     SignInRequired(Option<Box<Challenge>>),
     Forbidden,
-    /// 403, and the access token lacks these scopes.
+    /// HTTP 403: the access token lacks these scopes.
     ScopeRequired(String),
-    /// A redirect that is not followed.
+    /// The answer was a redirect that must not be followed.
     Redirected(String),
-    /// Sent, and answered with a page for a browser.
+    /// The answer was a web page.
     WebPage(String),
-    /// 429, or 503 with `Retry-After`.
+    /// HTTP 429, or 503 with `Retry-After`.
     Busy {
         status: u16,
         retry_after: Option<Duration>,
     },
+    /// The answer was a JSON-RPC error, or another certain refusal.
     Refused {
         code: Option<i64>,
         message: String,
     },
-    /// Too slow or silent, before anything was understood.
+    /// There was no answer in time.
     Silent(String),
-    /// The guard or the pack's own text forbids it.
+    /// The settings of the server cannot work, or egress refuses its address.
     Misconfigured(String),
-    /// Sent, and answered with a status of failure and without a JSON-RPC answer to the request.
+    /// The answer had a status other than success, and no JSON-RPC answer to the request.
     Status {
         status: u16,
         message: String,
     },
-    /// Sent, and lost or unreadable.
+    /// The answer was lost or is not readable.
     Lost(String),
 }
 
-/// A refusal that may be the session's or the request's own.
+/// A refusal after which it is not known whether the server refuses the session or the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionDoubt {
     pub(super) status: u16,
-    pub(super) said: Said,
-    /// The refusal for people.
+    pub(super) body: RefusalBody,
+    /// The refusal in words for people.
     pub(super) words: String,
-    /// What it means when the session is not lost.
+    /// The failure that it is if the session is not lost.
     pub(super) own: Failure,
 }
 
-/// What a refusal says, but for the id of its request.
+/// The body of a refusal without the id of its request, for comparison with another refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum RefusalBody {
     /// A JSON-RPC error.
     Error { code: i64, message: String },
-    /// Anything else.
-    Body(String),
+    /// Any other body.
+    Other(String),
 }
 
-impl Said {
+impl RefusalBody {
     pub(super) fn read(body: &[u8]) -> Self {
         let mut json: serde_json::Value = match serde_json::from_slice(body) {
             Ok(json) => json,
-            Err(_) => return Self::Body(String::from_utf8_lossy(body.trim_ascii()).into_owned()),
+            Err(_) => return Self::Other(String::from_utf8_lossy(body.trim_ascii()).into_owned()),
         };
         if let Some(code) = json["error"]["code"].as_i64() {
             let message = json["error"]["message"].as_str().unwrap_or_default();
@@ -156,14 +159,14 @@ impl Said {
         if let Some(members) = json.as_object_mut() {
             members.remove("id");
         }
-        Self::Body(json.to_string())
+        Self::Other(json.to_string())
     }
 }
 
 impl SessionDoubt {
-    /// Whether the server refused both in the same way.
+    /// Whether both are the same refusal.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.status == other.status && self.said == other.said
+        self.status == other.status && self.body == other.body
     }
 
     fn is_about_credential(&self) -> bool {
@@ -173,15 +176,15 @@ impl SessionDoubt {
         )
     }
 
-    /// What it means in a session that is alive: the tool's own refusal, and nothing about the credential, with which
-    /// the server answers everything else.
-    pub(super) fn of_tool(self) -> Failure {
+    /// The failure in a session that is not lost: the tool's own refusal. It does not mean that the credential is bad, since
+    /// the server accepts it for other requests.
+    pub(super) fn into_tool_refusal(self) -> Failure {
         if !self.is_about_credential() {
             return self.own;
         }
-        let code = match self.said {
-            Said::Error { code, .. } => Some(code),
-            Said::Body(_) => None,
+        let code = match self.body {
+            RefusalBody::Error { code, .. } => Some(code),
+            RefusalBody::Other(_) => None,
         };
         Failure::Refused {
             code,
@@ -189,18 +192,18 @@ impl SessionDoubt {
         }
     }
 
-    /// What it means when a new session is refused like the one before. `is_proven`: the server has answered with this
-    /// credential before, so that it is not the credential which the server refuses.
-    pub(super) fn of_new_session(self, is_proven: bool) -> Failure {
-        if self.is_about_credential() && is_proven {
-            return Failure::NotSent(FORGETFUL.to_owned());
+    /// The failure when a new session was refused like the one before. `is_credential_good`: the server has accepted the
+    /// credential before, so the refusal is not about the credential.
+    pub(super) fn into_failure_of_new_session(self, is_credential_good: bool) -> Failure {
+        if self.is_about_credential() && is_credential_good {
+            return Failure::NotSent(SESSION_LOST_TWICE.to_owned());
         }
         self.own
     }
 }
 
-/// A server that loses a session which it has opened a moment ago.
-pub(super) const FORGETFUL: &str = "the server forgot the session twice in a row";
+/// The message when a server lost a session and then the new one as well.
+pub(super) const SESSION_LOST_TWICE: &str = "the server forgot the session twice in a row";
 
 impl McpError {
     pub(super) fn new(kind: McpErrorKind, message: impl Into<String>) -> Self {
@@ -212,15 +215,15 @@ impl McpError {
         }
     }
 
-    /// Whether the credential was refused, which no waiting will change.
-    pub fn is_credential(&self) -> bool {
+    /// Whether the credential was refused. Waiting does not help then.
+    pub fn is_credential_refused(&self) -> bool {
         matches!(
             self.kind,
             McpErrorKind::Unauthorized | McpErrorKind::Forbidden
         )
     }
 
-    pub(super) fn closed() -> Self {
+    pub(super) fn shutting_down() -> Self {
         Self::new(McpErrorKind::Closed, "this program is shutting down")
     }
 }
@@ -263,8 +266,8 @@ impl From<&McpError> for ConnectionTestError {
 }
 
 impl Failure {
-    /// The failure without the credentials of its connection.
-    pub(super) fn scrubbed(mut self, scrubber: &Scrubber) -> Self {
+    /// Removes the credentials of the connection from the texts of the failure.
+    pub(super) fn scrub(mut self, scrubber: &Scrubber) -> Self {
         match &mut self {
             Self::NotSent(text)
             | Self::Refused { message: text, .. }
@@ -278,14 +281,14 @@ impl Failure {
             Self::SessionInDoubt(doubt) => {
                 scrubber.clean(&mut doubt.words);
                 let own = std::mem::replace(&mut doubt.own, Self::Forbidden);
-                doubt.own = own.scrubbed(scrubber);
+                doubt.own = own.scrub(scrubber);
             }
             Self::Unauthorized | Self::SignInRequired(_) | Self::Forbidden | Self::Busy { .. } => {}
         }
         self
     }
 
-    /// Whether the answer leads elsewhere.
+    /// Whether the answer was a redirect.
     pub(super) fn is_redirect(&self) -> bool {
         matches!(
             self,
@@ -297,29 +300,29 @@ impl Failure {
         )
     }
 
-    /// The failure as a call reports it.
-    pub(super) fn of_call(self) -> CallError {
+    /// The failure as the error of a call.
+    pub(super) fn into_call_error(self) -> CallError {
         match self {
             Self::NotSent(reason) | Self::Misconfigured(reason) => CallError::NotSent(reason),
-            Self::SessionInDoubt(doubt) => doubt.own.of_call(),
+            Self::SessionInDoubt(doubt) => doubt.own.into_call_error(),
             Self::Unauthorized => CallError::Unauthorized,
             Self::Forbidden => CallError::Forbidden,
             Self::ScopeRequired(scope) => CallError::ScopeRequired(scope),
             Self::SignInRequired(challenge) => CallError::Refused {
                 code: None,
-                message: sign_in(challenge.as_deref()).to_owned(),
+                message: sign_in_message(challenge.as_deref()).to_owned(),
                 retry_after: None,
             },
             Self::Busy {
                 status: status @ 500..,
                 retry_after,
-            } => CallError::OutcomeUnknown(busy(status, retry_after)),
+            } => CallError::OutcomeUnknown(busy_message(status, retry_after)),
             Self::Busy {
                 status,
                 retry_after,
             } => CallError::Refused {
                 code: None,
-                message: busy(status, retry_after),
+                message: busy_message(status, retry_after),
                 retry_after,
             },
             Self::Refused { code, message } => CallError::Refused {
@@ -337,8 +340,8 @@ impl Failure {
         }
     }
 
-    /// The failure as connecting or listing reports it.
-    pub(super) fn of_server(self) -> McpError {
+    /// The failure as the error of connecting or listing.
+    pub(super) fn into_server_error(self) -> McpError {
         use McpErrorKind::{
             Forbidden, Misconfigured, Protocol, RateLimited, Redirected, ScopeRequired,
             SignInRequired, TimedOut, Unauthorized, Unreachable, WebPage,
@@ -349,7 +352,7 @@ impl Failure {
                 status: 500..,
                 message: reason,
             } => McpError::new(Unreachable, reason),
-            Self::SessionInDoubt(doubt) => doubt.own.of_server(),
+            Self::SessionInDoubt(doubt) => doubt.own.into_server_error(),
             Self::Unauthorized => McpError::new(Unauthorized, CallError::Unauthorized.to_string()),
             Self::Forbidden => McpError::new(Forbidden, CallError::Forbidden.to_string()),
             Self::Busy {
@@ -361,7 +364,7 @@ impl Failure {
                 } else {
                     Unreachable
                 };
-                let error = McpError::new(kind, busy(status, retry_after));
+                let error = McpError::new(kind, busy_message(status, retry_after));
                 McpError {
                     retry_in: retry_after,
                     ..error
@@ -369,7 +372,7 @@ impl Failure {
             }
             Self::SignInRequired(challenge) => McpError {
                 challenge: challenge.clone(),
-                ..McpError::new(SignInRequired, sign_in(challenge.as_deref()))
+                ..McpError::new(SignInRequired, sign_in_message(challenge.as_deref()))
             },
             Self::ScopeRequired(scope) => McpError {
                 challenge: Some(Box::new(Challenge {
@@ -395,7 +398,7 @@ impl Failure {
 }
 
 impl From<McpError> for CallError {
-    /// A call that needed a connection and got none: nothing of it was sent.
+    /// The error of a call for which no connection could be made, so nothing of it was sent.
     fn from(error: McpError) -> Self {
         match error.kind {
             McpErrorKind::Unauthorized => Self::Unauthorized,
@@ -409,7 +412,7 @@ impl From<McpError> for CallError {
     }
 }
 
-fn sign_in(challenge: Option<&Challenge>) -> &'static str {
+fn sign_in_message(challenge: Option<&Challenge>) -> &'static str {
     if challenge.is_some_and(|challenge| challenge.resource_metadata.is_some()) {
         "the server wants a sign-in (OAuth), and none is configured; write `auth` into the pack"
     } else {
@@ -417,7 +420,7 @@ fn sign_in(challenge: Option<&Challenge>) -> &'static str {
     }
 }
 
-fn busy(status: u16, retry_after: Option<Duration>) -> String {
+fn busy_message(status: u16, retry_after: Option<Duration>) -> String {
     let when = retry_after.map(|after| format!("; it asks to wait {} s", after.as_secs()));
     format!(
         "the server is busy (HTTP {status}){}",
@@ -425,7 +428,7 @@ fn busy(status: u16, retry_after: Option<Duration>) -> String {
     )
 }
 
-fn again(retry_in: Option<Duration>) -> String {
+fn retry_note(retry_in: Option<Duration>) -> String {
     retry_in.map_or_else(String::new, |wait| {
         format!(" (next try in {} s)", wait.as_secs_f32().ceil())
     })

@@ -1,4 +1,4 @@
-//! Entry points for the fuzzers (`fuzz/`) and tests only: they read what servers send as the transports do.
+//! Entry points for the fuzzers (`fuzz/`) and tests. They read messages of servers exactly as the transports do.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
     outcome, sse,
 };
 
-/// The events of a stream that comes in these pieces, written out; the last one says how it ended.
+/// The events of a stream that comes in these chunks, in debug format. The last one may be the error that ended it.
 pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
     let body = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
     let events = sse::events(body, Arc::default(), None, None);
@@ -25,21 +25,24 @@ pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
         .await
 }
 
-/// Reads one line while a request with the id 1 waits: what it says to that request, and whether it is a message for
-/// somebody else.
+/// Reads one line while a request with the id 1 waits. Returns the result for that request, and whether the line is a
+/// message for rmcp.
 pub fn line(text: &str) -> (Option<Box<RawValue>>, bool) {
     let (interceptor, pending) = (Interceptor::default(), Arc::new(PendingRequest::default()));
     let mut request = ClientRequest::ListToolsRequest(ListToolsRequest::default());
     request.extensions_mut().insert(pending.clone());
-    interceptor.outgoing(&ClientJsonRpcMessage::request(
+    interceptor.register_outgoing(&ClientJsonRpcMessage::request(
         request,
         RequestId::Number(1),
     ));
-    let message = interceptor.message(text);
-    (pending.take().and_then(Result::ok), message.is_some())
+    let message = interceptor.read_message(text);
+    (
+        pending.take_answer().and_then(Result::ok),
+        message.is_some(),
+    )
 }
 
-/// Reads a body of JSON as the answer to a call: the words for the model.
+/// Reads a JSON body as the answer to a call; the text for the model.
 pub fn body(bytes: &[u8]) -> Option<String> {
     let answer = Interceptor::default().answer_in(bytes, &RequestId::Number(1))?;
     outcome::read(answer.ok()?, false)
@@ -47,7 +50,7 @@ pub fn body(bytes: &[u8]) -> Option<String> {
         .map(|outcome| outcome.text)
 }
 
-/// Whether a body, as the answer to a call with the id 1, says that the call was not carried out.
+/// Whether a body, as the answer to a call with the id 1, certainly refuses the call.
 pub fn refuses(bytes: &[u8]) -> bool {
     let answer = Interceptor::default().answer_in(bytes, &RequestId::Number(1));
     matches!(answer, Some(Err(Failure::Refused { .. })))

@@ -1,25 +1,25 @@
-//! Streamable HTTP for rmcp, on top of the guarded client. What the status of an answer means is decided
-//! here, where it is known, and written into the pending request.
+//! The streamable HTTP transport, on top of egress. The meaning of a response is decided here, where its status is known,
+//! and becomes the answer of the pending request.
 //!
-//! The headers of a server, which carry credentials, live here and never in rmcp's configuration, whose
-//! `Debug` would print them. They go with requests to the server's own origin only; egress sees to that.
+//! The headers of a server, which carry credentials, are kept here and not in rmcp's configuration, whose `Debug` would
+//! print them. Egress sends them to the server's own origin only.
 
 mod cookies;
 mod legacy_sse;
-mod reconnect;
 mod request;
 mod response;
-mod signed;
-mod verdict;
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage},
@@ -31,32 +31,40 @@ use sse_stream::Sse;
 use tokio::time::sleep;
 use url::Url;
 
-use self::cookies::Jar;
-use self::reconnect::{Pace, end_quietly};
-use self::response::{collect, collect_object, media_type, text_of};
-use self::signed::Attempts;
-use self::verdict::{MAX_REFUSAL, Refusal, broken, is_handshake, status_only, words};
-pub(super) use self::{legacy_sse::LegacySse, request::headers};
+use self::{
+    cookies::Jar,
+    request::Attempts,
+    response::{
+        MAX_REFUSAL, Refusal, body_excerpt, body_failure, collect, collect_object, is_handshake,
+        media_type, refusal_by_status, text_of,
+    },
+};
+pub(super) use self::{legacy_sse::LegacySse, request::read_headers};
 use super::{
     error::Failure,
-    interceptor::{
-        Exchange, Interceptor, PendingRequest, body_of, clipped, empty_response, locked,
-    },
+    interceptor::{AskedRequest, Interceptor, PendingRequest, body_of, clip, empty_response, lock},
     sse,
     tokens::Bearer,
 };
 use domain::{
-    clock,
+    backoff, clock,
     ids::ServerId,
     scrub::carries_credential,
     server::{ServerSpec, Timeouts},
 };
 use egress::{Egress, Limits, MAX_BODY, Request, Response};
 
-/// Everything that comes in answer to one request, notifications on the way included.
+/// The most bytes of the response to one request, with the notifications in it.
 const MAX_STREAM: usize = 4 * MAX_BODY;
-/// How long a notification, a reply or the end of a session may take.
-const CONTROL: Duration = Duration::from_secs(5);
+/// How long sending a notification, a reply or the end of a session may take.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The first and the longest pause before a notification stream is opened again, after it ended early twice in a row.
+const NOTIFICATION_PAUSES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(60)];
+/// The same pauses for a stream that resumes the answer to a request, which is awaited.
+const ANSWER_PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(2)];
+/// A stream that lasted this long did not end early.
+const GOOD_STREAM: Duration = Duration::from_secs(60);
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -70,27 +78,28 @@ pub(super) struct Client {
 struct Shared {
     egress: Egress,
     url: Url,
-    /// Where the handshake ended, after redirects within the origin: the address of everything that follows.
+    /// The URL that answered the handshake, after redirects within the origin. All further requests go there.
     address: Mutex<Option<Url>>,
     headers: HeaderMap,
     cookies: Jar,
     timeouts: Timeouts,
-    /// A session is ended with a request when its connection is closed.
+    /// Closing the connection ends the session with a DELETE request.
     terminates: bool,
     interceptor: Arc<Interceptor>,
-    /// How it signs in, where not by its headers.
+    /// The source of access tokens, if the server needs them.
     bearer: Option<Bearer>,
-    /// Why the latest request of rmcp itself failed.
+    /// Why the latest failed request failed.
     failure: Mutex<Option<Failure>>,
     server: ServerId,
-    /// Requests carry a credential.
-    signed: bool,
-    /// Of the stream of the server's news, and of streams that are to bring an answer.
-    news_pace: Pace,
-    answers_pace: Pace,
+    /// Whether requests carry a credential.
+    has_credential: bool,
+    /// For the stream of notifications.
+    notification_pace: ReconnectPace,
+    /// For streams that resume an answer.
+    answer_pace: ReconnectPace,
 }
 
-/// What rmcp is given as the error; the details are in the pending request.
+/// The error for rmcp; the details are in the pending request.
 #[derive(Debug, thiserror::Error)]
 #[error("the request failed")]
 pub(super) struct Failed;
@@ -101,14 +110,15 @@ type Events = BoxStream<'static, Result<Sse, SseError>>;
 impl Client {
     pub(super) fn new(
         egress: Egress,
-        (url, headers): (Url, HeaderMap),
+        url: Url,
+        headers: HeaderMap,
         spec: &ServerSpec,
         interceptor: Arc<Interceptor>,
         bearer: Option<Bearer>,
     ) -> Self {
         let (timeouts, terminates, failure) =
             (spec.timeouts, spec.terminate_on_close, Mutex::default());
-        let signed = !spec.asks_for_sign_in
+        let has_credential = !spec.asks_for_sign_in
             && (bearer.is_some()
                 || !spec.entered.is_empty()
                 || spec.has_user_values
@@ -126,9 +136,9 @@ impl Client {
                 bearer,
                 failure,
                 server: spec.id.clone(),
-                signed,
-                news_pace: Pace::of_news(),
-                answers_pace: Pace::of_answers(),
+                has_credential,
+                notification_pace: ReconnectPace::new(NOTIFICATION_PAUSES),
+                answer_pace: ReconnectPace::new(ANSWER_PAUSES),
             }),
         }
     }
@@ -141,14 +151,14 @@ impl Client {
         self.shared.timeouts
     }
 
-    /// Why the latest request failed.
+    /// Why the latest failed request failed.
     pub(super) fn take_failure(&self) -> Option<Failure> {
-        locked(&self.shared.failure).take()
+        lock(&self.shared.failure).take()
     }
 
-    /// Where requests go.
+    /// The URL for requests.
     fn address(&self) -> Url {
-        let address = locked(&self.shared.address).clone();
+        let address = lock(&self.shared.address).clone();
         address.unwrap_or_else(|| self.shared.url.clone())
     }
 
@@ -180,7 +190,7 @@ impl Client {
             _ => (false, false),
         };
         if is_call || is_ping {
-            // A redirect would send the call again, and to ask for something else says nothing of the session.
+            // Following a redirect would send a call twice, and a ping to another place says nothing about the session.
             limits.redirects = 0;
         }
         let attempts = match pending {
@@ -203,25 +213,26 @@ impl Client {
         .await
     }
 
-    /// What an answer to a POST means.
-    async fn answer(
+    /// The meaning of the response to a POST. `in_session`: the request named a session. `asked`: the pending request of the
+    /// message, if it has one.
+    async fn read_response(
         &self,
         message: &ClientJsonRpcMessage,
         in_session: bool,
-        asked: Option<Exchange>,
+        asked: Option<AskedRequest>,
         response: Response,
     ) -> Result<Answer, Failure> {
         let status = response.status;
         let ClientJsonRpcMessage::Request(request) = message else {
-            return status_only(&response).map_or(Ok(Answer::Accepted), Err);
+            return refusal_by_status(&response).map_or(Ok(Answer::Accepted), Err);
         };
         let interceptor = &self.shared.interceptor;
         if !status.is_success() {
-            let refusal = Refusal::read(response, self.shared.signed).await;
+            let refusal = Refusal::read(response, self.shared.has_credential).await;
             return match (in_session, asked) {
                 (true, _) => Err(refusal.failure_in_session(interceptor, &request.id)),
                 (false, Some(_)) => Err(refusal.failure(interceptor, Some(&request.id))),
-                (false, None) => refusal.for_rmcp(interceptor, &request.request, &request.id),
+                (false, None) => refusal.to_rmcp_answer(interceptor, &request.request, &request.id),
             };
         }
         let session = text_of(&response.headers, &SESSION_ID);
@@ -239,8 +250,8 @@ impl Client {
             Some("application/json") => {
                 let body = collect(response.body, MAX_BODY)
                     .await
-                    .map_err(|error| broken(&error))?;
-                let message = read(interceptor, &body, &request.id, asked)?;
+                    .map_err(|error| body_failure(&error))?;
+                let message = read_json_answer(interceptor, &body, &request.id, asked)?;
                 Ok(Answer::Json(message, session))
             }
             _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
@@ -252,17 +263,17 @@ impl Client {
                 "the server answered with a web page (\"text/html\") instead of JSON or events"
                     .to_owned(),
             )),
-            // JSON is JSON, whatever its server calls it.
+            // Some servers send JSON with another content type.
             other => {
                 let body = collect_object(response.body, MAX_BODY).await;
-                match (body.map_err(|error| broken(&error))?, other) {
+                match (body.map_err(|error| body_failure(&error))?, other) {
                     (Some(body), _) => {
-                        let message = read(interceptor, &body, &request.id, asked)?;
+                        let message = read_json_answer(interceptor, &body, &request.id, asked)?;
                         Ok(Answer::Json(message, session))
                     }
                     (None, Some(other)) => Err(Failure::Lost(format!(
                         "the server answered with {:?} instead of JSON or events",
-                        clipped(other)
+                        clip(other)
                     ))),
                     (None, None) => Err(Failure::Lost(
                         "the server answered without a content type".to_owned(),
@@ -272,6 +283,7 @@ impl Client {
         }
     }
 
+    /// Opens a stream of events with GET: for notifications, or to resume an answer after `last_event`.
     async fn listen(
         &self,
         session: Option<&str>,
@@ -279,9 +291,9 @@ impl Client {
         extra: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, HttpError> {
         let shared = self.shared.clone();
-        // Somebody waits for a stream that answers a request; a stream of news may be one too many.
-        let is_waited_for = shared.interceptor.has_requests();
-        sleep(shared.pace(is_waited_for).pause()).await;
+        // While a request waits, the stream may bring its answer, and is opened again sooner.
+        let is_awaited = shared.interceptor.has_requests();
+        sleep(shared.reconnect_pace(is_awaited).pause()).await;
         let mut headers = self
             .headers(session, extra)
             .map_err(|_| HttpError::Client(Failed))?;
@@ -298,17 +310,17 @@ impl Client {
             (status, Some("text/event-stream")) if status.is_success() => {
                 let events = sse::events(response.body, shared.interceptor.clone(), None, None);
                 let (opened, server) = (clock::instant(), shared.server.clone());
-                Ok(end_quietly(events, server, move || {
-                    shared.pace(is_waited_for).ended(opened);
+                Ok(end_when_broken(events, server, move || {
+                    shared.reconnect_pace(is_awaited).note_end(opened);
                 }))
             }
             (status, _) if status.is_server_error() => Err(HttpError::Client(Failed)),
-            // Whatever it is, asking again will not make a stream of it.
+            // The server offers no stream, so rmcp must not ask again.
             _ => Err(HttpError::ServerDoesNotSupportSse),
         }
     }
 
-    /// Asks for a stream of events, which may last for ever.
+    /// Requests a stream of events, which may last forever.
     async fn get_events(&self, mut headers: HeaderMap) -> Result<Response, Failure> {
         headers.insert(
             header::ACCEPT,
@@ -320,24 +332,24 @@ impl Client {
             url,
             headers,
             body: Bytes::new(),
-            limits: self.endless(),
+            limits: self.endless_limits(),
         };
         self.send(request, Attempts::WithAnotherToken, || {}).await
     }
 }
 
 impl Shared {
-    fn pace(&self, is_waited_for: bool) -> &Pace {
-        if is_waited_for {
-            &self.answers_pace
+    fn reconnect_pace(&self, is_awaited: bool) -> &ReconnectPace {
+        if is_awaited {
+            &self.answer_pace
         } else {
-            &self.news_pace
+            &self.notification_pace
         }
     }
 
-    /// A handshake begins, at the address that the pack has.
-    fn begin(&self, message: &ClientJsonRpcMessage) {
-        *locked(&self.address) = None;
+    /// Resets the address to that of the pack, since a handshake begins.
+    fn begin_handshake(&self, message: &ClientJsonRpcMessage) {
+        *lock(&self.address) = None;
         let begins_session = matches!(message, ClientJsonRpcMessage::Request(request)
             if matches!(request.request, ClientRequest::InitializeRequest(_)));
         if begins_session {
@@ -345,10 +357,10 @@ impl Shared {
         }
     }
 
-    /// A handshake was answered from this address.
+    /// Remembers the URL that answered the handshake.
     fn end_handshake(&self, answered: Url) {
         if answered.origin() == self.url.origin() {
-            *locked(&self.address) = Some(answered);
+            *lock(&self.address) = Some(answered);
         }
     }
 }
@@ -365,19 +377,20 @@ impl StreamableHttpClient for Client {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Answer, HttpError> {
         let session = session_id.as_deref();
-        let pending = self.shared.interceptor.outgoing(&message);
-        let _answering = self.shared.interceptor.answering(&message);
+        let pending = self.shared.interceptor.register_outgoing(&message);
+        let _reply = self.shared.interceptor.begin_reply(&message);
         let asked = match (&message, &pending) {
-            (ClientJsonRpcMessage::Request(request), Some(pending)) => {
-                Some((request.id.clone(), pending.clone()))
-            }
+            (ClientJsonRpcMessage::Request(request), Some(pending)) => Some(AskedRequest {
+                id: request.id.clone(),
+                pending: pending.clone(),
+            }),
             _ => None,
         };
         let is_handshake = is_handshake(&message);
         if is_handshake {
-            self.shared.begin(&message);
+            self.shared.begin_handshake(&message);
         } else if pending.is_some() {
-            self.shared.answers_pace.restart();
+            self.shared.answer_pace.restart();
         }
         let answered = async {
             let headers = self.headers(session, custom_headers)?;
@@ -388,7 +401,7 @@ impl StreamableHttpClient for Client {
             let answered =
                 (is_handshake && response.status.is_success()).then(|| response.url.clone());
             let answer = self
-                .answer(&message, session.is_some(), asked, response)
+                .read_response(&message, session.is_some(), asked, response)
                 .await?;
             if let Some(url) = answered {
                 self.shared.end_handshake(url);
@@ -399,7 +412,7 @@ impl StreamableHttpClient for Client {
             if let Some(pending) = &pending {
                 pending.settle(Err(failure.clone()));
             }
-            *locked(&self.shared.failure) = Some(self.shared.interceptor.without_token(failure));
+            *lock(&self.shared.failure) = Some(self.shared.interceptor.scrub_token(failure));
             HttpError::Client(Failed)
         })
     }
@@ -418,7 +431,7 @@ impl StreamableHttpClient for Client {
             .headers(Some(&session_id), custom_headers)
             .map_err(|_| HttpError::Client(Failed))?;
         let limits = Limits {
-            deadline: Some(CONTROL),
+            deadline: Some(CONTROL_TIMEOUT),
             max_body: MAX_REFUSAL,
             ..self.wait_limits()
         };
@@ -430,7 +443,7 @@ impl StreamableHttpClient for Client {
             body: Bytes::new(),
             limits,
         };
-        // A server that keeps the session lets it lapse.
+        // If the request fails, the server ends the session when it expires.
         let _ = self.send(request, Attempts::WithAnotherToken, || {}).await;
         Ok(())
     }
@@ -448,18 +461,18 @@ impl StreamableHttpClient for Client {
     }
 }
 
-/// A body of JSON in answer to a request.
-fn read(
+/// Reads a JSON body as the answer to a request. The answer of a pending request is put there; the message is for rmcp.
+fn read_json_answer(
     interceptor: &Interceptor,
     body: &[u8],
     id: &RequestId,
-    asked: Option<Exchange>,
+    asked: Option<AskedRequest>,
 ) -> Result<ServerJsonRpcMessage, Failure> {
-    if let Some((id, pending)) = asked {
+    if let Some(AskedRequest { id, pending }) = asked {
         let Some(answer) = interceptor.answer_in(body, &id) else {
             return Err(Failure::Lost(format!(
                 "the answer of the server is not a JSON-RPC answer to the request{}",
-                words(interceptor, &HeaderMap::new(), body)
+                body_excerpt(interceptor, &HeaderMap::new(), body)
             )));
         };
         pending.settle(answer);
@@ -474,4 +487,71 @@ fn read(
             "the answer of the server is not JSON-RPC".to_owned(),
         )),
     }
+}
+
+/// The pauses before streams of one kind are opened again. A stream that ends early is opened again more and more slowly,
+/// whatever pause its server asks for.
+struct ReconnectPace {
+    /// The first pause and the longest one.
+    pauses: [Duration; 2],
+    /// How many streams in a row ended early.
+    early_ends: Mutex<u32>,
+}
+
+impl ReconnectPace {
+    fn new(pauses: [Duration; 2]) -> Self {
+        Self {
+            pauses,
+            early_ends: Mutex::default(),
+        }
+    }
+
+    /// How long to wait before the next stream is opened.
+    fn pause(&self) -> Duration {
+        let [first, longest] = self.pauses;
+        match *lock(&self.early_ends) {
+            0 | 1 => Duration::ZERO,
+            ends => backoff::delay(first, longest, ends - 1, rand::random()),
+        }
+    }
+
+    /// Forgets earlier streams, so that a new request does not wait because of them.
+    fn restart(&self) {
+        *lock(&self.early_ends) = 0;
+    }
+
+    /// Counts a stream that has ended.
+    fn note_end(&self, opened: Instant) {
+        let mut ends = lock(&self.early_ends);
+        *ends = if opened.elapsed() >= GOOD_STREAM {
+            0
+        } else {
+            ends.saturating_add(1)
+        };
+    }
+}
+
+/// The same events, but an error ends the stream: rmcp opens a stream that broke again at once, and one that ended after a
+/// pause. `on_end` is called at the end.
+fn end_when_broken(
+    events: Events,
+    server: ServerId,
+    on_end: impl FnOnce() + Send + 'static,
+) -> Events {
+    stream::unfold(Some((events, server, on_end)), |state| async move {
+        let (mut events, server, on_end) = state?;
+        match events.next().await {
+            Some(Ok(event)) => Some((Ok(event), Some((events, server, on_end)))),
+            Some(Err(error)) => {
+                tracing::debug!(%server, %error, "a stream of events broke");
+                on_end();
+                None
+            }
+            None => {
+                on_end();
+                None
+            }
+        }
+    })
+    .boxed()
 }

@@ -1,17 +1,15 @@
-//! The interceptor between rmcp and the transports. rmcp keeps the sessions, the eras and the correlation of
-//! requests; what a request of ours carries and brings back passes it by as raw JSON, so that a large
-//! result is scanned once and copied once, an unknown content type fails nothing, and numbers keep
-//! their spelling.
+//! The interceptor between rmcp and the transports. rmcp manages sessions, lifecycles and request ids. The arguments and
+//! results of our requests bypass it as raw JSON, so that a large result is scanned once and copied once, unknown content
+//! types are no error, and numbers keep their digits.
 //!
-//! Invariant: a request with a [`PendingRequest`] is answered to rmcp with an empty result, and what the server said
-//! is in the pending request; whether anything of it left this machine is written there before the first byte does.
+//! Invariant: for a request with a [`PendingRequest`], rmcp gets an empty result, and the server's answer is in the pending
+//! request. The pending request is marked as sent before its first byte leaves this machine.
 
-mod answer;
-mod body;
 mod elicitations;
 mod server_requests;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -22,21 +20,20 @@ use std::{
 use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
-    ClientJsonRpcMessage, EmptyResult, GetExtensions, GetMeta, NumberOrString, RequestId,
-    ServerJsonRpcMessage, ServerResult,
+    CallToolRequestMethod, CallToolRequestParams, ClientCapabilities, ClientJsonRpcMessage,
+    ClientRequest, ElicitationCapability, EmptyResult, FormElicitationCapability, GetExtensions,
+    GetMeta, JsonRpcVersion2_0, NumberOrString, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ServerResult, UrlElicitationCapability,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::body::{body_of, can_elicit};
-use self::{
-    answer::{Envelope, number},
-    elicitations::UnansweredQuestion,
-    server_requests::ServerRequests,
-};
-use super::{Progress, ProgressSender, error::Failure, live_questions::LiveQuestions};
+pub(super) use self::elicitations::LiveQuestions;
+pub use self::elicitations::{LIVE_TIME_LIMIT, LiveQuestion};
+use self::{elicitations::UnansweredQuestion, server_requests::ServerRequests};
+use super::{Progress, ProgressSender, error::Failure};
 use domain::{
     encoding::replace_lone_surrogates,
     hidden::{one_line, remove_hidden},
@@ -44,53 +41,56 @@ use domain::{
     scrub::Scrubber,
 };
 
-/// Requests that nobody waits for any more and that are remembered until their answers come.
-const MOST_GIVEN_UP: usize = 1024;
-/// Bytes of a server's own error message that are kept.
+/// The most cancelled calls that are remembered until their answers come.
+const MAX_CANCELLED: usize = 1024;
+/// The most bytes of a server's error message that are kept.
 const MAX_MESSAGE: usize = 1024;
-/// JSON-RPC: there is no such method.
+/// The JSON-RPC error code for an unknown method.
 const METHOD_NOT_FOUND: i64 = -32601;
-/// A question to the user.
+/// The request with which a server asks the user a question.
 pub(super) const ELICIT: &str = "elicitation/create";
-/// The requests of one connection that wait for an answer.
+
+/// What is in progress on one connection: our requests, and those of the server.
 #[derive(Default)]
 pub(super) struct Interceptor {
+    /// Our requests that wait for an answer, by id.
     waiting: Mutex<HashMap<i64, Arc<PendingRequest>>>,
+    /// By progress token.
     progress: Mutex<HashMap<String, ProgressSender>>,
-    /// What servers asked, by the request's id.
+    /// The server's questions, by the id of their request.
     questions: Mutex<HashMap<RequestId, UnansweredQuestion>>,
-    /// Calls that nobody waits for any more and that were not answered.
-    given_up: Mutex<BTreeSet<i64>>,
+    /// The ids of cancelled calls on which the server may still be working.
+    cancelled: Mutex<BTreeSet<i64>>,
     server_requests: ServerRequests,
     /// Why the connection was closed from this side.
     closed: OnceLock<String>,
-    /// Cancelled when the server asks more than one connection may hold.
+    /// Cancelled when the server makes more requests than one connection may hold.
     overrun: CancellationToken,
-    /// Whose messages these are, for log lines.
+    /// The name of the server, for log lines.
     server: String,
-    /// Takes the credentials of this connection out of what the server says.
+    /// Removes the credentials of this connection from texts of the server.
     scrubber: Scrubber,
-    /// The same for the access token that was sent last.
+    /// Removes the access token that was sent last from texts of the server.
     token: ArcSwap<Scrubber>,
 }
 
-/// One request: what travels with it past rmcp, and what became of it.
+/// A request of ours: the parts that bypass rmcp, and its answer.
 #[derive(Default)]
 pub(super) struct PendingRequest {
     /// The arguments of a call, which are sent as they are.
     arguments: Option<Box<RawValue>>,
-    /// `Mcp-Param-*`.
+    /// The `Mcp-Param-*` headers.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     progress: Option<ProgressSender>,
-    /// Goes into `_meta`, for servers that know a request when it comes again.
+    /// Goes into `_meta`, so that a server can recognise a repeated call.
     pub(super) idempotency_key: Option<String>,
-    /// Somebody can be asked something in the course of this call.
-    pub(super) asks: bool,
-    /// Who is asked what the server asks while this call is open.
-    pub(super) asking: Option<Arc<LiveQuestions>>,
-    /// What the server asked while it was open, and nobody was asked.
+    /// The user of this call can be asked; the request says so to the server.
+    pub(super) can_ask_user: bool,
+    /// Takes the questions that the server asks during this call.
+    pub(super) live_questions: Option<Arc<LiveQuestions>>,
+    /// The questions of the server during this call that were declined without asking the user.
     declined: Mutex<Vec<String>>,
-    /// The progress token rmcp gave the request, as JSON.
+    /// The progress token that rmcp gave the request, as JSON.
     token: OnceLock<String>,
     was_sent: AtomicBool,
     sent: Notify,
@@ -98,7 +98,8 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    pub(super) fn of_call(
+    /// A call, whose arguments are sent as they are.
+    pub(super) fn for_call(
         arguments: Box<RawValue>,
         headers: Vec<(HeaderName, HeaderValue)>,
         progress: Option<ProgressSender>,
@@ -113,6 +114,7 @@ impl PendingRequest {
         }
     }
 
+    /// Records that the first byte is about to leave this machine.
     pub(super) fn mark_sent(&self) {
         self.was_sent.store(true, Ordering::SeqCst);
         self.sent.notify_waiters();
@@ -122,8 +124,8 @@ impl PendingRequest {
         self.was_sent.load(Ordering::SeqCst)
     }
 
-    /// Waits until it leaves this machine.
-    pub(super) async fn sent(&self) {
+    /// Waits until the request leaves this machine.
+    pub(super) async fn wait_until_sent(&self) {
         let sent = self.sent.notified();
         if !self.was_sent() {
             sent.await;
@@ -131,33 +133,36 @@ impl PendingRequest {
     }
 
     pub(super) fn take_declined(&self) -> Vec<String> {
-        std::mem::take(&mut *locked(&self.declined))
+        std::mem::take(&mut *lock(&self.declined))
     }
 
-    /// The first answer counts.
+    /// Sets the answer, unless there is one already.
     pub(super) fn settle(&self, answer: Result<Box<RawValue>, Failure>) {
-        locked(&self.answer).get_or_insert(answer);
+        lock(&self.answer).get_or_insert(answer);
     }
 
-    pub(super) fn take(&self) -> Option<Result<Box<RawValue>, Failure>> {
-        locked(&self.answer).take()
+    pub(super) fn take_answer(&self) -> Option<Result<Box<RawValue>, Failure>> {
+        lock(&self.answer).take()
     }
 }
 
 /// The request that a stream or a body answers.
-pub(super) type Exchange = (RequestId, Arc<PendingRequest>);
+pub(super) struct AskedRequest {
+    pub(super) id: RequestId,
+    pub(super) pending: Arc<PendingRequest>,
+}
 
 /// What to do with a message from the server.
 pub(super) enum Incoming {
-    /// It is rmcp's.
+    /// Pass the message to rmcp.
     Pass,
-    /// It answered a pending request; rmcp is told only that there was an answer.
+    /// Pass an empty response to rmcp, since the message answered this pending request.
     Answered(RequestId),
-    /// It was for us alone.
+    /// Pass nothing to rmcp.
     Taken,
 }
 
-/// Reads a JSON object. Serde would also make a struct of an array, member by member.
+/// Parses a JSON object. `serde_json` alone would also accept an array for a struct.
 pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_json::Error> {
     if json.trim_ascii_start().starts_with('{') {
         return serde_json::from_str(json);
@@ -185,34 +190,36 @@ impl Interceptor {
         }
     }
 
-    /// The server's name.
     pub(super) fn server(&self) -> &str {
         &self.server
     }
 
-    /// An answer without the credentials of this connection.
-    pub(super) fn scrubbed(
+    /// Removes the credentials of this connection from an answer.
+    pub(super) fn scrub_answer(
         &self,
         answer: Result<Box<RawValue>, Failure>,
     ) -> Result<Box<RawValue>, Failure> {
         match answer {
             Ok(raw) => Ok(self.token.load().json(self.scrubber.json(raw))),
-            Err(failure) => Err(self.without_token(failure.scrubbed(&self.scrubber))),
+            Err(failure) => Err(self.scrub_token(failure.scrub(&self.scrubber))),
         }
     }
 
-    /// A failure without the access token.
-    pub(super) fn without_token(&self, failure: Failure) -> Failure {
-        failure.scrubbed(&self.token.load())
+    /// Removes the access token from a failure.
+    pub(super) fn scrub_token(&self, failure: Failure) -> Failure {
+        failure.scrub(&self.token.load())
     }
 
-    /// Remembers the access token that is about to be sent.
-    pub(super) fn hide(&self, token: Arc<Scrubber>) {
-        self.token.store(token);
+    /// Sets the scrubber for the access token that is about to be sent.
+    pub(super) fn set_token_scrubber(&self, scrubber: Arc<Scrubber>) {
+        self.token.store(scrubber);
     }
 
-    /// Notes a pending request that is about to be sent.
-    pub(super) fn outgoing(&self, message: &ClientJsonRpcMessage) -> Option<Arc<PendingRequest>> {
+    /// Registers the pending request of a message that is about to be sent; `None` when the message has none.
+    pub(super) fn register_outgoing(
+        &self,
+        message: &ClientJsonRpcMessage,
+    ) -> Option<Arc<PendingRequest>> {
         let ClientJsonRpcMessage::Request(request) = message else {
             return None;
         };
@@ -224,21 +231,21 @@ impl Interceptor {
         let NumberOrString::Number(id) = request.id else {
             return None;
         };
-        locked(&self.waiting).insert(id, pending.clone());
+        lock(&self.waiting).insert(id, pending.clone());
         if let Some(progress) = &pending.progress
             && let Some(token) = request.request.get_meta().get_progress_token()
             && let Ok(token) = serde_json::to_string(&token)
         {
-            locked(&self.progress).insert(token.clone(), progress.clone());
-            // A pending request travels once, so this is the first token.
+            lock(&self.progress).insert(token.clone(), progress.clone());
+            // A pending request is sent once, so no token was set before.
             let _ = pending.token.set(token);
         }
         Some(pending)
     }
 
-    /// Says why the connection is about to be closed from this side.
+    /// Sets the reason why the connection is about to be closed from this side.
     pub(super) fn close(&self, reason: String) {
-        // The first reason counts.
+        // Only the first reason is kept.
         let _ = self.closed.set(reason);
     }
 
@@ -246,45 +253,45 @@ impl Interceptor {
         self.closed.get().map(String::as_str)
     }
 
-    /// Why the connection ends because of what the server asked, if it does.
+    /// The reason, if the connection is closed because the server makes too many requests.
     pub(super) fn overrun_reason(&self) -> Option<&str> {
         self.close_reason().filter(|_| self.overrun.is_cancelled())
     }
 
-    /// Waits until the server asks more than one connection may hold.
-    pub(super) async fn overrun(&self) {
+    /// Waits until the server makes more requests than one connection may hold.
+    pub(super) async fn wait_for_overrun(&self) {
         self.overrun.cancelled().await;
     }
 
-    /// Whether somebody waits for an answer.
+    /// Whether a request of ours waits for its answer.
     pub(super) fn has_requests(&self) -> bool {
-        !locked(&self.waiting).is_empty()
+        !lock(&self.waiting).is_empty()
     }
 
-    /// Nobody waits for this request any more.
+    /// Removes a request that was answered or is not awaited any more.
     pub(super) fn forget(&self, id: &RequestId, pending: &PendingRequest) {
         if let NumberOrString::Number(id) = id {
-            // At once: in between the call of somebody else could look like the only one.
-            let mut waiting = locked(&self.waiting);
+            // Both sets change under one lock; otherwise another call could look like the only open one in between.
+            let mut waiting = lock(&self.waiting);
             waiting.remove(id);
-            if pending.is_given_up() {
-                let mut given_up = locked(&self.given_up);
-                given_up.insert(*id);
-                // A server that answers none of them for so long will not ask about the first one.
-                if given_up.len() > MOST_GIVEN_UP {
-                    given_up.pop_first();
+            if pending.may_be_running() {
+                let mut cancelled = lock(&self.cancelled);
+                cancelled.insert(*id);
+                // A server that has not answered so many calls will not ask about the oldest.
+                if cancelled.len() > MAX_CANCELLED {
+                    cancelled.pop_first();
                 }
             }
         }
         if let Some(token) = pending.token.get() {
-            locked(&self.progress).remove(token);
+            lock(&self.progress).remove(token);
         }
     }
 
-    /// One message of a transport without envelopes of its own; `None` when it is none, or ours alone.
-    pub(super) fn message(&self, text: &str) -> Option<ServerJsonRpcMessage> {
-        let incoming = match self.incoming(text, None) {
-            Incoming::Pass => self.without_id(text),
+    /// Reads a message of stdio or a WebSocket; the message for rmcp, if it is one.
+    pub(super) fn read_message(&self, text: &str) -> Option<ServerJsonRpcMessage> {
+        let incoming = match self.intercept(text, None) {
+            Incoming::Pass => self.intercept_error_without_id(text),
             incoming => incoming,
         };
         match incoming {
@@ -299,9 +306,9 @@ impl Interceptor {
         }
     }
 
-    /// An error without an id, on a transport that says in no other way what it answers: that of the one request that
-    /// waits. When a server may still be at work on a call that was given up, it may be about that one.
-    fn without_id(&self, text: &str) -> Incoming {
+    /// Takes an error without an id as the answer to the only waiting request. It is not taken when the server may still be
+    /// working on a cancelled call, which the error could be about.
+    fn intercept_error_without_id(&self, text: &str) -> Incoming {
         if !text.contains("\"error\"") {
             return Incoming::Pass;
         }
@@ -313,7 +320,7 @@ impl Interceptor {
             return Incoming::Pass;
         }
         let answer = self.answer_of(&envelope);
-        // Some servers answer notifications that they do not know in this way.
+        // Some servers answer unknown notifications with such an error.
         if matches!(
             &answer,
             Err(Failure::Refused {
@@ -323,20 +330,21 @@ impl Interceptor {
         ) {
             return Incoming::Pass;
         }
-        let waiting = locked(&self.waiting);
+        let waiting = lock(&self.waiting);
         let mut requests = waiting.iter();
         let (Some((id, pending)), None) = (requests.next(), requests.next()) else {
             return Incoming::Pass;
         };
-        if !pending.was_sent() || !locked(&self.given_up).is_empty() {
+        if !pending.was_sent() || !lock(&self.cancelled).is_empty() {
             return Incoming::Pass;
         }
         pending.settle(answer);
         Incoming::Answered(RequestId::Number(*id))
     }
 
-    /// Takes what is ours out of the stream of messages; `of` is the request that the stream answers, if it is one's own.
-    pub(super) fn incoming(&self, text: &str, of: Option<&Exchange>) -> Incoming {
+    /// Decides what happens to a message, and takes the answers to our requests. `asked` is the request that the stream of
+    /// the message answers, if it answers one.
+    pub(super) fn intercept(&self, text: &str, asked: Option<&AskedRequest>) -> Incoming {
         let text = replace_lone_surrogates(text);
         let Ok(envelope) = object::<Envelope>(&text) else {
             return Incoming::Pass;
@@ -345,57 +353,57 @@ impl Interceptor {
             (Some(_), _) if self.overrun.is_cancelled() => Incoming::Taken,
             (Some(_), Some(id)) if !self.admit_request(id) => Incoming::Taken,
             (Some(method), None) if method == "notifications/progress" => {
-                self.progressed(envelope.params)
+                self.report_progress(envelope.params)
             }
             (Some(method), None) if method == "notifications/cancelled" => {
-                self.take_request_back(envelope.params);
+                self.note_withdrawn_request(envelope.params);
                 Incoming::Pass
             }
-            // Log lines for a person who watches the server: nobody here does.
+            // Log lines of the server are not shown anywhere.
             (Some(method), None) if method == "notifications/message" => Incoming::Taken,
-            (None, Some(id)) => self.answered(id, &envelope),
-            (None, None) if envelope.error.is_some() => match of {
-                // An error without an id, on the stream that answers one request.
-                Some((id, pending)) => {
+            (None, Some(id)) => self.settle_by_id(id, &envelope),
+            (None, None) if envelope.error.is_some() => match asked {
+                // An error without an id is about the request that the stream answers.
+                Some(AskedRequest { id, pending }) => {
                     pending.settle(self.answer_of(&envelope));
                     Incoming::Answered(id.clone())
                 }
                 None => Incoming::Pass,
             },
             (Some(method), Some(id)) if method == ELICIT => {
-                self.note_question(id, envelope.params, of.map(|(_, pending)| pending));
+                self.note_question(id, envelope.params, asked.map(|asked| &asked.pending));
                 Incoming::Pass
             }
             _ => Incoming::Pass,
         }
     }
 
-    /// What a server said, without the credentials of this connection, and cut.
+    /// The beginning of a text of the server in one line, without the credentials of this connection.
     pub(super) fn excerpt(&self, text: &str) -> String {
         let mut text = text.to_owned();
         self.scrubber.clean(&mut text);
         self.token.load().clean(&mut text);
-        clipped(&text)
+        clip(&text)
     }
 
-    fn answered(&self, id: &RawValue, envelope: &Envelope) -> Incoming {
+    fn settle_by_id(&self, id: &RawValue, envelope: &Envelope) -> Incoming {
         let Some(id) = number(id) else {
             return Incoming::Pass;
         };
-        let Some(pending) = locked(&self.waiting).get(&id).cloned() else {
-            locked(&self.given_up).remove(&id);
+        let Some(pending) = lock(&self.waiting).get(&id).cloned() else {
+            lock(&self.cancelled).remove(&id);
             return Incoming::Pass;
         };
         pending.settle(self.answer_of(envelope));
         Incoming::Answered(RequestId::Number(id))
     }
 
-    fn progressed(&self, params: Option<&RawValue>) -> Incoming {
+    fn report_progress(&self, params: Option<&RawValue>) -> Incoming {
         let Some(progress) = params.and_then(|params| object::<ProgressParams>(params.get()).ok())
         else {
             return Incoming::Pass;
         };
-        if let Some(listener) = locked(&self.progress).get(progress.token.get()) {
+        if let Some(listener) = lock(&self.progress).get(progress.token.get()) {
             let ProgressParams {
                 progress,
                 total,
@@ -405,7 +413,7 @@ impl Interceptor {
             if let Some(message) = &mut message {
                 *message = self.excerpt(message);
             }
-            // The listener may have stopped listening.
+            // Fails when the receiver is gone.
             let _ = listener.send(Progress {
                 progress,
                 total,
@@ -416,21 +424,177 @@ impl Interceptor {
     }
 }
 
-/// What rmcp is told in place of an answer that we took.
+/// The response for rmcp in place of an answer that was taken.
 pub(super) fn empty_response(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::EmptyResult(EmptyResult {}), id)
 }
 
-/// A server's own words in the lines that it wrote, cut.
-pub(super) fn clipped_lines(text: &str) -> String {
+/// The beginning of a server's text without hidden characters, with its line ends.
+pub(super) fn clip_lines(text: &str) -> String {
     remove_hidden(&text[..text.floor_char_boundary(MAX_MESSAGE)])
 }
 
-/// A server's own words in one line, cut.
-pub(super) fn clipped(text: &str) -> String {
+/// The beginning of a server's text without hidden characters, in one line.
+pub(super) fn clip(text: &str) -> String {
     one_line(&text[..text.floor_char_boundary(MAX_MESSAGE)], MAX_MESSAGE)
 }
 
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Locks a mutex, even if a thread panicked while it held the lock.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A JSON-RPC message.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ErrorObject<'a> {
+    code: i64,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
+}
+
+impl Interceptor {
+    /// Reads a JSON body as the answer to a request of ours; `None` when the body is no answer to it.
+    pub(super) fn answer_in(
+        &self,
+        body: &[u8],
+        request: &RequestId,
+    ) -> Option<Result<Box<RawValue>, Failure>> {
+        let text = String::from_utf8_lossy(body);
+        let text = replace_lone_surrogates(&text);
+        let envelope = object::<Envelope>(&text).ok()?;
+        let is_ours = match (envelope.id, request) {
+            (Some(id), NumberOrString::Number(ours)) => number(id) == Some(*ours),
+            // An error without an id: the server could not read the id.
+            (None, _) => envelope.error.is_some(),
+            _ => false,
+        };
+        let is_answer = is_ours && envelope.method.is_none() && envelope.is_jsonrpc();
+        is_answer.then(|| self.answer_of(&envelope))
+    }
+
+    /// The answer in a message. Only an error with a JSON-RPC code means that the request was refused; everything else that
+    /// is no result is a lost answer.
+    fn answer_of(&self, envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
+        let unreadable = || {
+            Err(Failure::Lost(
+                "the answer of the server is not a JSON-RPC answer".to_owned(),
+            ))
+        };
+        if !envelope.is_jsonrpc() {
+            return unreadable();
+        }
+        match (envelope.result, envelope.error) {
+            (Some(result), None) => Ok(result.to_owned()),
+            (None, Some(error)) => Err(self.error_of(error)),
+            _ => unreadable(),
+        }
+    }
+
+    fn error_of(&self, error: &RawValue) -> Failure {
+        let Ok(ErrorObject { code, message }) = object(error.get()) else {
+            return Failure::Lost(format!(
+                "the server answered with an error that has no JSON-RPC code: {}",
+                self.excerpt(error.get())
+            ));
+        };
+        let message = message.filter(|message| !message.trim().is_empty());
+        let message = message.map_or_else(
+            || format!("the server answered with error {code} and no words"),
+            |message| self.excerpt(&message),
+        );
+        Failure::Refused {
+            code: Some(code),
+            message,
+        }
+    }
+}
+
+impl Envelope<'_> {
+    fn is_jsonrpc(&self) -> bool {
+        self.jsonrpc.as_deref() == Some("2.0")
+    }
+}
+
+/// A request id of ours: a number, which some servers send back as a string.
+fn number(id: &RawValue) -> Option<i64> {
+    id.get().trim_matches('"').parse().ok()
+}
+
+/// The capabilities of a client whose users can be asked, with forms and with links.
+pub(super) fn elicitation_capabilities() -> ClientCapabilities {
+    let elicitation = ElicitationCapability::new()
+        .with_form(FormElicitationCapability::new())
+        .with_url(UrlElicitationCapability::new());
+    let mut capabilities = ClientCapabilities::default();
+    capabilities.elicitation = Some(elicitation);
+    capabilities
+}
+
+/// A tool call with its arguments as raw JSON. rmcp would parse them into a map, which changes the digits of numbers.
+#[derive(Serialize)]
+struct RawCall<'a> {
+    jsonrpc: &'a JsonRpcVersion2_0,
+    id: &'a RequestId,
+    method: &'a CallToolRequestMethod,
+    params: RawCallParams<'a>,
+}
+
+#[derive(Serialize)]
+struct RawCallParams<'a> {
+    #[serde(flatten)]
+    params: &'a CallToolRequestParams,
+    arguments: &'a RawValue,
+    #[serde(rename = "_meta")]
+    meta: &'a RequestMetaObject,
+}
+
+/// The JSON text of a message to the server, with the arguments of a call exactly as they were given.
+pub(super) fn body_of(
+    message: &ClientJsonRpcMessage,
+    pending: Option<&PendingRequest>,
+) -> Result<String, serde_json::Error> {
+    let ClientJsonRpcMessage::Request(envelope) = message else {
+        return serde_json::to_string(message);
+    };
+    let arguments = pending.and_then(|pending| pending.arguments.as_deref());
+    match (&envelope.request, arguments) {
+        (ClientRequest::CallToolRequest(call), Some(arguments)) => {
+            serde_json::to_string(&RawCall {
+                jsonrpc: &envelope.jsonrpc,
+                id: &envelope.id,
+                method: &call.method,
+                params: RawCallParams {
+                    params: &call.params,
+                    arguments,
+                    meta: envelope.request.get_meta(),
+                },
+            })
+        }
+        // Older revisions declare once for the whole connection that users can be asked; a question during a call whose
+        // user cannot be asked is declined. Revision 2026-07-28 declares it with each call, so the handler itself has no
+        // capabilities.
+        (ClientRequest::InitializeRequest(initialize), _) => {
+            let mut initialize = initialize.clone();
+            initialize.params.capabilities = elicitation_capabilities();
+            let request = ClientRequest::InitializeRequest(initialize);
+            serde_json::to_string(&ClientJsonRpcMessage::request(request, envelope.id.clone()))
+        }
+        _ => serde_json::to_string(message),
+    }
 }

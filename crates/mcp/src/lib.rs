@@ -1,33 +1,29 @@
-//! Talks to MCP servers.
+//! The client of MCP servers.
 //!
-//! [`Mcp`] keeps the connections; [`Mcp::discover`] lists a server's tools, [`Mcp::call`] makes one call.
-//! A warm call is exactly one request to the server, and its result travels as raw JSON.
+//! [`Mcp`] keeps the connections; [`Mcp::discover`] lists a server's tools, [`Mcp::call`] makes one call. Over an open
+//! connection, a call is exactly one request to the server, and its result is kept as raw JSON.
 //!
-//! Invariant: a call is sent at most once, unless nothing of it left this machine or its session was lost: the server
-//! refuses a ping in that session in the very same way, so that it refuses whatever comes in it unread. A lost answer
-//! is [`CallError::OutcomeUnknown`] or [`CallError::TimedOut`], and nobody below repeats it.
+//! Invariant: a call is sent at most once, with two exceptions: nothing of it left this machine, or its session was lost.
+//! A session counts as lost when the server refuses a ping in it exactly as it refused the call, because then it refuses
+//! the session before it reads a request. A lost answer is [`CallError::OutcomeUnknown`] or [`CallError::TimedOut`], and
+//! nothing in this crate sends the call again.
 
 mod call;
-mod call_slots;
-mod changes;
 mod connect;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod handshake;
 mod http;
 mod interceptor;
-mod known;
+mod known_server;
 mod listing;
-mod live_questions;
 pub mod oauth;
 mod outcome;
-mod params;
+mod param_headers;
 mod pool;
 mod prompts;
 mod read_pace;
 mod reading;
-mod resources;
 pub mod schemas;
 mod session;
 mod sse;
@@ -53,16 +49,16 @@ use tokio_util::sync::CancellationToken;
 use self::{
     call::Call,
     error::Failure,
-    listing::Listed,
-    live_questions::LiveQuestions,
+    interceptor::LiveQuestions,
+    listing::ToolListing,
     pool::{InUse, Pool},
     session::Session,
 };
 pub use self::{
     error::{CallError, McpError, McpErrorKind},
-    live_questions::{LiveQuestion, TIME_LIMIT as LIVE_TIME_LIMIT},
+    interceptor::{LIVE_TIME_LIMIT, LiveQuestion},
     outcome::text_outcome,
-    params::{ParamHeader, param_headers},
+    param_headers::{ParamHeader, param_headers},
     stdio::LAUNCH,
 };
 use domain::{
@@ -81,7 +77,7 @@ pub struct Mcp {
     pool: Arc<Pool>,
 }
 
-/// Whose connection to which server.
+/// What identifies a connection: the server and the owner of the credential.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub tenant: TenantId,
@@ -90,30 +86,31 @@ pub struct Key {
     pub owner: ConnectionOwner,
 }
 
+/// Settings for all connections of a process.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Commands that a stdio server may name without an absolute path.
     pub stdio_commands: Vec<String>,
-    /// Variables of our environment that every child gets. Our own settings are never among them.
+    /// Names of environment variables that every child process gets. Our own settings are never passed on.
     pub stdio_env: Vec<String>,
-    /// A program that starts a child with less than we may: it takes the command and its arguments as its own. Absent:
-    /// the child is started as it is.
+    /// A program that starts the child with fewer rights than this process has. It gets [`LAUNCH`], `--`, the command and
+    /// the arguments. `None`: the command is started directly.
     pub stdio_launcher: Option<PathBuf>,
-    /// How long a child may take until the handshake is done, where its pack does not say; `npx` and `uvx` download
-    /// first.
+    /// How long a child process may take from its start to the end of the handshake, unless its pack sets a time. `npx` and
+    /// `uvx` download first.
     pub stdio_start: Duration,
-    /// A connection of a user or of runs that nobody used for this long is closed.
+    /// Unused connections of users and of runs are closed after this time.
     pub idle_ttl: Duration,
-    /// The same for shared ones.
+    /// Unused shared connections are closed after this time.
     pub shared_idle_ttl: Duration,
-    /// Above this, the least recently used connections that are not in use are closed.
+    /// The most connections. Above it, the least recently used ones are closed, if they are not in use.
     pub max_connections: usize,
-    /// Calls under way to one server of one agent and tenant; one more waits.
+    /// The most simultaneous calls to one server of one agent and tenant. Further calls wait.
     pub calls_per_server: usize,
-    /// How long a server is left alone after its first failure; doubled with each one that follows.
+    /// How long nothing is sent to a server after its first failure. The pause doubles with each further failure.
     pub first_pause: Duration,
     pub longest_pause: Duration,
-    /// Where access tokens are from; absent: each process asks for its own.
+    /// The source of access tokens. `None`: each process gets its own from the token endpoint.
     pub tokens: Option<tokens::TokenSource>,
 }
 
@@ -135,36 +132,36 @@ impl Default for Options {
     }
 }
 
-/// Which protocol a server speaks.
+/// The two lifecycles of a connection, by the revision of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Era {
-    /// Up to 2025-11-25: a handshake and sessions.
+pub enum Lifecycle {
+    /// Up to revision 2025-11-25: a handshake (`initialize`) begins a session.
     #[default]
-    Legacy,
-    /// From 2026-07-28: every request stands alone.
-    Modern,
+    Handshake,
+    /// From revision 2026-07-28 on: no session, every request is complete in itself.
+    Stateless,
 }
 
-impl Era {
+impl Lifecycle {
     fn other(self) -> Self {
         match self {
-            Self::Legacy => Self::Modern,
-            Self::Modern => Self::Legacy,
+            Self::Handshake => Self::Stateless,
+            Self::Stateless => Self::Handshake,
         }
     }
 }
 
-/// What a key's connection is doing.
+/// The state of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
     /// Not connected; the next use connects.
     Idle,
     Connecting,
     Ready {
-        era: Era,
+        lifecycle: Lifecycle,
         since: Instant,
     },
-    /// It failed, and is tried again at the first use after the pause.
+    /// Connecting failed. The first use after the pause tries again.
     Down {
         error: McpError,
         retry_in: Duration,
@@ -176,17 +173,17 @@ pub enum ConnectionState {
 pub struct Discovery {
     pub tools: Vec<Arc<Tool>>,
     pub prompts: Vec<Arc<ServerPrompt>>,
-    /// What was left out and why, in the server's order.
+    /// The tools and prompts that were left out, one text with the reason for each.
     pub dropped: Vec<String>,
-    /// Checks of arguments that are not made here but left to the server.
+    /// The rules in input schemas that are not checked here, only by the server.
     pub unchecked: Vec<String>,
-    pub era: Era,
-    /// The revision in use, such as `2026-07-28`.
+    pub lifecycle: Lifecycle,
+    /// The revision of the protocol in use, such as `2026-07-28`.
     pub protocol: String,
     pub cache: CacheHints,
 }
 
-/// How far a call has come, in the server's own measure.
+/// A report of the progress of a call, in units that the server chooses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
     pub progress: f64,
@@ -194,22 +191,24 @@ pub struct Progress {
     pub message: Option<String>,
 }
 
-/// Reports of progress that are kept for a listener that reads too slowly: the newest ones.
+/// The most progress reports that are kept for a slow reader. The oldest are dropped.
 const KEPT_REPORTS: usize = 16;
 
-/// Where the progress of a call is reported. It never waits.
+/// The sending half of [`progress_channel`]. Sending never waits.
 pub type ProgressSender = broadcast::Sender<Progress>;
 
-/// The progress of one call, in the server's order. Reports that were not read in time are left out.
+/// The receiving half of [`progress_channel`]: the reports of one call, in the server's order. Reports that were not read
+/// in time are missing.
 pub struct ProgressReports(broadcast::Receiver<Progress>);
 
+/// A channel for the progress reports of one call.
 pub fn progress_channel() -> (ProgressSender, ProgressReports) {
     let (sender, receiver) = broadcast::channel(KEPT_REPORTS);
     (sender, ProgressReports(receiver))
 }
 
 impl ProgressReports {
-    /// The next report; `None` when there will be none.
+    /// Waits for the next report; `None` when the call has ended.
     pub async fn next(&mut self) -> Option<Progress> {
         loop {
             match self.0.recv().await {
@@ -221,7 +220,7 @@ impl ProgressReports {
     }
 }
 
-/// Which tool to call, and with what.
+/// A call of a tool.
 #[derive(Clone, Copy, Debug)]
 pub struct CallRequest<'a> {
     pub tool: &'a str,
@@ -229,30 +228,30 @@ pub struct CallRequest<'a> {
     pub arguments: &'a RawValue,
 }
 
-/// What goes with one call.
+/// Options of one call.
 #[derive(Clone, Debug, Default)]
 pub struct CallOptions {
-    /// Hears of progress, in the server's order.
+    /// Gets the progress reports.
     pub progress: Option<ProgressSender>,
-    /// Gives the call up and tells the server so.
+    /// Cancelling it cancels the call, and the server is notified.
     pub cancel: CancellationToken,
-    /// For a call that may reach the server once at most: it is not even sent again when nothing of it left this
-    /// machine, only when its session was lost, and it carries this key in `_meta`.
-    pub once: Option<String>,
-    /// Somebody can be asked something: the server is told so, and may answer with questions (2026-07-28).
-    pub asks: bool,
-    /// Takes what a server of an older revision asks while the call is open; the call's time stands still until it is
-    /// answered. Absent: it is declined.
-    pub live: Option<mpsc::UnboundedSender<LiveQuestion>>,
-    /// Who makes the call: no user takes more than a share of a server's places.
+    /// A key that goes into `_meta`. A call with a key is sent again only after a lost session, not even when nothing of it
+    /// left this machine.
+    pub idempotency_key: Option<String>,
+    /// The server is told that the user can be asked, and may answer with questions (revision 2026-07-28).
+    pub can_ask_user: bool,
+    /// Gets the questions that a server with [`Lifecycle::Handshake`] asks during the call. The time limit of the call is
+    /// suspended while a question is open. `None`: questions are declined.
+    pub live_questions: Option<mpsc::UnboundedSender<LiveQuestion>>,
+    /// The user who makes the call. One user gets at most a quarter of [`Options::calls_per_server`].
     pub user: Option<UserId>,
-    /// What the server's questions were answered with; this repeats the call that it answered with them.
+    /// The answer to the questions with which the server answered the same call before.
     pub answer: Option<Answer>,
-    /// Asked before a call whose session was lost is made again in a new one.
+    /// Called before a call whose session was lost is made again in a new session.
     pub repeat_check: Option<RepeatCheck>,
 }
 
-/// Whether a call may still be made, some time after it was allowed.
+/// Checks whether a call that was allowed some time ago may still be made.
 #[derive(Clone)]
 pub struct RepeatCheck(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
 
@@ -273,15 +272,15 @@ impl fmt::Debug for RepeatCheck {
 }
 
 impl Mcp {
-    /// Connects to nothing yet.
+    /// Creates the client. It connects when a server is used for the first time.
     pub fn new(egress: Egress, options: Options) -> Self {
         Self {
             pool: Arc::new(Pool::new(egress, options)),
         }
     }
 
-    /// Lists the tools and prompts of a server, connecting if needed. Connecting takes at most the server's connect
-    /// timeout (a child: [`Options::stdio_start`]), listing at most its request timeout.
+    /// Lists the tools and prompts of a server, and connects first if needed. Connecting takes at most the server's connect
+    /// timeout (for a child process [`Options::stdio_start`]), listing the tools at most its request timeout.
     pub async fn discover(&self, key: &Key, spec: &Arc<ServerSpec>) -> Result<Discovery, McpError> {
         let using = self.pool.claim(key, spec);
         let mut tries = 2;
@@ -290,38 +289,38 @@ impl Mcp {
             let session = self.pool.session(&using.slot).await?;
             if !spec.load_tools {
                 return Ok(discovery(
-                    Listed::default(),
-                    prompts::of(&session, spec).await,
+                    ToolListing::default(),
+                    prompts::list(&session, spec).await,
                     &session,
                 ));
             }
-            match list(&using, &session).await {
+            match list_tools(&using, &session).await {
                 Ok(listed) => {
-                    using.slot.prove();
+                    using.slot.mark_credential_good();
                     return Ok(discovery(
                         listed,
-                        prompts::of(&session, spec).await,
+                        prompts::list(&session, spec).await,
                         &session,
                     ));
                 }
                 Err(failure) => {
                     let renewed = self.pool.renew(&using.slot, &session, failure, tries > 0);
-                    renewed.await.map_err(Failure::of_server)?;
+                    renewed.await.map_err(Failure::into_server_error)?;
                 }
             }
         }
     }
 
-    /// Connects unless it is connected: whether the server is there and lets this credential in, without a
-    /// list of its tools. The revision in use, such as `2026-07-28`.
+    /// Connects, unless there is a connection, without listing tools: checks that the server answers and accepts the
+    /// credential. Returns the revision of the protocol in use, such as `2026-07-28`.
     pub async fn connect(&self, key: &Key, spec: &Arc<ServerSpec>) -> Result<String, McpError> {
         let using = self.pool.claim(key, spec);
         Ok(self.pool.session(&using.slot).await?.protocol.clone())
     }
 
-    /// Calls a tool once. The server's request timeout covers the call from its first byte to the last one of its answer;
-    /// not what [`CallOptions::live`] takes to answer. Waiting for a free place and connecting have as much time each,
-    /// and nothing is sent when it runs out.
+    /// Calls a tool. The server's request timeout covers the time from the first byte of the call to the last byte of its
+    /// answer, without the time in which the user answers [`CallOptions::live_questions`]. Waiting for a free slot and
+    /// connecting may each take as long again, before anything is sent.
     pub async fn call(
         &self,
         key: &Key,
@@ -337,10 +336,10 @@ impl Mcp {
         let call = Call {
             request,
             progress: options.progress,
-            once: options.once,
-            asks: options.asks,
-            asking: options
-                .live
+            idempotency_key: options.idempotency_key,
+            can_ask_user: options.can_ask_user,
+            live_questions: options
+                .live_questions
                 .map(|questions| Arc::new(LiveQuestions::new(questions))),
             answer: options.answer,
             user: options.user,
@@ -349,13 +348,13 @@ impl Mcp {
         };
         tokio::select! {
             biased;
-            () = options.cancel.cancelled() => Err(call.cancelled()),
+            () = options.cancel.cancelled() => Err(call.cancellation_error()),
             sent = call.send(&self.pool, key, spec) => sent,
         }
     }
 
-    /// Calls a tool that an operator named as the test of a credential: nothing is asked on its way, and what it answers
-    /// is not kept. Whether it succeeds; `false`: the tool says no.
+    /// Calls the tool that an operator named as the test of a credential. Nobody is asked for consent, and the result is not
+    /// kept. `false`: the tool returned an error or was refused.
     pub async fn try_tool(
         &self,
         key: &Key,
@@ -375,39 +374,39 @@ impl Mcp {
         }
     }
 
-    /// What the connection of a key is doing.
+    /// The state of the connection of a key.
     pub fn state(&self, key: &Key) -> ConnectionState {
         self.pool.state(key)
     }
 
-    /// The keys whose server says that its tools changed. A receiver that lags has missed some.
+    /// A receiver of the keys whose server reports that its tools or prompts changed. A receiver that lags misses some.
     pub fn changes(&self) -> broadcast::Receiver<Key> {
         self.pool.changes.subscribe()
     }
 
-    /// Closes the connections of a key, whatever they are doing.
+    /// Closes the connections of a key at once, even if calls are using them.
     pub async fn close(&self, key: &Key) {
         self.pool.close(key).await;
     }
 
-    /// Closes the connection that was made for this version of a server, once nobody uses it any more.
+    /// Closes the connection that was made for this version of a server, as soon as it is not in use.
     pub async fn retire(&self, key: &Key, spec: &Arc<ServerSpec>) {
         self.pool.close_when_unused(key, spec).await;
     }
 
-    /// The connections that were made with a user's credential.
+    /// The keys of the connections that use a user's credential.
     pub fn personal_keys(&self) -> Vec<Key> {
         self.pool.personal_keys()
     }
 
-    /// Ends every session and every child, within a few seconds. Nothing can be connected afterwards.
+    /// Ends every session and every child process, within a few seconds. No connection can be made afterwards.
     pub async fn shutdown(&self) {
         self.pool.shutdown().await;
     }
 }
 
-/// Lists the tools over a session and remembers what later calls need of it.
-async fn list(using: &InUse, session: &Arc<Session>) -> Result<Listed, Failure> {
+/// Lists the tools over a session, and remembers which arguments later calls must send as headers.
+async fn list_tools(using: &InUse, session: &Arc<Session>) -> Result<ToolListing, Failure> {
     let time_limit = using.slot.target.spec.timeouts.request;
     let listed = timeout(time_limit, listing::list(session)).await;
     let mut listed = listed.unwrap_or_else(|_| {
@@ -425,14 +424,18 @@ async fn list(using: &InUse, session: &Arc<Session>) -> Result<Listed, Failure> 
     Ok(listed)
 }
 
-fn discovery(mut listed: Listed, prompts: prompts::Listed, session: &Session) -> Discovery {
+fn discovery(
+    mut listed: ToolListing,
+    prompts: prompts::PromptListing,
+    session: &Session,
+) -> Discovery {
     listed.dropped.extend(prompts.dropped);
     Discovery {
         tools: listed.tools,
         prompts: prompts.prompts,
         dropped: listed.dropped,
         unchecked: listed.unchecked,
-        era: session.era,
+        lifecycle: session.lifecycle,
         protocol: session.protocol.clone(),
         cache: [listed.cache, prompts.cache]
             .into_iter()

@@ -1,5 +1,5 @@
-//! Discovery: reads all pages of `tools/list` within limits, tool by tool. A broken tool does not affect the
-//! others, and each tool that is left out has a reason for the operator.
+//! Lists the tools of a server (`tools/list`), page by page and within limits. A broken tool does not affect the others, and
+//! the operator gets a reason for each tool that is left out.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,11 +11,11 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    Era,
+    Lifecycle,
     error::Failure,
-    interceptor::{clipped, object},
-    params,
-    reading::Reading,
+    interceptor::{clip, object},
+    param_headers::{MarkedParam, marked_params},
+    reading::ReadRequest,
     schemas,
     session::Session,
 };
@@ -24,27 +24,29 @@ use domain::{
     tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name, clean_hints, clean_title},
 };
 
-const PAGES: usize = 100;
-const TOOLS: usize = 2_000;
-const BYTES: usize = 8 * 1024 * 1024;
-/// Characters of a description that reach a model.
-const DESCRIPTION: usize = 10_000;
-/// Bytes of a server's own hints about a tool, and of the schema of its results: more are not kept.
-const ASIDE: usize = 64 * 1024;
-/// Milliseconds for which a list may be kept at most, about 300 years: more is nonsense.
+/// The most pages of a list, tools in all pages, and bytes of all pages.
+const MAX_PAGES: usize = 100;
+const MAX_TOOLS: usize = 2_000;
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+/// The most characters of a description that are kept.
+const MAX_DESCRIPTION: usize = 10_000;
+/// The most bytes of the annotations of a tool, and of its output schema. Larger ones are not kept.
+const MAX_ASIDE: usize = 64 * 1024;
+/// The longest valid `ttlMs`, about 300 years. Larger values are ignored.
 const LONGEST_TTL_MS: f64 = 1e13;
 
-/// What a server offers.
+/// The tools of a server.
 #[derive(Default)]
-pub(super) struct Listed {
+pub(super) struct ToolListing {
     pub(super) tools: Vec<Arc<Tool>>,
+    /// The tools that were left out, one text with the reason for each.
     pub(super) dropped: Vec<String>,
-    /// What of the tools' schemas is left to the server.
+    /// The rules in input schemas that only the server checks.
     pub(super) unchecked: Vec<String>,
-    /// How the server says that the list may be kept; absent when no page was read.
+    /// The cache hints of the server; `None` when no page was read.
     pub(super) cache: Option<CacheHints>,
-    /// Arguments that travel as headers too, by tool.
-    pub(super) headers: HashMap<String, Vec<params::Param>>,
+    /// The arguments that are also sent as headers, by tool.
+    pub(super) headers: HashMap<String, Vec<MarkedParam>>,
 }
 
 #[derive(Deserialize)]
@@ -60,11 +62,10 @@ struct Page<'a> {
     cache_scope: Option<&'a RawValue>,
 }
 
-/// The cache hints of a page. A time that is none is dropped; a scope that the protocol does not define is taken as
-/// `private`.
+/// The cache hints of a page. An invalid time is ignored; a scope that the protocol does not define counts as `private`.
 pub(super) fn cache_hints(ttl_ms: Option<&RawValue>, scope: Option<&RawValue>) -> CacheHints {
     let ttl = ttl_ms.and_then(|ttl| ttl.get().parse::<f64>().ok());
-    // A negative time is none, says the specification.
+    // The specification says that a negative time counts as 0.
     let ttl = ttl
         .filter(|ttl| *ttl <= LONGEST_TTL_MS)
         .and_then(|ttl| Duration::try_from_secs_f64(ttl.max(0.0) / 1000.0).ok());
@@ -79,19 +80,19 @@ pub(super) fn cache_hints(ttl_ms: Option<&RawValue>, scope: Option<&RawValue>) -
     CacheHints { ttl, scope }
 }
 
-/// The cursor of the next page. An empty one is a cursor like any other in 2026-07-28, and an end before.
+/// The cursor of the next page. An empty cursor is valid in revision 2026-07-28; before that, it marks the last page.
 pub(super) fn next_cursor(
     cursor: Option<&RawValue>,
-    era: Era,
+    lifecycle: Lifecycle,
 ) -> Result<Option<String>, &'static str> {
     let Some(cursor) = cursor else {
         return Ok(None);
     };
     let cursor = text_of(cursor).ok_or("the server gives a cursor that is no text")?;
-    Ok(Some(cursor).filter(|cursor| era == Era::Modern || !cursor.is_empty()))
+    Ok(Some(cursor).filter(|cursor| lifecycle == Lifecycle::Stateless || !cursor.is_empty()))
 }
 
-/// A text, if it is one.
+/// The value of a JSON string; `None` for other JSON.
 fn text_of(json: &RawValue) -> Option<String> {
     serde_json::from_str(json.get()).ok()
 }
@@ -112,14 +113,14 @@ struct ListedTool<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-/// Asks for page after page, and leaves out the tools whose schema cannot be used.
-pub(super) async fn list(session: &Session) -> Result<Listed, Failure> {
+/// Lists all tools, without those whose input schema cannot be used.
+pub(super) async fn list(session: &Session) -> Result<ToolListing, Failure> {
     let mut listed = read_pages(session).await?;
     for tool in std::mem::take(&mut listed.tools) {
         match schemas::compile(tool.clone()).await {
             Ok(schema) => {
                 let unchecked = schema.unchecked().iter();
-                let unchecked = unchecked.map(|what| format!("tool {:?}: {what}", tool.name));
+                let unchecked = unchecked.map(|rule| format!("tool {:?}: {rule}", tool.name));
                 listed.unchecked.extend(unchecked);
                 listed.tools.push(tool);
             }
@@ -136,45 +137,46 @@ pub(super) async fn list(session: &Session) -> Result<Listed, Failure> {
     Ok(listed)
 }
 
-async fn read_pages(session: &Session) -> Result<Listed, Failure> {
+async fn read_pages(session: &Session) -> Result<ToolListing, Failure> {
     let mut reader = Reader {
-        era: session.era,
+        lifecycle: session.lifecycle,
         ..Reader::default()
     };
     let mut cursors = HashSet::new();
     let mut cursor = None;
-    for _ in 0..PAGES {
-        let raw = session.read(&Reading::Tools { cursor }).await?;
-        let next = reader.read(&raw)?;
+    for _ in 0..MAX_PAGES {
+        let raw = session.read(&ReadRequest::Tools { cursor }).await?;
+        let next = reader.read_page(&raw)?;
         let Some(next) = next else {
             return Ok(reader.listed);
         };
         if !cursors.insert(next.clone()) {
-            reader.cut("the server repeats a cursor");
+            reader.end("the server repeats a cursor");
             return Ok(reader.listed);
         }
-        if reader.is_full() {
+        if reader.is_full {
             return Ok(reader.listed);
         }
         cursor = Some(next);
     }
-    reader.cut(&format!("more than {PAGES} pages"));
+    reader.end(&format!("more than {MAX_PAGES} pages"));
     Ok(reader.listed)
 }
 
 #[derive(Default)]
 struct Reader {
-    era: Era,
-    listed: Listed,
+    lifecycle: Lifecycle,
+    listed: ToolListing,
     names: HashSet<String>,
     bytes: usize,
     seen: usize,
-    full: bool,
+    /// A limit was reached, so no further page is read.
+    is_full: bool,
 }
 
 impl Reader {
-    /// Reads one page; the cursor of the next.
-    fn read(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
+    /// Adds the tools of one page; the cursor of the next page.
+    fn read_page(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
         let page: Page = object(raw.get()).map_err(|error| {
             Failure::Lost(format!("the server's tool list cannot be read: {error}"))
         })?;
@@ -182,13 +184,13 @@ impl Reader {
         let before = self.listed.cache.unwrap_or(hints);
         self.listed.cache = Some(before.and(hints));
         self.bytes += raw.get().len();
-        if self.bytes > BYTES {
-            self.cut(&format!("more than {BYTES} bytes"));
+        if self.bytes > MAX_BYTES {
+            self.end(&format!("more than {MAX_BYTES} bytes"));
             return Ok(None);
         }
         for tool in page.tools {
-            if self.listed.tools.len() == TOOLS {
-                self.cut(&format!("more than {TOOLS} tools"));
+            if self.listed.tools.len() == MAX_TOOLS {
+                self.end(&format!("more than {MAX_TOOLS} tools"));
                 break;
             }
             self.seen += 1;
@@ -197,19 +199,16 @@ impl Reader {
             }
         }
         Ok(
-            next_cursor(page.next_cursor, self.era).unwrap_or_else(|why| {
-                self.cut(why);
+            next_cursor(page.next_cursor, self.lifecycle).unwrap_or_else(|why| {
+                self.end(why);
                 None
             }),
         )
     }
 
-    fn is_full(&self) -> bool {
-        self.full
-    }
-
-    fn cut(&mut self, why: &str) {
-        self.full = true;
+    /// Ends the list early, and notes why.
+    fn end(&mut self, why: &str) {
+        self.is_full = true;
         self.listed
             .dropped
             .push(format!("the list was cut after {} tools: {why}", self.seen));
@@ -220,10 +219,10 @@ impl Reader {
             format!(
                 "{}: not a tool: {}",
                 self.label(raw),
-                clipped(&error.to_string())
+                clip(&error.to_string())
             )
         })?;
-        let label = format!("tool {:?}", shortened(&tool.name));
+        let label = format!("tool {:?}", shorten_name(&tool.name));
         check_name(&tool.name).map_err(|why| format!("{label}: {why}"))?;
         if self.names.contains(&tool.name) {
             return Err(format!(
@@ -235,8 +234,8 @@ impl Reader {
             Some(_) => return Err(format!("{label}: the input schema is not an object")),
             None => any_object(),
         };
-        let headers = if self.era == Era::Modern {
-            params::of(&input_schema)
+        let headers = if self.lifecycle == Lifecycle::Stateless {
+            marked_params(&input_schema)
         } else {
             Ok(Vec::new())
         };
@@ -247,7 +246,7 @@ impl Reader {
         self.names.insert(tool.name.clone());
         self.listed.tools.push(Arc::new(Tool {
             name: tool.name,
-            // A title or a description that is no text costs itself and not its tool.
+            // A title or a description that is not a string is left out; the tool is kept.
             title: tool.title.and_then(read_title),
             description: shorten_description(
                 &tool.description.and_then(text_of).unwrap_or_default(),
@@ -255,17 +254,17 @@ impl Reader {
             input_schema,
             output_schema: tool
                 .output_schema
-                .filter(|schema| is_kept(schema))
+                .filter(|schema| is_small_object(schema))
                 .map(ToOwned::to_owned),
             annotations: tool
                 .annotations
-                .filter(|hints| is_kept(hints))
+                .filter(|hints| is_small_object(hints))
                 .and_then(read_hints),
         }));
         Ok(())
     }
 
-    /// How to call a tool that could not be read.
+    /// The label of a tool that could not be read: its name if that is readable, otherwise its number in the list.
     fn label(&self, raw: &RawValue) -> String {
         #[derive(Deserialize)]
         struct ToolName {
@@ -274,12 +273,11 @@ impl Reader {
         let named = object::<ToolName>(raw.get());
         named.map_or_else(
             |_| format!("tool #{}", self.seen),
-            |named| format!("tool {:?}", shortened(&named.name)),
+            |named| format!("tool {:?}", shorten_name(&named.name)),
         )
     }
 }
 
-/// A title that is no text is none; the tool is as good without it.
 fn read_title(raw: &RawValue) -> Option<String> {
     clean_title(&serde_json::from_str::<String>(raw.get()).ok()?)
 }
@@ -288,10 +286,10 @@ fn read_hints(raw: &RawValue) -> Option<Box<RawValue>> {
     to_raw_value(&clean_hints(object(raw.get()).ok()?)).ok()
 }
 
-/// The start of a description, without what nobody sees, and with a mark where more was.
+/// A description without hidden characters, cut to [`MAX_DESCRIPTION`]. A note at its end says how much was cut.
 fn shorten_description(text: &str) -> String {
     let mut text = remove_hidden(text);
-    if let Some((end, _)) = text.char_indices().nth(DESCRIPTION) {
+    if let Some((end, _)) = text.char_indices().nth(MAX_DESCRIPTION) {
         let left_out = text[end..].chars().count();
         text.truncate(end);
         text = format!("{text}\n[cut: {left_out} more characters are not shown]");
@@ -299,19 +297,19 @@ fn shorten_description(text: &str) -> String {
     text
 }
 
-fn shortened(name: &str) -> &str {
+fn shorten_name(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_NAME)]
 }
 
-fn is_kept(raw: &RawValue) -> bool {
-    is_object(raw) && raw.get().len() <= ASIDE
+fn is_small_object(raw: &RawValue) -> bool {
+    is_object(raw) && raw.get().len() <= MAX_ASIDE
 }
 
 fn is_object(raw: &RawValue) -> bool {
     raw.get().starts_with('{')
 }
 
-/// The schema of a tool that gives none: any arguments.
+/// The schema of a tool that has none: it accepts any arguments.
 fn any_object() -> Box<RawValue> {
     to_raw_value(&serde_json::json!({"type": "object"})).expect("a literal serialises")
 }

@@ -1,17 +1,16 @@
-//! OAuth 2.1 as a client, after the authorization specification of MCP (2025-11-25 and 2026-07-28, with the fallbacks
-//! of 2025-03-26): where a server's authorization server is, who the program is to it, and how tokens are got,
-//! refreshed and revoked.
+//! An OAuth 2.1 client, after the authorization specification of MCP (2025-11-25 and 2026-07-28, with the fallbacks of
+//! 2025-03-26): finds the authorization server of an MCP server, registers the program there, and gets, refreshes and
+//! revokes tokens.
 //!
-//! Every request goes through [`Egress`] and follows no redirect. What a server says is believed of that server only:
-//! its metadata names it as the resource, wherever the metadata is; an issuer is the one that was asked for; a code is
-//! sent only to the token endpoint of the issuer that the user was sent to.
+//! Every request goes through [`Egress`] and follows no redirect. The statements of a server are trusted only about itself:
+//! metadata must name the server as its resource, wherever the metadata is published; an issuer must be the one that was
+//! asked for; a code is sent only to the token endpoint of the issuer to which the user was sent.
 
 mod authorization;
 pub mod challenge;
-mod client_auth;
+mod client;
 mod device;
 mod metadata;
-mod registration;
 mod token;
 
 use http::StatusCode;
@@ -21,49 +20,51 @@ use serde_json::Value;
 pub use self::{
     authorization::{CallbackParams, SignInRequest, StartedSignIn, redeem, start},
     challenge::Challenge,
+    client::{ClientChoice, choose_client, client_metadata, uses_registration},
     device::{DeviceSignIn, start_device, wait_for_user},
     metadata::{AuthorizationServer, ProtectedServer, discover, discover_issuer},
-    registration::{ClientChoice, choose_client, client_metadata, is_registered},
     token::{TokenSet, client_credentials, refresh, revoke, service_for},
 };
 use egress::{Egress, Limits, Request};
 
-/// How long an authorization server may take for one request, and what it may say.
+/// How long an authorization server may take for one request.
 pub const TIME_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
-const MAX_ANSWER: usize = 256 * 1024;
+/// The most bytes of a response of an authorization server.
+const MAX_RESPONSE: usize = 256 * 1024;
 
-/// Why a sign-in or a token is not to be had.
+/// Why a sign-in failed, or there is no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct OAuthError {
     pub kind: OAuthErrorKind,
-    /// For people. It repeats no secret and nothing that a server says but codes of the protocol.
+    /// The message for people. It holds no secret.
     pub why: String,
 }
 
+/// The kind of an [`OAuthError`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OAuthErrorKind {
-    /// Nobody answers, or with an error of its own: it may work later.
-    Away,
-    /// The answer leads elsewhere, where nothing is sent.
+    /// The authorization server does not answer, or has an internal error. Trying again later may succeed.
+    Unavailable,
+    /// The response was a redirect, which is not followed.
     Redirected,
-    /// The server or its authorization server lacks something, or the guard forbids it.
+    /// The server or its authorization server lacks something that is needed, or egress refuses an address.
     Unusable,
-    /// An answer that cannot be from the one who was asked.
+    /// An answer that is not from the server that was asked.
     Untrusted,
-    /// The authorization server says no, with this code of the protocol.
+    /// The authorization server refused, with this error code of OAuth.
     Refused(String),
 }
 
-/// What a refusal to refresh tokens means.
+/// The meaning of a refusal to refresh tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefreshRefusal {
     /// The authorization has ended.
-    Dead,
+    Ended,
     /// The authorization server does not know the client, or not with this secret.
     UnknownClient,
-    /// It may be the fault of this one request.
-    Doubtful,
+    /// The authorization may still be good.
+    Unclear,
 }
 
 impl OAuthError {
@@ -82,13 +83,13 @@ impl OAuthError {
         Self::new(OAuthErrorKind::Untrusted, why)
     }
 
-    /// What a refusal to refresh tokens says of them.
+    /// The meaning of this error of a refresh; `None` if it is no refusal.
     pub fn refresh_refusal(&self) -> Option<RefreshRefusal> {
         let OAuthErrorKind::Refused(code) = &self.kind else {
             return None;
         };
         Some(match code.as_str() {
-            // RFC 6749; GitHub; Supabase; OpenID Connect; others.
+            // The codes of RFC 6749, GitHub, Supabase, OpenID Connect and others.
             "invalid_grant"
             | "bad_refresh_token"
             | "refresh_token_not_found"
@@ -107,29 +108,29 @@ impl OAuthError {
             | "access_denied"
             | "interaction_required"
             | "login_required"
-            | "consent_required" => RefreshRefusal::Dead,
+            | "consent_required" => RefreshRefusal::Ended,
             "invalid_client" | "incorrect_client_credentials" => RefreshRefusal::UnknownClient,
-            _ => RefreshRefusal::Doubtful,
+            _ => RefreshRefusal::Unclear,
         })
     }
 
-    /// Whether the authorization server answered with this code.
+    /// Whether the authorization server refused with this code.
     pub fn is_refusal(&self, code: &str) -> bool {
         matches!(&self.kind, OAuthErrorKind::Refused(said) if said == code)
     }
 }
 
-/// The limits of a request to an authorization server. No redirect is followed: it would take a secret along.
+/// The limits of a request to an authorization server. No redirect is followed, since it would carry a secret along.
 fn limits() -> Limits {
     Limits {
         deadline: Some(TIME_LIMIT),
-        max_body: MAX_ANSWER,
+        max_body: MAX_RESPONSE,
         redirects: 0,
         ..Limits::default()
     }
 }
 
-/// Sends a request: the status, and the body.
+/// Sends a request. Returns the status and the body of the response.
 async fn send(egress: &Egress, request: Request) -> Result<(StatusCode, bytes::Bytes), OAuthError> {
     let failed = |error: egress::EgressError| {
         let kind = if error.is_rejected() {
@@ -137,7 +138,7 @@ async fn send(egress: &Egress, request: Request) -> Result<(StatusCode, bytes::B
         } else if error.is_redirect() {
             OAuthErrorKind::Redirected
         } else {
-            OAuthErrorKind::Away
+            OAuthErrorKind::Unavailable
         };
         OAuthError::new(kind, error.to_string())
     };
@@ -146,14 +147,14 @@ async fn send(egress: &Egress, request: Request) -> Result<(StatusCode, bytes::B
     Ok((status, answer.bytes().await.map_err(failed)?))
 }
 
-/// An answer as JSON; `what` names it.
+/// Parses a JSON body. `what` names it in the error.
 fn parse<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, OAuthError> {
     serde_json::from_slice(body)
         .map_err(|_| OAuthError::unusable(format!("{what} is not what it should be")))
 }
 
-/// An answer as its members: of a JSON object, or of a form, as GitHub sends one.
-fn members(body: &[u8]) -> Option<serde_json::Map<String, Value>> {
+/// The members of a body that is a JSON object, or a form, as GitHub sends.
+fn read_members(body: &[u8]) -> Option<serde_json::Map<String, Value>> {
     if let Ok(members) = serde_json::from_slice(body) {
         return Some(members);
     }
@@ -165,10 +166,10 @@ fn members(body: &[u8]) -> Option<serde_json::Map<String, Value>> {
     })
 }
 
-/// The code of an error is a word of the protocol; whatever else a server says is not repeated. RFC 6749 writes it as
-/// `error`; others write `error_code` or `code`, or an object.
+/// The error code in a body. RFC 6749 has it as `error`; some servers send `error_code`, `code` or an object. Other texts
+/// are ignored.
 fn error_code(body: &[u8]) -> Option<String> {
-    let members = members(body)?;
+    let members = read_members(body)?;
     let texts = ["error", "error_code", "code"]
         .into_iter()
         .filter_map(|name| {
@@ -185,22 +186,22 @@ fn is_code(text: &str) -> bool {
     !text.is_empty() && text.len() <= 64 && text.bytes().all(is_of_code)
 }
 
-/// What a status other than success means.
-fn refusal(what: &str, status: StatusCode, body: &[u8]) -> OAuthError {
+/// The error for a response with a status other than success. `what` names the endpoint.
+fn refusal_error(what: &str, status: StatusCode, body: &[u8]) -> OAuthError {
     let code = error_code(body);
-    let said = code.as_deref().map(|code| format!(" ({code})"));
+    let code_note = code.as_deref().map(|code| format!(" ({code})"));
     let why = format!(
         "{what} answered with HTTP {}{}",
         status.as_u16(),
-        said.unwrap_or_default()
+        code_note.unwrap_or_default()
     );
-    let is_later = status.is_server_error()
+    let is_temporary = status.is_server_error()
         || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
     let kind = match code {
-        _ if is_later => OAuthErrorKind::Away,
-        // What an authorization server says while it cannot.
+        _ if is_temporary => OAuthErrorKind::Unavailable,
+        // The authorization server cannot answer at the moment.
         Some(code) if code == "temporarily_unavailable" || code == "server_error" => {
-            OAuthErrorKind::Away
+            OAuthErrorKind::Unavailable
         }
         Some(code) => OAuthErrorKind::Refused(code),
         None => OAuthErrorKind::Unusable,

@@ -1,4 +1,4 @@
-//! The result of a tool call: kept as it came, and turned into text for the model.
+//! Reads the result of a tool call: keeps its raw JSON, and turns its content into text for the model.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{
     error::Failure,
-    interceptor::{clipped, object},
+    interceptor::{clip, object},
 };
 use domain::{
     canonical,
@@ -17,14 +17,14 @@ use domain::{
     tool::ToolOutcome,
 };
 
-/// Bytes of text that a model is given of one result.
+/// The most bytes of text of one result that the model gets.
 pub(super) const MAX_TEXT: usize = 64 * 1024;
-/// Bytes of a structured content that is compared with the text.
+/// The most bytes of structured content that are compared with the text.
 const MAX_COMPARED: usize = 1 << 20;
-/// How deep a result may be nested that is kept as it came. Postgres and parsers give up on deeper ones.
+/// The deepest nesting of a result that is kept. Postgres and parsers fail for deeper ones.
 const MAX_DEPTH: usize = 64;
 
-/// The members that are looked at. Everything else stays raw.
+/// The members of a result that are read. `C` is the type of the content.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "C: Deserialize<'de>"))]
 struct Outcome<'a, C> {
@@ -38,6 +38,7 @@ struct Outcome<'a, C> {
     result_type: Option<Cow<'a, str>>,
 }
 
+/// A content block.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Block<'a> {
@@ -68,10 +69,10 @@ struct Resource<'a> {
     blob: Option<Cow<'a, str>>,
 }
 
-/// Reads a result. One that asks for something instead of answering is a refusal unless somebody can be asked
-/// (`asks`), which only then was declared.
-pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failure> {
-    if asks && let Some(input) = input(&raw)? {
+/// Reads a result. `can_ask_user`: the call declared that the user can be asked, so the result may be a request for input;
+/// otherwise such a result is a refusal.
+pub(super) fn read(raw: Box<RawValue>, can_ask_user: bool) -> Result<ToolOutcome, Failure> {
+    if can_ask_user && let Some(input) = required_input(&raw)? {
         return Ok(ToolOutcome {
             is_error: false,
             text: String::new(),
@@ -84,7 +85,7 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
         Ok(outcome) if outcome.content.is_some() || outcome.structured_content.is_some() => {
             outcome.read(|blocks| blocks.into_iter().map(Some).collect())?
         }
-        // The one word about it is ours: no such result is valid.
+        // A result without content is not valid, and the text says so.
         Ok(outcome) => {
             let (is_error, _) = outcome.read(|_| Vec::new())?;
             let none = if is_error {
@@ -94,10 +95,10 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
             };
             (is_error, none.to_owned())
         }
-        // The result is not valid: each block is read alone, so that one bad block does not cost the others.
+        // The result is not valid. Each block is read by itself, so that one bad block does not affect the others.
         Err(_) => object::<Outcome<&RawValue>>(raw.get())
             .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?
-            .read(block_by_block)?,
+            .read(read_each_block)?,
     };
     if is_deeper_than(raw.get(), MAX_DEPTH) {
         return Ok(text_outcome(
@@ -117,7 +118,7 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
     })
 }
 
-/// A result of one text, as a server writes it.
+/// A tool result with one text, as if a server had sent it.
 pub fn text_outcome(text: &str, is_error: bool) -> ToolOutcome {
     let raw = serde_json::json!({
         "resultType": "complete",
@@ -133,7 +134,7 @@ pub fn text_outcome(text: &str, is_error: bool) -> ToolOutcome {
     }
 }
 
-/// Whether JSON has more than so many open brackets at once.
+/// Whether JSON is nested deeper than `most` levels.
 fn is_deeper_than(json: &str, most: usize) -> bool {
     let (mut depth, mut in_string, mut escaped) = (0, false, false);
     for byte in json.bytes() {
@@ -152,15 +153,15 @@ fn is_deeper_than(json: &str, most: usize) -> bool {
     false
 }
 
-/// What the server wants to know before it goes on, if that is its answer.
-fn input(raw: &RawValue) -> Result<Option<Box<InputRequired>>, Failure> {
+/// The input that the server requires before it continues, if the result asks for input.
+fn required_input(raw: &RawValue) -> Result<Option<Box<InputRequired>>, Failure> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Kind<'a> {
         #[serde(borrow, default)]
         result_type: Option<Cow<'a, str>>,
     }
-    // Most results are none and are read once.
+    // A quick check, so that most results are parsed only once.
     if !raw.get().contains("input_required") {
         return Ok(None);
     }
@@ -179,7 +180,8 @@ fn input(raw: &RawValue) -> Result<Option<Box<InputRequired>>, Failure> {
     Ok(Some(Box::new(input)))
 }
 
-fn block_by_block(content: &RawValue) -> Vec<Option<Block<'_>>> {
+/// Reads the blocks one by one; `None` for a block that cannot be read.
+fn read_each_block(content: &RawValue) -> Vec<Option<Block<'_>>> {
     let text = content.get();
     match text.as_bytes().first() {
         Some(b'[') => {
@@ -187,14 +189,14 @@ fn block_by_block(content: &RawValue) -> Vec<Option<Block<'_>>> {
             let blocks = blocks.into_iter();
             blocks.map(|block| object(block.get()).ok()).collect()
         }
-        // A text in the place of the list, which some servers write.
+        // Some servers send a text instead of the list.
         Some(b'"') => vec![serde_json::from_str(text).ok().map(Block::of_text)],
         _ => vec![object(text).ok()],
     }
 }
 
 impl<'a, C> Outcome<'a, C> {
-    /// Whether it is an error, and its words.
+    /// Whether the result is an error, and its text.
     fn read(
         self,
         blocks: impl FnOnce(C) -> Vec<Option<Block<'a>>>,
@@ -202,9 +204,9 @@ impl<'a, C> Outcome<'a, C> {
         if let Some(kind) = self.result_type.filter(|kind| kind != "complete") {
             let message = format!(
                 "the tool answered with {:?} instead of a result, which is not supported",
-                clipped(&kind)
+                clip(&kind)
             );
-            // A server that asks for input has not acted yet; for other answers this is not known.
+            // A server that asks for input has not executed the tool. For other kinds of results that is not known.
             return Err(if kind == "input_required" {
                 Failure::Refused {
                     code: None,
@@ -217,7 +219,7 @@ impl<'a, C> Outcome<'a, C> {
         let is_error = self.is_error.is_some_and(|flag| flag.get() == "true");
         Ok((
             is_error,
-            words(
+            content_text(
                 self.content.map(blocks).unwrap_or_default(),
                 self.structured_content,
             ),
@@ -225,20 +227,20 @@ impl<'a, C> Outcome<'a, C> {
     }
 }
 
-/// The text of the content, and the structured content unless the text says the same.
-fn words(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
+/// The text of the content, followed by the structured content unless the content repeats it.
+fn content_text(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
     let mut lines = Vec::with_capacity(blocks.len() + 1);
     let texts: Vec<_> = blocks.iter().flatten().filter_map(Block::text).collect();
     let structured = structured.map(RawValue::get);
-    // What is nested too deep is not kept, which the text says.
+    // Structured content that is nested too deep is left out; [`read`] adds a note.
     let structured = structured.filter(|structured| !is_deeper_than(structured, MAX_DEPTH));
-    let structured = structured.filter(|structured| !is_said(structured, &texts));
+    let structured = structured.filter(|structured| !is_repeated_in(&texts, structured));
     for block in blocks {
         let Some(block) = block else {
             lines.push("[content that cannot be read]".to_owned());
             continue;
         };
-        lines.push(block.words());
+        lines.push(block.into_text());
     }
     if let Some(structured) = structured {
         lines.push(structured.to_owned());
@@ -250,11 +252,11 @@ fn words(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
     }
 }
 
-/// Whether the texts of a result say what its structured content says. A server repeats it as the JSON of one text or of
-/// one text for each item; a value that is no object is wrapped in one with a single member.
-fn is_said(structured: &str, texts: &[&str]) -> bool {
+/// Whether the texts of a result repeat its structured content. Servers repeat it as the JSON in one text, or as one text
+/// for each item of a list. They wrap a value that is not an object in an object with a single member.
+fn is_repeated_in(texts: &[&str], structured: &str) -> bool {
     let size: usize = texts.iter().map(|text| text.len()).sum();
-    // An escaped letter takes six bytes.
+    // An escaped character takes six bytes in JSON.
     if structured.len() > 6 * size + 64 || structured.len() > MAX_COMPARED {
         return false;
     }
@@ -267,9 +269,9 @@ fn is_said(structured: &str, texts: &[&str]) -> bool {
     };
     let wrapped = structured.as_object().filter(|members| members.len() == 1);
     let wrapped = wrapped.and_then(|members| members.iter().next());
-    let said = [Some(&structured), wrapped.map(|(_, value)| value)];
+    let candidates = [Some(&structured), wrapped.map(|(_, value)| value)];
     let spelling = |json: &Json| canonical::text(json).ok();
-    let said: Vec<_> = said.into_iter().flatten().map(spelling).collect();
+    let said: Vec<_> = candidates.into_iter().flatten().map(spelling).collect();
     let read = |text: &str| Json::parse(text).unwrap_or_else(|_| Json::Text(text.to_owned()));
     let as_text = |text: &str| spelling(&Json::Text(text.to_owned()));
     let all = spelling(&Json::List(texts.iter().map(|text| read(text)).collect()));
@@ -298,15 +300,16 @@ impl Block<'_> {
         let of_resource = self
             .resource
             .as_ref()
-            .and_then(|found| found.text.as_deref());
+            .and_then(|resource| resource.text.as_deref());
         self.text.as_deref().or(of_resource)
     }
 
-    fn words(self) -> String {
+    /// The block as text; a placeholder for content that is not text.
+    fn into_text(self) -> String {
         let kind = self.kind.as_ref();
         match (kind, self.text, self.resource) {
             ("text", Some(text), _) => text.into_owned(),
-            ("resource", _, Some(resource)) => resource.words(),
+            ("resource", _, Some(resource)) => resource.into_text(),
             ("resource_link", ..) => placeholder("link", &[self.uri, self.mime_type], None),
             _ => placeholder(
                 kind,
@@ -318,8 +321,8 @@ impl Block<'_> {
 }
 
 impl Resource<'_> {
-    /// A name for what it is, and its text if it is text: what a tool read is often given this way.
-    fn words(self) -> String {
+    /// A placeholder with the address and the type, followed by the text if there is one.
+    fn into_text(self) -> String {
         let size = self
             .text
             .as_ref()
@@ -331,7 +334,7 @@ impl Resource<'_> {
     }
 }
 
-/// `[image image/png, 12 KB]`.
+/// A placeholder for content that is not text, such as `[image image/png, 12 KB]`.
 fn placeholder(kind: &str, about: &[Option<Cow<str>>], size: Option<usize>) -> String {
     let about = about
         .iter()
@@ -349,22 +352,22 @@ fn decoded_len(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }
 
-/// One content block in words.
+/// A content block as text.
 pub(super) fn text_of(content: &RawValue) -> String {
-    let words = object::<Block>(content.get()).map(|block| remove_hidden(&block.words()));
-    words.unwrap_or_else(|_| "[content that cannot be read]".to_owned())
+    let text = object::<Block>(content.get()).map(|block| remove_hidden(&block.into_text()));
+    text.unwrap_or_else(|_| "[content that cannot be read]".to_owned())
 }
 
-/// A resource that was read, in words.
+/// The contents of a resource as text.
 pub(super) fn resource_text(content: &RawValue) -> String {
     let resource = object::<Resource>(content.get());
     resource.map_or_else(
         |_| "[content that cannot be read]".to_owned(),
-        |resource| remove_hidden(&resource.words()),
+        |resource| remove_hidden(&resource.into_text()),
     )
 }
 
-/// At most `most` bytes, with a mark where more was.
+/// Cuts a text to `most` bytes, and adds a note about how much was cut.
 pub(super) fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         let end = text.floor_char_boundary(most);

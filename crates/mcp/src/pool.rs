@@ -1,46 +1,62 @@
-//! Connections: one per key, opened once however many ask, left alone for a while after a failure, closed
-//! when idle.
+//! The pool of connections, one for each key and version of a server. All callers share an attempt to connect. After a
+//! failure the server gets a pause, and unused connections are closed after a time.
 //!
-//! Invariants: connecting belongs to no caller, so that nobody who goes away ends it for the others; a
-//! server that does not answer costs one connect timeout and then nothing until its pause is over; a
-//! connection is closed only when nobody uses it, or on [`Pool::close`] and [`Pool::shutdown`].
-
-mod ending;
-mod slot;
+//! Invariants: connecting is a task of its own, so that a caller who leaves does not end it for the others. A server that
+//! does not answer costs one connect timeout, and then nothing until its pause is over. A connection is closed only when
+//! it is not in use, or by [`Pool::close`] and [`Pool::shutdown`].
 
 use std::{
     collections::HashMap,
     ops::ControlFlow,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use tokio::sync::{broadcast, watch};
+use futures_util::future::join_all;
+use tokio::{
+    sync::{broadcast, watch},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     ConnectionState, Key, McpError, Options,
     connect::Target,
     error::{Failure, McpErrorKind, SessionDoubt},
-    interceptor::locked,
-    known::Known,
+    interceptor::lock,
+    known_server::KnownServer,
     session::{Examination, Session},
     stdio::Watchdog,
     tokens::Tokens,
 };
 use domain::{
-    clock,
+    backoff, clock,
     ids::{AgentId, ServerId, TenantId},
+    owner::ConnectionOwner,
     scrub::Scrubber,
     server::{Endpoint, ServerSpec},
 };
 use egress::Egress;
 
-/// Servers that are remembered although nothing is connected to them.
-const REMEMBERED: usize = 4096;
+/// Above this many known servers, those without connections are forgotten.
+const MAX_KNOWN: usize = 4096;
+/// How long [`Pool::shutdown`] may take.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often [`Pool::close_when_unused`] checks whether the connection is in use.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A child process that ends within this time has exited early. After the first early exits it is started again at once,
+/// after later ones following a growing pause.
+const EARLY_EXIT: Duration = Duration::from_secs(30);
+const IMMEDIATE_RESTARTS: u32 = 2;
+/// A connection that is closed for too many requests after this time starts a new count of such failures.
+const OVERRUN_MEMORY: Duration = Duration::from_secs(600);
+/// Sessions that are lost within this time are counted. The first ones in a row are replaced at once.
+const EARLY_LOSS: Duration = Duration::from_secs(60);
+const IMMEDIATE_RENEWALS: u32 = 3;
 
 pub(super) struct Pool {
     egress: Egress,
@@ -48,32 +64,36 @@ pub(super) struct Pool {
     options: Arc<Options>,
     pub(super) changes: broadcast::Sender<Key>,
     watchdog: Arc<Watchdog>,
-    /// By key; more than one entry while a run still holds an older version of the pack.
+    /// By key. There are several slots while runs still use an older version of the pack.
     slots: Mutex<HashMap<Key, Vec<Arc<Slot>>>>,
-    known: Mutex<HashMap<Address, Arc<Known>>>,
+    known: Mutex<HashMap<Address, Arc<KnownServer>>>,
     closing: CancellationToken,
     tasks: TaskTracker,
     sweeping: AtomicBool,
+    /// The start of the clock for [`Slot::used`].
     opened: Instant,
 }
 
+/// What identifies a known server: the last part is its URL without the query, or its command.
 type Address = (TenantId, AgentId, ServerId, String);
 type Outcome = Result<Arc<Session>, McpError>;
 type Attempt = watch::Receiver<Option<Outcome>>;
 
+/// The place of one connection in the pool.
 pub(super) struct Slot {
     pub(super) target: Target,
     state: Mutex<State>,
+    /// Failed attempts to connect in a row.
     failures: AtomicU32,
-    /// How often in a row it died soon after its start.
-    deaths: AtomicU32,
-    /// How often in a row a session was in doubt soon after it was opened.
+    /// Early exits and overruns in a row.
+    early_exits: AtomicU32,
+    /// Sessions in a row that may have been lost soon after they were opened.
     losses: AtomicU32,
-    /// The server has answered a request in a session with this credential, which is a good one then.
-    is_proven: AtomicBool,
-    /// Microseconds of the pool's life at the last use.
+    /// The server has answered a request with this credential, so the credential is good.
+    is_credential_good: AtomicBool,
+    /// When it was last used, in microseconds since the pool was created.
     used: AtomicU64,
-    /// How many are using it.
+    /// How many callers are using it.
     users: AtomicUsize,
 }
 
@@ -85,11 +105,11 @@ enum State {
         error: McpError,
         until: Instant,
     },
-    /// Taken out of the pool.
+    /// Removed from the pool.
     Closed,
 }
 
-/// A slot in use, which keeps it from being evicted.
+/// The use of a slot. While it exists, the slot is not evicted.
 pub(super) struct InUse {
     pool: Arc<Pool>,
     pub(super) slot: Arc<Slot>,
@@ -119,10 +139,10 @@ impl Pool {
         }
     }
 
-    /// The slot of a key and this version of its server.
+    /// The slot for a key and this version of its server, created if there is none.
     pub(super) fn claim(self: &Arc<Self>, key: &Key, spec: &Arc<ServerSpec>) -> InUse {
         self.start_sweeper();
-        let mut slots = locked(&self.slots);
+        let mut slots = lock(&self.slots);
         let versions = slots.entry(key.clone()).or_default();
         let slot = match versions
             .iter()
@@ -143,9 +163,9 @@ impl Pool {
         }
     }
 
-    /// A session that can be used: the open one, or a new one, or the reason why there is none.
+    /// The open session of a slot, or a new one. The error says why there is none.
     pub(super) async fn session(self: &Arc<Self>, slot: &Arc<Slot>) -> Outcome {
-        let mut connecting = match self.look(slot) {
+        let mut connecting = match self.find_or_connect(slot) {
             ControlFlow::Break(outcome) => return outcome,
             ControlFlow::Continue(connecting) => connecting,
         };
@@ -158,14 +178,14 @@ impl Pool {
         }
     }
 
-    /// What is known at once, or an attempt to wait for.
-    fn look(self: &Arc<Self>, slot: &Arc<Slot>) -> ControlFlow<Outcome, Attempt> {
+    /// The session or the error that is known at once, or an attempt to wait for.
+    fn find_or_connect(self: &Arc<Self>, slot: &Arc<Slot>) -> ControlFlow<Outcome, Attempt> {
         if self.closing.is_cancelled() {
-            return ControlFlow::Break(Err(McpError::closed()));
+            return ControlFlow::Break(Err(McpError::shutting_down()));
         }
-        let mut state = locked(&slot.state);
+        let mut state = lock(&slot.state);
         let unresponsive = match &*state {
-            State::Closed => return ControlFlow::Break(Err(closed_meanwhile())),
+            State::Closed => return ControlFlow::Break(Err(closed_error())),
             State::Ready(session) if session.is_dead() => {
                 match slot.count_early_exit(session, &self.options) {
                     None => None,
@@ -181,7 +201,7 @@ impl Pool {
             }
             State::Ready(session) if session.is_unresponsive() => Some(session.clone()),
             State::Ready(session) => return ControlFlow::Break(Ok(session.clone())),
-            // An attempt that panicked leaves nothing to wait for.
+            // An attempt that panicked has dropped its sender, and is not waited for.
             State::Connecting(attempt)
                 if attempt.has_changed().is_ok() || attempt.borrow().is_some() =>
             {
@@ -199,10 +219,10 @@ impl Pool {
         ControlFlow::Continue(self.begin(slot, &mut state, unresponsive))
     }
 
-    /// A session over which nothing could be sent is used no more; who is in the middle of a request finishes. One
-    /// that is dead is found to be so by the next who looks.
+    /// Stops using a session; requests in progress finish. A session whose transport is closed is left to
+    /// [`Pool::session`], which counts early exits.
     pub(super) fn retire(slot: &Slot, session: &Arc<Session>) {
-        let mut state = locked(&slot.state);
+        let mut state = lock(&slot.state);
         if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session))
             && !session.is_dead()
         {
@@ -210,8 +230,8 @@ impl Pool {
         }
     }
 
-    /// Finds out with a ping whether a session is lost that a refusal leaves in doubt. Whatever comes of it, the next
-    /// request begins with a new handshake.
+    /// Finds out with a ping whether a session is lost, after a refusal that may mean so. The slot then opens a new session
+    /// for its next request, unless too many sessions were lost recently.
     pub(super) async fn examine(
         &self,
         slot: &Slot,
@@ -223,7 +243,7 @@ impl Pool {
         let examination = session.examine(doubt, time_limit).await;
         match examination {
             Examination::Alive => {}
-            // It was of use: its server was restarted, and does not lose every session.
+            // Calls succeeded in it, so the server does not lose every session; it was probably restarted.
             Examination::Lost if session.has_served() => {
                 slot.forget_losses();
                 Self::retire(slot, session);
@@ -233,26 +253,26 @@ impl Pool {
         examination
     }
 
-    /// Makes a new session possible for a question that changes nothing and failed; the error when it is not to be asked
-    /// again (`may_ask_again`, or the failure has nothing to do with the session).
+    /// Decides whether a failed read-only request may be sent again in a new session. `Ok`: it may. The error is the failure
+    /// to report: `may_retry` is false, or the failure has nothing to do with the session.
     pub(super) async fn renew(
         &self,
         slot: &Slot,
         session: &Arc<Session>,
         failure: Failure,
-        may_ask_again: bool,
+        may_retry: bool,
     ) -> Result<(), Failure> {
         match failure {
             Failure::SessionInDoubt(doubt) => {
-                let is_proven = slot.is_proven();
+                let is_credential_good = slot.is_credential_good();
                 match self.examine(slot, session, &doubt).await {
-                    Examination::Alive if is_proven => Err(doubt.of_tool()),
+                    Examination::Alive if is_credential_good => Err(doubt.into_tool_refusal()),
                     Examination::Alive => Err(doubt.own),
-                    _ if may_ask_again => Ok(()),
-                    _ => Err(doubt.of_new_session(is_proven)),
+                    _ if may_retry => Ok(()),
+                    _ => Err(doubt.into_failure_of_new_session(is_credential_good)),
                 }
             }
-            failure if may_ask_again && session.may_read_again(&failure) => {
+            failure if may_retry && session.may_read_again(&failure) => {
                 Self::retire(slot, session);
                 Ok(())
             }
@@ -260,10 +280,10 @@ impl Pool {
         }
     }
 
-    /// A session whose server may have lost it is used no more. One that follows too soon on others is kept until it is
-    /// known to be lost: a tool that refuses each call in this way does not cost a handshake for each.
+    /// Stops using a session that may be lost. After several such sessions in a short time, the session is kept until it is
+    /// known to be lost, so that a tool that refuses every call in this way does not cost a handshake each time.
     pub(super) fn doubt(slot: &Slot, session: &Arc<Session>) {
-        let mut state = locked(&slot.state);
+        let mut state = lock(&slot.state);
         if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session))
             && !session.is_dead()
             && slot.may_renew(session)
@@ -272,9 +292,9 @@ impl Pool {
         }
     }
 
-    /// A session that was in doubt and that does not answer. If it was kept, its server is left alone for a while.
+    /// Handles a session that is lost or does not answer a ping. If the slot still uses it, its server gets a pause.
     fn give_up(&self, slot: &Slot, session: &Arc<Session>) {
-        let mut state = locked(&slot.state);
+        let mut state = lock(&slot.state);
         if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session)) {
             let error = slot.count_loss(&self.options);
             let until = clock::instant() + error.retry_in.unwrap_or_default();
@@ -282,8 +302,9 @@ impl Pool {
         }
     }
 
+    /// The state of the slot of a key that was used last.
     pub(super) fn state(&self, key: &Key) -> ConnectionState {
-        let slots = locked(&self.slots);
+        let slots = lock(&self.slots);
         let latest = slots.get(key).and_then(|slots| {
             slots
                 .iter()
@@ -292,44 +313,43 @@ impl Pool {
         latest.map_or(ConnectionState::Idle, |slot| slot.connection_state())
     }
 
-    /// Connects, or asks a session that ran out of time once for an answer to a ping. Whoever asks meanwhile
-    /// waits for the same outcome.
+    /// Starts to connect, or to check an unresponsive session with a ping. All callers wait for the same outcome.
     fn begin(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
         state: &mut State,
         unresponsive: Option<Arc<Session>>,
     ) -> Attempt {
-        let (tell, outcome) = watch::channel(None);
+        let (sender, outcome) = watch::channel(None);
         *state = State::Connecting(outcome.clone());
         let (pool, slot) = (self.clone(), slot.clone());
         self.tasks.spawn(async move {
-            let reaching = Box::pin(slot.target.connect_or_probe(unresponsive));
-            let reached = pool.closing.run_until_cancelled(reaching).await;
-            let outcome = match reached {
-                None => Err(McpError::closed()),
-                Some(reached) => pool.settle(&slot, reached),
+            let connecting = Box::pin(slot.target.connect_or_probe(unresponsive));
+            let connected = pool.closing.run_until_cancelled(connecting).await;
+            let outcome = match connected {
+                None => Err(McpError::shutting_down()),
+                Some(connected) => pool.settle(&slot, connected),
             };
-            // Nobody may be waiting any more.
-            let _ = tell.send(Some(outcome));
+            // Fails when all callers have left.
+            let _ = sender.send(Some(outcome));
         });
         outcome
     }
 
-    /// Writes down how connecting went.
+    /// Sets the state of a slot after an attempt to connect.
     fn settle(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
-        reached: Result<Arc<Session>, Failure>,
+        connected: Result<Arc<Session>, Failure>,
     ) -> Outcome {
-        let outcome =
-            reached.map_err(|failure| slot.count_failure(failure.of_server(), &self.options));
-        let mut state = locked(&slot.state);
+        let outcome = connected
+            .map_err(|failure| slot.count_failure(failure.into_server_error(), &self.options));
+        let mut state = lock(&slot.state);
         if matches!(&*state, State::Closed) {
             if let Ok(session) = outcome {
                 self.close_in_background(session);
             }
-            return Err(closed_meanwhile());
+            return Err(closed_error());
         }
         *state = match &outcome {
             Ok(session) => State::Ready(session.clone()),
@@ -345,7 +365,7 @@ impl Pool {
         match &outcome {
             Ok(session) => {
                 slot.failures.store(0, Ordering::Relaxed);
-                tracing::debug!(server = %slot.target.spec.id, era = ?session.era, "connected");
+                tracing::debug!(server = %slot.target.spec.id, lifecycle = ?session.lifecycle, "connected");
                 self.evict_surplus();
             }
             Err(error) => tracing::warn!(server = %slot.target.spec.id, "not connected: {error}"),
@@ -373,38 +393,306 @@ impl Pool {
             target,
             state: Mutex::new(State::Idle),
             failures: AtomicU32::new(0),
-            deaths: AtomicU32::new(0),
+            early_exits: AtomicU32::new(0),
             losses: AtomicU32::new(0),
-            is_proven: AtomicBool::new(false),
+            is_credential_good: AtomicBool::new(false),
             used: AtomicU64::new(0),
             users: AtomicUsize::new(0),
         }
     }
 
-    fn known(&self, key: &Key, spec: &ServerSpec) -> Arc<Known> {
+    fn known(&self, key: &Key, spec: &ServerSpec) -> Arc<KnownServer> {
         let place = match &spec.endpoint {
-            // A user's own parameters may stand in the query; the server is the same one.
+            // The query may hold a user's own parameters; it is the same server for all users.
             Endpoint::Remote { url, .. } => url[..url::Position::AfterPath].to_owned(),
             Endpoint::Stdio { command, .. } => command.clone(),
         };
         let address = (key.tenant, key.agent.clone(), key.server.clone(), place);
-        let mut known = locked(&self.known);
-        if known.len() >= REMEMBERED {
+        let mut known = lock(&self.known);
+        if known.len() >= MAX_KNOWN {
             known.retain(|_, known| Arc::strong_count(known) > 1);
         }
         known
             .entry(address)
-            .or_insert_with(|| Arc::new(Known::new(self.options.calls_per_server)))
+            .or_insert_with(|| Arc::new(KnownServer::new(self.options.calls_per_server)))
             .clone()
     }
 
+    /// Microseconds since the pool was created.
     fn now(&self) -> u64 {
         u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
+
+    pub(super) fn personal_keys(&self) -> Vec<Key> {
+        lock(&self.slots)
+            .keys()
+            .filter(|key| key.owner.credential().is_some())
+            .cloned()
+            .collect()
+    }
+
+    /// Closes the connections of a key, even if they are in use.
+    pub(super) async fn close(&self, key: &Key) {
+        let slots = lock(&self.slots).remove(key).unwrap_or_default();
+        let sessions: Vec<_> = slots.iter().filter_map(|slot| slot.mark_closed()).collect();
+        join_all(sessions.iter().map(|session| session.close())).await;
+    }
+
+    /// Closes the connection for this version of a server, after all calls over it have ended.
+    pub(super) async fn close_when_unused(&self, key: &Key, spec: &Arc<ServerSpec>) {
+        while self
+            .closing
+            .run_until_cancelled(tokio::time::sleep(CHECK_INTERVAL))
+            .await
+            .is_some()
+        {
+            let mut slots = lock(&self.slots);
+            let versions = slots.get(key).map(Vec::as_slice).unwrap_or_default();
+            let Some(slot) = versions
+                .iter()
+                .find(|slot| same_connection(&slot.target.spec, spec))
+                .cloned()
+            else {
+                return;
+            };
+            if slot.users.load(Ordering::SeqCst) == 0 {
+                self.evict(&mut slots, &slot);
+                return;
+            }
+        }
+    }
+
+    /// Closes all connections. What has not ended within [`SHUTDOWN_TIMEOUT`] is killed.
+    pub(super) async fn shutdown(&self) {
+        self.closing.cancel();
+        self.tasks.close();
+        let slots = std::mem::take(&mut *lock(&self.slots));
+        let sessions: Vec<_> = slots
+            .values()
+            .flatten()
+            .filter_map(|slot| slot.mark_closed())
+            .collect();
+        let all = async {
+            join_all(sessions.iter().map(|session| session.close())).await;
+            self.tasks.wait().await;
+        };
+        if timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
+            tracing::warn!("some MCP servers did not end in time; they are killed");
+        }
+    }
+
+    /// Closes the least recently used connections until there are no more than allowed. Those in use stay.
+    fn evict_surplus(&self) {
+        let mut slots = lock(&self.slots);
+        let mut ready: Vec<_> = slots
+            .values()
+            .flatten()
+            .filter(|slot| slot.is_ready())
+            .cloned()
+            .collect();
+        let Some(surplus) = ready.len().checked_sub(self.options.max_connections.max(1)) else {
+            return;
+        };
+        ready.retain(|slot| slot.users.load(Ordering::SeqCst) == 0);
+        ready.sort_by_key(|slot| slot.used.load(Ordering::Relaxed));
+        for slot in ready.into_iter().take(surplus) {
+            self.evict(&mut slots, &slot);
+        }
+    }
+
+    /// Closes the connections that were not used for their idle time.
+    fn sweep(&self) {
+        let now = Duration::from_micros(self.now());
+        let mut slots = lock(&self.slots);
+        let idle = |slot: &&Arc<Slot>| {
+            let used = Duration::from_micros(slot.used.load(Ordering::Relaxed));
+            slot.users.load(Ordering::SeqCst) == 0
+                && now.saturating_sub(used) >= self.idle_ttl(slot)
+        };
+        let idle: Vec<_> = slots.values().flatten().filter(idle).cloned().collect();
+        for slot in idle {
+            self.evict(&mut slots, &slot);
+        }
+    }
+
+    fn idle_ttl(&self, slot: &Slot) -> Duration {
+        match slot.target.key.owner {
+            ConnectionOwner::Shared => self.options.shared_idle_ttl,
+            // These connections hold a user's credential, or values of runs, which may be secret.
+            ConnectionOwner::Credential { .. }
+            | ConnectionOwner::Run(_)
+            | ConnectionOwner::RunConfig(_) => self.options.idle_ttl,
+        }
+    }
+
+    /// Removes a slot from the pool and closes its session.
+    fn evict(&self, slots: &mut HashMap<Key, Vec<Arc<Slot>>>, slot: &Arc<Slot>) {
+        if let Some(versions) = slots.get_mut(&slot.target.key) {
+            versions.retain(|other| !Arc::ptr_eq(other, slot));
+            if versions.is_empty() {
+                slots.remove(&slot.target.key);
+            }
+        }
+        if let Some(session) = slot.mark_closed() {
+            self.close_in_background(session);
+        }
+    }
+
+    fn close_in_background(&self, session: Arc<Session>) {
+        self.tasks.spawn(async move { session.close().await });
+    }
+
+    /// Starts the task that closes unused connections, unless it runs already. It ends with the pool.
+    fn start_sweeper(self: &Arc<Self>) {
+        if self.sweeping.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let pause =
+            (self.options.idle_ttl / 4).clamp(Duration::from_millis(10), Duration::from_secs(15));
+        let (pool, closing): (Weak<Self>, _) = (Arc::downgrade(self), self.closing.clone());
+        tokio::spawn(closing.run_until_cancelled_owned(async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(pool) = pool.upgrade() else { return };
+                pool.sweep();
+            }
+        }));
+    }
+}
+
+impl Slot {
+    fn is_ready(&self) -> bool {
+        matches!(&*lock(&self.state), State::Ready(_))
+    }
+
+    /// Marks the slot as closed; its session, if it had one.
+    fn mark_closed(&self) -> Option<Arc<Session>> {
+        match std::mem::replace(&mut *lock(&self.state), State::Closed) {
+            State::Ready(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Counts a session that has ended. The error says why a new session may not be opened at once: the server made too many
+    /// requests, or its child process exits early again and again.
+    fn count_early_exit(&self, session: &Session, options: &Options) -> Option<McpError> {
+        if let Some(reason) = session.overrun_reason() {
+            if session.since.elapsed() >= OVERRUN_MEMORY {
+                self.early_exits.store(0, Ordering::Relaxed);
+            }
+            let overruns = self
+                .early_exits
+                .fetch_add(1, Ordering::Relaxed)
+                .saturating_add(1);
+            return Some(McpError {
+                retry_in: Some(pause(options, overruns)),
+                ..McpError::new(McpErrorKind::Protocol, reason)
+            });
+        }
+        if !matches!(self.target.spec.endpoint, Endpoint::Stdio { .. })
+            || session.since.elapsed() >= EARLY_EXIT
+        {
+            self.early_exits.store(0, Ordering::Relaxed);
+            return None;
+        }
+        let exits = self
+            .early_exits
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        let pause = pause(
+            options,
+            exits.checked_sub(IMMEDIATE_RESTARTS).filter(|n| *n > 0)?,
+        );
+        let message = format!("the server ended {exits} times in a row soon after its start");
+        Some(McpError {
+            retry_in: Some(pause),
+            ..McpError::new(McpErrorKind::Unreachable, message)
+        })
+    }
+
+    /// Records that the server answered a request with the credential of this slot.
+    pub(super) fn mark_credential_good(&self) {
+        self.is_credential_good.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server has ever answered a request with the credential of this slot.
+    pub(super) fn is_credential_good(&self) -> bool {
+        self.is_credential_good.load(Ordering::Relaxed)
+    }
+
+    /// Counts a session that may be lost. Whether it may be replaced at once, which is allowed only
+    /// [`IMMEDIATE_RENEWALS`] times in a row.
+    fn may_renew(&self, session: &Session) -> bool {
+        if session.since.elapsed() >= EARLY_LOSS {
+            self.losses.store(0, Ordering::Relaxed);
+        }
+        self.losses
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |losses| {
+                (losses < IMMEDIATE_RENEWALS).then_some(losses + 1)
+            })
+            .is_ok()
+    }
+
+    fn forget_losses(&self) {
+        self.losses.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a lost session that could not be replaced at once. The error has the pause.
+    fn count_loss(&self, options: &Options) -> McpError {
+        let losses = self
+            .losses
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        let times = losses.saturating_sub(IMMEDIATE_RENEWALS).max(1);
+        McpError {
+            retry_in: Some(pause(options, times)),
+            ..McpError::new(
+                McpErrorKind::Unreachable,
+                "the server loses one session after the other",
+            )
+        }
+    }
+
+    /// Counts a failed attempt to connect, and adds the pause to its error.
+    fn count_failure(&self, error: McpError, options: &Options) -> McpError {
+        let failures = self
+            .failures
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        let pause = pause(options, failures);
+        McpError {
+            retry_in: Some(pause.max(error.retry_in.unwrap_or_default())),
+            ..error
+        }
+    }
+
+    fn connection_state(&self) -> ConnectionState {
+        match &*lock(&self.state) {
+            State::Connecting(_) => ConnectionState::Connecting,
+            State::Ready(session) if !session.is_dead() => ConnectionState::Ready {
+                lifecycle: session.lifecycle,
+                since: session.since,
+            },
+            State::Down { error, until } => ConnectionState::Down {
+                error: McpError {
+                    retry_in: None,
+                    ..error.clone()
+                },
+                retry_in: until.saturating_duration_since(clock::instant()),
+            },
+            State::Ready(_) | State::Idle | State::Closed => ConnectionState::Idle,
+        }
+    }
+}
+
+/// The pause of a server after this many failures in a row.
+fn pause(options: &Options, failures: u32) -> Duration {
+    let chance = rand::random();
+    backoff::delay(options.first_pause, options.longest_pause, failures, chance)
 }
 
 impl Target {
-    /// A new session, or the unresponsive one if it is alive.
+    /// The unresponsive session if it answers a ping, otherwise a new session.
     async fn connect_or_probe(
         &self,
         unresponsive: Option<Arc<Session>>,
@@ -413,7 +701,7 @@ impl Target {
             match session.probe(self.spec.timeouts.connect).await {
                 Ok(()) => return Ok(session),
                 Err(failure @ Failure::Silent(_)) => return Err(failure),
-                // Somebody is there; this session is not.
+                // The server responds, but the session is gone.
                 Err(_) => {}
             }
         }
@@ -421,7 +709,7 @@ impl Target {
     }
 }
 
-/// Whether a connection made for one version of a server serves the other.
+/// Whether two versions of a server can share a connection.
 fn same_connection(a: &Arc<ServerSpec>, b: &Arc<ServerSpec>) -> bool {
     Arc::ptr_eq(a, b) || has_same_endpoint(a, b)
 }
@@ -431,7 +719,7 @@ fn has_same_endpoint(a: &ServerSpec, b: &ServerSpec) -> bool {
     a.endpoint == b.endpoint && settings(a) == settings(b) && a.auth == b.auth
 }
 
-fn closed_meanwhile() -> McpError {
+fn closed_error() -> McpError {
     McpError::new(
         McpErrorKind::Unreachable,
         "the connection was closed; try again",

@@ -1,4 +1,4 @@
-//! Prompts: reads all pages of `prompts/list` within limits, and gets the messages of one prompt. A server
+//! Lists the prompts of a server (`prompts/list`), gets the messages of one prompt, and completes its arguments. A server
 //! whose prompts cannot be listed keeps its tools.
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, value::RawValue};
 use tokio::time::timeout;
 
 use super::{
-    CallError, Era, Key, Mcp,
+    CallError, Key, Lifecycle, Mcp,
     error::Failure,
-    interceptor::{clipped, clipped_lines, object},
+    interceptor::{clip, clip_lines, object},
     listing::{cache_hints, next_cursor},
     outcome,
-    reading::Reading,
+    reading::ReadRequest,
     session::Session,
 };
 use domain::{
@@ -22,24 +22,26 @@ use domain::{
     tool::CacheHints,
 };
 
-const PAGES: usize = 20;
-const PROMPTS: usize = 500;
-const BYTES: usize = 1024 * 1024;
-const ARGUMENTS: usize = 32;
-/// Characters of a name, and bytes of a description.
-const NAME: usize = 128;
-/// Messages of one prompt.
-const MESSAGES: usize = 100;
-/// The tools are listed already and must not wait longer for the prompts.
+/// The most pages of a list, prompts in all pages, and bytes of all pages.
+const MAX_PAGES: usize = 20;
+const MAX_PROMPTS: usize = 500;
+const MAX_BYTES: usize = 1024 * 1024;
+/// The most arguments of a prompt.
+const MAX_ARGUMENTS: usize = 32;
+/// The most characters of the name of a prompt or an argument.
+const MAX_NAME: usize = 128;
+/// The most messages of a prompt.
+const MAX_MESSAGES: usize = 100;
+/// How long the prompts may take, since the tools that were listed before wait for them.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server offers as commands.
+/// The prompts of a server.
 #[derive(Default)]
-pub(super) struct Listed {
+pub(super) struct PromptListing {
     pub(super) prompts: Vec<Arc<ServerPrompt>>,
-    /// What was left out and why.
+    /// The prompts that were left out, one text with the reason for each.
     pub(super) dropped: Vec<String>,
-    /// How the server says that the list may be kept; absent when no page was read.
+    /// The cache hints of the server; `None` when no page was read.
     pub(super) cache: Option<CacheHints>,
 }
 
@@ -56,7 +58,7 @@ struct Page<'a> {
     cache_scope: Option<&'a RawValue>,
 }
 
-/// As it comes: anything but the name may be missing or null.
+/// A prompt as the server lists it. Everything but the name may be missing or null.
 #[derive(Deserialize)]
 struct ListedPrompt {
     name: String,
@@ -94,10 +96,11 @@ struct Message<'a> {
     content: &'a RawValue,
 }
 
-/// The prompts of a server, if the pack wants them and the server has them.
-pub(super) async fn of(session: &Session, spec: &ServerSpec) -> Listed {
+/// Lists the prompts of a server, if the pack loads them and the server has the capability. A failure becomes an entry of
+/// `dropped`.
+pub(super) async fn list(session: &Session, spec: &ServerSpec) -> PromptListing {
     if !spec.load_prompts || !session.has_prompts {
-        return Listed::default();
+        return PromptListing::default();
     }
     let mut reader = Reader::default();
     let trouble = match timeout(
@@ -107,7 +110,7 @@ pub(super) async fn of(session: &Session, spec: &ServerSpec) -> Listed {
     .await
     {
         Ok(Ok(())) => None,
-        Ok(Err(failure)) => Some(failure.of_server().message),
+        Ok(Err(failure)) => Some(failure.into_server_error().message),
         Err(_) => Some("the server did not list them in time".to_owned()),
     };
     let dropped = trouble.map(|why| format!("prompts could not be listed: {why}"));
@@ -117,7 +120,7 @@ pub(super) async fn of(session: &Session, spec: &ServerSpec) -> Listed {
 
 #[derive(Default)]
 struct Reader {
-    listed: Listed,
+    listed: PromptListing,
     names: HashSet<String>,
     bytes: usize,
 }
@@ -125,9 +128,9 @@ struct Reader {
 impl Reader {
     async fn read_all(&mut self, session: &Session) -> Result<(), Failure> {
         let (mut cursor, mut cursors) = (None, HashSet::new());
-        for _ in 0..PAGES {
-            let raw = session.read(&Reading::Prompts { cursor }).await?;
-            let Some(next) = self.read(&raw, session.era)? else {
+        for _ in 0..MAX_PAGES {
+            let raw = session.read(&ReadRequest::Prompts { cursor }).await?;
+            let Some(next) = self.read_page(&raw, session.lifecycle)? else {
                 return Ok(());
             };
             if !cursors.insert(next.clone()) {
@@ -135,37 +138,43 @@ impl Reader {
             }
             cursor = Some(next);
         }
-        Err(Failure::Lost(format!("there are more than {PAGES} pages")))
+        Err(Failure::Lost(format!(
+            "there are more than {MAX_PAGES} pages"
+        )))
     }
 
-    /// Reads one page; the cursor of the next.
-    fn read(&mut self, raw: &RawValue, era: Era) -> Result<Option<String>, Failure> {
+    /// Adds the prompts of one page; the cursor of the next page.
+    fn read_page(
+        &mut self,
+        raw: &RawValue,
+        lifecycle: Lifecycle,
+    ) -> Result<Option<String>, Failure> {
         let page: Page = object(raw.get())
             .map_err(|error| Failure::Lost(format!("they cannot be read: {error}")))?;
         let hints = cache_hints(page.ttl_ms, page.cache_scope);
         let before = self.listed.cache.unwrap_or(hints);
         self.listed.cache = Some(before.and(hints));
         self.bytes += raw.get().len();
-        if self.bytes > BYTES {
+        if self.bytes > MAX_BYTES {
             return Err(Failure::Lost(format!(
-                "there are more than {BYTES} bytes of them"
+                "there are more than {MAX_BYTES} bytes of them"
             )));
         }
         for prompt in page.prompts {
-            if self.listed.prompts.len() == PROMPTS {
-                return Err(Failure::Lost(format!("there are more than {PROMPTS}")));
+            if self.listed.prompts.len() == MAX_PROMPTS {
+                return Err(Failure::Lost(format!("there are more than {MAX_PROMPTS}")));
             }
             if let Err(reason) = self.add(prompt) {
                 self.listed.dropped.push(reason);
             }
         }
-        next_cursor(page.next_cursor, era).map_err(|why| Failure::Lost(why.to_owned()))
+        next_cursor(page.next_cursor, lifecycle).map_err(|why| Failure::Lost(why.to_owned()))
     }
 
     fn add(&mut self, raw: &RawValue) -> Result<(), String> {
         let prompt: ListedPrompt = object(raw.get())
-            .map_err(|error| format!("a prompt cannot be read: {}", clipped(&error.to_string())))?;
-        let label = || format!("prompt {:?}", clipped(&prompt.name));
+            .map_err(|error| format!("a prompt cannot be read: {}", clip(&error.to_string())))?;
+        let label = || format!("prompt {:?}", clip(&prompt.name));
         if !is_name(&prompt.name) {
             return Err(format!(
                 "{}: the name is empty, too long or has control characters",
@@ -173,7 +182,8 @@ impl Reader {
             ));
         }
         let arguments = prompt.arguments.unwrap_or_default();
-        if arguments.len() > ARGUMENTS || !arguments.iter().all(|argument| is_name(&argument.name))
+        if arguments.len() > MAX_ARGUMENTS
+            || !arguments.iter().all(|argument| is_name(&argument.name))
         {
             return Err(format!(
                 "{}: its arguments are too many or have names that cannot be used",
@@ -188,13 +198,13 @@ impl Reader {
         }
         let arguments = arguments.into_iter().map(|argument| PromptArgument {
             name: argument.name,
-            description: clipped(&argument.description.unwrap_or_default()),
+            description: clip(&argument.description.unwrap_or_default()),
             required: argument.required.unwrap_or(false),
         });
         self.listed.prompts.push(Arc::new(ServerPrompt {
             name: prompt.name,
-            title: prompt.title.map(|title| clipped(&title)),
-            description: clipped_lines(&prompt.description.unwrap_or_default()),
+            title: prompt.title.map(|title| clip(&title)),
+            description: clip_lines(&prompt.description.unwrap_or_default()),
             arguments: arguments.collect(),
         }));
         Ok(())
@@ -202,13 +212,12 @@ impl Reader {
 }
 
 fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.chars().count() <= NAME && !name.chars().any(char::is_control)
+    !name.is_empty() && name.chars().count() <= MAX_NAME && !name.chars().any(char::is_control)
 }
 
 impl Mcp {
-    /// What a prompt comes to with these arguments. Nothing is changed by asking, so it is asked once more when the
-    /// connection was lost before an answer.
-    pub async fn prompt(
+    /// Gets the messages of a prompt with these arguments (`prompts/get`).
+    pub async fn get_prompt(
         &self,
         key: &Key,
         spec: &Arc<ServerSpec>,
@@ -216,33 +225,34 @@ impl Mcp {
         arguments: &Map<String, Value>,
     ) -> Result<PromptOutcome, CallError> {
         let raw = self
-            .read(key, spec, &Reading::Prompt { name, arguments })
+            .read(key, spec, &ReadRequest::Prompt { name, arguments })
             .await?;
-        let messages = said(&raw).map_err(Failure::of_call)?;
+        let messages = read_messages(&raw).map_err(Failure::into_call_error)?;
         Ok(PromptOutcome { messages, raw })
     }
-}
 
-impl Mcp {
-    /// Values that an argument of a prompt may have, as the server answers.
+    /// The suggested values for an argument of a prompt (`completion/complete`): the raw result of the server. `value` is
+    /// what the user has typed so far.
     pub async fn complete(
         &self,
         key: &Key,
         spec: &Arc<ServerSpec>,
         prompt: &str,
-        (argument, value): (&str, &str),
+        argument: &str,
+        value: &str,
     ) -> Result<Box<RawValue>, CallError> {
-        let what = Reading::Completion {
+        let request = ReadRequest::Completion {
             prompt,
             argument,
             value,
         };
-        self.read(key, spec, &what).await
+        self.read(key, spec, &request).await
     }
 }
 
-/// The texts of a prompt; what is no text is named and measured. Whoever else speaks than user and assistant is refused.
-fn said(raw: &RawValue) -> Result<Vec<PromptMessage>, Failure> {
+/// The messages of a prompt. Content that is not text becomes a placeholder with its kind and size. An error for roles
+/// other than user and assistant, and for a prompt that ends with the assistant.
+fn read_messages(raw: &RawValue) -> Result<Vec<PromptMessage>, Failure> {
     let refused = |message: String| Failure::Refused {
         code: None,
         message,
@@ -254,9 +264,9 @@ fn said(raw: &RawValue) -> Result<Vec<PromptMessage>, Failure> {
             "the server answered with {kind:?}, which a prompt cannot be used with here"
         )));
     }
-    if found.messages.is_empty() || found.messages.len() > MESSAGES {
+    if found.messages.is_empty() || found.messages.len() > MAX_MESSAGES {
         return Err(refused(format!(
-            "a prompt has 1 to {MESSAGES} messages; this one has {}",
+            "a prompt has 1 to {MAX_MESSAGES} messages; this one has {}",
             found.messages.len()
         )));
     }
@@ -269,7 +279,7 @@ fn said(raw: &RawValue) -> Result<Vec<PromptMessage>, Failure> {
             other => {
                 return Err(refused(format!(
                     "the prompt speaks as {:?}, which no prompt may",
-                    clipped(other)
+                    clip(other)
                 )));
             }
         };

@@ -1,5 +1,5 @@
-//! How fast a connection is read. A server that sends without end takes a share of one processor and no more: its
-//! connection waits, and in between others have their turn.
+//! Limits how fast a connection is read, so that a server that sends without end uses only a part of one processor, and
+//! other tasks have their turn.
 
 use std::time::{Duration, Instant};
 
@@ -7,19 +7,22 @@ use tokio::{task::yield_now, time::sleep};
 
 use domain::clock;
 
-/// About 16 MB a second, and as many at once: more than the largest result.
+/// The time that each byte takes: about 16 MB in a second.
 const PER_BYTE: Duration = Duration::from_nanos(60);
+/// How far reading may run ahead of the pace: about 16 MB, more than the largest result.
 const BURST: Duration = Duration::from_secs(1);
-/// A message costs as much as so many bytes, however short it is.
-pub(super) const MESSAGE: usize = 1024;
-/// Bytes after which other tasks have their turn.
-const TURN: usize = 256 * 1024;
+/// Each message counts as at least this many bytes.
+pub(super) const MIN_MESSAGE: usize = 1024;
+/// After this many bytes, other tasks get a turn.
+const BYTES_PER_TURN: usize = 256 * 1024;
 /// Shorter pauses are not worth a timer.
 const SHORTEST: Duration = Duration::from_millis(10);
 
+/// The pace of one connection.
 pub(super) struct ReadPace {
-    /// When as much as was read would have come at the pace.
+    /// The time at which everything read so far would have come at the allowed pace.
     due: Instant,
+    /// Bytes since other tasks last had a turn.
     in_turn: usize,
 }
 
@@ -32,10 +35,10 @@ impl ReadPace {
         }
     }
 
-    /// Counts what was read, and waits as long as it was too much.
+    /// Counts bytes that were read, and waits as long as reading is ahead of the pace.
     pub(super) async fn count(&mut self, bytes: usize) {
         self.in_turn += bytes;
-        if self.in_turn >= TURN {
+        if self.in_turn >= BYTES_PER_TURN {
             self.in_turn = 0;
             yield_now().await;
         }

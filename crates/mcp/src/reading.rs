@@ -1,21 +1,25 @@
-//! Read-only requests to a server. They change nothing there, so a request whose answer was lost is sent once
-//! more.
+//! Read-only requests to a server, and the reading of resources. They change nothing on the server, so a request whose
+//! answer was lost is sent once more.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use rmcp::model::{
     ArgumentInfo, ClientRequest, CompleteRequest, CompleteRequestParams, GetPromptRequest,
     GetPromptRequestParams, ListPromptsRequest, ListToolsRequest, PaginatedRequestParams,
     ReadResourceRequest, ReadResourceRequestParams, Reference,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 use tokio::time::timeout;
 
-use super::{CallError, Key, Mcp, error::Failure};
-use domain::server::ServerSpec;
+use super::{CallError, Key, Mcp, error::Failure, interceptor::object, outcome};
+use domain::{
+    resource::{Content, Resource},
+    server::ServerSpec,
+};
 
-/// One such question.
-pub(super) enum Reading<'a> {
+/// A read-only request.
+pub(super) enum ReadRequest<'a> {
     /// One page of `tools/list`.
     Tools {
         cursor: Option<String>,
@@ -31,7 +35,7 @@ pub(super) enum Reading<'a> {
     Resource {
         uri: &'a str,
     },
-    /// Values that an argument of a prompt may have.
+    /// Suggested values for an argument of a prompt.
     Completion {
         prompt: &'a str,
         argument: &'a str,
@@ -39,8 +43,8 @@ pub(super) enum Reading<'a> {
     },
 }
 
-impl Reading<'_> {
-    pub(super) fn request(&self) -> ClientRequest {
+impl ReadRequest<'_> {
+    pub(super) fn to_message(&self) -> ClientRequest {
         let page =
             |cursor: &Option<String>| PaginatedRequestParams::default().with_cursor(cursor.clone());
         match self {
@@ -71,23 +75,24 @@ impl Reading<'_> {
 }
 
 impl Mcp {
-    /// Asks over the connection of a key. The server's request timeout covers everything.
+    /// Sends a read-only request over the connection of a key. The server's request timeout covers everything, connecting
+    /// included.
     pub(super) async fn read(
         &self,
         key: &Key,
         spec: &Arc<ServerSpec>,
-        what: &Reading<'_>,
+        request: &ReadRequest<'_>,
     ) -> Result<Box<RawValue>, CallError> {
         let time_limit = spec.timeouts.request;
-        let read = timeout(time_limit, self.try_to_read(key, spec, what)).await;
+        let read = timeout(time_limit, self.read_untimed(key, spec, request)).await;
         read.unwrap_or(Err(CallError::TimedOut(time_limit)))
     }
 
-    async fn try_to_read(
+    async fn read_untimed(
         &self,
         key: &Key,
         spec: &Arc<ServerSpec>,
-        what: &Reading<'_>,
+        request: &ReadRequest<'_>,
     ) -> Result<Box<RawValue>, CallError> {
         let using = self.pool.claim(key, spec);
         let known = using.slot.target.known.clone();
@@ -96,16 +101,81 @@ impl Mcp {
         loop {
             tries -= 1;
             let session = self.pool.session(&using.slot).await?;
-            match session.read(what).await {
+            match session.read(request).await {
                 Ok(raw) => {
-                    using.slot.prove();
+                    using.slot.mark_credential_good();
                     return Ok(raw);
                 }
                 Err(failure) => {
                     let renewed = self.pool.renew(&using.slot, &session, failure, tries > 0);
-                    renewed.await.map_err(Failure::of_call)?;
+                    renewed.await.map_err(Failure::into_call_error)?;
                 }
             }
         }
     }
+}
+
+/// The most bytes of a resource.
+const MAX_RESOURCE: usize = 4 * 1024 * 1024;
+/// The most parts of a resource.
+const MAX_PARTS: usize = 100;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Outcome<'a> {
+    #[serde(borrow, default)]
+    contents: Vec<&'a RawValue>,
+    #[serde(borrow, default)]
+    result_type: Option<Cow<'a, str>>,
+}
+
+impl Mcp {
+    /// Reads a resource (`resources/read`) at an address that the server itself has named.
+    pub async fn read_resource(
+        &self,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+        uri: &str,
+    ) -> Result<Resource, CallError> {
+        let raw = self.read(key, spec, &ReadRequest::Resource { uri }).await?;
+        parse_resource(&raw).map_err(Failure::into_call_error)
+    }
+}
+
+fn parse_resource(raw: &RawValue) -> Result<Resource, Failure> {
+    let refused = |message: String| Failure::Refused {
+        code: None,
+        message,
+    };
+    if raw.get().len() > MAX_RESOURCE {
+        return Err(refused(format!(
+            "the resource has more than {MAX_RESOURCE} bytes, which are too many to hand on"
+        )));
+    }
+    let unreadable = |_| {
+        refused("the resource cannot be read: its answer is not what the protocol says".to_owned())
+    };
+    let outcome: Outcome = object(raw.get()).map_err(unreadable)?;
+    if let Some(kind) = outcome.result_type.filter(|kind| kind != "complete") {
+        return Err(refused(format!(
+            "the server answered with {kind:?}, which a resource cannot be read with here"
+        )));
+    }
+    if outcome.contents.len() > MAX_PARTS {
+        return Err(refused(format!(
+            "the resource has more than {MAX_PARTS} parts"
+        )));
+    }
+    let contents = outcome
+        .contents
+        .iter()
+        .map(|part| object(part.get()))
+        .collect::<Result<Vec<Content>, _>>();
+    let contents = contents.map_err(unreadable)?;
+    let texts = outcome
+        .contents
+        .iter()
+        .map(|part| outcome::resource_text(part));
+    let text = outcome::cut(texts.collect::<Vec<_>>().join("\n"), outcome::MAX_TEXT);
+    Ok(Resource { contents, text })
 }

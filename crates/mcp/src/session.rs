@@ -1,7 +1,6 @@
-//! One live MCP session: the handshake in either era, and one request at a time through the interceptor.
+//! A connected server: sends single requests, answers the server's own requests, and follows its lists.
 //!
-//! Invariant: a request is sent at most once here. Whether it may be sent again is for the pool to say,
-//! from what the pending request knows.
+//! Invariant: a session sends each request at most once. Its callers decide whether to send it again.
 
 use std::{
     sync::{
@@ -17,7 +16,7 @@ use rmcp::{
         CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig,
         ClientRequest, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult,
         ElicitationAction, ErrorCode, GetExtensions, Implementation, ListRootsRequestMethod,
-        PingRequest, ProtocolVersion, RequestId, RequestMetaObject,
+        PingRequest, ProtocolVersion, RequestId, RequestMetaObject, SubscriptionFilter,
     },
     service::{
         NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError,
@@ -28,16 +27,23 @@ use tokio::sync::broadcast;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Era, Key,
+    Key, Lifecycle,
     error::{Failure, SessionDoubt},
-    interceptor::{ELICIT, Interceptor, PendingRequest, can_elicit, clipped, locked},
-    reading::Reading,
+    interceptor::{ELICIT, Interceptor, PendingRequest, clip, elicitation_capabilities, lock},
+    reading::ReadRequest,
 };
-use domain::{clock, elicitation::Dismissal};
+use domain::{backoff, clock, elicitation::Dismissal};
 
-/// How long the end of a session may take before it is left to itself.
-const CLOSING: Duration = Duration::from_secs(3);
-/// The member of `_meta` that is the same when a request is.
+/// How long closing a session is waited for.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The pauses before a subscription to list changes is opened again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+/// A subscription that lasted this long resets the count of failures.
+const GOOD_SUBSCRIPTION: Duration = Duration::from_secs(60);
+/// After this many failures in a row, the server is not asked for a subscription again on this connection.
+const MAX_FAILURES: u32 = 6;
+/// The member of `_meta` with the idempotency key of a call.
 const IDEMPOTENCY_KEY: &str = "chatelaine/idempotencyKey";
 
 /// A connected server.
@@ -45,19 +51,20 @@ pub(super) struct Session {
     peer: Peer<RoleClient>,
     interceptor: Arc<Interceptor>,
     service: Mutex<Option<RunningService<RoleClient, Handler>>>,
-    pub(super) era: Era,
+    pub(super) lifecycle: Lifecycle,
+    /// The revision of the protocol, such as `2026-07-28`.
     pub(super) protocol: String,
     pub(super) since: Instant,
     pub(super) has_prompts: bool,
-    /// A request ran out of time: ask for an answer to a ping before the next one.
+    /// A request timed out, so a ping must be answered before the next request.
     unresponsive: AtomicBool,
-    /// A call was answered in it.
+    /// A call was answered in this session.
     has_served: AtomicBool,
-    /// Ends what runs beside the session.
-    _aside: DropGuard,
+    /// Ends the background tasks of the session.
+    _tasks: DropGuard,
 }
 
-/// Our side of the protocol: the lists changing, and questions to the user of a call.
+/// Handles the requests and notifications of a server: questions to users, and changed lists.
 pub(super) struct Handler {
     pub(super) interceptor: Arc<Interceptor>,
     pub(super) key: Key,
@@ -81,29 +88,29 @@ impl ClientHandler for Handler {
         _: ElicitRequestParams,
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        let answer = self.answer(&context).await;
+        let answer = self.answer_question(&context).await;
         Ok(serde_json::from_value(answer)
             .unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline)))
     }
 
-    /// A question that rmcp does not understand as one is for us to read, too.
+    /// Answers questions (`elicitation/create`) whose parameters rmcp cannot parse; our own reading of them is more lenient.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
         context: RequestContext<RoleClient>,
     ) -> Result<CustomResult, ErrorData> {
         if request.method == ELICIT {
-            return Ok(CustomResult::new(self.answer(&context).await));
+            return Ok(CustomResult::new(self.answer_question(&context).await));
         }
         Err(ErrorData::new(
             ErrorCode::METHOD_NOT_FOUND,
-            clipped(&request.method),
+            clip(&request.method),
             None,
         ))
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        // Nobody may be listening.
+        // Fails when there is no receiver.
         let _ = self.changes.send(self.key.clone());
     }
 
@@ -112,15 +119,15 @@ impl ClientHandler for Handler {
     }
 
     fn get_info(&self) -> ClientConfig {
-        let us = Implementation::new("chatelaine", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), us)
+        let client = Implementation::new("chatelaine", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), client)
             .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 }
 
 impl Handler {
-    /// Ends early when the server does not want the answer any more.
-    async fn answer(&self, context: &RequestContext<RoleClient>) -> serde_json::Value {
+    /// The answer to a question of the server, or a cancellation when the server withdraws the question.
+    async fn answer_question(&self, context: &RequestContext<RoleClient>) -> serde_json::Value {
         let answered = context
             .ct
             .run_until_cancelled(self.interceptor.answer_to(&context.id))
@@ -130,8 +137,8 @@ impl Handler {
 }
 
 impl Session {
-    /// A service whose handshake is done.
-    pub(super) fn of(
+    /// A session over a service whose handshake is done. Starts its background tasks.
+    pub(super) fn new(
         service: RunningService<RoleClient, Handler>,
         interceptor: Arc<Interceptor>,
     ) -> Result<Self, Failure> {
@@ -142,7 +149,7 @@ impl Session {
         let info = peer
             .peer_info()
             .ok_or_else(|| Failure::Lost("the server did not introduce itself".to_owned()))?;
-        let version = clipped(info.protocol_version.as_str());
+        let version = clip(info.protocol_version.as_str());
         if !ProtocolVersion::KNOWN_VERSIONS.contains(&info.protocol_version) {
             return Err(Failure::Refused {
                 code: None,
@@ -151,11 +158,11 @@ impl Session {
                 ),
             });
         }
-        let aside = CancellationToken::new();
-        let era = if info.protocol_version.has_initialize() {
-            Era::Legacy
+        let ended = CancellationToken::new();
+        let lifecycle = if info.protocol_version.has_initialize() {
+            Lifecycle::Handshake
         } else {
-            Era::Modern
+            Lifecycle::Stateless
         };
         let (tools, prompts) = (
             info.capabilities.tools.as_ref(),
@@ -163,26 +170,26 @@ impl Session {
         );
         let tools_change = tools.and_then(|tools| tools.list_changed) == Some(true);
         let prompts_change = prompts.and_then(|prompts| prompts.list_changed) == Some(true);
-        if era == Era::Modern && (tools_change || prompts_change) {
+        if lifecycle == Lifecycle::Stateless && (tools_change || prompts_change) {
             let handler = service.service();
-            tokio::spawn(super::changes::follow(
+            tokio::spawn(follow_changes(
                 peer.clone(),
-                super::changes::filter(tools_change, prompts_change),
+                list_filter(tools_change, prompts_change),
                 handler.key.clone(),
                 handler.changes.clone(),
-                aside.clone(),
+                ended.clone(),
             ));
         }
         tokio::spawn({
-            let (interceptor, service, aside) = (
+            let (interceptor, service, ended) = (
                 interceptor.clone(),
                 service.cancellation_token(),
-                aside.clone(),
+                ended.clone(),
             );
             async move {
                 tokio::select! {
-                    () = interceptor.overrun() => service.cancel(),
-                    () = aside.cancelled() => {}
+                    () = interceptor.wait_for_overrun() => service.cancel(),
+                    () = ended.cancelled() => {}
                 }
             }
         });
@@ -190,22 +197,22 @@ impl Session {
             peer,
             interceptor,
             service: Mutex::new(Some(service)),
-            era,
+            lifecycle,
             protocol: version,
             since: clock::instant(),
             has_prompts: prompts.is_some(),
             unresponsive: AtomicBool::new(false),
             has_served: AtomicBool::new(false),
-            _aside: aside.drop_guard(),
+            _tasks: ended.drop_guard(),
         })
     }
 
-    /// Why the session was closed for what the server sent, if it was.
+    /// Why the session was closed from this side because of what the server sent; `None` when it was not.
     pub(super) fn overrun_reason(&self) -> Option<&str> {
         self.interceptor.overrun_reason()
     }
 
-    /// Whether the transport below is gone.
+    /// Whether the transport is closed.
     pub(super) fn is_dead(&self) -> bool {
         self.peer.is_transport_closed()
     }
@@ -226,12 +233,12 @@ impl Session {
         self.unresponsive.load(Ordering::SeqCst)
     }
 
-    /// One question that changes nothing.
-    pub(super) async fn read(&self, what: &Reading<'_>) -> Result<Box<RawValue>, Failure> {
-        self.request(what.request(), &Arc::default()).await
+    /// Sends a read-only request.
+    pub(super) async fn read(&self, request: &ReadRequest<'_>) -> Result<Box<RawValue>, Failure> {
+        self.request(request.to_message(), &Arc::default()).await
     }
 
-    /// Whether something that changes nothing may be asked again after this.
+    /// Whether a read-only request may be sent again after this failure.
     pub(super) fn may_read_again(&self, failure: &Failure) -> bool {
         match failure {
             Failure::NotSent(_) => true,
@@ -240,7 +247,7 @@ impl Session {
         }
     }
 
-    /// Asks this session for an answer to a ping, after a refusal that leaves it in doubt.
+    /// Sends a ping to find out whether the session is lost, after a refusal that may mean so.
     pub(super) async fn examine(&self, doubt: &SessionDoubt, time_limit: Duration) -> Examination {
         let ping = ClientRequest::PingRequest(PingRequest::default());
         match tokio::time::timeout(time_limit, self.request(ping, &Arc::default())).await {
@@ -249,7 +256,7 @@ impl Session {
                 Examination::Lost
             }
             Ok(Err(Failure::SessionInDoubt(refused))) => Examination::Unclear(refused.words),
-            Ok(Err(failure)) => Examination::Unclear(failure.of_call().to_string()),
+            Ok(Err(failure)) => Examination::Unclear(failure.into_call_error().to_string()),
             Err(_) => Examination::Unclear(format!(
                 "the server did not answer a ping within {} s",
                 time_limit.as_secs_f32()
@@ -257,9 +264,9 @@ impl Session {
         }
     }
 
-    /// An answer to a ping: any answer will do.
+    /// Sends a ping to an unresponsive session. Any answer shows that the server is there.
     pub(super) async fn probe(&self, time_limit: Duration) -> Result<(), Failure> {
-        // The newer revision has no ping; that it does not know it is an answer too.
+        // Revision 2026-07-28 has no ping; an error for the unknown method is an answer too.
         let ping = ClientRequest::PingRequest(PingRequest::default());
         match tokio::time::timeout(time_limit, self.request(ping, &Arc::default())).await {
             Ok(
@@ -285,7 +292,7 @@ impl Session {
         }
     }
 
-    /// Sends one request and waits for what becomes of it. Dropped before that, it is cancelled.
+    /// Sends one request and waits for its result. Dropping the future cancels the request.
     pub(super) async fn request(
         &self,
         mut request: ClientRequest,
@@ -296,8 +303,8 @@ impl Session {
             meta.0
                 .insert(IDEMPOTENCY_KEY.to_owned(), key.as_str().into());
         }
-        if pending.asks {
-            meta.set_client_capabilities(can_elicit());
+        if pending.can_ask_user {
+            meta.set_client_capabilities(elicitation_capabilities());
         }
         request.extensions_mut().insert(pending.clone());
         let options = PeerRequestOptions::no_options().with_meta(meta);
@@ -309,15 +316,15 @@ impl Session {
             id: Some(handle.id.clone()),
             pending: pending.clone(),
         };
-        let told = handle.await_response().await;
-        waiting.answered();
-        if let Some(answer) = pending.take() {
-            return self.interceptor.scrubbed(answer);
+        let response = handle.await_response().await;
+        waiting.finish();
+        if let Some(answer) = pending.take_answer() {
+            return self.interceptor.scrub_answer(answer);
         }
-        match told {
+        match response {
             Err(ServiceError::McpError(error)) => {
-                let message = clipped(&error.message);
-                self.interceptor.scrubbed(Err(Failure::Refused {
+                let message = clip(&error.message);
+                self.interceptor.scrub_answer(Err(Failure::Refused {
                     code: Some(error.code.0.into()),
                     message,
                 }))
@@ -335,27 +342,27 @@ impl Session {
         }
     }
 
-    /// Ends the session: tells the server, stops the child.
+    /// Ends the session: notifies the server and stops the child process.
     pub(super) async fn close(&self) {
-        let service = locked(&self.service).take();
+        let service = lock(&self.service).take();
         if let Some(mut service) = service {
-            // What is left ends by itself when the service is dropped.
-            let _ = service.close_with_timeout(CLOSING).await;
+            // After the timeout, dropping the service ends the rest.
+            let _ = service.close_with_timeout(CLOSE_TIMEOUT).await;
         }
     }
 }
 
-/// What a ping shows of a session that is in doubt.
+/// What a ping has shown about a session that may be lost.
 pub(super) enum Examination {
-    /// Refused in the same way: the server refuses the session before it reads a request, and did nothing.
+    /// The ping was refused exactly like the request: the server refuses the session before it reads requests.
     Lost,
-    /// Answered: the refusal was the request's own.
+    /// The ping was answered, so the session is not lost.
     Alive,
-    /// Why it is not known which of both it was.
+    /// The ping did not show which; the text says why.
     Unclear(String),
 }
 
-/// A request that somebody waits for.
+/// A request whose answer is awaited. Dropping it cancels the request.
 struct WaitingRequest<'a> {
     session: &'a Session,
     id: Option<RequestId>,
@@ -363,7 +370,7 @@ struct WaitingRequest<'a> {
 }
 
 impl WaitingRequest<'_> {
-    fn answered(&mut self) {
+    fn finish(&mut self) {
         if let Some(id) = self.id.take() {
             self.session.interceptor.forget(&id, &self.pending);
         }
@@ -371,7 +378,7 @@ impl WaitingRequest<'_> {
 }
 
 impl Drop for WaitingRequest<'_> {
-    /// Whoever waited went away: the server need not go on.
+    /// Notifies the server that the answer is not needed any more.
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
         self.session.interceptor.forget(&id, &self.pending);
@@ -386,5 +393,70 @@ impl Drop for WaitingRequest<'_> {
                 .send_notification(CancelledNotification::new(params).into())
                 .await;
         });
+    }
+}
+
+/// The subscription to changes of these lists.
+fn list_filter(tools: bool, prompts: bool) -> SubscriptionFilter {
+    let mut filter = SubscriptionFilter::builder();
+    if tools {
+        filter = filter.tools_list_changed();
+    }
+    if prompts {
+        filter = filter.prompts_list_changed();
+    }
+    filter.build()
+}
+
+/// Reports changes of a server's lists until the session ends. Servers of revision 2026-07-28 send them only to
+/// subscriptions, which must be opened again when they end.
+async fn follow_changes(
+    peer: Peer<RoleClient>,
+    filter: SubscriptionFilter,
+    key: Key,
+    changes: broadcast::Sender<Key>,
+    session_ended: CancellationToken,
+) {
+    let _ = session_ended
+        .run_until_cancelled(keep_subscribed(&peer, &filter, &key, &changes))
+        .await;
+}
+
+async fn keep_subscribed(
+    peer: &Peer<RoleClient>,
+    filter: &SubscriptionFilter,
+    key: &Key,
+    changes: &broadcast::Sender<Key>,
+) {
+    let mut failures = 0;
+    while failures < MAX_FAILURES && !peer.is_transport_closed() {
+        let opened = clock::instant();
+        listen(peer, filter, key, changes, failures > 0).await;
+        failures = if opened.elapsed() >= GOOD_SUBSCRIPTION {
+            1
+        } else {
+            failures + 1
+        };
+        let pause = backoff::delay(FIRST_PAUSE, LONGEST_PAUSE, failures, rand::random());
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// One subscription, until it ends. `may_have_missed`: there was none before, so a change is reported at once.
+async fn listen(
+    peer: &Peer<RoleClient>,
+    filter: &SubscriptionFilter,
+    key: &Key,
+    changes: &broadcast::Sender<Key>,
+    may_have_missed: bool,
+) {
+    let Ok(mut stream) = peer.listen(filter.clone()).await else {
+        return;
+    };
+    if may_have_missed {
+        let _ = changes.send(key.clone());
+    }
+    while let Ok(Some(_)) = stream.next().await {
+        let _ = changes.send(key.clone());
     }
 }

@@ -1,7 +1,7 @@
-//! Server-sent events from a body: an event has a largest size, and what is ours is taken out on the way.
+//! Reads server-sent events from a response body, and passes their messages through the interceptor.
 //!
-//! Lines are read as the HTML standard says (9.2.6): a field that is not known, a `retry` that is no number and a line
-//! without a colon are ignored, and never cost the answer that stands beside them.
+//! Lines are read as the HTML standard says (section 9.2.6): unknown fields and a `retry` that is not a number are ignored
+//! and never affect the data beside them.
 
 use std::{
     pin::Pin,
@@ -23,35 +23,35 @@ use tokio::time::sleep;
 
 use super::{
     error::Failure,
-    interceptor::{Exchange, Incoming, Interceptor, PendingRequest},
-    read_pace::{MESSAGE, ReadPace},
+    interceptor::{AskedRequest, Incoming, Interceptor, PendingRequest},
+    read_pace::{MIN_MESSAGE, ReadPace},
 };
 use egress::{EgressError, ErrorKind};
 
-/// One event; a result travels in one.
+/// The most bytes of an event, and so of a result.
 pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
-/// The room for a line that an open stream keeps.
+/// The buffer for lines that a stream keeps between events, in bytes.
 const KEPT_LINE: usize = 64 * 1024;
-/// The shortest pause that a server may ask for before a stream is asked for again: less would be a storm.
+/// A server that asks for a shorter pause before a reconnect gets this pause.
 const SHORTEST_RETRY: Duration = Duration::from_millis(250);
-/// A longer pause is nonsense, and is ignored.
+/// A longer `retry` is ignored.
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
-/// The events of a body. When it breaks while `asked` waits and nothing can resume it, the break is
-/// written into the pending request and rmcp is told that the request is answered. `silence` bounds the time
-/// without a byte in which the request waits for its server; the time of a question to the user does not count.
+/// The events of a body. `asked` is the request that the stream answers, if it answers one. When the stream breaks and
+/// resuming it is of no use, the failure becomes the answer of that request, and rmcp gets an empty response. `silence` is
+/// the longest time without a byte while the request waits, not counting the time in which its user answers questions.
 pub(super) fn events(
     body: impl Stream<Item = Result<Bytes, EgressError>> + Unpin + Send + 'static,
     interceptor: Arc<Interceptor>,
-    asked: Option<Exchange>,
+    asked: Option<AskedRequest>,
     silence: Option<Duration>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
     let body = match (&asked, silence) {
-        (Some((_, pending)), Some(limit)) => without_silence(body, pending.clone(), limit),
+        (Some(asked), Some(limit)) => limit_silence(body, asked.pending.clone(), limit),
         _ => body.boxed(),
     };
     let events = EventStream {
-        body: at_a_pace(body),
+        body: limit_pace(body),
         decoder: UTF_8.new_decoder_without_bom_handling(),
         rest: String::new(),
         at: 0,
@@ -67,20 +67,20 @@ pub(super) fn events(
         |state| async move {
             let (mut events, interceptor, asked, mut pace) = state?;
             if let Some(reason) = interceptor.overrun_reason() {
-                if let Some((_, pending)) = asked {
-                    pending.settle(Err(Failure::Lost(reason.to_owned())));
+                if let Some(asked) = asked {
+                    asked.pending.settle(Err(Failure::Lost(reason.to_owned())));
                 }
                 return None;
             }
             match events.next().await? {
                 Ok(event) => {
                     let event = rewrite(event, &interceptor, asked.as_ref());
-                    pace.count(MESSAGE).await;
+                    pace.count(MIN_MESSAGE).await;
                     Some((Ok(event), Some((events, interceptor, asked, pace))))
                 }
                 Err(error) => {
                     let item = match asked {
-                        Some((id, pending)) if is_final(&error) => {
+                        Some(AskedRequest { id, pending }) if is_final(&error) => {
                             pending.settle(Err(Failure::Lost(format!(
                                 "the answer of the server cannot be read: {error}"
                             ))));
@@ -96,8 +96,8 @@ pub(super) fn events(
     .boxed()
 }
 
-/// A body that is read no faster than a connection may be.
-fn at_a_pace(
+/// Reads a body no faster than [`ReadPace`] allows.
+fn limit_pace(
     body: BoxStream<'static, Result<Bytes, EgressError>>,
 ) -> BoxStream<'static, Result<Bytes, EgressError>> {
     unfold((body, ReadPace::new()), |(mut body, mut pace)| async move {
@@ -110,8 +110,9 @@ fn at_a_pace(
     .boxed()
 }
 
-/// A body that ends with an error after this much silence.
-fn without_silence(
+/// Ends a body with an error after this long without a byte. The time in which the user of the request answers questions
+/// does not count.
+fn limit_silence(
     body: impl Stream<Item = Result<Bytes, EgressError>> + Unpin + Send + 'static,
     pending: Arc<PendingRequest>,
     limit: Duration,
@@ -119,8 +120,8 @@ fn without_silence(
     unfold(Some((body, pending)), move |state| async move {
         let (mut body, pending) = state?;
         let expired = async {
-            match &pending.asking {
-                Some(asking) => asking.elapse(limit).await,
+            match &pending.live_questions {
+                Some(questions) => questions.elapse(limit).await,
                 None => sleep(limit).await,
             }
         };
@@ -137,21 +138,22 @@ fn without_silence(
     .boxed()
 }
 
-fn rewrite(mut event: Sse, interceptor: &Interceptor, of: Option<&Exchange>) -> Sse {
-    let taken = match event
+/// The event for rmcp after the interceptor has read its message.
+fn rewrite(mut event: Sse, interceptor: &Interceptor, asked: Option<&AskedRequest>) -> Sse {
+    let data = match event
         .data
         .as_deref()
-        .map(|data| interceptor.incoming(data, of))
+        .map(|data| interceptor.intercept(data, asked))
     {
         None | Some(Incoming::Pass) => return event,
         Some(Incoming::Taken) => None,
         Some(Incoming::Answered(id)) => Some(empty_response_text(&id)),
     };
-    event.data = taken;
+    event.data = data;
     event
 }
 
-/// A break that asking again would only repeat: what came is too large, too slow or is not an event stream.
+/// Whether resuming the stream would only fail again: it is too large, too slow or not a stream of events.
 fn is_final(error: &SseError) -> bool {
     let SseError::Body(cause) = error else {
         return true;
@@ -166,7 +168,7 @@ fn is_final(error: &SseError) -> bool {
         })
 }
 
-/// What the guarded client said of a stream that broke.
+/// The error of egress because of which a stream broke, if it broke there.
 pub(super) fn egress_error(error: &SseError) -> Option<&EgressError> {
     let SseError::Body(cause) = error else {
         return None;
@@ -189,20 +191,23 @@ enum StreamError {
     Egress(#[from] EgressError),
 }
 
-/// The events of a body. An event that is over has no line of the next one in it, however the bytes are cut.
+/// Parses the events of a body, at whatever points its chunks are cut.
 struct EventStream<S> {
     body: S,
-    /// Bytes that are no UTF-8 become U+FFFD, also where chunks cut a character.
+    /// Keeps the state of characters that chunks cut. Invalid bytes become U+FFFD.
     decoder: Decoder,
-    /// What came and is read up to `at`.
+    /// The newest chunk, which is parsed up to `at`.
     rest: String,
     at: usize,
-    /// The line that is not over yet.
+    /// The line that has not ended yet.
     line: String,
+    /// The event that has not ended yet.
     event: Option<Sse>,
-    /// Bytes of whole lines since the last blank one.
+    /// Bytes of the lines of that event.
     size: usize,
+    /// The last line ended with a carriage return; a line feed that follows belongs to the same line end.
     after_cr: bool,
+    /// The first line was read, which may begin with a byte order mark.
     has_begun: bool,
     has_ended: bool,
 }
@@ -216,7 +221,7 @@ impl<S> EventStream<S> {
         let _ = self.decoder.decode_to_string(chunk, &mut self.rest, false);
     }
 
-    /// The next event that is over in what came.
+    /// The next event that ends within the newest chunk.
     fn next_event(&mut self) -> Result<Option<Sse>, StreamError> {
         while self.at < self.rest.len() {
             let rest = &self.rest[self.at..];
@@ -243,7 +248,7 @@ impl<S> EventStream<S> {
         Ok(None)
     }
 
-    /// Reads the line that is over; the event that a blank one ends.
+    /// Reads a line that has ended; the event that it ends, if it is blank.
     fn end_line(&mut self) -> Option<Sse> {
         let mut line = self.line.as_str();
         if !std::mem::replace(&mut self.has_begun, true) {
@@ -258,13 +263,13 @@ impl<S> EventStream<S> {
             None
         };
         self.line.clear();
-        // A stream that once had a large event may stay open for days.
+        // Frees the memory of a large event, since the stream may stay open for days.
         self.line.shrink_to(KEPT_LINE);
         event
     }
 }
 
-/// Writes the field of a line into the event that it belongs to.
+/// Adds the field in a line to the event.
 fn read_field(line: &str, event: &mut Option<Sse>) {
     let (name, value) = line.split_once(':').unwrap_or((line, ""));
     let value = value.strip_prefix(' ').unwrap_or(value);
@@ -281,7 +286,7 @@ fn read_field(line: &str, event: &mut Option<Sse>) {
             event.get_or_insert_default().id = Some(value.to_owned());
         }
         "retry" => {
-            if let Some(pause) = retry(value) {
+            if let Some(pause) = read_retry(value) {
                 event.get_or_insert_default().retry = Some(pause);
             }
         }
@@ -289,8 +294,8 @@ fn read_field(line: &str, event: &mut Option<Sse>) {
     }
 }
 
-/// Milliseconds of a `retry` that can be kept.
-fn retry(value: &str) -> Option<u64> {
+/// The pause of a `retry` field in milliseconds, raised to [`SHORTEST_RETRY`]; `None` if it is invalid.
+fn read_retry(value: &str) -> Option<u64> {
     let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
     let pause = Duration::from_millis(value.parse().ok().filter(|_| is_number)?);
     let pause = (pause <= LONGEST_RETRY).then(|| pause.max(SHORTEST_RETRY))?;
@@ -314,7 +319,7 @@ impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for EventStrea
                 Some(Err(error)) => return broken(error.into()),
                 None => {
                     self.has_ended = true;
-                    // A server that ends its stream with the answer and no blank line has answered all the same.
+                    // The last event counts even without the blank line that should end it.
                     let last = self.end_line();
                     return Poll::Ready(last.or_else(|| self.event.take()).map(Ok));
                 }

@@ -1,14 +1,13 @@
-//! Servers that are child processes and speak over their standard streams, one JSON message a line.
+//! The stdio transport: servers that are child processes, with one JSON message in each line of their standard streams.
 //!
-//! Invariants: no shell; the environment holds what the pack declares, `PATH` and `HOME`, and nothing of
-//! ours; the child leads its own process group, and when the last handle to it goes, or this process does,
-//! so does every process of that group; what it writes to its standard error is cut, counted and cleared of the
-//! secrets we gave it before it reaches our log.
+//! Invariants: a child is started without a shell. Its environment holds what the pack declares, `PATH`, `HOME` and the
+//! variables that the operator passes on, and no setting of ours. The child leads its own process group, and all processes
+//! of the group end when the last [`Child`] handle is dropped or this process ends. Its standard error is logged only after
+//! it was cut, limited in number of lines and cleared of the child's secrets.
 
+mod lines;
 mod process;
 mod stderr;
-mod text;
-mod watchdog;
 
 use std::sync::{Arc, Mutex};
 
@@ -26,22 +25,25 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::process::LAUNCH;
-use self::{process::Group, stderr::Tail, text::Lines};
-pub(super) use self::{process::Launch, stderr::LineQuota, watchdog::Watchdog};
+use self::{lines::Lines, process::Group, stderr::Tail};
+pub(super) use self::{
+    process::{Launch, Watchdog},
+    stderr::LineQuota,
+};
 use super::{
     error::Failure,
-    interceptor::{Interceptor, PendingRequest, body_of, locked},
-    read_pace::{MESSAGE, ReadPace},
+    interceptor::{Interceptor, PendingRequest, body_of, lock},
+    read_pace::{MIN_MESSAGE, ReadPace},
 };
 use domain::ids::ServerId;
 
-/// The longest line of a server.
+/// The most bytes of a line of a server.
 const MAX_LINE: usize = 8 * 1024 * 1024;
-/// Messages read ahead of rmcp.
+/// The most messages that are read before rmcp takes them.
 const AHEAD: usize = 4;
 
-/// A running child. Handles are transports for rmcp; several may follow one another on the same child,
-/// one at a time, so that a second handshake needs no second start.
+/// A handle to a running child process. A handle is a transport for rmcp. Several handles may use the same child, one
+/// after the other, so that a second handshake does not need a second start.
 #[derive(Clone)]
 pub(super) struct Child {
     shared: Arc<Shared>,
@@ -58,12 +60,13 @@ struct Shared {
     tail: Arc<Tail>,
 }
 
+/// The error for rmcp; the details are in the pending request.
 #[derive(Debug, thiserror::Error)]
 #[error("the child does not read")]
 pub(super) struct WriteFailed;
 
 impl Child {
-    /// Starts the process.
+    /// Starts the process, and the tasks that read its streams.
     pub(super) fn start(
         launch: &Launch,
         interceptor: Arc<Interceptor>,
@@ -108,18 +111,18 @@ impl Child {
         self.shared.ended.is_cancelled()
     }
 
-    /// The child's last words, for the message of a failed start.
-    pub(super) fn last_stderr_line(&self) -> Option<String> {
-        self.shared.tail.last()
+    /// The last lines of the child's standard error, for the message of a failed start.
+    pub(super) fn last_stderr_lines(&self) -> Option<String> {
+        self.shared.tail.join()
     }
 
-    /// Asks the child to go, then makes it and everything it started go.
+    /// Closes the input of the child so that it can end by itself, then kills its whole process group.
     pub(super) async fn stop(&self) {
-        // A write that hangs keeps the pipe; the kill ends it.
+        // A write that hangs holds the lock; killing the child ends it.
         if let Ok(mut stdin) = self.shared.stdin.try_lock() {
             stdin.take();
         }
-        let group = locked(&self.shared.group).take();
+        let group = lock(&self.shared.group).take();
         if let Some(group) = group {
             group.stop(&self.shared.ended).await;
         }
@@ -133,12 +136,12 @@ impl Transport<RoleClient> for Child {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), WriteFailed>> + Send + 'static {
-        let pending = self.shared.interceptor.outgoing(&message);
-        let answering = self.shared.interceptor.answering(&message);
+        let pending = self.shared.interceptor.register_outgoing(&message);
+        let reply = self.shared.interceptor.begin_reply(&message);
         let (stdin, encoding) = (self.shared.stdin.clone(), self.shared.encoding);
         async move {
-            let _answering = answering;
-            let line = text::line(
+            let _reply = reply;
+            let line = lines::encode_line(
                 body_of(&message, pending.as_deref()).map_err(|_| WriteFailed)?,
                 encoding,
             );
@@ -166,7 +169,7 @@ impl Transport<RoleClient> for Child {
     }
 }
 
-/// Writes one line. A pipe that took nothing of it has sent nothing.
+/// Writes one line. If the pipe accepted no byte of it, nothing was sent.
 async fn write(
     stdin: &mut ChildStdin,
     line: &[u8],
@@ -193,8 +196,8 @@ async fn write(
         .map_err(|_| Failure::Lost("the server stopped while the request was written".to_owned()))
 }
 
-/// Reads lines until the child ends, writes one that is too long, or nobody listens any more. A line that is no
-/// message (a banner, a stray print) is left out.
+/// Reads lines until the child ends or writes a line that is too long, or until the receiver is gone. Lines that are no
+/// messages, such as a banner, are skipped.
 async fn read(
     mut lines: Lines,
     server: ServerId,
@@ -218,11 +221,11 @@ async fn read(
             return;
         }
         if !line.is_empty()
-            && let Some(message) = interceptor.message(line)
+            && let Some(message) = interceptor.read_message(line)
             && messages.send(message).await.is_err()
         {
             return;
         }
-        pace.count(line.len().max(MESSAGE)).await;
+        pace.count(line.len().max(MIN_MESSAGE)).await;
     }
 }

@@ -1,9 +1,9 @@
 //! Access tokens for servers: the program's own, by client credentials (RFC 6749, section 4.4), and those of users who
 //! signed in.
 //!
-//! A token is asked for by one caller at a time, used by all connections with the same credentials until shortly
-//! before it ends, and replaced once when a server refuses it. Where tokens are from is for whoever makes the
-//! connections to say ([`TokenSource`]): there may be more processes than this one that want the same.
+//! All connections with the same credentials share a token. It is replaced shortly before it expires, and when a server
+//! refuses it. The creator of [`super::Mcp`] sets the source of tokens ([`TokenSource`]), since other processes may share
+//! the same tokens.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 
 use super::{
     error::Failure,
-    interceptor::locked,
+    interceptor::lock,
     oauth::{self, OAuthError, OAuthErrorKind},
 };
 use domain::{
@@ -31,46 +31,47 @@ use domain::{
 };
 use egress::Egress;
 
-/// The life of a token whose endpoint does not give one.
+/// The life of a token without `expires_in`.
 const DEFAULT_LIFE: Duration = Duration::from_secs(300);
-/// It is replaced so long before its end, or when a quarter of its life is left.
-const MARGIN: Duration = Duration::from_secs(30);
-/// One that is said to hold for longer is replaced all the same.
+/// A token is replaced this long before it expires, or when a quarter of its life is left.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
+/// A token with a longer life is replaced after this time.
 const LONGEST_LIFE: Duration = Duration::from_secs(86_400);
-/// Different credentials that are remembered.
-const REMEMBERED: usize = 4096;
-/// A token that a server refuses so soon after it came is not replaced by yet another one.
+/// Above this many credentials, the tokens that no request is getting are forgotten.
+const MAX_REMEMBERED: usize = 4096;
+/// A token counts as fresh for this long. Replacing a fresh token that was refused is of no use.
 const FRESH: Duration = Duration::from_secs(2);
 
+/// The token of one set of credentials, behind a lock that is held while a new one is fetched.
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Token>>>>;
 
-/// Where the tokens of this process are from.
+/// The source of the access tokens of this process: a function from a request to a token.
 #[derive(Clone)]
 pub struct TokenSource(
     Arc<dyn Fn(TokenRequest) -> BoxFuture<'static, Result<TokenGrant, NoToken>> + Send + Sync>,
 );
 
-/// A token that is wanted.
+/// A request for a token.
 #[derive(Clone)]
 pub struct TokenRequest {
     pub tenant: TenantId,
     pub auth: ServerAuth,
-    /// The version of the one before, when its server has refused it.
+    /// The version of the token before, if the server has refused it.
     pub refused: Option<i64>,
 }
 
-/// A token that was got.
+/// A token from a [`TokenSource`].
 pub struct TokenGrant {
     pub token: Secret,
-    /// For how long it is used, which is less than it is good for.
+    /// How long it may be used, which is a little less than until it expires.
     pub life: Duration,
-    /// When it ends; `None` when nobody knows.
+    /// When it expires; `None` if that is not known.
     pub ends_at: Option<OffsetDateTime>,
     /// The version of a stored token; 0 when tokens are not stored.
     pub version: i64,
 }
 
-/// Why there is no token. No request was sent to the server.
+/// Why there is no token. The request that needed it was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no access token for the server: {why}")]
 pub struct NoToken {
@@ -78,13 +79,14 @@ pub struct NoToken {
     pub why: String,
 }
 
+/// The kind of a [`NoToken`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTokenKind {
-    /// It may be there the next time.
+    /// Trying again later may succeed.
     Later,
-    /// It will be the same until a setting changes.
+    /// Trying again is useless until a setting changes.
     Misconfigured,
-    /// The authorization of the user has ended; only the user can give another one.
+    /// The user's authorization has ended. The user must sign in again.
     Refused,
 }
 
@@ -94,18 +96,20 @@ pub(super) struct Tokens {
     slots: Mutex<HashMap<[u8; 32], Slot>>,
 }
 
+/// An access token.
 pub(super) struct Token {
-    /// `Bearer …`
+    /// The value of the `Authorization` header, `Bearer …`.
     pub(super) header: HeaderValue,
-    /// Takes the token out of what a server says.
+    /// Removes the token from texts of a server.
     pub(super) scrubber: Arc<Scrubber>,
     got_at: Instant,
+    /// Until when it is used.
     good_until: Instant,
     ends_at: Option<OffsetDateTime>,
     version: i64,
 }
 
-/// How one connection gets its token.
+/// Gets the access tokens of one connection.
 #[derive(Clone)]
 pub(super) struct Bearer {
     pub(super) tokens: Arc<Tokens>,
@@ -140,10 +144,10 @@ impl NoToken {
 }
 
 impl From<OAuthError> for NoToken {
-    /// For the program's own token: whatever is refused stays refused until somebody changes a setting.
+    /// The error for the program's own token. A refusal lasts until a setting changes.
     fn from(error: OAuthError) -> Self {
         let kind = match error.kind {
-            OAuthErrorKind::Away | OAuthErrorKind::Redirected => NoTokenKind::Later,
+            OAuthErrorKind::Unavailable | OAuthErrorKind::Redirected => NoTokenKind::Later,
             _ => NoTokenKind::Misconfigured,
         };
         Self::new(kind, error.why)
@@ -161,7 +165,7 @@ impl From<NoToken> for Failure {
 }
 
 impl Bearer {
-    /// A token that is good for a while. One that was `refused` is not given again.
+    /// A token that can be used now. A `refused` token is replaced.
     pub(super) async fn token(&self, refused: Option<&Arc<Token>>) -> Result<Arc<Token>, Failure> {
         let slot = self.tokens.slot(self.tenant, &self.auth);
         let mut known = slot.lock().await;
@@ -192,12 +196,12 @@ impl Bearer {
 }
 
 impl Token {
-    /// Whether it came only just now: a server that refuses it wants something else than a newer one.
+    /// Whether it was fetched only a moment ago, so that a newer one would be refused too.
     pub(super) fn is_fresh(&self) -> bool {
         self.got_at.elapsed() < FRESH
     }
 
-    /// Whether its time is over by now.
+    /// Whether it has expired.
     pub(super) fn has_ended(&self) -> bool {
         self.ends_at.is_some_and(|end| end <= Clock::System.now())
     }
@@ -229,13 +233,13 @@ fn header_of(token: &Secret) -> Result<HeaderValue, NoToken> {
 }
 
 impl Tokens {
-    /// From `source`, or where there is none from the token endpoints, for this process alone.
+    /// Tokens from `source`. Without a source, this process gets its own from the token endpoints.
     pub(super) fn new(egress: Egress, source: Option<TokenSource>) -> Self {
-        let alone = || {
-            TokenSource::new(move |wanted| {
+        let own_source = || {
+            TokenSource::new(move |request: TokenRequest| {
                 let egress = egress.clone();
                 Box::pin(async move {
-                    match &wanted.auth {
+                    match &request.auth {
                         ServerAuth::Client(credentials) => fetch(&egress, credentials).await,
                         ServerAuth::User(_) => Err(NoToken::new(
                             NoTokenKind::Misconfigured,
@@ -246,11 +250,12 @@ impl Tokens {
             })
         };
         Self {
-            source: source.unwrap_or_else(alone),
+            source: source.unwrap_or_else(own_source),
             slots: Mutex::default(),
         }
     }
 
+    /// The slot for these credentials. Its key is a digest, so that no secret is kept as a key.
     fn slot(&self, tenant: TenantId, auth: &ServerAuth) -> Slot {
         let mut digest = Sha256::new();
         let mut part = |part: &[u8]| {
@@ -259,33 +264,38 @@ impl Tokens {
         };
         part(tenant.0.as_bytes());
         match auth {
-            ServerAuth::Client(of) => {
-                of.identity().iter().for_each(|it| part(it.as_bytes()));
-                part(of.secret().expose().as_bytes());
+            ServerAuth::Client(credentials) => {
+                for text in credentials.identity() {
+                    part(text.as_bytes());
+                }
+                part(credentials.secret().expose().as_bytes());
             }
-            ServerAuth::User(of) => {
-                part(of.credential.id.0.as_bytes());
-                part(&of.credential.generation.to_be_bytes());
+            ServerAuth::User(user) => {
+                part(user.credential.id.0.as_bytes());
+                part(&user.credential.generation.to_be_bytes());
             }
         }
-        let mut slots = locked(&self.slots);
-        if slots.len() >= REMEMBERED {
+        let mut slots = lock(&self.slots);
+        if slots.len() >= MAX_REMEMBERED {
             slots.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         slots.entry(digest.finalize().into()).or_default().clone()
     }
 }
 
-/// Gets a token for the program itself.
-pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<TokenGrant, NoToken> {
-    let egress = if of.of_tenant {
+/// Gets a token for the program itself from the token endpoint.
+pub async fn fetch(
+    egress: &Egress,
+    credentials: &ClientCredentials,
+) -> Result<TokenGrant, NoToken> {
+    let egress = if credentials.of_tenant {
         &egress.for_tenants()
     } else {
         egress
     };
     let asked_at = clock::instant();
-    let service = oauth::service_for(egress, of).await?;
-    let granted = oauth::client_credentials(egress, &service, of.scope.as_deref()).await?;
+    let service = oauth::service_for(egress, credentials).await?;
+    let granted = oauth::client_credentials(egress, &service, credentials.scope.as_deref()).await?;
     let life = granted.life().unwrap_or(DEFAULT_LIFE).min(LONGEST_LIFE);
     Ok(TokenGrant {
         ends_at: granted.expires_at,
@@ -295,7 +305,7 @@ pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<TokenGrant
     })
 }
 
-/// For how long a token is used that is good for `life`.
+/// How long a token with this life is used.
 pub fn usable_life(life: Duration) -> Duration {
-    life.saturating_sub(MARGIN.min(life / 4))
+    life.saturating_sub(EXPIRY_MARGIN.min(life / 4))
 }

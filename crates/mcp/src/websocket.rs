@@ -1,8 +1,7 @@
-//! MCP over a WebSocket: one JSON message a frame of text. No revision of the protocol has it, and gateways speak it.
+//! The WebSocket transport: one JSON message in each text frame. It is in no revision of the protocol, but gateways use it.
 //!
-//! Invariants: the handshake is a request of the guarded client; no message is larger than the cap; a server that
-//! gives no answer to a ping, although it is asked for one, is gone; whether anything of a request left this machine is
-//! written into its pending request before the first byte does.
+//! Invariants: egress makes the WebSocket handshake. No message is larger than [`MAX_MESSAGE`]. A server that does not
+//! answer pings counts as gone. A pending request is marked as sent before its first byte leaves this machine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,33 +31,35 @@ use super::{
     error::Failure,
     http::Client,
     interceptor::{Interceptor, PendingRequest, body_of},
-    read_pace::{MESSAGE, ReadPace},
+    read_pace::{MIN_MESSAGE, ReadPace},
 };
 use egress::Socket;
 
-/// What a server of this kind calls the language.
+/// The WebSocket subprotocol.
 const PROTOCOL: &str = "mcp";
-/// The largest message; a result travels in one.
+/// The most bytes of a message, and so of a result.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;
-/// Messages read ahead of rmcp.
+/// The most messages that are read before rmcp takes them.
 const AHEAD: usize = 4;
-/// The longest pause between two questions for an answer to a ping, and how many may stay without answer.
-const PING: Duration = Duration::from_secs(20);
-const PINGS: u32 = 3;
-/// How long saying goodbye may take.
+/// The longest pause between two pings.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// How many pings in a row may stay without an answer.
+const MAX_LOST_PINGS: u32 = 3;
+/// How long sending the close frame may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 type Sink = SplitSink<WebSocketStream<Socket>, Message>;
-type Shared = Arc<AsyncMutex<Sink>>;
+type SharedSink = Arc<AsyncMutex<Sink>>;
 
-/// An open socket.
+/// An open WebSocket.
 pub(super) struct WebSocket {
     interceptor: Arc<Interceptor>,
-    sink: Shared,
+    sink: SharedSink,
     messages: mpsc::Receiver<ServerJsonRpcMessage>,
     tasks: [AbortHandle; 2],
 }
 
+/// The error for rmcp; the details are in the pending request.
 #[derive(Debug, thiserror::Error)]
 #[error("the server does not listen")]
 pub(super) struct WriteFailed;
@@ -70,8 +71,9 @@ impl Drop for WebSocket {
 }
 
 impl WebSocket {
+    /// Opens a WebSocket to the server of `client`, and starts the tasks that read it and ping.
     pub(super) async fn open(client: &Client) -> Result<Self, Failure> {
-        let socket = client.dial(PROTOCOL).await?;
+        let socket = client.open_web_socket(PROTOCOL).await?;
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_MESSAGE))
             .max_frame_size(Some(MAX_MESSAGE))
@@ -80,9 +82,15 @@ impl WebSocket {
         let (sink, stream) = socket.split();
         let sink = Arc::new(AsyncMutex::new(sink));
         let (sender, messages) = mpsc::channel(AHEAD);
-        let silence = client.timeouts().stream_idle.unwrap_or(PING * PINGS);
+        let silence = client
+            .timeouts()
+            .stream_idle
+            .unwrap_or(PING_INTERVAL * MAX_LOST_PINGS);
         let reader = tokio::spawn(read(stream, client.interceptor().clone(), sender, silence));
-        let pinger = tokio::spawn(ping(sink.clone(), PING.min(silence / PINGS)));
+        let pinger = tokio::spawn(ping(
+            sink.clone(),
+            PING_INTERVAL.min(silence / MAX_LOST_PINGS),
+        ));
         let tasks = [reader.abort_handle(), pinger.abort_handle()];
         Ok(Self {
             interceptor: client.interceptor().clone(),
@@ -100,11 +108,11 @@ impl Transport<RoleClient> for WebSocket {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), WriteFailed>> + Send + 'static {
-        let pending = self.interceptor.outgoing(&message);
-        let answering = self.interceptor.answering(&message);
+        let pending = self.interceptor.register_outgoing(&message);
+        let reply = self.interceptor.begin_reply(&message);
         let sink = self.sink.clone();
         async move {
-            let _answering = answering;
+            let _reply = reply;
             let text = body_of(&message, pending.as_deref()).map_err(|_| WriteFailed)?;
             write(&sink, text, pending.as_deref())
                 .await
@@ -122,17 +130,17 @@ impl Transport<RoleClient> for WebSocket {
     }
 
     async fn close(&mut self) -> Result<(), WriteFailed> {
-        let goodbye = async { self.sink.lock().await.close().await };
-        // A server that is gone hears no goodbye.
-        let _ = timeout(CLOSE_TIMEOUT, goodbye).await;
+        let closing = async { self.sink.lock().await.close().await };
+        // Fails when the server is gone.
+        let _ = timeout(CLOSE_TIMEOUT, closing).await;
         self.tasks.iter().for_each(AbortHandle::abort);
         Ok(())
     }
 }
 
-/// Writes one message. A socket that was closed before has sent nothing.
+/// Writes one message. If the WebSocket was closed before, nothing was sent.
 async fn write(
-    sink: &Shared,
+    sink: &SharedSink,
     text: String,
     pending: Option<&PendingRequest>,
 ) -> Result<(), Failure> {
@@ -153,7 +161,8 @@ async fn write(
         })
 }
 
-/// Reads messages until the socket ends, says too much at once or nothing for too long, or nobody listens any more.
+/// Reads messages until the WebSocket ends, a message is too large, the server is silent for too long, or the receiver is
+/// gone.
 async fn read(
     mut stream: SplitStream<WebSocketStream<Socket>>,
     interceptor: Arc<Interceptor>,
@@ -178,24 +187,24 @@ async fn read(
                 return;
             }
         };
-        // Gateways send what they were given, as text or as bytes.
+        // Some gateways send messages in binary frames.
         let bytes = match &message {
             Message::Text(text) => text.as_bytes(),
             Message::Binary(bytes) => bytes,
             _ => continue,
         };
         let text = String::from_utf8_lossy(bytes);
-        if let Some(message) = interceptor.message(text.trim())
+        if let Some(message) = interceptor.read_message(text.trim())
             && messages.send(message).await.is_err()
         {
             return;
         }
-        pace.count(text.len().max(MESSAGE)).await;
+        pace.count(text.len().max(MIN_MESSAGE)).await;
     }
 }
 
-/// Asks for an answer to a ping from time to time. Whoever reads notices when none comes.
-async fn ping(sink: Shared, pause: Duration) {
+/// Sends pings at an interval. [`read`] ends the connection when no answer comes.
+async fn ping(sink: SharedSink, pause: Duration) {
     let mut times = interval_at(Instant::now() + pause, pause);
     loop {
         times.tick().await;

@@ -269,11 +269,11 @@ async fn send_admitted(
     for _ in 0..MAX_SENDS {
         let (questions, asked) = mpsc::unbounded_channel();
         let options = CallOptions {
-            live: live.then_some(questions),
+            live_questions: live.then_some(questions),
             progress: Some(call.progress.clone()),
             cancel: call.cancel.clone(),
-            once: None,
-            asks: asking.is_some(),
+            idempotency_key: None,
+            can_ask_user: asking.is_some(),
             answer: answer.take(),
             ..CallOptions::default()
         };

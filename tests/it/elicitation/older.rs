@@ -113,7 +113,7 @@ fn live() -> (CallOptions, mpsc::UnboundedReceiver<LiveQuestion>) {
     let (live, questions) = mpsc::unbounded_channel();
     (
         CallOptions {
-            live: Some(live),
+            live_questions: Some(live),
             ..CallOptions::default()
         },
         questions,

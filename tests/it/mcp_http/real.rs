@@ -1,4 +1,4 @@
-use mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Progress};
+use mcp::{CallError, CallOptions, ConnectionState, Lifecycle, McpErrorKind, Progress};
 use serde_json::json;
 
 use crate::support::servers::{args, desk, everything, key, mcp, options, request, spec};
@@ -8,13 +8,13 @@ async fn a_published_server_of_the_older_era_lists_its_tools_and_answers() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.endpoint(&[]));
     let found = mcp.discover(&key, &spec).await.unwrap();
-    assert_eq!(found.era, Era::Legacy);
+    assert_eq!(found.lifecycle, Lifecycle::Handshake);
     assert!(found.dropped.is_empty(), "{:?}", found.dropped);
     assert!(found.tools.iter().any(|tool| tool.name == "echo"));
     assert!(matches!(
         mcp.state(&key),
         ConnectionState::Ready {
-            era: Era::Legacy,
+            lifecycle: Lifecycle::Handshake,
             ..
         }
     ));
@@ -118,8 +118,8 @@ async fn a_published_server_of_the_newer_era_is_spoken_to_without_a_handshake() 
     let spec = spec(server.endpoint(&[("Authorization", "Bearer reader-token")]));
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(
-        (found.era, found.protocol.as_str()),
-        (Era::Modern, "2026-07-28")
+        (found.lifecycle, found.protocol.as_str()),
+        (Lifecycle::Stateless, "2026-07-28")
     );
     let sum = mcp
         .call(

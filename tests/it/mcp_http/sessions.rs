@@ -495,7 +495,7 @@ async fn an_approved_call_is_repeated_in_a_new_session_while_it_may_be_executed(
         let (server, executed) = forgetful(|_| reply(StatusCode::NOT_FOUND, &[], "")).await;
         let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
         let once = CallOptions {
-            once: Some("request-1".to_owned()),
+            idempotency_key: Some("request-1".to_owned()),
             repeat_check: Some(RepeatCheck::new(move || {
                 Box::pin(async move { may_be_executed })
             })),
@@ -530,7 +530,7 @@ async fn a_call_that_may_be_sent_once_carries_its_key() {
     ] {
         let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
         let once = CallOptions {
-            once: Some("request-1".to_owned()),
+            idempotency_key: Some("request-1".to_owned()),
             ..options()
         };
         mcp.call(&key, &spec, request("echo", &args(&json!({}))), once)
@@ -595,7 +595,7 @@ async fn a_call_follows_no_redirect_and_the_next_one_begins_with_a_handshake() {
                     redirecting_calls(is_modern, StatusCode::from_u16(status).unwrap()).await;
                 let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
                 let options = CallOptions {
-                    once: once.clone(),
+                    idempotency_key: once.clone(),
                     ..options()
                 };
                 let arguments = args(&json!({}));

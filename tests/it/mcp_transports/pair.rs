@@ -10,7 +10,7 @@ use domain::{
 };
 use futures_util::StreamExt;
 use http::{Method, StatusCode};
-use mcp::{CallError, CallOptions, Era, McpErrorKind, Progress};
+use mcp::{CallError, CallOptions, Lifecycle, McpErrorKind, Progress};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -112,7 +112,7 @@ async fn a_published_server_answers_and_says_how_far_it_is() {
     let (server, mcp, key) = (everything_sse().await, mcp(), key());
     let spec = spec(server.over(Remote::Sse));
     let found = mcp.discover(&key, &spec).await.unwrap();
-    assert_eq!(found.era, Era::Legacy);
+    assert_eq!(found.lifecycle, Lifecycle::Handshake);
     assert!(found.tools.iter().any(|tool| tool.name == "echo"));
     let (progress, mut heard) = mcp::progress_channel();
     let options = CallOptions {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use domain::server::{Endpoint, Remote, Timeouts};
 use http::StatusCode;
-use mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Progress};
+use mcp::{CallError, CallOptions, ConnectionState, Lifecycle, McpErrorKind, Progress};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -18,7 +18,7 @@ async fn a_published_gateway_answers_and_says_how_far_it_is() {
     let (server, mcp, key) = (gateway().await, mcp(), key());
     let spec = spec(server.over(Remote::WebSocket));
     let found = mcp.discover(&key, &spec).await.unwrap();
-    assert_eq!(found.era, Era::Legacy);
+    assert_eq!(found.lifecycle, Lifecycle::Handshake);
     let (progress, mut heard) = mcp::progress_channel();
     let options = CallOptions {
         progress: Some(progress),
@@ -79,7 +79,10 @@ async fn a_server_of_the_newer_era_is_spoken_to_without_a_handshake() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    assert_eq!(mcp.discover(&key, &spec).await.unwrap().era, Era::Modern);
+    assert_eq!(
+        mcp.discover(&key, &spec).await.unwrap().lifecycle,
+        Lifecycle::Stateless
+    );
     assert_eq!(server.count("initialize"), 0);
 }
 
@@ -90,7 +93,10 @@ async fn a_server_that_hangs_up_at_the_newer_handshake_is_asked_the_older_way() 
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    assert_eq!(mcp.discover(&key, &spec).await.unwrap().era, Era::Legacy);
+    assert_eq!(
+        mcp.discover(&key, &spec).await.unwrap().lifecycle,
+        Lifecycle::Handshake
+    );
     mcp.close(&key).await;
     mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(

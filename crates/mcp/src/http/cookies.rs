@@ -1,8 +1,8 @@
-//! The cookies of one session. A balancer that keeps a client at one replica does it by a cookie (RFC 6265): without it
-//! the requests of a session land at replicas that do not know the session.
+//! The cookies of one session (RFC 6265). Load balancers use them to send all requests of a client to the same replica;
+//! without them, requests would reach replicas that do not know the session.
 //!
-//! Invariants: a jar belongs to one connection, and so to one credential; its cookies come from the server's own origin
-//! and go nowhere else; it holds a bounded number of bounded cookies, and ends with its session.
+//! Invariants: a jar belongs to one connection, and so to one credential. Its cookies come from the server's own origin and
+//! are sent nowhere else. Their number and size are limited.
 
 use std::{
     sync::{
@@ -16,17 +16,17 @@ use http::{HeaderMap, HeaderValue, header};
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::{Host, Url};
 
-use crate::interceptor::locked;
+use crate::interceptor::lock;
 use domain::clock::{self, Clock};
 
-/// Cookies of one session; one more replaces the oldest.
-const MOST: usize = 16;
-/// Bytes of one cookie, name, value and path together.
-const LARGEST: usize = 4096;
-/// A cookie that is said to last longer lasts so long; no session does.
+/// The most cookies of one session. A new one replaces the oldest.
+const MAX_COOKIES: usize = 16;
+/// The most bytes of one cookie: name, value and path together.
+const MAX_COOKIE_BYTES: usize = 4096;
+/// Longer lives of cookies are shortened to this.
 const LONGEST_LIFE: Duration = Duration::from_secs(400 * 86_400);
 
-/// Empty and closed until a session begins.
+/// The cookies of one connection. It keeps none until a session begins.
 #[derive(Default)]
 pub(super) struct Jar {
     is_open: AtomicBool,
@@ -42,13 +42,13 @@ struct Cookie {
 }
 
 impl Jar {
-    /// A session begins. Revisions without sessions have no use for cookies: what their servers set would tie the
-    /// requests of several users together.
+    /// Starts to keep cookies, because a session begins. Without sessions none are kept: the cookie of one user's request
+    /// would be sent with the requests of others.
     pub(super) fn open(&self) {
         self.is_open.store(true, Ordering::SeqCst);
     }
 
-    /// Keeps what an answer from `url`, an address of the server's own origin, sets.
+    /// Keeps the cookies in a response from `url`, which has the server's own origin.
     pub(super) fn keep(&self, url: &Url, headers: &HeaderMap) {
         if !self.is_open.load(Ordering::SeqCst) {
             return;
@@ -61,22 +61,22 @@ impl Jar {
             else {
                 continue;
             };
-            let mut cookies = locked(&self.cookies);
+            let mut cookies = lock(&self.cookies);
             cookies.retain(|known| known.name != cookie.name || known.path != cookie.path);
-            if cookie.is_over() {
+            if cookie.is_expired() {
                 continue;
             }
-            if cookies.len() == MOST {
+            if cookies.len() == MAX_COOKIES {
                 cookies.remove(0);
             }
             cookies.push(cookie);
         }
     }
 
-    /// Puts the cookies for `url` on a request, behind those that the pack has written.
+    /// Adds the cookies for `url` to the headers of a request, after those of the pack.
     pub(super) fn add_to(&self, url: &Url, headers: &mut HeaderMap) {
-        let mut cookies = locked(&self.cookies);
-        cookies.retain(|cookie| !cookie.is_over());
+        let mut cookies = lock(&self.cookies);
+        cookies.retain(|cookie| !cookie.is_expired());
         let pairs: Vec<String> = cookies
             .iter()
             .filter(|cookie| cookie.is_for(url))
@@ -98,7 +98,7 @@ impl Jar {
 }
 
 impl Cookie {
-    /// One `Set-Cookie`; `None` when it is not for this origin or cannot be sent back.
+    /// Parses a `Set-Cookie` header; `None` when the cookie is for another origin or cannot be sent back.
     fn parse(url: &Url, text: &str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let (name, value) = parts.next()?.split_once('=')?;
@@ -131,7 +131,7 @@ impl Cookie {
         if must_be_secure && (url.scheme() != "https" || !cookie.is_secure) {
             return None;
         }
-        if cookie.name.len() + cookie.value.len() + cookie.path.len() > LARGEST {
+        if cookie.name.len() + cookie.value.len() + cookie.path.len() > MAX_COOKIE_BYTES {
             return None;
         }
         cookie.ends_at = max_age.or(expires).map(|seconds| {
@@ -141,7 +141,7 @@ impl Cookie {
         Some(cookie)
     }
 
-    fn is_over(&self) -> bool {
+    fn is_expired(&self) -> bool {
         self.ends_at.is_some_and(|end| end <= clock::instant())
     }
 
@@ -154,7 +154,7 @@ impl Cookie {
     }
 }
 
-/// The path of a cookie that names none: up to the last slash of the address that set it.
+/// The path of a cookie without a path attribute: that of `url` up to its last slash (RFC 6265, section 5.1.4).
 fn default_path(url: &Url) -> String {
     match url.path().rfind('/') {
         None | Some(0) => "/".to_owned(),
@@ -162,7 +162,7 @@ fn default_path(url: &Url) -> String {
     }
 }
 
-/// Whether a host is in the domain that it names. The cookie is for this very host all the same.
+/// Whether the host of `url` belongs to `domain`. The cookie is sent to this host only, whatever its domain.
 fn is_domain_of(url: &Url, domain: &str) -> bool {
     let domain = domain.trim_start_matches('.').to_ascii_lowercase();
     match url.host() {
@@ -174,7 +174,7 @@ fn is_domain_of(url: &Url, domain: &str) -> bool {
     }
 }
 
-/// Seconds from now to a date, in the form of HTTP or the older one with dashes.
+/// The seconds from now until a date, in the format of HTTP or the older one with dashes.
 fn seconds_until(date: &str) -> Option<i64> {
     let date = OffsetDateTime::parse(&date.replace('-', " "), &Rfc2822).ok()?;
     Some((date - Clock::System.now()).whole_seconds())

@@ -1,9 +1,8 @@
-//! HTTP with SSE as in revision 2024-11-05: one stream of events that the server speaks on, and an address of its
-//! choice where it hears us.
+//! The HTTP with SSE transport of revision 2024-11-05: the server sends its messages as one stream of events, whose first
+//! event names the address for our messages.
 //!
-//! Invariants: that address has the origin of the server, or nothing is sent to it, since every request carries the
-//! server's headers; a stream that ended is not taken up again, because the session ended with it: who waits for an
-//! answer is told that it is lost, and the next use opens a new connection.
+//! Invariants: nothing is sent to an address of another origin, since every request carries the server's headers. The
+//! session ends with the stream: requests that wait are lost, and the next use opens a new connection.
 
 use std::sync::Arc;
 
@@ -19,20 +18,19 @@ use url::Url;
 
 use super::{
     Client, Failed,
-    response::media_type,
-    verdict::{Refusal, broken, id_of, is_handshake},
+    response::{Refusal, body_failure, id_of, is_handshake, media_type},
 };
 use crate::{
     error::Failure,
-    interceptor::{clipped, locked},
+    interceptor::{clip, lock},
     sse,
 };
 use domain::ids::ServerId;
 
-/// Messages read ahead of rmcp.
+/// The most messages that are read before rmcp takes them.
 const AHEAD: usize = 4;
 
-/// An open stream with the address that belongs to it.
+/// An open stream of events, and the address for our messages.
 pub(crate) struct LegacySse {
     client: Client,
     endpoint: Arc<Url>,
@@ -47,12 +45,12 @@ impl Drop for LegacySse {
 }
 
 impl LegacySse {
-    /// Opens the stream and waits until the server says where it hears us.
+    /// Opens the stream and waits for the event with the address.
     pub(crate) async fn open(client: Client) -> Result<Self, Failure> {
         client.shared.cookies.open();
         let response = client.get_events(client.shared.headers.clone()).await?;
         if !response.status.is_success() {
-            let refusal = Refusal::read(response, client.shared.signed).await;
+            let refusal = Refusal::read(response, client.shared.has_credential).await;
             return Err(refusal.failure(&client.shared.interceptor, None));
         }
         let (headers, url) = (response.headers, response.url);
@@ -62,7 +60,7 @@ impl LegacySse {
             ));
         }
         let mut events = sse::events(response.body, client.shared.interceptor.clone(), None, None);
-        let endpoint = Arc::new(endpoint(&mut events, &client.shared.url, &url).await?);
+        let endpoint = Arc::new(read_endpoint(&mut events, &client.shared.url, &url).await?);
         let (sender, messages) = mpsc::channel(AHEAD);
         let server = client.shared.server.clone();
         let reader = tokio::spawn(read(events, server, sender)).abort_handle();
@@ -83,10 +81,10 @@ impl Transport<RoleClient> for LegacySse {
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Failed>> + Send + 'static {
         let (client, endpoint) = (self.client.clone(), self.endpoint.clone());
-        let answering = client.shared.interceptor.answering(&message);
+        let reply = client.shared.interceptor.begin_reply(&message);
         async move {
-            let _answering = answering;
-            client.post_aside(&endpoint, &message).await
+            let _reply = reply;
+            client.post_to_endpoint(&endpoint, &message).await
         }
     }
 
@@ -101,14 +99,14 @@ impl Transport<RoleClient> for LegacySse {
 }
 
 impl Client {
-    /// Posts a message whose answer, if there is one, comes over the stream.
-    async fn post_aside(
+    /// Posts a message. An answer to it comes over the stream.
+    async fn post_to_endpoint(
         &self,
         endpoint: &Url,
         message: &ClientJsonRpcMessage,
     ) -> Result<(), Failed> {
         let shared = &*self.shared;
-        let pending = shared.interceptor.outgoing(message);
+        let pending = shared.interceptor.register_outgoing(message);
         let failure = match self
             .send_message(
                 endpoint,
@@ -121,11 +119,11 @@ impl Client {
             Ok(response) if response.status.is_success() => return Ok(()),
             Ok(response) => {
                 let (refusal, interceptor) = (
-                    Refusal::read(response, shared.signed).await,
+                    Refusal::read(response, shared.has_credential).await,
                     &shared.interceptor,
                 );
-                // The session belongs to the stream and is named in the address, so that each request after the handshake
-                // is one in a session, and 401 and 403 say nothing of it.
+                // The address names the session, so every request after the handshake is in a session. 401 and 403 are
+                // about the credential here.
                 match id_of(message) {
                     Some(id) if !is_handshake(message) && !refusal.is_about_credential() => {
                         refusal.failure_in_session(interceptor, id)
@@ -137,20 +135,20 @@ impl Client {
         };
         match &pending {
             Some(pending) => pending.settle(Err(failure)),
-            None => *locked(&shared.failure) = Some(shared.interceptor.without_token(failure)),
+            None => *lock(&shared.failure) = Some(shared.interceptor.scrub_token(failure)),
         }
         Err(Failed)
     }
 }
 
-/// The address in the event `endpoint`, which comes first.
-async fn endpoint(
+/// The address in the event `endpoint`, resolved against the URL that `answered`. It must have the origin of `ours`.
+async fn read_endpoint(
     events: &mut (impl Stream<Item = Result<Sse, SseError>> + Unpin),
     ours: &Url,
     answered: &Url,
 ) -> Result<Url, Failure> {
     while let Some(event) = events.next().await {
-        let event = event.map_err(|error| lost(&error))?;
+        let event = event.map_err(|error| stream_failure(&error))?;
         let (Some("endpoint"), Some(place)) = (event.event.as_deref(), event.data) else {
             continue;
         };
@@ -158,7 +156,7 @@ async fn endpoint(
             Failure::Lost("the server names an endpoint that is no address".to_owned())
         })?;
         if place.origin() != ours.origin() {
-            let origin = clipped(&place.origin().ascii_serialization());
+            let origin = clip(&place.origin().ascii_serialization());
             return Err(Failure::Lost(format!(
                 "the server names an endpoint at another origin, {origin}"
             )));
@@ -170,7 +168,7 @@ async fn endpoint(
     ))
 }
 
-/// Reads events until the stream ends or nobody listens any more.
+/// Passes messages on until the stream ends or the receiver is gone.
 async fn read(
     mut events: impl Stream<Item = Result<Sse, SseError>> + Unpin,
     server: ServerId,
@@ -196,9 +194,10 @@ async fn read(
     }
 }
 
-fn lost(error: &SseError) -> Failure {
+/// The failure of a stream that broke before it named the address.
+fn stream_failure(error: &SseError) -> Failure {
     match sse::egress_error(error) {
-        Some(cause) => broken(cause),
+        Some(cause) => body_failure(cause),
         None => Failure::Lost(format!("the stream of events cannot be read: {error}")),
     }
 }

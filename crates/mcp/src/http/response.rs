@@ -1,17 +1,256 @@
-//! What came with an answer.
+//! Reads responses, and decides what a failed one means: the request was refused, may be sent again, or may have been
+//! executed.
+//!
+//! Only the status, the request id and the JSON-RPC error code decide. The texts of a server are kept for people.
+
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
+use rmcp::{
+    model::{
+        ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage,
+    },
+    transport::streamable_http_client::StreamableHttpPostResponse as Answer,
+};
 
-use egress::{Body, EgressError};
+use crate::{
+    error::{Failure, RefusalBody, SessionDoubt},
+    interceptor::Interceptor,
+    oauth::Challenge,
+};
+use egress::{Body, EgressError, Response};
 
-/// Blanks before JSON that are read.
+/// The most bytes that are read of a refusal.
+pub(super) const MAX_REFUSAL: usize = 64 * 1024;
+/// The most characters of a body that are quoted in a message.
+const MAX_EXCERPT: usize = 300;
+/// The most bytes of white space before JSON.
 const MAX_BLANK: usize = 1024;
-/// What some servers write before JSON, as editors do before text.
+/// Some servers write it before JSON.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// The whole body, without a byte order mark.
+/// A response with a status other than success, with its body.
+pub(super) struct Refusal {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+    /// The request carried a credential.
+    has_credential: bool,
+}
+
+impl Refusal {
+    pub(super) async fn read(response: Response, has_credential: bool) -> Self {
+        // If the body cannot be read, the status must do.
+        let body = collect(response.body, MAX_REFUSAL)
+            .await
+            .unwrap_or_default();
+        Self {
+            status: response.status,
+            headers: response.headers,
+            body,
+            has_credential,
+        }
+    }
+
+    pub(super) fn is_about_credential(&self) -> bool {
+        matches!(
+            self.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+        )
+    }
+
+    /// The failure where no session can be lost. `request` is the id of the request, if the body may hold its JSON-RPC answer.
+    pub(super) fn failure(
+        &self,
+        interceptor: &Interceptor,
+        request: Option<&RequestId>,
+    ) -> Failure {
+        let retry_after = retry_after(&self.headers);
+        match self.status {
+            StatusCode::UNAUTHORIZED if !self.has_credential => {
+                return Failure::SignInRequired(
+                    Challenge::from_headers(&self.headers).map(Box::new),
+                );
+            }
+            StatusCode::UNAUTHORIZED => return Failure::Unauthorized,
+            StatusCode::FORBIDDEN => {
+                let challenge = Challenge::from_headers(&self.headers);
+                let missing = challenge.as_ref().and_then(Challenge::missing_scope);
+                return missing.map_or(Failure::Forbidden, |scope| {
+                    Failure::ScopeRequired(scope.to_owned())
+                });
+            }
+            StatusCode::TOO_MANY_REQUESTS => {
+                return Failure::Busy {
+                    status: 429,
+                    retry_after,
+                };
+            }
+            StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => {
+                return Failure::Busy {
+                    status: 503,
+                    retry_after,
+                };
+            }
+            _ => {}
+        }
+        match request.and_then(|request| interceptor.answer_in(&self.body, request)) {
+            Some(Err(refused @ Failure::Refused { .. })) if !self.status.is_server_error() => {
+                refused
+            }
+            _ => Failure::Status {
+                status: self.status.as_u16(),
+                message: self.to_message(interceptor),
+            },
+        }
+    }
+
+    /// The failure for a request in a session. Servers refuse an unknown session with one of these statuses and any body, and
+    /// a tool may refuse a call in exactly the same way.
+    pub(super) fn failure_in_session(
+        &self,
+        interceptor: &Interceptor,
+        request: &RequestId,
+    ) -> Failure {
+        let own = self.failure(interceptor, Some(request));
+        match (self.status, own) {
+            (
+                StatusCode::BAD_REQUEST
+                | StatusCode::UNAUTHORIZED
+                | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND,
+                own,
+            ) if !matches!(own, Failure::ScopeRequired(_)) => {
+                Failure::SessionInDoubt(Box::new(SessionDoubt {
+                    status: self.status.as_u16(),
+                    body: RefusalBody::read(&self.body),
+                    words: self.to_message(interceptor),
+                    own,
+                }))
+            }
+            (_, own) => own,
+        }
+    }
+
+    /// The answer for rmcp to a request of its own. Servers of older revisions answer `server/discover` with any status and
+    /// any text; rmcp then makes the older handshake, if it gets an error with the id of its request.
+    pub(super) fn to_rmcp_answer(
+        &self,
+        interceptor: &Interceptor,
+        request: &ClientRequest,
+        id: &RequestId,
+    ) -> Result<Answer, Failure> {
+        let discovers = matches!(request, ClientRequest::DiscoverRequest(_));
+        let (code, message) = match self.failure(interceptor, Some(id)) {
+            Failure::Refused { code, message } => (code, message),
+            Failure::Status {
+                status: ..500,
+                message,
+            } if discovers => (None, message),
+            failure => return Err(failure),
+        };
+        let code = code
+            .and_then(|code| i32::try_from(code).ok())
+            .map_or(ErrorCode::INVALID_REQUEST, ErrorCode);
+        let error = ErrorData::new(code, message, error_data(&self.body));
+        Ok(Answer::Json(
+            ServerJsonRpcMessage::error(error, Some(id.clone())),
+            None,
+        ))
+    }
+
+    /// The refusal in words for people.
+    fn to_message(&self, interceptor: &Interceptor) -> String {
+        format!(
+            "the server answered with HTTP {}{}",
+            self.status,
+            body_excerpt(interceptor, &self.headers, &self.body)
+        )
+    }
+}
+
+/// The failure of a notification or a reply, by the status of the response; `None` for success.
+pub(super) fn refusal_by_status(response: &Response) -> Option<Failure> {
+    let (status, headers) = (response.status, response.headers.clone());
+    let refusal = Refusal {
+        status,
+        headers,
+        body: Bytes::new(),
+        has_credential: true,
+    };
+    (!status.is_success()).then(|| refusal.failure(&Interceptor::default(), None))
+}
+
+/// The beginning of a body for a message to people, with a separator. The text of a web page is left out.
+pub(super) fn body_excerpt(interceptor: &Interceptor, headers: &HeaderMap, body: &[u8]) -> String {
+    if media_type(headers).as_deref() == Some("text/html") {
+        return " and an HTML page".to_owned();
+    }
+    let text = interceptor.excerpt(&String::from_utf8_lossy(body));
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(MAX_EXCERPT) {
+        None if text.is_empty() => String::new(),
+        None => format!(": {text}"),
+        Some((end, _)) => format!(": {}…", &text[..end]),
+    }
+}
+
+/// The `data` of a JSON-RPC error, in which servers name the revisions that they support.
+fn error_data(body: &[u8]) -> Option<serde_json::Value> {
+    match serde_json::from_slice(body) {
+        Ok(ServerJsonRpcMessage::Error(error)) => error.error.data,
+        _ => None,
+    }
+}
+
+/// The failure of a request for which there is no response.
+pub(super) fn send_failure(error: &EgressError) -> Failure {
+    let message = error.to_string();
+    match (error.sent, error.is_rejected(), error.is_timeout()) {
+        (false, true, _) => Failure::Misconfigured(message),
+        (false, ..) => Failure::NotSent(message),
+        (true, _, true) => Failure::Silent(message),
+        (true, ..) if error.is_redirect() => Failure::Redirected(message),
+        (true, ..) => Failure::Lost(message),
+    }
+}
+
+/// The failure of a response whose body could not be read to its end.
+pub(super) fn body_failure(error: &EgressError) -> Failure {
+    if error.is_timeout() {
+        Failure::Silent(error.to_string())
+    } else {
+        Failure::Lost(error.to_string())
+    }
+}
+
+/// `Retry-After` in seconds, at most an hour; a date is taken as a minute.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    Some(Duration::from_secs(
+        value.trim().parse().unwrap_or(60).min(3600),
+    ))
+}
+
+/// The id of a request; `None` for other messages.
+pub(super) fn id_of(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
+    match message {
+        ClientJsonRpcMessage::Request(request) => Some(&request.id),
+        _ => None,
+    }
+}
+
+/// Whether a message begins a connection.
+pub(super) fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
+    matches!(message, ClientJsonRpcMessage::Request(request) if matches!(
+        request.request,
+        ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
+    ))
+}
+
+/// Reads the whole body, without a byte order mark.
 pub(super) async fn collect(mut body: Body, max: usize) -> Result<Bytes, EgressError> {
     let Some(first) = body.next().await.transpose()? else {
         return Ok(Bytes::new());
@@ -19,7 +258,7 @@ pub(super) async fn collect(mut body: Body, max: usize) -> Result<Bytes, EgressE
     collect_from(BytesMut::from(first), body, max).await
 }
 
-/// The whole body if it begins as a JSON object does, whatever its server calls it. Nothing else is waited for.
+/// Reads the whole body if it begins like a JSON object; otherwise reads only its beginning and returns `None`.
 pub(super) async fn collect_object(
     mut body: Body,
     max: usize,
@@ -60,13 +299,14 @@ async fn collect_from(
     Ok(whole.freeze())
 }
 
-/// The media type without its parameters, in small letters: its case says nothing (RFC 9110, section 8.3.1).
+/// The media type without its parameters, in lower case, since it is case-insensitive (RFC 9110, section 8.3.1).
 pub(super) fn media_type(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let media_type = value.split(';').next()?.trim();
     (!media_type.is_empty()).then(|| media_type.to_ascii_lowercase())
 }
 
+/// The value of a header as text.
 pub(super) fn text_of(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }

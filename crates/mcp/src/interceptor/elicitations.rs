@@ -1,26 +1,41 @@
-//! Questions that servers of the older revisions ask while calls are open: the call that a question belongs to, and the
-//! answer.
+//! Questions that a server asks during a call (`elicitation/create`, up to revision 2025-11-25). The user of the call
+//! answers them, and the time limit of the call is suspended meanwhile.
 //!
-//! Invariant: only the user of the call that a question belongs to is asked. A question on the stream that answers a call
-//! belongs to that call. Any other question belongs to the one open call of the connection; it is declined when several
-//! are open, or when the server may still be at work on one that was given up.
+//! Invariants: only the user of the call that a question belongs to is asked. A question on the stream that answers a call
+//! belongs to that call. Any other question belongs to the only open call of the connection; it is declined when several
+//! are open, or when the server may still be working on a cancelled call. The questions of one call are asked one after the
+//! other, and their number and total time are limited.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rmcp::model::RequestId;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
+use tokio::{
+    sync::{Mutex, MutexGuard, mpsc::UnboundedSender, oneshot, watch},
+    time::{sleep, timeout},
+};
 
-use super::{Interceptor, PendingRequest, clipped, locked, object};
+use super::{Interceptor, PendingRequest, clip, lock, object};
 use crate::error::Failure;
-use domain::elicitation::{self, InputRequired};
+use domain::{
+    clock,
+    elicitation::{self, Answer, Dismissal, InputRequired},
+};
 
-/// Declined questions of one call that its user is told of.
+/// The most declined questions of one call that are reported to its user.
 const MAX_DECLINED: usize = 4;
-/// Questions that came in and are not answered yet.
-const MAX_UNREAD: usize = 64;
+/// The most questions of one connection that wait for their answers.
+const MAX_UNANSWERED: usize = 64;
+/// The most questions that the user of one call is asked.
+const MAX_QUESTIONS: usize = 5;
+/// How long a call waits for its user, for all questions together.
+pub const LIVE_TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// A question in the course of a call.
+/// A question during a call that is not answered yet.
 pub(super) struct UnansweredQuestion {
     pending: Arc<PendingRequest>,
     input: InputRequired,
@@ -28,20 +43,20 @@ pub(super) struct UnansweredQuestion {
 }
 
 impl Interceptor {
-    /// Notes a question until it is answered ([`Interceptor::answer_to`]).
+    /// Keeps a question until [`Interceptor::answer_to`] answers it. `asked` is the request whose stream brought it.
     pub(super) fn note_question(
         &self,
         id: &RawValue,
         params: Option<&RawValue>,
-        of: Option<&Arc<PendingRequest>>,
+        asked: Option<&Arc<PendingRequest>>,
     ) {
         #[derive(Deserialize)]
-        struct Exchange {
+        struct ElicitParams {
             #[serde(default)]
             message: String,
         }
         let (Some(pending), Ok(id)) = (
-            self.call_of(of),
+            self.call_of(asked),
             serde_json::from_str::<RequestId>(id.get()),
         ) else {
             return;
@@ -51,19 +66,18 @@ impl Interceptor {
                 .load()
                 .json(self.scrubber.json(params.to_owned()))
         });
-        let asked = params
+        let message = params
             .as_ref()
-            .and_then(|params| object::<Exchange>(params.get()).ok());
-        let message = asked
-            .map(|asked| clipped(&asked.message))
+            .and_then(|params| object::<ElicitParams>(params.get()).ok())
+            .map(|params| clip(&params.message))
             .unwrap_or_default();
-        if pending.asking.is_none() {
+        if pending.live_questions.is_none() {
             return pending.decline(message);
         }
         let input = elicitation::read_single(params.as_deref());
-        let mut questions = locked(&self.questions);
-        if questions.len() < MAX_UNREAD {
-            // Of two with one id the first counts; the other one is declined.
+        let mut questions = lock(&self.questions);
+        if questions.len() < MAX_UNANSWERED {
+            // Of two questions with the same id, only the first is asked.
             questions.entry(id).or_insert(UnansweredQuestion {
                 pending,
                 input,
@@ -72,18 +86,18 @@ impl Interceptor {
         }
     }
 
-    /// The answer to a question that came in: its user's, if there is somebody to ask.
+    /// The answer to a question that was kept: that of the user, or else `decline`.
     pub(crate) async fn answer_to(&self, id: &RequestId) -> Value {
         let decline = json!({ "action": "decline" });
         let Some(UnansweredQuestion {
             pending,
             input,
             message,
-        }) = locked(&self.questions).remove(id)
+        }) = lock(&self.questions).remove(id)
         else {
             return decline;
         };
-        if let Some(questions) = &pending.asking
+        if let Some(questions) = &pending.live_questions
             && let Some(answer) = questions.ask(input).await
         {
             return answer.into_single();
@@ -92,34 +106,34 @@ impl Interceptor {
         decline
     }
 
-    /// The call that a question belongs to; `of` is the call whose stream brought it.
-    fn call_of(&self, of: Option<&Arc<PendingRequest>>) -> Option<Arc<PendingRequest>> {
-        if let Some(pending) = of {
-            return (pending.arguments.is_some() && locked(&pending.answer).is_none())
+    /// The call that a question belongs to. `asked` is the request whose stream brought the question.
+    fn call_of(&self, asked: Option<&Arc<PendingRequest>>) -> Option<Arc<PendingRequest>> {
+        if let Some(pending) = asked {
+            return (pending.arguments.is_some() && lock(&pending.answer).is_none())
                 .then(|| pending.clone());
         }
-        let waiting = locked(&self.waiting);
+        let waiting = lock(&self.waiting);
         let mut calls = waiting
             .values()
             .filter(|pending| pending.arguments.is_some());
         let (Some(pending), None) = (calls.next(), calls.next()) else {
             return None;
         };
-        locked(&self.given_up).is_empty().then(|| pending.clone())
+        lock(&self.cancelled).is_empty().then(|| pending.clone())
     }
 }
 
 impl PendingRequest {
     fn decline(&self, message: String) {
-        let mut declined = locked(&self.declined);
+        let mut declined = lock(&self.declined);
         if declined.len() < MAX_DECLINED {
             declined.push(message);
         }
     }
 
-    /// Whether its server may still be at work on this call although nobody waits for the answer.
-    pub(super) fn is_given_up(&self) -> bool {
-        let answered = match &*locked(&self.answer) {
+    /// Whether the server may still be working on this call: it was sent, and not definitely answered.
+    pub(super) fn may_be_running(&self) -> bool {
+        let answered = match &*lock(&self.answer) {
             Some(Ok(_)) => true,
             Some(Err(failure)) => !matches!(
                 failure,
@@ -132,5 +146,103 @@ impl PendingRequest {
             None => false,
         };
         self.arguments.is_some() && self.was_sent() && !answered
+    }
+}
+
+/// A question whose server waits for the answer. Dropping it cancels the question. When the receiver of `answer` is gone,
+/// the server has withdrawn the question.
+#[derive(Debug)]
+pub struct LiveQuestion {
+    pub input: InputRequired,
+    pub answer: oneshot::Sender<Answer>,
+}
+
+/// Asks the user of one call, within a budget of questions and time.
+#[derive(Debug)]
+pub(crate) struct LiveQuestions {
+    questions: UnboundedSender<LiveQuestion>,
+    budget: Mutex<Budget>,
+    /// Whether a question is open now.
+    open: watch::Sender<bool>,
+}
+
+/// The questions and the time that are left.
+#[derive(Debug)]
+struct Budget {
+    questions: usize,
+    time: Duration,
+}
+
+impl LiveQuestions {
+    pub(crate) fn new(questions: UnboundedSender<LiveQuestion>) -> Self {
+        let budget = Mutex::new(Budget {
+            questions: MAX_QUESTIONS,
+            time: LIVE_TIME_LIMIT,
+        });
+        Self {
+            questions,
+            budget,
+            open: watch::Sender::new(false),
+        }
+    }
+
+    /// Asks the user and waits for the answer; `None` when the budget is used up and the user was not asked.
+    pub(super) async fn ask(&self, input: InputRequired) -> Option<Answer> {
+        let mut budget = self.budget.lock().await;
+        if budget.questions == 0 || budget.time.is_zero() {
+            return None;
+        }
+        budget.questions -= 1;
+        let (time_limit, keys) = (budget.time, input.keys.clone());
+        let (answer, answered) = oneshot::channel();
+        let _open = OpenQuestion::new(self, budget);
+        self.questions.send(LiveQuestion { input, answer }).ok()?;
+        let answered = timeout(time_limit, answered).await;
+        Some(match answered {
+            Ok(Ok(answer)) => answer,
+            // There was no answer in time, or the caller dropped the question.
+            Ok(Err(_)) | Err(_) => Answer::dismissed(&keys, Dismissal::Cancel, None),
+        })
+    }
+
+    /// Waits until this much time has passed, not counting the time in which a question was open.
+    pub(crate) async fn elapse(&self, mut time: Duration) {
+        let mut open = self.open.subscribe();
+        loop {
+            let is_suspended = *open.borrow_and_update();
+            let began = clock::instant();
+            tokio::select! {
+                () = sleep(time), if !is_suspended => return,
+                changed = open.changed() => changed.expect("the sender lives as long as this"),
+            }
+            if !is_suspended {
+                time = time.saturating_sub(began.elapsed());
+            }
+        }
+    }
+}
+
+/// A question that is open until this is dropped. Dropping it charges its time to the budget.
+struct OpenQuestion<'a> {
+    call: &'a LiveQuestions,
+    budget: MutexGuard<'a, Budget>,
+    began: Instant,
+}
+
+impl<'a> OpenQuestion<'a> {
+    fn new(call: &'a LiveQuestions, budget: MutexGuard<'a, Budget>) -> Self {
+        call.open.send_replace(true);
+        Self {
+            call,
+            budget,
+            began: clock::instant(),
+        }
+    }
+}
+
+impl Drop for OpenQuestion<'_> {
+    fn drop(&mut self) {
+        self.budget.time = self.budget.time.saturating_sub(self.began.elapsed());
+        self.call.open.send_replace(false);
     }
 }

@@ -1,5 +1,5 @@
-//! The sign-in of a user: an authorization request with PKCE (RFC 7636) and the server as its resource (RFC 8707), and
-//! the answer that comes back with the browser, whose issuer is checked before its code is sent anywhere (RFC 9207).
+//! The sign-in of a user with a browser: an authorization request with PKCE (RFC 7636) for the server as its resource
+//! (RFC 8707), and the answer, whose issuer is checked before its code is sent anywhere (RFC 9207).
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use url::Url;
 
 use super::{
     AuthorizationServer, OAuthError, OAuthErrorKind, ProtectedServer, TokenSet,
-    client_auth::signed_form, is_code, parse, refusal, send, token::redeem_code,
+    client::authenticated_form, is_code, parse, refusal_error, send, token::redeem_code,
 };
-use crate::interceptor::clipped;
+use crate::interceptor::clip;
 use domain::{
     oauth::{OAuthClient, PendingSignIn, TokenService},
     secret::Secret,
@@ -20,35 +20,35 @@ use egress::Egress;
 
 /// A sign-in that has begun.
 pub struct StartedSignIn {
-    /// Where the user signs in.
+    /// The URL to which the browser is sent.
     pub url: Url,
-    /// By which the answer is known.
+    /// The `state` parameter, by which the answer is recognised.
     pub state: Secret,
     pub pending: PendingSignIn,
 }
 
-/// What came back with the browser.
+/// The parameters with which the browser comes back.
 #[derive(Default)]
 pub struct CallbackParams {
     pub code: Option<Secret>,
     pub issuer: Option<String>,
     pub error: Option<String>,
-    /// What the authorization server says about the error.
+    /// The explanation of the error by the authorization server.
     pub error_description: Option<String>,
 }
 
-/// What a sign-in is to be.
+/// The parameters of a sign-in.
 pub struct SignInRequest<'a> {
-    /// Where, and for which resource. Without one it is empty.
+    /// The authorization server and the resource, which may be empty.
     pub at: &'a ProtectedServer,
     pub client: OAuthClient,
     pub redirect_uri: &'a str,
     pub scopes: Vec<String>,
-    /// What else this authorization server wants to know.
+    /// Further parameters that this authorization server requires.
     pub parameters: &'a BTreeMap<String, String>,
 }
 
-/// Begins a sign-in. The egress guard also decides where a browser may be sent.
+/// Begins a sign-in. Egress also checks the URL to which the browser is sent.
 pub async fn start(
     egress: &Egress,
     request: SignInRequest<'_>,
@@ -58,19 +58,19 @@ pub async fn start(
     egress
         .check_url(endpoint)
         .map_err(|error| OAuthError::unusable(error.to_string()))?;
-    let (state, verifier) = (random(), random());
-    let form = form(&request, &state, &verifier);
+    let (state, verifier) = (random_secret(), random_secret());
+    let form = request_form(&request, &state, &verifier);
     let SignInRequest {
         at, client, scopes, ..
     } = request;
-    let service = service(authorization_server, &at.resource, client);
+    let service = token_service(authorization_server, &at.resource, client);
     let mut url = endpoint.clone();
     match &authorization_server.pushed_request_endpoint {
-        Some(place) => {
-            let pushed = push(egress, &service, place, &form).await?;
+        Some(push_endpoint) => {
+            let request_uri = push_request(egress, &service, push_endpoint, &form).await?;
             url.query_pairs_mut()
                 .append_pair("client_id", &service.client.id)
-                .append_pair("request_uri", &pushed);
+                .append_pair("request_uri", &request_uri);
         }
         None => {
             url.query_pairs_mut()
@@ -92,8 +92,8 @@ pub async fn start(
     })
 }
 
-/// What an authorization server is asked, but for who asks.
-fn form<'a>(
+/// The parameters of an authorization request, without the client id.
+fn request_form<'a>(
     request: &SignInRequest<'a>,
     state: &Secret,
     verifier: &Secret,
@@ -123,8 +123,8 @@ fn form<'a>(
     form
 }
 
-/// Leaves a request at the authorization server (RFC 9126): the address by which it is known there.
-async fn push(
+/// Pushes an authorization request to the authorization server (RFC 9126). Returns its `request_uri`.
+async fn push_request(
     egress: &Egress,
     service: &TokenService,
     endpoint: &Url,
@@ -138,16 +138,21 @@ async fn push(
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
         .collect();
-    let request = signed_form(&service.client, endpoint, &service.issuer, &fields)?;
+    let request = authenticated_form(&service.client, endpoint, &service.issuer, &fields)?;
     let (status, body) = send(egress, request).await?;
     if !status.is_success() {
-        return Err(refusal("the endpoint for pushed requests", status, &body));
+        return Err(refusal_error(
+            "the endpoint for pushed requests",
+            status,
+            &body,
+        ));
     }
     let pushed: Pushed = parse(&body, "the answer to the pushed request")?;
     Ok(pushed.request_uri)
 }
 
-pub(super) fn service(
+/// The token service of an authorization server, for this resource and client.
+pub(super) fn token_service(
     server: &AuthorizationServer,
     resource: &str,
     client: OAuthClient,
@@ -161,7 +166,7 @@ pub(super) fn service(
     }
 }
 
-/// Exchanges the code that came back for tokens, once it is certain that the right authorization server sent it.
+/// Exchanges the code for tokens, after checking that the answer is from the authorization server of the sign-in.
 pub async fn redeem(
     egress: &Egress,
     pending: &PendingSignIn,
@@ -178,7 +183,7 @@ pub async fn redeem(
     }
     if let Some(code) = &params.error {
         let code = if is_code(code) { code } else { "error" };
-        let words = params.error_description.as_deref().map(clipped);
+        let words = params.error_description.as_deref().map(clip);
         let words = words.filter(|words| !words.is_empty());
         let words = words.map_or_else(String::new, |words| format!(": {words:?}"));
         let why = format!("the authorization server answered with {code}{words}");
@@ -193,7 +198,7 @@ pub async fn redeem(
     redeem_code(egress, pending, code).await
 }
 
-/// 256 random bits.
-fn random() -> Secret {
+/// 256 random bits as Base64.
+fn random_secret() -> Secret {
     Secret::new(BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()))
 }

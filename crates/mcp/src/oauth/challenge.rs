@@ -1,33 +1,33 @@
-//! `WWW-Authenticate` (RFC 9110, section 11.6.1) as far as a bearer challenge needs it: where the metadata of the
-//! protected resource is (RFC 9728), and which scopes a request wants (RFC 6750).
+//! Parses the bearer challenge in `WWW-Authenticate` (RFC 9110, section 11.6.1): the address of the metadata of the
+//! protected resource (RFC 9728) and the scopes that a request needs (RFC 6750).
 
 use http::{HeaderMap, header};
 use url::Url;
 
-/// What a server said with a 401 or a 403.
+/// A bearer challenge, with which a server answers 401 or 403.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
     pub resource_metadata: Option<Url>,
     pub scope: Option<String>,
-    /// `insufficient_scope`, `invalid_token`.
+    /// The error code, such as `insufficient_scope` or `invalid_token`.
     pub error: Option<String>,
 }
 
 impl Challenge {
-    /// The bearer challenge of an answer, if it has one.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    /// The bearer challenge in the headers of a response, if there is one.
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let values = headers.get_all(header::WWW_AUTHENTICATE).iter();
         values
             .filter_map(|value| value.to_str().ok())
             .find_map(Self::parse)
     }
 
-    /// The bearer challenge of a header, if it has one.
+    /// The bearer challenge in the value of one header, if there is one.
     pub fn parse(value: &str) -> Option<Self> {
         let mut found: Option<Self> = None;
         let mut is_bearer = false;
         let mut rest = value;
-        while let Some((name, after)) = token(rest) {
+        while let Some((name, after)) = next_token(rest) {
             let Some(text) = after.trim_start().strip_prefix('=') else {
                 is_bearer = name.eq_ignore_ascii_case("bearer");
                 if is_bearer {
@@ -54,21 +54,21 @@ impl Challenge {
         }
     }
 
-    /// The scopes that a request lacks, when that is why it was refused.
+    /// The scopes that the request lacks, if it was refused for that reason.
     pub fn missing_scope(&self) -> Option<&str> {
         let is_scope = self.error.as_deref() == Some("insufficient_scope");
         self.scope.as_deref().filter(|_| is_scope)
     }
 }
 
-/// The next word, and what follows it. Commas and blanks stand between words.
-fn token(text: &str) -> Option<(&str, &str)> {
+/// The next token and the text after it. Commas and blanks separate tokens.
+fn next_token(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start_matches([' ', '\t', ',', '=']);
     let end = text.find([' ', '\t', ',', '=']).unwrap_or(text.len());
     (end > 0).then(|| text.split_at(end))
 }
 
-/// A value in quotes or without, and what follows it.
+/// A quoted or bare value, and the text after it.
 fn parameter_value(text: &str) -> (String, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([' ', '\t', ',']).unwrap_or(text.len());

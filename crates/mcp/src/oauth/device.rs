@@ -1,5 +1,5 @@
-//! Signing in on a device that has no browser (RFC 8628): the user types a short code at an address, on any other
-//! device, and the program asks for the tokens until the user has done so.
+//! The sign-in of a user on a device without a browser (RFC 8628): the user types a short code at an address on another
+//! device, while the program polls for the tokens.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use serde::Deserialize;
 use url::Url;
 
 use super::{
-    AuthorizationServer, OAuthError, OAuthErrorKind, TokenSet, authorization::service,
-    client_auth::signed_form, parse, refusal, send, token,
+    AuthorizationServer, OAuthError, OAuthErrorKind, TokenSet, authorization::token_service,
+    client::authenticated_form, parse, refusal_error, send, token,
 };
 use domain::{
     oauth::{OAuthClient, TokenService},
@@ -16,17 +16,19 @@ use domain::{
 };
 use egress::Egress;
 
-/// Unless the authorization server says otherwise, and how much longer after each complaint of it.
+/// The polling interval, unless the authorization server sets one. Each `slow_down` adds as much.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// The longest time for which the program polls.
 const LONGEST_WAIT: Duration = Duration::from_secs(1800);
 
 /// A sign-in that waits for the user.
 pub struct DeviceSignIn {
     pub service: TokenService,
-    /// What the user types, and where.
+    /// The code that the user types.
     pub user_code: String,
+    /// The address at which the user types it.
     pub address: String,
-    /// The address that has the code in it already.
+    /// An address that contains the code, if there is one.
     pub whole_address: Option<String>,
     device_code: Secret,
     interval: Duration,
@@ -43,7 +45,7 @@ struct DeviceAnswer {
     interval: Option<u64>,
 }
 
-/// Begins a sign-in. `resource` is empty where there is none.
+/// Begins a sign-in. `resource` may be empty.
 pub async fn start_device(
     egress: &Egress,
     server: &AuthorizationServer,
@@ -56,16 +58,16 @@ pub async fn start_device(
             "the provider has no sign-in for devices; sign in with a browser",
         ));
     };
-    let service = service(server, resource, client);
+    let service = token_service(server, resource, client);
     let scopes = scopes.join(" ");
     let mut form = vec![("scope", scopes.as_str())];
     if !resource.is_empty() {
         form.push(("resource", resource));
     }
-    let request = signed_form(&service.client, endpoint, &service.issuer, &form)?;
+    let request = authenticated_form(&service.client, endpoint, &service.issuer, &form)?;
     let (status, body) = send(egress, request).await?;
     if !status.is_success() {
-        return Err(refusal("the endpoint for devices", status, &body));
+        return Err(refusal_error("the endpoint for devices", status, &body));
     }
     let answer: DeviceAnswer = parse(&body, "the answer of the endpoint for devices")?;
     for address in [
@@ -92,7 +94,7 @@ pub async fn start_device(
     })
 }
 
-/// Asks for the tokens until the user has let the program in or has not, or the code is too old.
+/// Polls for the tokens until the user has allowed or denied the sign-in, or the code has expired.
 pub async fn wait_for_user(
     egress: &Egress,
     sign_in: &DeviceSignIn,
@@ -105,9 +107,11 @@ pub async fn wait_for_user(
     ];
     while tokio::time::Instant::now() < until {
         tokio::time::sleep(interval).await;
-        match token::request(egress, &sign_in.service, &form).await {
+        match token::request_tokens(egress, &sign_in.service, &form).await {
             Err(error) if error.is_refusal("authorization_pending") => {}
-            Err(error) if error.is_refusal("slow_down") || error.kind == OAuthErrorKind::Away => {
+            Err(error)
+                if error.is_refusal("slow_down") || error.kind == OAuthErrorKind::Unavailable =>
+            {
                 interval += INTERVAL;
             }
             answer => return answer,

@@ -1,5 +1,5 @@
-//! Discovery: from a server to the metadata of its protected resource (RFC 9728), and from there to its authorization
-//! server (RFC 8414, or OpenID Connect Discovery).
+//! Finds the authorization server of an MCP server: by the metadata of the protected resource (RFC 9728), then by the
+//! metadata of the authorization server (RFC 8414 or OpenID Connect Discovery).
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use super::{Challenge, OAuthError, OAuthErrorKind, limits, send};
 use domain::oauth::{ClientAuthMethod, OAuthConfig, add_scopes, scopes_of};
 use egress::{Egress, Request};
 
-/// Authorization servers of one resource that are tried, one after the other.
+/// How many authorization servers of one resource are tried.
 const MAX_ISSUERS: usize = 4;
 
 /// A server, and the authorization server at which its users sign in.
@@ -18,31 +18,31 @@ pub struct ProtectedServer {
     /// The resource indicator (RFC 8707), exactly as published.
     pub resource: String,
     pub authorization_server: AuthorizationServer,
-    /// What the server asks for: those of its challenge, or else all that it supports.
+    /// The scopes of its challenge, or else all scopes that it supports.
     pub scopes: Vec<String>,
 }
 
-/// What an authorization server says of itself.
+/// The checked metadata of an authorization server.
 #[derive(Clone, Debug)]
 pub struct AuthorizationServer {
     pub issuer: String,
-    /// Where users sign in, with PKCE.
+    /// Where users sign in; `None` if the metadata does not declare PKCE with S256.
     pub authorization_endpoint: Option<Url>,
-    /// The same, where the metadata does not say whether there is PKCE.
+    /// Where users sign in, if the metadata does not say whether PKCE is supported.
     pub endpoint_without_pkce: Option<Url>,
     pub token_endpoint: Url,
     pub registration_endpoint: Option<Url>,
     pub revocation_endpoint: Option<Url>,
-    /// Where a request to sign in must be left before the user comes (RFC 9126).
+    /// Where authorization requests must be pushed (RFC 9126), if that is required.
     pub pushed_request_endpoint: Option<Url>,
-    /// Where a device that has no browser asks for a code (RFC 8628).
+    /// Where a device without a browser gets its code (RFC 8628).
     pub device_endpoint: Option<Url>,
     pub scopes: Vec<String>,
-    /// Empty: it does not say.
+    /// The methods of client authentication; empty if the metadata does not say.
     pub auth_methods: Vec<String>,
-    /// A client's id may be the address of its metadata.
+    /// The id of a client may be the URL of its metadata document.
     pub takes_metadata_documents: bool,
-    /// Every answer to a sign-in names its issuer (RFC 9207).
+    /// Every authorization response names the issuer (RFC 9207).
     pub names_issuer: bool,
 }
 
@@ -78,14 +78,14 @@ struct ServerMetadata {
     authorization_response_iss_parameter_supported: Option<bool>,
 }
 
-/// Finds where the users of a server sign in. `challenge` is what the server said without a token.
+/// Finds the authorization server of an MCP server. `challenge` is the server's answer to a request without a token.
 pub async fn discover(
     egress: &Egress,
     server: &Url,
     challenge: &Challenge,
 ) -> Result<ProtectedServer, OAuthError> {
     let Some(published) = resource_metadata(egress, server, challenge).await? else {
-        return older(egress, server, challenge).await;
+        return discover_by_2025_03_26(egress, server, challenge).await;
     };
     if !covers(&published.resource, server) {
         return Err(OAuthError::untrusted(
@@ -113,7 +113,7 @@ pub async fn discover(
     Err(failure)
 }
 
-/// Those that the server asks for right now, or else all that it supports.
+/// The scopes of the challenge, or else all supported ones.
 fn scopes(challenge: &Challenge, supported: &[String]) -> Vec<String> {
     let mut scopes = scopes_of(challenge.scope.as_deref().unwrap_or_default());
     if scopes.is_empty() {
@@ -122,8 +122,8 @@ fn scopes(challenge: &Challenge, supported: &[String]) -> Vec<String> {
     scopes
 }
 
-/// The metadata of a protected resource: where the challenge says, on any host (RFC 9728, section 5.1), or at one of the
-/// two well-known places. It counts only if it names the server as its resource.
+/// The metadata of a protected resource: at the address in the challenge, on any host (RFC 9728, section 5.1), or at one of
+/// the two well-known addresses.
 async fn resource_metadata(
     egress: &Egress,
     server: &Url,
@@ -131,20 +131,20 @@ async fn resource_metadata(
 ) -> Result<Option<ResourceMetadata>, OAuthError> {
     let named = challenge.resource_metadata.clone();
     let path = server.path().trim_end_matches('/');
-    let mut places: Vec<Url> = named.into_iter().collect();
+    let mut addresses: Vec<Url> = named.into_iter().collect();
     for path in [path, ""] {
-        let place = at(
+        let address = with_path(
             server,
             &format!("/.well-known/oauth-protected-resource{path}"),
         );
-        if !places.contains(&place) {
-            places.push(place);
+        if !addresses.contains(&address) {
+            addresses.push(address);
         }
     }
-    first_of(egress, places, RESOURCE).await
+    fetch_first(egress, addresses, RESOURCE).await
 }
 
-/// Whether a resource is the server, or something above it at the same origin.
+/// Whether a resource is the server itself, or a parent path at the same origin.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else {
         return false;
@@ -156,8 +156,8 @@ fn covers(resource: &str, server: &Url) -> bool {
         && below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
-/// What an issuer says of itself that somebody named in a setting; it is written there exactly as it is. Of a provider of
-/// OpenID Connect that does not say whether it supports PKCE it is taken for granted that it does.
+/// The metadata of an issuer that is named in a setting. It must name exactly the same issuer. If it does not say whether
+/// PKCE is supported, as with many providers of OpenID Connect, PKCE is assumed.
 pub async fn discover_issuer(
     egress: &Egress,
     issuer: &str,
@@ -166,12 +166,12 @@ pub async fn discover_issuer(
         OAuthError::unusable("the issuer publishes no metadata; is its address right?")
     })?;
     if found.issuer != issuer {
-        return Err(another_issuer());
+        return Err(wrong_issuer());
     }
     Ok(found.check(issuer)?.assuming_pkce())
 }
 
-/// The metadata of an issuer, checked; `None` when it has none at any of the places.
+/// The checked metadata of an issuer; `None` when it publishes none.
 async fn authorization_server(
     egress: &Egress,
     issuer: &str,
@@ -180,6 +180,7 @@ async fn authorization_server(
     found.map(|found| found.check(issuer)).transpose()
 }
 
+/// The metadata of an issuer, from the addresses of RFC 8414 and OpenID Connect Discovery.
 async fn server_metadata(
     egress: &Egress,
     issuer: &str,
@@ -188,26 +189,26 @@ async fn server_metadata(
         return Err(OAuthError::untrusted("the issuer is not an address"));
     };
     let path = url.path().trim_end_matches('/');
-    let mut places = vec![
+    let mut paths = vec![
         format!("/.well-known/oauth-authorization-server{path}"),
         format!("/.well-known/openid-configuration{path}"),
     ];
     if !path.is_empty() {
-        places.push(format!("{path}/.well-known/openid-configuration"));
+        paths.push(format!("{path}/.well-known/openid-configuration"));
     }
-    let places = places.iter().map(|place| at(&url, place)).collect();
-    first_of(egress, places, AUTHORIZATION_SERVER).await
+    let addresses = paths.iter().map(|path| with_path(&url, path)).collect();
+    fetch_first(egress, addresses, AUTHORIZATION_SERVER).await
 }
 
 /// Revision 2025-03-26: the server is its own authorization server, with or without metadata.
-async fn older(
+async fn discover_by_2025_03_26(
     egress: &Egress,
     server: &Url,
     challenge: &Challenge,
 ) -> Result<ProtectedServer, OAuthError> {
     let issuer = server.origin().ascii_serialization();
-    let place = at(server, "/.well-known/oauth-authorization-server");
-    let found = first_of::<ServerMetadata>(egress, vec![place], AUTHORIZATION_SERVER).await?;
+    let address = with_path(server, "/.well-known/oauth-authorization-server");
+    let found = fetch_first::<ServerMetadata>(egress, vec![address], AUTHORIZATION_SERVER).await?;
     let authorization_server = match found {
         Some(found) => found.check(&issuer)?,
         None if challenge.resource_metadata.is_some() => {
@@ -216,10 +217,10 @@ async fn older(
             ));
         }
         None => AuthorizationServer {
-            authorization_endpoint: Some(at(server, "/authorize")),
+            authorization_endpoint: Some(with_path(server, "/authorize")),
             endpoint_without_pkce: None,
-            token_endpoint: at(server, "/token"),
-            registration_endpoint: Some(at(server, "/register")),
+            token_endpoint: with_path(server, "/token"),
+            registration_endpoint: Some(with_path(server, "/register")),
             revocation_endpoint: None,
             pushed_request_endpoint: None,
             device_endpoint: None,
@@ -240,8 +241,8 @@ async fn older(
     })
 }
 
-/// Another path at the same origin.
-fn at(origin: &Url, path: &str) -> Url {
+/// The URL of another path at the same origin.
+fn with_path(origin: &Url, path: &str) -> Url {
     let mut url = origin.clone();
     url.set_path(path);
     url.set_query(None);
@@ -249,11 +250,12 @@ fn at(origin: &Url, path: &str) -> Url {
     url
 }
 
-/// A kind of document.
+/// A kind of metadata document.
 #[derive(Clone, Copy)]
 struct Document {
-    /// Each has it.
+    /// The member by which such a document is recognised.
     member: &'static str,
+    /// The name for error messages.
     name: &'static str,
 }
 
@@ -266,24 +268,24 @@ const AUTHORIZATION_SERVER: Document = Document {
     name: "the metadata of the authorization server",
 };
 
-/// The first document of several places; `None` when it is at none of them. A place in trouble is passed over, and so are
-/// the others of a host that does not answer; what was wrong is said when there is no document elsewhere.
-async fn first_of<T: serde::de::DeserializeOwned>(
+/// The first document found at these addresses; `None` when there is none. Addresses with an error are skipped, and so are
+/// further ones of a host that does not answer. The first error is returned if no document is found.
+async fn fetch_first<T: serde::de::DeserializeOwned>(
     egress: &Egress,
-    places: Vec<Url>,
+    addresses: Vec<Url>,
     document: Document,
 ) -> Result<Option<T>, OAuthError> {
     let mut failure: Option<OAuthError> = None;
     let mut silent = Vec::new();
-    for place in places {
-        let origin = place.origin();
+    for address in addresses {
+        let origin = address.origin();
         if silent.contains(&origin) {
             continue;
         }
-        match get(egress, place, document).await {
+        match fetch_document(egress, address, document).await {
             Ok(Answer::Document(found)) => return Ok(Some(found)),
             Ok(Answer::Absent) => {}
-            Ok(Answer::Trouble(error)) => failure = failure.or(Some(error)),
+            Ok(Answer::Failed(error)) => failure = failure.or(Some(error)),
             Err(error) => {
                 silent.push(origin);
                 failure = failure.or(Some(error));
@@ -293,15 +295,15 @@ async fn first_of<T: serde::de::DeserializeOwned>(
     failure.map_or(Ok(None), Err)
 }
 
-/// What is at a place.
+/// The result of asking one address for a document.
 enum Answer<T> {
     Document(T),
     Absent,
-    Trouble(OAuthError),
+    Failed(OAuthError),
 }
 
-/// Asks one place. A page for a browser, a redirect, and JSON of another kind are not the document.
-async fn get<T: serde::de::DeserializeOwned>(
+/// Fetches a document. Web pages, redirects and other JSON count as absent.
+async fn fetch_document<T: serde::de::DeserializeOwned>(
     egress: &Egress,
     url: Url,
     Document { member, name }: Document,
@@ -318,25 +320,25 @@ async fn get<T: serde::de::DeserializeOwned>(
                 Ok(found) => Answer::Document(found),
                 Err(_) => {
                     let why = format!("{name} is not what it should be");
-                    Answer::Trouble(OAuthError::unusable(why))
+                    Answer::Failed(OAuthError::unusable(why))
                 }
             },
             _ => Answer::Absent,
         },
         status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
             let why = format!("{name}: HTTP {}", status.as_u16());
-            Answer::Trouble(OAuthError::new(OAuthErrorKind::Away, why))
+            Answer::Failed(OAuthError::new(OAuthErrorKind::Unavailable, why))
         }
         _ => Answer::Absent,
     })
 }
 
-fn another_issuer() -> OAuthError {
+fn wrong_issuer() -> OAuthError {
     OAuthError::untrusted("the metadata of the authorization server names another issuer")
 }
 
-/// Whether two issuers are one where metadata is looked up: they are the same text, or have no path and differ only by the
-/// last slash (RFC 3986, section 6.2.3). Google and Auth0 publish such pairs.
+/// Whether two issuers have the same metadata addresses: they are the same text, or have no path and differ only in a
+/// slash at the end (RFC 3986, section 6.2.3). Google and Auth0 publish such pairs.
 fn is_same_issuer(one: &str, other: &str) -> bool {
     let has_no_path = |text: &str| {
         Url::parse(text)
@@ -347,10 +349,10 @@ fn is_same_issuer(one: &str, other: &str) -> bool {
 }
 
 impl ServerMetadata {
-    /// The metadata, if it is the issuer's own and the issuer can protect a code.
+    /// Checks that the metadata is that of `issuer` and can be used.
     fn check(self, issuer: &str) -> Result<AuthorizationServer, OAuthError> {
         if !is_same_issuer(&self.issuer, issuer) {
-            return Err(another_issuer());
+            return Err(wrong_issuer());
         }
         let (authorization_endpoint, endpoint_without_pkce) =
             match self.code_challenge_methods_supported {
@@ -388,7 +390,7 @@ impl ServerMetadata {
 }
 
 impl AuthorizationServer {
-    /// Where users sign in, or why they cannot.
+    /// Where users sign in. The error says why they cannot.
     pub fn sign_in_endpoint(&self) -> Result<&Url, OAuthError> {
         self.authorization_endpoint.as_ref().ok_or_else(|| {
             OAuthError::unusable(if self.endpoint_without_pkce.is_some() {
@@ -399,7 +401,7 @@ impl AuthorizationServer {
         })
     }
 
-    /// The same server, which supports PKCE where its metadata does not say so.
+    /// The same server with PKCE, if its metadata does not say whether it is supported.
     #[must_use]
     pub fn assuming_pkce(mut self) -> Self {
         self.authorization_endpoint = self
@@ -408,19 +410,20 @@ impl AuthorizationServer {
         self
     }
 
-    /// The first of these methods that the token endpoint takes. One that says nothing takes a secret in a header
-    /// (RFC 8414, section 2).
-    pub(super) fn auth_method(&self, of: &[ClientAuthMethod]) -> Option<ClientAuthMethod> {
+    /// The first of these methods that the token endpoint supports. Metadata without methods means the first of all, which
+    /// should be a secret in a header (RFC 8414, section 2).
+    pub(super) fn auth_method(&self, methods: &[ClientAuthMethod]) -> Option<ClientAuthMethod> {
         let takes = |method: &&ClientAuthMethod| {
             self.auth_methods.is_empty()
                 || self.auth_methods.iter().any(|name| name == method.as_str())
         };
-        of.iter().find(takes).copied()
+        methods.iter().find(takes).copied()
     }
 }
 
 impl ProtectedServer {
-    /// The same, if users can sign in there as a pack wants it. This is asked before anything is registered.
+    /// The same server, adapted to the settings of a pack. The error says why users cannot sign in. Call it before a client
+    /// is registered.
     pub fn for_sign_in(&self, config: &OAuthConfig) -> Result<Self, OAuthError> {
         let mut found = self.clone();
         if config.assumes_pkce {
@@ -430,8 +433,8 @@ impl ProtectedServer {
         Ok(found)
     }
 
-    /// What to ask for: what the pack says, or else what the server asks for; with that a refresh token where the
-    /// authorization server gives one only if asked.
+    /// The scopes for a sign-in: those of the pack or else of the server, those in `wanted`, and `offline_access` if the
+    /// authorization server supports it, since some give a refresh token only then.
     pub fn scopes_to_request(&self, of_pack: &[String], wanted: &[String]) -> Vec<String> {
         let mut scopes = Vec::new();
         let first = if of_pack.is_empty() {

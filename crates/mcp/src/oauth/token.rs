@@ -1,5 +1,5 @@
-//! The token endpoint: a code, a refresh token or the client's own credentials for an access token. And the revocation
-//! endpoint (RFC 7009).
+//! Requests to the token endpoint, which gives an access token for a code, a refresh token or the client's own credentials,
+//! and to the revocation endpoint (RFC 7009).
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::{
-    Challenge, OAuthError, OAuthErrorKind, authorization::service, client_auth::signed_form,
-    discover, error_code, members, refusal, send,
+    Challenge, OAuthError, OAuthErrorKind, authorization::token_service,
+    client::authenticated_form, discover, error_code, read_members, refusal_error, send,
 };
 use domain::{
     clock::Clock,
@@ -22,21 +22,22 @@ use domain::{
 };
 use egress::Egress;
 
-/// A token that is said to hold for longer is replaced all the same.
+/// Longer lives of tokens are shortened to this.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
-/// What a token endpoint gave.
+/// The tokens from a token endpoint.
 pub struct TokenSet {
     pub access_token: Secret,
     pub refresh_token: Option<Secret>,
-    /// Counted from when it was asked for.
+    /// When the access token expires, counted from the request for it.
     pub expires_at: Option<OffsetDateTime>,
-    /// Absent: what was asked for.
+    /// The scopes that were granted; `None`: those that were requested.
     pub scopes: Option<Vec<String>>,
-    /// Who the user is (OpenID Connect). Nothing of it is checked here.
+    /// The id token of OpenID Connect. It is not verified here.
     pub id_token: Option<Secret>,
 }
 
+/// Exchanges an authorization code for tokens.
 pub(super) async fn redeem_code(
     egress: &Egress,
     pending: &PendingSignIn,
@@ -48,12 +49,15 @@ pub(super) async fn redeem_code(
         ("redirect_uri", &pending.redirect_uri),
         ("code_verifier", pending.verifier.expose()),
     ];
-    request(egress, &pending.service, &form).await
+    request_tokens(egress, &pending.service, &form).await
 }
 
-/// New tokens for old ones. A refresh token that is not replaced stays good.
-pub async fn refresh(egress: &Egress, of: &Authorization) -> Result<TokenSet, OAuthError> {
-    let Some(token) = &of.refresh_token else {
+/// Gets new tokens with the refresh token. The refresh token stays valid if the answer has no new one.
+pub async fn refresh(
+    egress: &Egress,
+    authorization: &Authorization,
+) -> Result<TokenSet, OAuthError> {
+    let Some(token) = &authorization.refresh_token else {
         let refused = OAuthErrorKind::Refused("invalid_grant".to_owned());
         return Err(OAuthError::new(refused, "there is no refresh token"));
     };
@@ -61,26 +65,27 @@ pub async fn refresh(egress: &Egress, of: &Authorization) -> Result<TokenSet, OA
         ("grant_type", "refresh_token"),
         ("refresh_token", token.expose()),
     ];
-    request(egress, &of.service, &form).await
+    request_tokens(egress, &authorization.service, &form).await
 }
 
-/// Where the program gets tokens for itself, which the metadata of the server says where nobody else does.
+/// The token service at which the program gets tokens for itself: the endpoint of the pack, or the one that the metadata
+/// of the server leads to.
 pub async fn service_for(
     egress: &Egress,
-    of: &ClientCredentials,
+    credentials: &ClientCredentials,
 ) -> Result<TokenService, OAuthError> {
-    let first = match &of.proof {
+    let first = match &credentials.proof {
         ClientProof::Secret(_) => ClientAuthMethod::ClientSecretBasic,
         ClientProof::Key { .. } => ClientAuthMethod::PrivateKeyJwt,
     };
     let mut client = OAuthClient {
-        id: of.client_id.expose().to_owned(),
-        proof: Some(of.proof.clone()),
+        id: credentials.client_id.expose().to_owned(),
+        proof: Some(credentials.proof.clone()),
         method: first,
         is_of_pack: true,
         secret_ends_at: None,
     };
-    match &of.issued_by {
+    match &credentials.issued_by {
         TokenIssuer::Endpoint(url) => Ok(TokenService {
             issuer: url.to_string(),
             token_endpoint: url.clone(),
@@ -93,12 +98,12 @@ pub async fn service_for(
             let server = &found.authorization_server;
             let methods = [first, ClientAuthMethod::ClientSecretPost];
             client.method = server.auth_method(&methods).unwrap_or(first);
-            Ok(service(server, &found.resource, client))
+            Ok(token_service(server, &found.resource, client))
         }
     }
 }
 
-/// A token for the program itself (RFC 6749, section 4.4). `resource`: where it is to be used.
+/// Gets a token for the program itself (RFC 6749, section 4.4).
 pub async fn client_credentials(
     egress: &Egress,
     service: &TokenService,
@@ -106,28 +111,30 @@ pub async fn client_credentials(
 ) -> Result<TokenSet, OAuthError> {
     let mut form = vec![("grant_type", "client_credentials")];
     form.extend(scope.map(|scope| ("scope", scope)));
-    request(egress, service, &form).await
+    request_tokens(egress, service, &form).await
 }
 
-/// Ends an authorization: the refresh token, with which its access tokens end, or else the access token.
-pub async fn revoke(egress: &Egress, of: &Authorization) -> Result<(), OAuthError> {
-    let Some(endpoint) = &of.service.revocation_endpoint else {
+/// Revokes an authorization by its refresh token, which also ends its access tokens, or else by its access token. Does
+/// nothing if there is no revocation endpoint.
+pub async fn revoke(egress: &Egress, authorization: &Authorization) -> Result<(), OAuthError> {
+    let Some(endpoint) = &authorization.service.revocation_endpoint else {
         return Ok(());
     };
-    let (token, kind) = match &of.refresh_token {
+    let (token, kind) = match &authorization.refresh_token {
         Some(token) => (token, "refresh_token"),
-        None => (&of.access_token, "access_token"),
+        None => (&authorization.access_token, "access_token"),
     };
     let form = [("token", token.expose()), ("token_type_hint", kind)];
-    let TokenService { client, issuer, .. } = &of.service;
-    let (status, body) = send(egress, signed_form(client, endpoint, issuer, &form)?).await?;
+    let TokenService { client, issuer, .. } = &authorization.service;
+    let (status, body) = send(egress, authenticated_form(client, endpoint, issuer, &form)?).await?;
     if status.is_success() {
         return Ok(());
     }
-    Err(refusal("the revocation endpoint", status, &body))
+    Err(refusal_error("the revocation endpoint", status, &body))
 }
 
-pub(super) async fn request(
+/// Sends a form to the token endpoint, and reads the tokens in its answer.
+pub(super) async fn request_tokens(
     egress: &Egress,
     service: &TokenService,
     form: &[(&str, &str)],
@@ -144,20 +151,24 @@ pub(super) async fn request(
         form.push(("resource", resource));
     }
     let asked_at = Clock::System.now();
-    let (status, body) = send(egress, signed_form(client, token_endpoint, issuer, &form)?).await?;
-    let Some(answer) = members(&body).filter(|_| status.is_success()) else {
+    let (status, body) = send(
+        egress,
+        authenticated_form(client, token_endpoint, issuer, &form)?,
+    )
+    .await?;
+    let Some(answer) = read_members(&body).filter(|_| status.is_success()) else {
         if status.is_success() {
             return Err(OAuthError::unusable(
                 "the token endpoint answered with something that is neither JSON nor a form",
             ));
         }
-        return Err(refusal("the token endpoint", status, &body));
+        return Err(refusal_error("the token endpoint", status, &body));
     };
     let text = |name: &str| answer.get(name).and_then(Value::as_str).map(str::trim);
     let Some(token) = text("access_token").filter(|token| !token.is_empty()) else {
-        // Some say no with HTTP 200.
+        // Some servers refuse with HTTP 200.
         if error_code(&body).is_some() {
-            return Err(refusal("the token endpoint", status, &body));
+            return Err(refusal_error("the token endpoint", status, &body));
         }
         return Err(OAuthError::unusable(
             "the answer of the token endpoint has no `access_token`",
@@ -181,19 +192,19 @@ pub(super) async fn request(
             "the token endpoint gave a token that no header can carry",
         ));
     }
-    let life = answer.get("expires_in").and_then(seconds);
+    let life = answer.get("expires_in").and_then(read_seconds);
     let given = |name| text(name).filter(|text| !text.is_empty()).map(Secret::new);
     Ok(TokenSet {
         access_token: Secret::new(token),
         refresh_token: given("refresh_token"),
         expires_at: life.map(|life| asked_at + life.min(LONGEST_LIFE)),
-        scopes: answer.get("scope").and_then(scopes),
+        scopes: answer.get("scope").and_then(read_scopes),
         id_token: given("id_token"),
     })
 }
 
-/// Blanks stand between scopes; some servers write commas, and some a list.
-fn scopes(value: &Value) -> Option<Vec<String>> {
+/// The scopes in an answer: separated by blanks, or by commas, or as a list.
+fn read_scopes(value: &Value) -> Option<Vec<String>> {
     let text = match value {
         Value::Array(items) => {
             let texts: Option<Vec<_>> = items.iter().map(Value::as_str).collect();
@@ -209,8 +220,8 @@ fn scopes(value: &Value) -> Option<Vec<String>> {
     }))
 }
 
-/// Some endpoints send the number as text.
-fn seconds(value: &Value) -> Option<Duration> {
+/// A number of seconds, which some servers send as a string.
+fn read_seconds(value: &Value) -> Option<Duration> {
     let number = value
         .as_f64()
         .or_else(|| value.as_str()?.trim().parse().ok())?;
@@ -218,13 +229,14 @@ fn seconds(value: &Value) -> Option<Duration> {
 }
 
 impl TokenSet {
-    /// For how much longer it is good.
+    /// The time until the access token expires, if that is known.
     pub fn life(&self) -> Option<Duration> {
         let left = self.expires_at? - Clock::System.now();
         Some(left.try_into().unwrap_or_default())
     }
 
-    /// The tokens as an authorization, in which what was not replaced stays as it was.
+    /// The tokens as an authorization. `requested` and `refresh_token` are the scopes and the refresh token where the answer
+    /// has none.
     pub fn into_authorization(
         self,
         service: TokenService,

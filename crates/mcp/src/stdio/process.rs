@@ -1,6 +1,17 @@
-//! Starting a child and ending all of its group.
+//! Starts a child process, and ends its whole process group: when the child is stopped, when its handle is dropped, and by
+//! a watchdog when this process is killed.
+//!
+//! A process that leaves its group, and a container that a runtime started, are not found.
 
-use std::{collections::BTreeMap, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{self, Write},
+    path::PathBuf,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use encoding_rs::{Encoding, UTF_8};
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
@@ -10,8 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Watchdog;
-use crate::{Options, error::Failure};
+use crate::{Options, error::Failure, interceptor::lock};
 use domain::{
     config::{Environment, is_own},
     encoding,
@@ -20,16 +30,18 @@ use domain::{
     server::Endpoint,
 };
 
-/// How long a child may take to end by itself, once without input and once after `SIGTERM`.
+/// How long a child may take to end after its input was closed, and again after `SIGTERM`.
 const GRACE: Duration = Duration::from_millis(500);
 const SIGTERM: i32 = 15;
-/// What a child always has of our environment: enough to find programs and a cache.
+/// The shell script that ends process groups after a crash.
+const WATCHDOG_SCRIPT: &str = include_str!("watchdog.sh");
+/// The variables of our environment that every child gets, to find programs and a cache.
 const INHERITED: [&str; 2] = ["PATH", "HOME"];
 
-/// The first argument of a launcher.
+/// The first argument of the launcher ([`Options::stdio_launcher`]).
 pub const LAUNCH: &str = "launch-child";
 
-/// What to start, judged.
+/// A command that may be started, with its arguments and environment.
 pub(crate) struct Launch {
     pub(super) server: ServerId,
     pub(super) secrets: Vec<Secret>,
@@ -41,6 +53,7 @@ pub(crate) struct Launch {
     launcher: Option<PathBuf>,
 }
 
+/// The standard streams of a child.
 pub(super) struct Streams {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
@@ -48,8 +61,8 @@ pub(super) struct Streams {
 }
 
 impl Launch {
-    /// The command of a stdio endpoint, if it may be run: an absolute path, or a name the operator lists.
-    pub(crate) fn of(
+    /// The command of a stdio endpoint. It must be an absolute path or a name that the operator allows.
+    pub(crate) fn new(
         server: &ServerId,
         endpoint: &Endpoint,
         options: &Options,
@@ -100,6 +113,7 @@ impl Launch {
         })
     }
 
+    /// Starts the process as the leader of a new group.
     pub(super) fn spawn(&self, watchdog: &Arc<Watchdog>) -> Result<(Group, Streams), Failure> {
         let mut command = match &self.launcher {
             Some(launcher) => {
@@ -156,8 +170,8 @@ impl Launch {
     }
 }
 
-/// What of the arguments may be a secret. Options, packages and paths are not, nor is the first word, which names
-/// what is run (`-m NAME`, `npx -y NAME`): an error message that hides them helps nobody.
+/// The arguments that may be secrets, and so are hidden in logs. Options, packages and paths are not, nor is the first
+/// argument that is no option, which names the program (`-m NAME`, `npx -y NAME`).
 fn secret_parts(args: &[Secret]) -> impl Iterator<Item = Secret> {
     let first = args.iter().position(|arg| !arg.expose().starts_with('-'));
     args.iter().enumerate().filter_map(move |(at, arg)| {
@@ -170,17 +184,17 @@ fn secret_parts(args: &[Secret]) -> impl Iterator<Item = Secret> {
     })
 }
 
-/// A process group of ours. Dropped, it is killed.
+/// The process group of a child. Dropping it kills the group.
 pub(super) struct Group {
     child: Box<dyn ChildWrapper>,
-    /// The leader's id, which is the group's.
+    /// The process id of the leader, which is also the id of the group.
     id: Option<u32>,
     watchdog: Arc<Watchdog>,
 }
 
 impl Group {
-    /// Gives the child, whose input is closed, a moment to end; then kills the group, which may hold
-    /// processes that outlived the child. The child is not reaped before: its id is the group's.
+    /// Waits a moment for the child to end, then kills the group, since it may have processes that outlived the child. The
+    /// child is reaped last: until then, no other process can get the id of the group.
     pub(super) async fn stop(mut self, ended: &CancellationToken) {
         if timeout(GRACE, ended.cancelled()).await.is_err() {
             let _ = self.child.signal(SIGTERM);
@@ -191,7 +205,7 @@ impl Group {
     }
 
     fn kill(&mut self) {
-        // Fails when everything is gone already.
+        // Fails when the group has ended already.
         let _ = self.child.start_kill();
         if let Some(id) = self.id.take() {
             self.watchdog.forget(id);
@@ -203,4 +217,72 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Ends the process groups of all children of a pool when this process is gone, even after `kill -9`. It is a shell script
+/// that reads from a pipe; the kernel closes the pipe when this process ends. It starts with the first child.
+#[derive(Default)]
+pub(crate) struct Watchdog(Mutex<WatchdogState>);
+
+#[derive(Default)]
+struct WatchdogState {
+    groups: BTreeSet<u32>,
+    script: Option<File>,
+}
+
+impl Watchdog {
+    /// Adds a group that was just started.
+    fn watch(&self, group: u32) {
+        let mut watch = lock(&self.0);
+        watch.groups.insert(group);
+        if watch.send(&format!("+ {group}\n")).is_ok() {
+            return;
+        }
+        // The script does not run yet, or it was killed. A new one needs all groups.
+        let all = watch
+            .groups
+            .iter()
+            .fold(String::new(), |all, group| all + &format!("+ {group}\n"));
+        watch.script = start_script()
+            .inspect_err(|error| tracing::warn!(%error, "nothing ends stdio servers after a crash"))
+            .ok();
+        let _ = watch.send(&all);
+    }
+
+    /// Removes a group that was ended. Call this before the leader is reaped, while no other process can have its id.
+    fn forget(&self, group: u32) {
+        let mut watch = lock(&self.0);
+        if watch.groups.remove(&group) {
+            let _ = watch.send(&format!("- {group}\n"));
+        }
+    }
+}
+
+impl WatchdogState {
+    /// Writes lines to the script.
+    fn send(&mut self, lines: &str) -> io::Result<()> {
+        self.script
+            .as_mut()
+            .ok_or(io::ErrorKind::NotConnected)?
+            .write_all(lines.as_bytes())
+    }
+}
+
+/// Starts the script and returns the pipe to it. The script has its own process group, so that a signal from the terminal
+/// does not end it.
+fn start_script() -> io::Result<File> {
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", WATCHDOG_SCRIPT, "chatelaine-watchdog"])
+        .env_clear()
+        .current_dir("/")
+        .process_group(0);
+    let mut script = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let stdin = script.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    // The runtime reaps the script when it ends.
+    Ok(stdin.into_owned_fd()?.into())
 }

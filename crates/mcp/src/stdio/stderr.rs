@@ -11,19 +11,20 @@ use tokio::{
     process::ChildStderr,
 };
 
-use crate::interceptor::locked;
+use crate::interceptor::lock;
 use domain::{clock, ids::ServerId, secret::Secret};
 
+/// The most bytes of a logged line.
 const MAX_LINE: usize = 1024;
-/// Lines of all children of one server that are logged in one window.
-const LINES: usize = 50;
+/// The most lines that are logged in one window, for all children of one server together.
+const LINES_PER_WINDOW: usize = 50;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Masking shorter values would hide ordinary words.
+/// Shorter values are not masked, since that would hide ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
-/// Lines that are kept. The reason often stands above last lines that say where help is.
+/// How many of the last lines are kept. The reason often comes some lines before the end.
 const KEPT_LINES: usize = 6;
-/// Characters of a kept line.
+/// The most characters of a kept line.
 const KEPT_CHARACTERS: usize = 300;
 
 /// The last lines a child wrote.
@@ -31,9 +32,9 @@ const KEPT_CHARACTERS: usize = 300;
 pub(super) struct Tail(Mutex<VecDeque<String>>);
 
 impl Tail {
-    /// The lines as one; `None` when there are none.
-    pub(super) fn last(&self) -> Option<String> {
-        let lines = locked(&self.0);
+    /// The lines as one text; `None` when there are none.
+    pub(super) fn join(&self) -> Option<String> {
+        let lines = lock(&self.0);
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         (!lines.is_empty()).then(|| lines.join(" / "))
     }
@@ -43,7 +44,7 @@ impl Tail {
             line.truncate(end);
             line.push('…');
         }
-        let mut lines = locked(&self.0);
+        let mut lines = lock(&self.0);
         if lines.len() == KEPT_LINES {
             lines.pop_front();
         }
@@ -51,7 +52,7 @@ impl Tail {
     }
 }
 
-/// Reads until the child closes its standard error.
+/// Logs and keeps lines until the child closes its standard error.
 pub(super) async fn drain(
     stderr: ChildStderr,
     server: ServerId,
@@ -62,7 +63,7 @@ pub(super) async fn drain(
     let mut stderr = BufReader::new(stderr);
     let mut bytes = Vec::new();
     while let Some(whole) = next_line(&mut stderr, &mut bytes).await {
-        let line = presentable(&bytes, whole, &secrets);
+        let line = clean_line(&bytes, whole, &secrets);
         if line.is_empty() {
             continue;
         }
@@ -76,7 +77,7 @@ pub(super) async fn drain(
     }
 }
 
-/// The start of the next line in `bytes`; whether that is all of it.
+/// Reads the beginning of the next line into `bytes`. Returns whether that is the whole line; `None` at the end.
 async fn next_line(stderr: &mut BufReader<ChildStderr>, bytes: &mut Vec<u8>) -> Option<bool> {
     bytes.clear();
     let count = stderr
@@ -109,9 +110,9 @@ async fn skip_line(stderr: &mut BufReader<ChildStderr>) -> Option<()> {
     }
 }
 
-/// A line without the secrets of the server and without control characters. A secret that the cut went
-/// through would be missed, so a cut line loses as much of its end as the longest secret has.
-fn presentable(bytes: &[u8], whole: bool, secrets: &[Secret]) -> String {
+/// A line without the secrets of the server and without control characters. The end of a line that was cut could hold a part
+/// of a secret, so as many bytes as the longest secret has are removed from it.
+fn clean_line(bytes: &[u8], whole: bool, secrets: &[Secret]) -> String {
     let mut line = String::from_utf8_lossy(bytes).into_owned();
     let secrets = || {
         secrets
@@ -129,15 +130,15 @@ fn presentable(bytes: &[u8], whole: bool, secrets: &[Secret]) -> String {
         line.truncate(line.floor_char_boundary(line.len().saturating_sub(longest)));
         line.push('…');
     }
-    let line = without_colours(&line);
+    let line = strip_colours(&line);
     line.trim_end()
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
 
-/// A line without what tells a terminal about colours and the cursor: an escape, `[`, and all up to a letter.
-fn without_colours(line: &str) -> String {
+/// Removes terminal control sequences (colours, cursor): an escape character, `[`, and everything up to a letter.
+fn strip_colours(line: &str) -> String {
     let mut parts = line.split("\u{1b}[");
     let mut clean = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -147,25 +148,25 @@ fn without_colours(line: &str) -> String {
     clean
 }
 
-/// The lines of a server that are logged, whichever of its children writes them.
+/// Limits the logged lines of one server, for all its children together.
 #[derive(Default)]
-pub(crate) struct LineQuota(Mutex<Lines>);
+pub(crate) struct LineQuota(Mutex<LineCounts>);
 
 #[derive(Default)]
-struct Lines {
+struct LineCounts {
     window: Option<Instant>,
     logged: usize,
     left_out: usize,
 }
 
 impl LineQuota {
-    /// Whether one more line may be logged, and how many were left out before it.
+    /// Counts a line. `None`: it must not be logged. Otherwise the number of lines that were left out before it.
     fn admit(&self) -> Option<usize> {
-        let mut lines = locked(&self.0);
+        let mut lines = lock(&self.0);
         if lines.window.is_none_or(|begun| begun.elapsed() >= WINDOW) {
             (lines.window, lines.logged) = (Some(clock::instant()), 0);
         }
-        if lines.logged == LINES {
+        if lines.logged == LINES_PER_WINDOW {
             lines.left_out += 1;
             return None;
         }

@@ -1,7 +1,7 @@
-# Ends process groups whose starter is gone, however that one ended.
+# Ends process groups after the process that started them is gone.
 #
-# Standard input is a pipe that the starter holds open; the kernel closes it even when the starter is killed with -9.
-# Before that it carries lines: `+ 123` when the group 123 was started, `- 123` when it was ended.
+# Standard input is a pipe from that process; the kernel closes it even after `kill -9`. Its lines are `+ 123` when the
+# group 123 was started, and `- 123` when it was ended.
 trap '' HUP INT TERM
 groups=
 while read -r sign group; do
@@ -17,7 +17,7 @@ while read -r sign group; do
   esac
 done
 [ -n "$groups" ] || exit 0
-# Without input, most have ended by themselves by now.
+# Most children end by themselves when their input is closed.
 sleep 1
 for group in $groups; do kill -s TERM -- "-$group"; done 2>/dev/null
 sleep 1

@@ -253,7 +253,7 @@ impl Returning<'_> {
     async fn report_failure(&self, error: &OAuthError) -> Result<SignInPage> {
         let key = match &error.kind {
             OAuthErrorKind::Refused(code) if code == "access_denied" => Key::McpSignInDeclined,
-            OAuthErrorKind::Away => Key::McpSignInAway,
+            OAuthErrorKind::Unavailable => Key::McpSignInAway,
             _ => Key::McpSignInBroken,
         };
         let texts = texts::of(self.pack, &self.taken.principal);

@@ -168,7 +168,9 @@ async fn refresh(
         Ok(discovery) => learn(app, &connection.key, spec, &discovery)
             .await
             .map(drop),
-        Err(error) if error.is_credential() => reject(app, principal, &connection.key).await,
+        Err(error) if error.is_credential_refused() => {
+            reject(app, principal, &connection.key).await
+        }
         Err(error) => {
             return tracing::info!(%error, server = %spec.id, "tools not listed; the known ones serve on");
         }

@@ -148,7 +148,7 @@ async fn replace(
     record_test(app, &credential, spec).await?;
     let discovery = match trial.run(&new.effective).await {
         Ok(discovery) => Some(discovery),
-        Err(error) if new.sign_in.is_some() && !error.is_credential() => None,
+        Err(error) if new.sign_in.is_some() && !error.is_credential_refused() => None,
         Err(error) => {
             trial.give_up().await;
             tracing::info!(server = %spec.id, reason = error.reason().code().as_str(), "what a user entered does not work");
@@ -320,7 +320,7 @@ pub async fn test(
         Ok(discovery) => discovery,
         Err(error) => {
             trial.give_up().await;
-            if error.is_credential() {
+            if error.is_credential_refused() {
                 reject(app, principal, &trial.key).await?;
             }
             return Ok(TestOutcome::failed(error.reason()));

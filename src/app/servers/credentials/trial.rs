@@ -79,9 +79,9 @@ pub(super) enum TrialError {
 
 impl TrialError {
     /// Whether the server definitely refuses the credential.
-    pub(super) fn is_credential(&self) -> bool {
+    pub(super) fn is_credential_refused(&self) -> bool {
         match self {
-            Self::Server(error) => error.is_credential(),
+            Self::Server(error) => error.is_credential_refused(),
             Self::Call(error) => {
                 matches!(error, CallError::Unauthorized | CallError::Forbidden)
             }

@@ -78,7 +78,7 @@ pub enum BeginError {
 impl From<OAuthError> for BeginError {
     fn from(error: OAuthError) -> Self {
         match error.kind {
-            OAuthErrorKind::Away => Self::Away(error.why),
+            OAuthErrorKind::Unavailable => Self::Away(error.why),
             _ => Self::Unusable(error.why),
         }
     }
@@ -210,7 +210,7 @@ async fn choose_client(
         registered,
         scopes,
     };
-    if !oauth::is_registered(server, config, document.as_ref()) {
+    if !oauth::uses_registration(server, config, document.as_ref()) {
         let client = oauth::choose_client(&app.egress, server, choice(None)).await?;
         return Ok(ChosenClient { client, row: None });
     }

@@ -264,7 +264,7 @@ impl UserTokens {
     ) -> bool {
         match refusal {
             None => false,
-            Some(RefreshRefusal::Dead) => true,
+            Some(RefreshRefusal::Ended) => true,
             Some(RefreshRefusal::UnknownClient) => {
                 let (client, issuer) = (&tokens.service.client, &tokens.service.issuer);
                 if !client.is_of_pack {
@@ -273,7 +273,7 @@ impl UserTokens {
                 }
                 !client.is_of_pack
             }
-            Some(RefreshRefusal::Doubtful) => {
+            Some(RefreshRefusal::Unclear) => {
                 let counted = async {
                     let mut tx = self.db.tenant(of.tenant).await?;
                     let within = DOUBTFUL_WITHIN;

@@ -181,7 +181,7 @@ async fn check_and_send(
     };
     let options = CallOptions {
         cancel,
-        once: Some(approval.id.to_string()),
+        idempotency_key: Some(approval.id.to_string()),
         repeat_check: Some(repeat_check(app, approval)),
         ..CallOptions::default()
     };
@@ -346,7 +346,7 @@ async fn list_tools(
     };
     match app.mcp.discover(key, target).await {
         Ok(discovery) => Ok(discovery.tools),
-        Err(error) if error.is_credential() => {
+        Err(error) if error.is_credential_refused() => {
             if spec.access_mode == AccessMode::UserControlled {
                 credentials::reject(app, &approval.principal, key).await?;
             }

@@ -150,7 +150,7 @@ impl<'a> Permit<'a> {
     ) -> Result<PromptOutcome, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
         let mcp = &self.caller.app.mcp;
-        self.send(mcp.prompt(key, spec, name, arguments)).await
+        self.send(mcp.get_prompt(key, spec, name, arguments)).await
     }
 
     pub(in crate::app::tools) async fn complete(
@@ -161,13 +161,13 @@ impl<'a> Permit<'a> {
     ) -> Result<Box<RawValue>, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
         let mcp = &self.caller.app.mcp;
-        self.send(mcp.complete(key, spec, prompt, (argument, value)))
+        self.send(mcp.complete(key, spec, prompt, argument, value))
             .await
     }
 
     pub(in crate::app::tools) async fn resource(&self, uri: &str) -> Result<Resource, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
-        self.send(self.caller.app.mcp.resource(key, spec, uri))
+        self.send(self.caller.app.mcp.read_resource(key, spec, uri))
             .await
     }
 

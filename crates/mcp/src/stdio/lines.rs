@@ -1,5 +1,5 @@
-//! What a child writes and reads, in its encoding. Messages are JSON, so that whatever is not ASCII can be written
-//! as an escape: every encoding carries every message.
+//! The lines that a child process writes and reads, in its encoding. Messages are JSON, in which every character that is not
+//! ASCII can be escaped, so every encoding can carry every message.
 
 use std::fmt::Write as _;
 
@@ -11,22 +11,23 @@ use tokio::{
 
 use super::MAX_LINE;
 
+/// Bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// A line is over the limit; what follows is not read.
+/// The error for a line over the limit. Nothing after it is read.
 #[derive(Debug, thiserror::Error)]
 #[error("the server wrote a line over {MAX_LINE} bytes")]
 pub(super) struct TooLong;
 
-/// The lines that a child writes.
+/// The lines of a child's standard output.
 pub(super) struct Lines {
     stdout: BufReader<ChildStdout>,
     decoder: Decoder,
     chunk: Box<[u8]>,
     text: String,
-    /// What stands before this place was given out.
+    /// Text before this index was returned already.
     start: usize,
-    /// No line ends between there and here.
+    /// There is no line end between `start` and this index.
     searched: usize,
     ended: bool,
 }
@@ -48,7 +49,7 @@ impl Lines {
         }
     }
 
-    /// The next line, cut from what is before it. `None` at the end.
+    /// The next line without its line end; `None` at the end of the output.
     pub(super) async fn next(&mut self) -> Result<Option<String>, TooLong> {
         loop {
             if let Some(at) = self.text[self.searched..].find('\n') {
@@ -73,7 +74,7 @@ impl Lines {
         }
     }
 
-    /// Bytes that are nothing in the encoding become U+FFFD.
+    /// Decodes the first `read` bytes of the chunk. Invalid bytes become U+FFFD.
     fn decode(&mut self, read: usize) {
         let room = self
             .decoder
@@ -86,13 +87,13 @@ impl Lines {
     }
 }
 
-/// One message as the bytes of a line.
-pub(super) fn line(mut message: String, encoding: &'static Encoding) -> Vec<u8> {
+/// The bytes of a line with one message.
+pub(super) fn encode_line(mut message: String, encoding: &'static Encoding) -> Vec<u8> {
     message.push('\n');
     if encoding == UTF_8 {
         return message.into_bytes();
     }
-    let ascii = escaped(&message);
+    let ascii = escape_non_ascii(&message);
     match encoding {
         _ if encoding == UTF_16LE => ascii.bytes().flat_map(|byte| [byte, 0]).collect(),
         _ if encoding == UTF_16BE => ascii.bytes().flat_map(|byte| [0, byte]).collect(),
@@ -100,8 +101,8 @@ pub(super) fn line(mut message: String, encoding: &'static Encoding) -> Vec<u8> 
     }
 }
 
-/// JSON in ASCII alone: other characters stand only inside of its strings.
-fn escaped(json: &str) -> String {
+/// Escapes the characters of JSON that are not ASCII. They occur only inside strings.
+fn escape_non_ascii(json: &str) -> String {
     let mut ascii = String::with_capacity(json.len());
     for char in json.chars() {
         if char.is_ascii() {

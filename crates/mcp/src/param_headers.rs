@@ -1,5 +1,5 @@
-//! `x-mcp-header`: arguments that a server of the modern era also wants as `Mcp-Param-*` headers, so that a
-//! proxy can route requests without reading bodies.
+//! `x-mcp-header` (revision 2026-07-28): a schema marks arguments that a client also sends as `Mcp-Param-*` headers, so
+//! that a proxy can route requests without reading bodies.
 
 use std::{
     borrow::Cow,
@@ -10,19 +10,20 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, value::RawValue};
 
+/// The keyword that marks a property of an input schema. Its value is the end of the header name.
 const MARK: &str = "x-mcp-header";
 
-/// An argument and its header.
+/// A marked argument and its header.
 #[derive(Clone, Debug)]
-pub(super) struct Param {
-    /// Property names from the arguments down to the value.
+pub(super) struct MarkedParam {
+    /// The property names that lead from the arguments object to the value.
     path: Vec<String>,
     header: HeaderName,
 }
 
-/// The marked arguments of a tool. The protocol requires us to refuse a tool with invalid marks; the error
-/// names them.
-pub(super) fn of(schema: &RawValue) -> Result<Vec<Param>, String> {
+/// The marked arguments in an input schema. The protocol requires clients to refuse a tool with invalid marks; the error
+/// says what is wrong.
+pub(super) fn marked_params(schema: &RawValue) -> Result<Vec<MarkedParam>, String> {
     let quoted = format!("\"{MARK}\"");
     let marks = schema.get().matches(&quoted).count();
     if marks == 0 {
@@ -46,14 +47,18 @@ pub(super) fn of(schema: &RawValue) -> Result<Vec<Param>, String> {
     }
 }
 
-fn collect(schema: &Value, path: &mut Vec<String>, params: &mut Vec<Param>) -> Result<(), String> {
+fn collect(
+    schema: &Value,
+    path: &mut Vec<String>,
+    params: &mut Vec<MarkedParam>,
+) -> Result<(), String> {
     let Some(Value::Object(properties)) = schema.get("properties") else {
         return Ok(());
     };
     for (name, property) in properties {
         path.push(name.clone());
         if let Some(mark) = property.get(MARK) {
-            params.push(Param {
+            params.push(MarkedParam {
                 path: path.clone(),
                 header: header_of(mark, property, path)?,
             });
@@ -80,10 +85,13 @@ fn header_of(mark: &Value, property: &Value, path: &[String]) -> Result<HeaderNa
         .ok_or_else(|| format!("argument {path:?}: {MARK} is not a valid header name"))
 }
 
-/// The headers for one call.
-pub(super) fn headers(params: &[Param], arguments: &RawValue) -> Vec<(HeaderName, HeaderValue)> {
+/// The headers for a call with these arguments.
+pub(super) fn call_headers(
+    params: &[MarkedParam],
+    arguments: &RawValue,
+) -> Vec<(HeaderName, HeaderValue)> {
     let values = params.iter().filter_map(|param| {
-        let value = HeaderValue::from_str(&encoded(param.text(arguments)?)).ok()?;
+        let value = HeaderValue::from_str(&encode(param.text(arguments)?)).ok()?;
         Some((param.header.clone(), value))
     });
     values.collect()
@@ -91,16 +99,16 @@ pub(super) fn headers(params: &[Param], arguments: &RawValue) -> Vec<(HeaderName
 
 /// A header that repeats an argument of a call.
 pub struct ParamHeader {
-    /// In small letters.
+    /// The name in lower case.
     pub name: String,
-    /// The argument as a header carries it before it is encoded; `None` when the call has no such argument.
+    /// The value before it is encoded; `None` when the call does not have the argument.
     pub text: Option<String>,
 }
 
-/// The headers that a client of the modern era sends with a call of this tool. None for a tool with invalid marks, which
-/// such a client refuses.
+/// The headers that a client of revision 2026-07-28 sends with a call. Empty for a tool with invalid marks, which such a
+/// client refuses.
 pub fn param_headers(schema: &RawValue, arguments: &str) -> Vec<ParamHeader> {
-    let params = of(schema).unwrap_or_default();
+    let params = marked_params(schema).unwrap_or_default();
     if params.is_empty() {
         return Vec::new();
     }
@@ -112,8 +120,8 @@ pub fn param_headers(schema: &RawValue, arguments: &str) -> Vec<ParamHeader> {
     headers.collect()
 }
 
-impl Param {
-    /// The argument, a number with the digits that it was written with.
+impl MarkedParam {
+    /// The value of the argument as text. A number keeps the digits with which it was written.
     fn text(&self, arguments: &RawValue) -> Option<String> {
         let value = self.path.iter().try_fold(arguments, |value, name| {
             let mut members: HashMap<Cow<str>, &RawValue> =
@@ -128,8 +136,8 @@ impl Param {
     }
 }
 
-/// A value that a header cannot carry is sent as Base64 between marks.
-fn encoded(text: String) -> String {
+/// Encodes a value that a header cannot carry as `=?base64?…?=`.
+fn encode(text: String) -> String {
     let foreign = text.bytes().any(|byte| !(0x20..=0x7e).contains(&byte));
     let padded = text.starts_with(' ') || text.ends_with(' ');
     let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");
