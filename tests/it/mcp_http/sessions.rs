@@ -7,12 +7,13 @@ use std::{
 };
 
 use domain::{
-    server::{ServerSpec, Timeouts},
+    server::{Endpoint, ServerSpec, Timeouts},
     tool::ToolOutcome,
 };
+use egress::Egress;
 use futures_util::StreamExt;
 use http::StatusCode;
-use mcp::{CallError, CallOptions, ConnectionState, Key, Mcp, RepeatCheck};
+use mcp::{CallError, CallOptions, ConnectionState, Key, Mcp, Options, RepeatCheck};
 use serde_json::{Value, json};
 
 use super::scripted::{Reply, Scripted, Seen, events, json_reply, reply};
@@ -738,6 +739,44 @@ async fn a_cookie_goes_only_where_it_belongs() {
     call(&mcp, &key, &spec).await.unwrap();
     let call = server.requests("tools/call").remove(0);
     assert_eq!(call.headers["cookie"], "kept=2; here=1");
+}
+
+#[tokio::test]
+async fn a_cookie_with_an_empty_domain_belongs_to_its_host() {
+    let server = Scripted::legacy(async |seen: Seen| {
+        if seen.method() != "tools/list" {
+            return None;
+        }
+        let set = [
+            ("set-cookie", "empty=1; Domain="),
+            ("set-cookie", "elsewhere=1; Domain=example.org"),
+            ("content-type", "application/json"),
+        ];
+        let result = json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]});
+        let body = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result});
+        Some(reply(StatusCode::OK, &set, body.to_string()))
+    })
+    .await;
+    let Endpoint::Remote {
+        transport,
+        mut url,
+        headers,
+    } = server.endpoint()
+    else {
+        unreachable!("a scripted server is remote");
+    };
+    url.set_host(Some("localhost")).unwrap();
+    let egress = Egress::new(&["localhost".to_owned()]).unwrap();
+    let (mcp, key) = (Mcp::new(egress, Options::default()), key());
+    let spec = spec(Endpoint::Remote {
+        transport,
+        url,
+        headers,
+    });
+    mcp.discover(&key, &spec).await.unwrap();
+    call(&mcp, &key, &spec).await.unwrap();
+    let call = server.requests("tools/call").remove(0);
+    assert_eq!(call.headers["cookie"], "empty=1");
 }
 
 #[tokio::test]

@@ -162,14 +162,18 @@ fn default_path(url: &Url) -> String {
     }
 }
 
-/// Whether the host of `url` belongs to `domain`. The cookie is sent to this host only, whatever its domain.
+/// Whether the host of `url` belongs to `domain`. An empty domain means the host itself (RFC 6265, section 5.3, step 6). The
+/// cookie is sent to this host only, whatever its domain.
 fn is_domain_of(url: &Url, domain: &str) -> bool {
     let domain = domain.trim_start_matches('.').to_ascii_lowercase();
+    if domain.is_empty() {
+        return true;
+    }
     match url.host() {
         Some(Host::Domain(host)) => host
             .strip_suffix(domain.as_str())
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
-        Some(host) => domain.is_empty() || host.to_string() == domain,
+        Some(host) => host.to_string() == domain,
         None => false,
     }
 }
