@@ -124,7 +124,7 @@ pub(super) async fn chat(
         completion::stream(turn, head, request.include_usage())
     } else {
         let delivery = turn.delivery();
-        delivery.send(completion::complete(turn, head)).await?
+        Box::pin(delivery.send(completion::complete(turn, head))).await?
     };
     add_headers(&mut response, conversation, run, &request.ignored());
     Ok(response)

@@ -14,6 +14,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -46,6 +47,7 @@ use crate::app::{
     },
 };
 use domain::{
+    clock,
     error::{Error, ErrorCode, Result},
     event::EventKind,
     ids::{ConversationId, RunId},
@@ -55,6 +57,12 @@ use domain::{
     run::{Run, RunKind, RunStatus, Usage},
 };
 
+/// How long a streamed answer must have been readable for its client to have read of it. A connection that breaks sooner may
+/// have lost it on the way: a client that repeats by itself then repeats.
+const READ_AFTER: Duration = Duration::from_secs(1);
+/// A proxy reads a whole answer that takes longer, although the client behind it may have given up and may be about to
+/// repeat its request.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The most equal requests that may begin at the same moment.
 const MOST_EQUAL: usize = 16;
 
@@ -77,6 +85,8 @@ pub(super) struct Turn {
     ready: VecDeque<Piece>,
     /// The text that was sent to the client.
     pub sent: String,
+    /// When the first text was sent.
+    readable_since: Option<Instant>,
     /// Whether the next text begins a paragraph of `sent`.
     is_apart: bool,
     /// The final status of the run, when it has ended. The ready pieces are sent before the end.
@@ -228,6 +238,7 @@ impl Turn {
             limiter: options.limiter,
             ready: VecDeque::new(),
             sent: String::new(),
+            readable_since: None,
             is_apart: false,
             ended: None,
             is_streamed: options.is_streamed,
@@ -271,7 +282,10 @@ impl Turn {
             conversation: self.conversation,
             run: self.run.id,
             on_disconnect: self.on_disconnect,
-            is_read: self.is_streamed && !self.sent.is_empty(),
+            is_read: self.is_streamed
+                && self
+                    .readable_since
+                    .is_some_and(|since| since.elapsed() >= READ_AFTER),
             repeats: self.repeats.unwrap_or_default(),
         }
     }
@@ -396,6 +410,7 @@ impl Turn {
             self.sent.push_str("\n\n");
         }
         self.sent.push_str(&text);
+        self.readable_since.get_or_insert_with(clock::instant);
         match self.ready.back_mut() {
             Some(Piece::Text(last)) => last.push_str(&text),
             _ => self.ready.push_back(Piece::Text(text)),
@@ -742,6 +757,7 @@ impl Disconnection {
 pub(super) struct Delivery {
     /// Absent when the delivery has ended.
     underway: Option<Disconnection>,
+    begun: Instant,
     /// Records that the client still waits, until it is dropped.
     _served: Option<AbortOnDropHandle<()>>,
     /// Without effects, the end of the answer is recorded with the transcript, before the answer is sent.
@@ -760,6 +776,7 @@ impl Delivery {
                 on_disconnect: OnDisconnect::KeepRunning,
                 ..disconnection
             }),
+            begun: clock::instant(),
             _served: served,
             has_effects,
         }
@@ -785,11 +802,16 @@ impl Delivery {
         }))
     }
 
-    /// Ends the delivery when the client has read the whole answer.
+    /// Ends the delivery when the whole answer was read. An answer that took long counts as lost, so that an equal request
+    /// that comes soon does not do the same again.
     fn end(&mut self) {
         let underway = self.underway.take();
         if let Some(disconnection) = underway.filter(|_| self.has_effects.load(Relaxed)) {
-            disconnection.record_arrival();
+            if self.begun.elapsed() < PATIENCE {
+                disconnection.record_arrival();
+            } else {
+                disconnection.handle();
+            }
         }
     }
 }

@@ -71,7 +71,7 @@ export async function startModel() {
       return ENDINGS[ending](response, textOf(last.content));
     }
     if (ending === 'early') return status(500)(response);
-    if (ending === 'late') await sleep(6000);
+    if (ending === 'late') await sleep(21_000);
     const arguments_ = JSON.stringify({ reference, seconds: Number(seconds) });
     const call = { index: 0, id: `call_${requests.length}`, type: 'function', function: { name: `bank__${tool}`, arguments: arguments_ } };
     begin(response).end(`${chunk({ role: 'assistant', tool_calls: [call] })}${chunk({}, 'tool_calls')}data: [DONE]\n\n`);

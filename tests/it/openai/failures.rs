@@ -1,8 +1,11 @@
 //! A turn that fails after it has called a tool: many clients send a request again by themselves that failed, and the
 //! tool must not be called again for it.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::{
     PATH, content,
@@ -20,6 +23,10 @@ use crate::{
 };
 
 const RATE: &str = "get_exchange_rate";
+/// A client has read of a streamed answer when it could be read for so long.
+const READ_AFTER: Duration = Duration::from_millis(1100);
+/// An answer that took so long may have been given up by a client behind a proxy.
+const PATIENCE: Duration = Duration::from_millis(20_100);
 
 fn rate() -> Reply {
     calls([("bank__get_exchange_rate", pair())])
@@ -305,12 +312,73 @@ async fn a_client_that_waits_and_is_cut_off_does_not_call_again_and_one_that_rea
         read += &String::from_utf8_lossy(&asked.chunk().await.unwrap().unwrap());
     }
     assert_eq!(world.bank.executions(RATE), 2);
+    // A proxy may have read what its client has not, unless the client had a second to read it.
+    sleep(READ_AFTER).await;
     drop(asked);
     is_cancelled(&ann).await;
     gate.open();
     let (chunks, done) = stream(&ann, request(&["rate?"])).await;
     assert!(done);
     assert_eq!(content(&chunks), "One moment");
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_with_its_first_text_after_a_call_does_not_call_again() {
+    let world = World::shared().await;
+    world.tools_ready().await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    world.model.on(move |request| {
+        Some(if said(request, "rate?") {
+            rate()
+        } else {
+            text("One moment").gate(2, &held)
+        })
+    });
+    let ann = world.user("ann", &["employee"]).await;
+    let mut body = request(&["rate?"]);
+    body["stream"] = json!(true);
+    let asked = ann.request(Method::POST, PATH).json(&body).send().await;
+    let mut asked = asked.unwrap();
+    let mut read = String::new();
+    while !read.contains("One") {
+        read += &String::from_utf8_lossy(&asked.chunk().await.unwrap().unwrap());
+    }
+    drop(asked);
+    is_cancelled(&ann).await;
+    gate.open();
+    assert_final(&ann.post(PATH, body).await);
+    assert_eq!(world.bank.executions(RATE), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_took_long_is_not_begun_again_at_once() {
+    let world = World::shared().await;
+    world.tools_ready().await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    world.model.on(move |request| {
+        Some(if said(request, "rate?") {
+            rate()
+        } else {
+            text("At last").gate(1, &held)
+        })
+    });
+    let ann = world.user("ann", &["employee"]).await;
+    let asked = {
+        let ann = ann.clone();
+        tokio::spawn(async move { ann.post(PATH, request(&["rate?"])).await })
+    };
+    gate.reached().await;
+    sleep(PATIENCE).await;
+    gate.open();
+    asked.await.unwrap().expect(200);
+    let again = ann.post(PATH, request(&["rate?"])).await;
+    assert_eq!(again.expect(400)["error"]["code"], "answer_pending");
+    assert_eq!(world.bank.executions(RATE), 1);
+    let anew = ann.with_header("idempotency-key", "once more");
+    anew.post(PATH, request(&["rate?"])).await.expect(200);
+    assert_eq!(world.bank.executions(RATE), 2);
 }
 
 /// Waits until the newest run was cancelled.
