@@ -367,12 +367,13 @@ async fn an_answer_that_took_long_is_not_begun_again_at_once() {
     let ann = world.user("ann", &["employee"]).await;
     let asked = {
         let ann = ann.clone();
-        tokio::spawn(async move { ann.post(PATH, request(&["rate?"])).await })
+        let asked = ann.request(Method::POST, PATH).timeout(3 * PATIENCE);
+        tokio::spawn(asked.json(&request(&["rate?"])).send())
     };
     gate.reached().await;
     sleep(PATIENCE).await;
     gate.open();
-    asked.await.unwrap().expect(200);
+    assert_eq!(asked.await.unwrap().unwrap().status(), 200);
     let again = ann.post(PATH, request(&["rate?"])).await;
     assert_eq!(again.expect(400)["error"]["code"], "answer_pending");
     assert_eq!(world.bank.executions(RATE), 1);
