@@ -52,7 +52,7 @@ function NewKey() {
   const { isBusy, error, run } = useAction();
   const make = () => run(async () => {
     const claims = { roles: roles.split(/[\s,]+/).filter(Boolean) };
-    const body = kind === 'service'
+    const body: Schemas['KeyRequest'] = kind === 'service'
       ? { name, scopes: isAdmin ? ['chat', 'admin'] : ['chat'], claims }
       : { name, scopes: ['chat'], frontend: { preset: kind } };
     setMade(await read(api.POST('/v1/admin/keys', { body })));
