@@ -18,6 +18,8 @@ pub async fn find_model(address: &str, named: Option<&str>) -> Option<String> {
 }
 
 async fn search(address: &str, named: Option<&str>) -> Option<String> {
+    // The first client of the program: nothing has chosen the cryptography yet.
+    egress::install_crypto();
     let client = reqwest::Client::builder()
         .no_proxy()
         .tls_certs_only([])
