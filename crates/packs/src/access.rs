@@ -1,16 +1,13 @@
-//! `toolAccess` and tool patterns.
+//! Reads `toolAccess` and lists of tool patterns.
 //!
-//! A contradiction is refused; a rule without any effect is a warning.
-
-mod approval;
+//! A contradiction between rules is refused; a rule without any effect is a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::approval::approvals;
 use super::field::Field;
 use domain::{
     pack::Authentication,
-    policy::{DefaultAccess, ToolAccess, ToolPattern},
+    policy::{ApprovalPolicy, DefaultAccess, ToolAccess, ToolPattern},
     principal::GUEST,
 };
 
@@ -22,20 +19,29 @@ const DEFAULTS: [(&str, DefaultAccess); 5] = [
     ("admin", DefaultAccess::Admin),
 ];
 
-/// A pattern with its place.
+/// The longest time that a request for approval may wait: a year.
+const MAX_TIMEOUT_MINUTES: u32 = 525_600;
+
+/// A tool pattern and its place in the document.
 pub(super) struct LocatedPattern<'a> {
     pub pattern: ToolPattern,
-    /// As the author wrote it.
+    /// The pattern as the author wrote it, in quotes.
     pub shown: String,
     pub at: Field<'a>,
 }
 
-fn plain(listed: &[LocatedPattern]) -> Vec<ToolPattern> {
+/// An approval policy and the places of the tools that it names.
+struct LocatedPolicy<'a> {
+    policy: ApprovalPolicy,
+    tools: Vec<LocatedPattern<'a>>,
+}
+
+fn to_patterns(listed: &[LocatedPattern]) -> Vec<ToolPattern> {
     listed.iter().map(|listed| listed.pattern.clone()).collect()
 }
 
-/// A list of tool names, in which `*` stands for any characters.
-pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<LocatedPattern<'a>> {
+/// Reads a list of tool names, in which `*` stands for any characters. A repeated name is a warning.
+pub(super) fn read_patterns<'a>(field: &Field<'a>) -> Vec<LocatedPattern<'a>> {
     let mut listed: Vec<LocatedPattern> = Vec::new();
     for item in field.list().unwrap_or_default() {
         let Some(text) = item.non_blank_text() else {
@@ -65,6 +71,7 @@ pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<LocatedPattern<'a>> {
     listed
 }
 
+/// Reads one `toolAccess`. `allowlist` is the `tools` of the same server, if it has any.
 pub(super) fn read(
     field: &Field,
     allowlist: Option<&[LocatedPattern]>,
@@ -76,12 +83,14 @@ pub(super) fn read(
         .as_ref()
         .and_then(|field| field.one_of(&DEFAULTS));
     let public_field = object.optional("public");
-    let public = public_field.as_ref().map(patterns).unwrap_or_default();
+    let public = public_field.as_ref().map(read_patterns).unwrap_or_default();
     let roles_field = object.optional("roles");
-    let roles = roles_field.as_ref().and_then(|field| roles(field, who));
+    let roles = roles_field
+        .as_ref()
+        .and_then(|field| read_roles(field, who));
     let approval = object
         .optional("approval")
-        .map(|field| approvals(&field, who))
+        .map(|field| read_approvals(&field, who))
         .unwrap_or_default();
     object.finish();
     check_combination(
@@ -92,17 +101,20 @@ pub(super) fn read(
     );
     let access = ToolAccess {
         default: default.unwrap_or_default(),
-        public: plain(&public),
+        public: to_patterns(&public),
         roles: roles.as_ref().map(|roles| {
             roles
                 .iter()
-                .map(|(role, tools)| (role.clone(), plain(tools)))
+                .map(|(role, tools)| (role.clone(), to_patterns(tools)))
                 .collect()
         }),
-        approval: approval.iter().map(|(policy, _)| policy.clone()).collect(),
+        approval: approval
+            .iter()
+            .map(|located| located.policy.clone())
+            .collect(),
     };
     let role_tools = roles.iter().flat_map(BTreeMap::values).flatten();
-    let approval_tools = approval.iter().flat_map(|(_, tools)| tools);
+    let approval_tools = approval.iter().flat_map(|located| &located.tools);
     let allowed = allowlist.unwrap_or_default();
     warn_unguarded_lookalikes(
         public.iter().chain(role_tools.clone()).chain(allowed),
@@ -119,7 +131,7 @@ pub(super) fn read(
     Some(access)
 }
 
-/// `default`, `public` and `roles` do not go together in every way.
+/// Refuses `public` beside `roles`, and warns of a `default` or `public` that has no effect.
 fn check_combination(
     default_field: Option<&Field>,
     default: Option<DefaultAccess>,
@@ -155,7 +167,7 @@ fn check_combination(
     }
 }
 
-fn roles<'a>(
+fn read_roles<'a>(
     field: &Field<'a>,
     who: &Authentication,
 ) -> Option<BTreeMap<String, Vec<LocatedPattern<'a>>>> {
@@ -168,7 +180,7 @@ fn roles<'a>(
             );
         }
         warn_unreachable_role(role, &format!("{role:?}"), who, &tools);
-        roles.insert(role.to_owned(), patterns(&tools));
+        roles.insert(role.to_owned(), read_patterns(&tools));
     }
     Some(roles)
 }
@@ -203,7 +215,8 @@ fn warn_outside_allowlist<'l, 'a: 'l>(
     }
 }
 
-/// Warns of a name that can be taken for one of an approval policy: since the pack names it, the policy does not guard it.
+/// Warns of a tool name that a person could mistake for a name in an approval policy. Because the pack names both, they
+/// are different tools, and the policy does not cover this one.
 fn warn_unguarded_lookalikes<'l, 'a: 'l>(
     named: impl Iterator<Item = &'l LocatedPattern<'a>>,
     guards: &(impl Iterator<Item = &'l LocatedPattern<'a>> + Clone),
@@ -229,7 +242,7 @@ fn warn_unguarded_lookalikes<'l, 'a: 'l>(
     }
 }
 
-/// Warns of approval policies for tools that no role may call.
+/// Warns of approval policies for tools that no role may call, so that no call is ever made.
 fn warn_ungranted<'l, 'a: 'l>(
     tools: impl Iterator<Item = &'l LocatedPattern<'a>>,
     access: &ToolAccess,
@@ -254,7 +267,7 @@ fn warn_ungranted<'l, 'a: 'l>(
 /// Whether one name can match both patterns.
 fn overlap(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
-    // `row[j]`: whether `a[i..]` and `b[j..]` overlap, for the `i` at hand, from the end to the start.
+    // `row[j]` says whether `a[i..]` and `b[j..]` overlap. Both loops run from the end to the start.
     let mut row = vec![false; b.len() + 1];
     for i in (0..=a.len()).rev() {
         let below = row.clone();
@@ -269,4 +282,96 @@ fn overlap(a: &str, b: &str) -> bool {
         }
     }
     row[0]
+}
+
+/// Reads `approval`: which calls need consent, from whom, and for how long they wait. Two policies must not name the
+/// same tool.
+fn read_approvals<'a>(field: &Field<'a>, who: &Authentication) -> Vec<LocatedPolicy<'a>> {
+    let mut policies: Vec<LocatedPolicy> = Vec::new();
+    for item in field.list().unwrap_or_default() {
+        let Some(policy) = read_approval(&item, who) else {
+            continue;
+        };
+        for new in &policy.tools {
+            let twice = |old: &&LocatedPattern| overlap(&new.pattern.0, &old.pattern.0);
+            if let Some(old) = policies.iter().flat_map(|other| &other.tools).find(twice) {
+                let line = old.at.at.line;
+                let what = if old.pattern == new.pattern {
+                    format!(
+                        "{} has an approval policy already, on line {line}",
+                        new.shown
+                    )
+                } else {
+                    format!(
+                        "{} and {} on line {line} can name the same tool",
+                        new.shown, old.shown
+                    )
+                };
+                new.at.error(what, "give every tool one policy");
+            }
+        }
+        policies.push(policy);
+    }
+    policies
+}
+
+fn read_approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<LocatedPolicy<'a>> {
+    let mut object = field.object()?;
+    let tools_field = object.required(
+        "tools",
+        "name the tools that need consent: `tools: [send_money]`",
+    );
+    let tools = tools_field.as_ref().map(read_patterns).unwrap_or_default();
+    if let Some(field) = tools_field.filter(|_| tools.is_empty()) {
+        refuse_empty(&field, "name the tools that need consent");
+    }
+    let approvers_field = object.required(
+        "approvers",
+        "name the roles that may consent: `approvers: [manager]`",
+    );
+    let approvers = approvers_field
+        .as_ref()
+        .map(Field::texts)
+        .unwrap_or_default();
+    if let Some(field) = &approvers_field {
+        if approvers.is_empty() {
+            refuse_empty(field, "name at least one role that may consent");
+        }
+        for role in &approvers {
+            warn_unreachable_role(&role.value, &role.shown, who, field);
+        }
+    }
+    let min_approvals = object
+        .optional("minApprovals")
+        .and_then(|f| f.whole_number(&(1..=20)))
+        .unwrap_or(1);
+    let self_approval = object.optional("selfApproval");
+    if min_approvals > 1 && self_approval.is_none() {
+        field.warn(
+            format!(
+                "`minApprovals` is {min_approvals} and `selfApproval` is not said, so the call of somebody who may \
+                 approve counts as one approval"
+            ),
+            "write `selfApproval: false`, or `selfApproval: true` if that is meant",
+        );
+    }
+    let policy = ApprovalPolicy {
+        tools: to_patterns(&tools),
+        approvers: approvers.into_iter().map(|role| role.value).collect(),
+        timeout_minutes: object
+            .optional("timeoutMinutes")
+            .and_then(|f| f.whole_number(&(1..=MAX_TIMEOUT_MINUTES)))
+            .unwrap_or(60),
+        min_approvals,
+        self_approval: self_approval.is_none_or(|field| field.boolean().unwrap_or_default()),
+    };
+    object.finish();
+    Some(LocatedPolicy { policy, tools })
+}
+
+/// Reports an empty list, unless its items were refused already.
+fn refuse_empty(field: &Field, hint: &str) {
+    if field.list().is_some_and(|items| items.is_empty()) {
+        field.error("the list is empty", hint);
+    }
 }

@@ -1,4 +1,4 @@
-//! `auth`: how a server is signed in to by OAuth, by each user (`oauth`) or by the program itself
+//! Reads `auth` of a server: each user signs in with OAuth (`oauth`), or the program itself does
 //! (`oauth_client_credentials`).
 
 use url::Url;
@@ -10,13 +10,15 @@ use domain::{
     server::{AccessMode, ClientCredentials, Endpoint, ServerAuth, TokenIssuer},
 };
 
-/// The algorithms that an assertion may be signed with.
+/// The algorithms with which the program may sign an assertion. The first one is the default.
 const ALGORITHMS: [&str; 6] = ["ES256", "ES384", "RS256", "RS384", "RS512", "EdDSA"];
 
-/// What an author says of signing in to a server.
+/// How a server is signed in to. At most one field is set.
 #[derive(Default)]
 pub(super) struct AuthFields {
+    /// The program signs in.
     pub(super) auth: Option<ServerAuth>,
+    /// Each user signs in.
     pub(super) oauth: Option<OAuthConfig>,
 }
 
@@ -40,14 +42,14 @@ pub(super) fn read(
         field.error("nobody signs in at a stdio server", "remove it");
     }
     if !field.is_map() {
-        let kind = auth_type(&field, mode);
+        let kind = read_type(&field, mode);
         if kind == Some(AuthType::Client) {
             field.error(
                 "the program needs an id and a secret to sign in with",
                 "write `auth: { type: oauth_client_credentials, clientId: …, clientSecret: ${NAME} }`",
             );
         }
-        return of_user(kind, OAuthConfig::default());
+        return for_users(kind, OAuthConfig::default());
     }
     let Some(mut object) = field.object() else {
         return AuthFields::default();
@@ -57,13 +59,13 @@ pub(super) fn read(
             "type",
             "write `type: oauth` or `type: oauth_client_credentials`",
         )
-        .and_then(|field| auth_type(&field, mode));
+        .and_then(|field| read_type(&field, mode));
     let read = match kind {
         Some(AuthType::Client) => AuthFields {
-            auth: client_credentials(&mut object, endpoint).map(ServerAuth::Client),
+            auth: read_client_credentials(&mut object, endpoint).map(ServerAuth::Client),
             oauth: None,
         },
-        kind => of_user(kind, user_fields(&mut object)),
+        kind => for_users(kind, read_user_fields(&mut object)),
     };
     if kind.is_some() {
         object.finish();
@@ -71,15 +73,15 @@ pub(super) fn read(
     read
 }
 
-fn of_user(kind: Option<AuthType>, config: OAuthConfig) -> AuthFields {
+fn for_users(kind: Option<AuthType>, config: OAuthConfig) -> AuthFields {
     AuthFields {
         auth: None,
         oauth: (kind == Some(AuthType::User)).then_some(config),
     }
 }
 
-/// Users sign in at personal servers, the program at shared ones.
-fn auth_type(field: &Field, mode: Option<AccessMode>) -> Option<AuthType> {
+/// Reads the type of sign-in. Users sign in at personal servers only, the program at shared servers only.
+fn read_type(field: &Field, mode: Option<AccessMode>) -> Option<AuthType> {
     let kind = field.one_of(&[
         ("oauth", AuthType::User),
         ("oauth_client_credentials", AuthType::Client),
@@ -98,7 +100,7 @@ fn auth_type(field: &Field, mode: Option<AccessMode>) -> Option<AuthType> {
     Some(kind)
 }
 
-fn user_fields(object: &mut Object) -> OAuthConfig {
+fn read_user_fields(object: &mut Object) -> OAuthConfig {
     let client_id = object
         .optional("clientId")
         .and_then(|field| field.non_blank_text())
@@ -117,20 +119,20 @@ fn user_fields(object: &mut Object) -> OAuthConfig {
     }
     let pkce = pkce.and_then(|field| field.one_of(&[("assumed", true)]));
     OAuthConfig {
-        scopes: scopes(object),
+        scopes: read_scopes(object),
         client_id,
-        client_secret: secret.and_then(|field| secret_text(&field)),
-        client_metadata_url: document.and_then(|field| field.parsed(https)),
+        client_secret: secret.and_then(|field| read_secret(&field)),
+        client_metadata_url: document.and_then(|field| field.parse_with(parse_document_url)),
         assumes_pkce: pkce.unwrap_or(false),
     }
 }
 
-fn client_credentials(
+fn read_client_credentials(
     object: &mut Object,
     endpoint: Option<&Endpoint>,
 ) -> Option<ClientCredentials> {
     let id = object.required("clientId", "write the id of the client");
-    let id = id.and_then(|field| secret_text(&field));
+    let id = id.and_then(|field| read_secret(&field));
     let secret = object.optional("clientSecret");
     let key = object.optional("privateKey");
     let algorithm = object
@@ -138,8 +140,8 @@ fn client_credentials(
         .and_then(|field| field.one_of(&ALGORITHMS.map(|name| (name, name))))
         .unwrap_or(ALGORITHMS[0]);
     let proof = match (&secret, &key) {
-        (Some(secret), None) => secret_text(secret).map(ClientProof::Secret),
-        (None, Some(key)) => secret_text(key).map(|pem| ClientProof::Key {
+        (Some(secret), None) => read_secret(secret).map(ClientProof::Secret),
+        (None, Some(key)) => read_secret(key).map(|pem| ClientProof::Key {
             pem,
             algorithm: algorithm.to_owned(),
         }),
@@ -151,7 +153,7 @@ fn client_credentials(
             None
         }
         (None, None) => {
-            object.missing(
+            object.report_missing(
                 "clientSecret",
                 "write `clientSecret: ${NAME}`, or a `privateKey`",
             );
@@ -159,8 +161,8 @@ fn client_credentials(
         }
     };
     let token_url = object.optional("tokenUrl");
-    let token_url = token_url.and_then(|field| field.url_of(["http", "https"]));
-    let scopes = scopes(object);
+    let token_url = token_url.and_then(|field| field.url_with_schemes(["http", "https"]));
+    let scopes = read_scopes(object);
     let Some(Endpoint::Remote { url, .. }) = endpoint else {
         return None;
     };
@@ -176,16 +178,17 @@ fn client_credentials(
     })
 }
 
-fn scopes(object: &mut Object) -> Vec<String> {
+fn read_scopes(object: &mut Object) -> Vec<String> {
     let field = object.optional("scopes");
-    field.map(|field| field.words()).unwrap_or_default()
+    field.map(|field| field.text_values()).unwrap_or_default()
 }
 
-fn secret_text(field: &Field) -> Option<Secret> {
+fn read_secret(field: &Field) -> Option<Secret> {
     field.secret().map(|(secret, _)| secret)
 }
 
-fn https(text: &str) -> Result<Url, String> {
+/// Parses the address of a client metadata document: https, with a path.
+fn parse_document_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok();
     url.filter(|url| url.scheme() == "https" && url.path() != "/")
         .ok_or_else(|| "write an address such as https://example.org/client.json".to_owned())

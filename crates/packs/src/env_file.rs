@@ -1,7 +1,7 @@
-//! `envFile` of a stdio server: variables in a file of the pack folder, in dotenv format.
+//! Reads `envFile` of a stdio server: variables in a file of the pack folder, in dotenv format.
 //!
-//! The file must be inside the folder, also when links are followed. Its text is taken literally: no variable
-//! in it is replaced, so that the pack shows everything it depends on.
+//! The file must be inside the folder, also after links are followed. No variable is replaced in its text, so that the
+//! pack itself names every variable that it depends on.
 
 use std::{
     collections::BTreeMap,
@@ -13,8 +13,9 @@ use super::{field::Field, server::PackContext};
 use domain::secret::Secret;
 
 const MAX_BYTES: u64 = 64 * 1024;
+const NOT_REPLACED: &str = "`$` is not replaced in this file; write the value in '…', or `\\$`";
 
-/// The variables of the file. Values are never part of a problem.
+/// Reads the file that a field names. Values are never part of a problem.
 pub(super) fn read(field: &Field, pack: &PackContext) -> Option<BTreeMap<String, Secret>> {
     let text = field.non_blank_text()?;
     let path = match resolve_inside(pack.folder, Path::new(&text.value)) {
@@ -27,7 +28,7 @@ pub(super) fn read(field: &Field, pack: &PackContext) -> Option<BTreeMap<String,
             return None;
         }
     };
-    let content = match content(&path) {
+    let content = match read_text(&path) {
         Ok(content) => content,
         Err(reason) => {
             field.error(format!("{} {reason}", text.shown), "");
@@ -37,7 +38,7 @@ pub(super) fn read(field: &Field, pack: &PackContext) -> Option<BTreeMap<String,
     pack.files
         .borrow_mut()
         .insert(path, content.clone().into_bytes());
-    match variables(content.strip_prefix('\u{feff}').unwrap_or(&content)) {
+    match parse_variables(content.strip_prefix('\u{feff}').unwrap_or(&content)) {
         Ok(variables) => Some(variables),
         Err((line, reason)) => {
             field.error(format!("{} line {line}: {reason}", text.shown), "");
@@ -46,7 +47,7 @@ pub(super) fn read(field: &Field, pack: &PackContext) -> Option<BTreeMap<String,
     }
 }
 
-/// The real path of a file in the folder.
+/// The real path of a file in the folder. `Err` has the end of a sentence about `path`.
 pub(super) fn resolve_inside(folder: &Path, path: &Path) -> Result<PathBuf, &'static str> {
     if !path
         .components()
@@ -63,7 +64,7 @@ pub(super) fn resolve_inside(folder: &Path, path: &Path) -> Result<PathBuf, &'st
     }
 }
 
-fn content(path: &Path) -> Result<String, &'static str> {
+fn read_text(path: &Path) -> Result<String, &'static str> {
     let metadata = fs::metadata(path).map_err(|_| "cannot be read")?;
     if !metadata.is_file() {
         return Err("is not a file");
@@ -75,9 +76,9 @@ fn content(path: &Path) -> Result<String, &'static str> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text")
 }
 
-/// `NAME=value` lines, as python-dotenv reads them, and Node where the two agree. The later of two wins, as when a
-/// shell reads them.
-fn variables(content: &str) -> Result<BTreeMap<String, Secret>, (usize, &'static str)> {
+/// Parses `NAME=value` lines by the rules on which python-dotenv and Node agree. The last value of a name counts, as
+/// in a shell. `Err` has the number of the line, from 1, and the reason.
+fn parse_variables(content: &str) -> Result<BTreeMap<String, Secret>, (usize, &'static str)> {
     let mut variables = BTreeMap::new();
     let mut lines = content.lines().enumerate();
     while let Some((number, line)) = lines.next() {
@@ -97,15 +98,15 @@ fn variables(content: &str) -> Result<BTreeMap<String, Secret>, (usize, &'static
         let value = match rest.chars().next() {
             Some(quote @ ('"' | '\'')) => {
                 let mut text = rest[1..].to_owned();
-                // A value in quotes may go on over many lines.
-                while end_of(&text, quote).is_none() {
+                // A value in quotes may have several lines.
+                while find_closing_quote(&text, quote).is_none() {
                     let (_, next) = lines.next().ok_or(here("a quote is not closed"))?;
                     text.push('\n');
                     text.push_str(next);
                 }
-                quoted(&text, quote).map_err(here)?
+                unquote(&text, quote).map_err(here)?
             }
-            _ => unquoted(rest).map_err(here)?,
+            _ => parse_unquoted(rest).map_err(here)?,
         };
         if value.contains('\0') {
             return Err(here("a value holds a NUL character"));
@@ -115,10 +116,8 @@ fn variables(content: &str) -> Result<BTreeMap<String, Secret>, (usize, &'static
     Ok(variables)
 }
 
-const REPLACED: &str = "`$` is not replaced in this file; write the value in '…', or `\\$`";
-
-/// Where a quoted text ends.
-fn end_of(text: &str, quote: char) -> Option<usize> {
+/// The position of the quote that ends a text.
+fn find_closing_quote(text: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     text.char_indices()
         .find(|(_, c)| {
@@ -130,8 +129,8 @@ fn end_of(text: &str, quote: char) -> Option<usize> {
 }
 
 /// The value of a quoted text, up to its end. Only a comment may follow.
-fn quoted(text: &str, quote: char) -> Result<String, &'static str> {
-    let end = end_of(text, quote).ok_or("a quote is not closed")?;
+fn unquote(text: &str, quote: char) -> Result<String, &'static str> {
+    let end = find_closing_quote(text, quote).ok_or("a quote is not closed")?;
     let after = text[end + 1..].trim_start();
     if !after.is_empty() && !after.starts_with('#') {
         return Err("something follows the closing quote");
@@ -139,7 +138,7 @@ fn quoted(text: &str, quote: char) -> Result<String, &'static str> {
     let (mut value, mut rest) = (String::new(), text[..end].chars());
     while let Some(c) = rest.next() {
         match c {
-            '$' if quote == '"' => return Err(REPLACED),
+            '$' if quote == '"' => return Err(NOT_REPLACED),
             '\\' => match (rest.next(), quote) {
                 (Some(c @ ('\\' | '\'')), '\'') | (Some(c @ ('\\' | '\'' | '"' | '$')), '"') => {
                     value.push(c);
@@ -158,8 +157,8 @@ fn quoted(text: &str, quote: char) -> Result<String, &'static str> {
     Ok(value)
 }
 
-/// The value of a text without quotes around it: as it stands, up to a comment.
-fn unquoted(text: &str) -> Result<String, &'static str> {
+/// The value of a text without quotes around it: everything up to a comment.
+fn parse_unquoted(text: &str) -> Result<String, &'static str> {
     let comment = text
         .char_indices()
         .find(|(at, c)| *c == '#' && (*at == 0 || text[..*at].ends_with(char::is_whitespace)));
@@ -167,7 +166,7 @@ fn unquoted(text: &str) -> Result<String, &'static str> {
     let mut before = ' ';
     for c in text.chars() {
         if c == '$' && before != '\\' {
-            return Err(REPLACED);
+            return Err(NOT_REPLACED);
         }
         before = c;
     }

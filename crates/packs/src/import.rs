@@ -1,7 +1,7 @@
-//! `import`: a pack of another format as a native one. Variables stay references; the author's comments come
-//! along where the line that they belong to does.
+//! Writes a pack of another format as a native one. Variables stay references, and the author's comments stay at their
+//! lines; comments of lines that do not exist any more stand at the top.
 //!
-//! The written pack is read `read_back` before it is returned: it must do the same as the original.
+//! The written pack is read back before it is returned: it must do the same as the original.
 
 use std::{
     cell::RefCell,
@@ -12,8 +12,9 @@ use std::{
 };
 
 use super::{
-    dialect::{self, Dialect, Documents, NATIVE_FILES, servers_of},
+    dialect::{Dialect, Documents, NATIVE_FILES, servers_of},
     field::Field,
+    finding::find_in_folder,
     folder::{self, PackReadResult, PackTree},
     native,
     parse_context::{ParseContext, UnsetPolicy},
@@ -32,13 +33,13 @@ pub struct Imported {
     pub text: String,
     /// The folder that it comes from.
     pub folder: PathBuf,
-    /// Files that it names, from that folder on.
+    /// The files of that folder that the pack needs, as paths relative to it.
     pub needs: Vec<String>,
-    /// A server is given its pack's folder as an argument.
+    /// Whether a server gets the pack's folder as an argument.
     pub names_folder: bool,
-    /// What is odd about the original.
+    /// The warnings of the original.
     pub report: Report,
-    /// Every variable was set, so that both packs could be compared.
+    /// Whether both packs were compared, which needs all variables of the original.
     pub compared: bool,
 }
 
@@ -53,12 +54,12 @@ pub enum ImportError {
     #[error("the pack cannot be written so that it does the same; please report it: {0}")]
     Differs(String),
     #[error("{} has a pack already, in {}; remove it, or name another folder with `--to`", .0.display(), .1.display())]
-    There(PathBuf, PathBuf),
+    Occupied(PathBuf, PathBuf),
     #[error("{} cannot be written: {}", .0.display(), .1)]
     Unwritable(PathBuf, std::io::Error),
 }
 
-/// Reads one pack, which may refer to variables that are not set.
+/// Reads one pack below a path. Variables may be unset.
 pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
     let folder::PacksReadResult {
         mut packs, report, ..
@@ -87,7 +88,7 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
     let servers = servers_of(&root);
     let needs: BTreeSet<String> = servers
         .iter()
-        .flat_map(|server| files_of(server, &documents.folder))
+        .flat_map(|server| list_needed_files(server, &documents.folder))
         .collect();
     let names_folder = servers.iter().any(names_its_folder);
     let compared = compare(path, &text, &documents.folder, env)?;
@@ -108,8 +109,8 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
     })
 }
 
-/// Whether the text could be compared with the original, which needs all variables of the environment; an
-/// error when it reads differently, or cannot be read.
+/// Reads the text back and compares it with the original, if all variables of the original are set. Returns whether
+/// both were compared. `Err` if the text reads differently, or cannot be read.
 fn compare(path: &Path, text: &str, folder: &Path, env: &Environment) -> Result<bool, ImportError> {
     let original = folder::read(path, env, None, UnsetPolicy::Refused)
         .packs
@@ -129,7 +130,7 @@ fn compare(path: &Path, text: &str, folder: &Path, env: &Environment) -> Result<
     Ok(original.is_some())
 }
 
-/// The first line of the pack: what it was made from.
+/// The first line of the pack. It names the files that the pack was made from.
 fn heading(documents: &Documents) -> String {
     let shown = documents.files.iter().map(|file| {
         file.strip_prefix(&documents.folder)
@@ -151,9 +152,9 @@ fn names_its_folder(server: &Node) -> bool {
     arguments.any(|text| matches!(text, "." | "./"))
 }
 
-/// What a server finds in the folder of its pack: its file of variables, its program, and arguments that are there. A
-/// pack that is written elsewhere needs them there.
-fn files_of(server: &Node, folder: &Path) -> Vec<String> {
+/// The files in the pack's folder that a server needs: its file of variables, its program, and arguments that name a
+/// file.
+fn list_needed_files(server: &Node, folder: &Path) -> Vec<String> {
     let text = |name: &str| server.get(name).and_then(Node::scalar_text);
     let mut files: Vec<String> = text("envFile").map(str::to_owned).into_iter().collect();
     if text("transport") != Some("stdio") {
@@ -195,15 +196,15 @@ fn read_back(
 }
 
 impl Imported {
-    /// Writes it into a folder where there is no pack yet; answers the file.
+    /// Writes the pack into a folder without a pack. Returns the file.
     pub fn write_to(&self, folder: &Path) -> Result<PathBuf, ImportError> {
         let file = folder.join(NATIVE_FILES[0]);
-        let there = match dialect::of_folder(folder) {
+        let there = match find_in_folder(folder) {
             Ok(there) => there.map(|documents| documents.files[0].clone()),
             Err(_) => Some(folder.to_owned()),
         };
         if let Some(other) = there {
-            return Err(ImportError::There(folder.to_owned(), other));
+            return Err(ImportError::Occupied(folder.to_owned(), other));
         }
         let written = fs::create_dir_all(folder)
             .and_then(|()| File::create_new(&file))
@@ -213,18 +214,19 @@ impl Imported {
     }
 }
 
-/// The author's comments by the line that they belong to. Each comment is written once.
+/// The author's comments by the line that they belong to, which is a number of a file and a line. Each comment is
+/// written once, and then removed from these maps.
 struct CommentAnnotator {
     above: RefCell<BTreeMap<(usize, usize), Vec<String>>>,
     beside: RefCell<BTreeMap<(usize, usize), String>>,
-    /// Those without a line of their own any more.
+    /// The comments whose line does not exist any more.
     lost: Vec<Comment>,
 }
 
 impl CommentAnnotator {
     fn new(root: &Node, comments: Vec<Comment>) -> Self {
         let mut lines = BTreeSet::new();
-        anchors(root, &mut lines);
+        collect_lines(root, &mut lines);
         let (mut above, mut beside) = (BTreeMap::<_, Vec<String>>::new(), BTreeMap::new());
         let mut lost = Vec::new();
         for comment in comments {
@@ -250,7 +252,7 @@ impl CommentAnnotator {
         }
     }
 
-    /// The comments that have not been written beside a value.
+    /// The comments that have not been written beside a value, each with its file and line.
     fn remaining_comments(&self, files: &[String], folder: &Path) -> String {
         let (above, beside) = (self.above.borrow(), self.beside.borrow());
         let above = above
@@ -281,26 +283,27 @@ impl CommentAnnotator {
     }
 }
 
-fn anchor(node: &Node) -> Option<(usize, usize)> {
+/// The line that a node was written in. `None` for a generated node.
+fn line_of(node: &Node) -> Option<(usize, usize)> {
     (!matches!(node.origin, Origin::Generated(_))).then_some((node.source, node.at.line))
 }
 
-fn anchors(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
-    lines.extend(anchor(node));
+fn collect_lines(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
+    lines.extend(line_of(node));
     node.items()
         .iter()
         .chain(node.entries().iter().map(|(_, inner)| inner))
-        .for_each(|inner| anchors(inner, lines));
+        .for_each(|inner| collect_lines(inner, lines));
 }
 
 impl Annotator for CommentAnnotator {
     fn is_uncommented(&self, item: &Node) -> bool {
-        let line = anchor(item).unwrap_or_default();
+        let line = line_of(item).unwrap_or_default();
         !self.above.borrow().contains_key(&line) && !self.beside.borrow().contains_key(&line)
     }
 
     fn comments_above(&self, node: &Node) -> Vec<String> {
-        let own = anchor(node).and_then(|line| self.above.borrow_mut().remove(&line));
+        let own = line_of(node).and_then(|line| self.above.borrow_mut().remove(&line));
         let said = node
             .note
             .iter()
@@ -309,7 +312,7 @@ impl Annotator for CommentAnnotator {
     }
 
     fn comment_beside(&self, node: &Node, _: &[&str]) -> Option<String> {
-        anchor(node).and_then(|line| self.beside.borrow_mut().remove(&line))
+        line_of(node).and_then(|line| self.beside.borrow_mut().remove(&line))
     }
 
     fn replacement(&self, _: &Node, _: &[&str]) -> Option<String> {

@@ -1,15 +1,15 @@
-//! Read packs from disk.
+//! Reads packs from disk.
 //!
-//! A folder of packs becomes [`domain::pack::Pack`]s, all at once or not at
-//! all: [`PackStore::load`] refuses a broken one with everything that is wrong with it, and
-//! [`PackStore::reload`] keeps the last good version. [`check`] is the same code, for authors.
+//! A folder of packs becomes [`domain::pack::Pack`]s, all at once or not at all: [`PackStore::load`] refuses a broken
+//! folder with every problem in it, and [`PackStore::reload`] keeps the last good version. [`check`] runs the same
+//! code for authors.
 //!
-//! How a value is read: `yaml` gives every node its position; `field` reads it, replaces `${NAME}` through
-//! `parse_context` and records problems; `native` and the modules beside it know the format. No message holds
-//! a value that came from the environment.
+//! How a value is read: `yaml` gives every node its position; `field` reads a node, fills `${NAME}` in through
+//! `parse_context` and records problems; `native` and the modules beside it know the format. No message holds the
+//! value of a variable.
 //!
-//! Other programs' formats (`dialect`: `holaos`, `aos`, `holodeck`) become the tree of a native pack and go
-//! the same way from there. `explain` and `import` write that tree out.
+//! The formats of other programs (`dialect`: `holaos`, `aos`, `holodeck`) become the tree of a native pack and are
+//! then read like one. `explain` and `import` write that tree out.
 
 mod access;
 mod aos;
@@ -19,11 +19,11 @@ mod endpoint;
 mod env_file;
 mod explain;
 mod field;
+mod finding;
 mod folder;
 mod holaos;
 mod holodeck;
 mod import;
-mod menu;
 mod native;
 mod node_builder;
 mod object;

@@ -1,19 +1,18 @@
-//! The native format: `agent-pack.yaml` → [`Pack`].
+//! Reads the native format: `agent-pack.yaml` → [`Pack`].
 //!
-//! Every field is read here or by [`server`]; a field that nobody reads is unknown and refused.
+//! Every field is read here or by a module that this one calls. A field that no reader asks for is unknown and refused.
 
 mod flows;
 mod head;
 mod model;
-mod texts;
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path};
 
-pub(super) use self::head::tag;
+pub(super) use self::head::check_language_tag;
 use self::{
-    flows::flows,
-    head::words,
-    model::{params, required_llm},
+    flows::{find_disabled_sign_in, read_flows},
+    head::{check_strings, read_head},
+    model::{read_llm, read_params},
 };
 use super::{
     field::Field,
@@ -30,12 +29,13 @@ use domain::{
     server::ServerSpec,
 };
 
-/// Messages that the model is shown unless the pack says otherwise.
+/// The default of `memory.window`: how many messages of a conversation the model gets.
 pub(super) const WINDOW: u32 = 40;
+/// The default of `llm.maxSteps`.
 pub(super) const MAX_STEPS: u32 = 16;
-/// The language of a pack that does not say which of several is its default.
+/// The default language of a pack that has several languages and names none.
 pub(super) const ENGLISH: &str = "en";
-/// OpenAI's models at a resource of Azure, whose address is the base address.
+/// The provider of OpenAI's models at a resource of Azure. The address of the resource is the base address.
 pub(super) const AZURE: &str = "azure-openai";
 pub(super) const PROVIDERS: [(&str, Provider); 6] = [
     ("openai", Provider::Openai),
@@ -46,7 +46,7 @@ pub(super) const PROVIDERS: [(&str, Provider); 6] = [
     ("none", Provider::None),
 ];
 
-/// Sections of published packs that this program has no use for, and what holds here instead.
+/// Sections of published packs that this program has no use for, and a hint that says what holds instead.
 const WITHOUT_EFFECT: [(&str, &str); 6] = [
     (
         "rag",
@@ -68,10 +68,10 @@ const WITHOUT_EFFECT: [(&str, &str); 6] = [
     ),
 ];
 
-/// Fields of sections that have an effect, which have none themselves.
+/// Fields of `memory` that have no effect.
 const MEMORY_WITHOUT_EFFECT: [&str; 2] = ["backend", "redisUrl"];
 
-/// Takes out what [`read`] passes over.
+/// Removes the sections and fields that have no effect.
 pub(super) fn remove_without_effect(root: &mut Node) {
     for (section, _) in WITHOUT_EFFECT {
         root.remove(&[section]);
@@ -88,29 +88,32 @@ pub(super) fn remove_without_effect(root: &mut Node) {
 #[derive(Default)]
 pub(super) struct PartialPack {
     pub id: Option<AgentId>,
-    /// Good only when no error was recorded.
+    /// To be used only if no error was recorded.
     pub pack: Option<Pack>,
+    /// The files that the document names, with their content.
     pub files: Files,
-    /// Problems of the files that it names, and the variables that were used in them.
-    pub beside: (Vec<Problem>, BTreeMap<String, String>),
+    /// The problems of those files.
+    pub problems: Vec<Problem>,
+    /// The variables that were used in those files, with their values.
+    pub used: BTreeMap<String, String>,
 }
 
-/// Reads a whole document. `servers` stands in for `mcp.servers`, which is then not looked at: its
-/// variables may well be unset.
+/// Reads a whole document. If `servers` is given, it replaces `mcp.servers`, which is then not read: its variables
+/// may be unset.
 pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> PartialPack {
     let Some(mut top) = document.object() else {
         return PartialPack::default();
     };
     for (section, instead) in WITHOUT_EFFECT {
-        top.pass_over_known(&[section], instead);
+        top.warn_without_effect(&[section], instead);
     }
     let greeting = document.get_path(&["flows", "welcome", "templateKey"]);
     let greeting = greeting.as_ref().and_then(Field::raw);
-    let (languages, head) = words(&mut top, greeting);
-    let llm = required_llm(&mut top);
-    let memory = memory(&mut top);
-    let flows = flows(&mut top, &head.language, &languages[&head.language]);
-    texts::check(document, &flows);
+    let (languages, head) = read_head(&mut top, greeting);
+    let llm = read_llm(&mut top);
+    let memory = read_memory(&mut top);
+    let flows = read_flows(&mut top, &head.language, &languages[&head.language]);
+    check_strings(document, &flows);
     let pack = PackContext {
         folder,
         language: &head.language,
@@ -120,9 +123,9 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     let listed = servers
         .cloned()
         .or_else(|| document.get_path(&["mcp", "servers"]));
-    let named = server_names(listed.clone());
+    let named = list_server_names(listed.clone());
     let servers = read_servers(&mut top, servers, &pack);
-    let params = params_field(&mut top).and_then(|field| params(&field));
+    let params = params_field(&mut top).and_then(|field| read_params(&field));
     let RegistryReferences {
         references,
         prompts,
@@ -135,11 +138,11 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         .map(|field| skills::read(&field, &servers, &references, &named));
     let skills = skills.unwrap_or_default();
     top.finish();
-    if let Some(enabled) = flows::turned_off(document)
+    if let Some(enabled) = find_disabled_sign_in(document)
         && !flows.authentication.required
     {
         let servers = listed.as_ref().map(|field| field.node().items());
-        let reached = summary::reach_of_guests(servers.unwrap_or_default(), &references);
+        let reached = summary::describe_guest_access(servers.unwrap_or_default(), &references);
         enabled.warn(
             format!("everybody is let in without a sign-in and may call: {reached}"),
             "",
@@ -151,7 +154,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         metadata: head.metadata(id),
         languages,
         llm: Llm {
-            agent_prompt: joined(llm.agent_prompt, prompts),
+            agent_prompt: join_prompts(llm.agent_prompt, prompts),
             ..llm
         },
         memory,
@@ -168,21 +171,24 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         id,
         pack,
         files,
-        beside: (problems, used),
+        problems,
+        used,
     }
 }
 
-/// The servers that stand in for `mcp.servers`, or those of `mcp`.
+/// Reads `servers` if it is given, else those of `mcp`.
 fn read_servers(top: &mut Object, servers: Option<&Field>, pack: &PackContext) -> Vec<ServerSpec> {
     let own = top.optional("mcp");
     match servers {
         Some(servers) => server::read_all(servers, pack),
-        None => own.and_then(|field| mcp(&field, pack)).unwrap_or_default(),
+        None => own
+            .and_then(|field| read_mcp(&field, pack))
+            .unwrap_or_default(),
     }
 }
 
-/// The names of all servers, also of those with errors, which are reported elsewhere.
-fn server_names(servers: Option<Field<'_>>) -> Vec<String> {
+/// The names of all servers, also of those with errors. Other readers report the errors.
+fn list_server_names(servers: Option<Field<'_>>) -> Vec<String> {
     let items = servers
         .filter(|field| !field.is_map())
         .and_then(|field| field.list())
@@ -193,8 +199,8 @@ fn server_names(servers: Option<Field<'_>>) -> Vec<String> {
         .collect()
 }
 
-/// The agent's own prompt and those of its capabilities.
-fn joined(own: Option<String>, others: Vec<String>) -> Option<String> {
+/// Joins the agent's own prompt and those of its capabilities.
+fn join_prompts(own: Option<String>, others: Vec<String>) -> Option<String> {
     let all: Vec<String> = own.into_iter().chain(others).collect();
     if all.is_empty() {
         None
@@ -203,7 +209,7 @@ fn joined(own: Option<String>, others: Vec<String>) -> Option<String> {
     }
 }
 
-/// The registry document spells it in another way.
+/// The field `paramsSchema`, or `params_schema`, which is its spelling in the registry document.
 fn params_field<'a>(top: &mut Object<'a>) -> Option<Field<'a>> {
     let (own, other) = (top.optional("paramsSchema"), top.optional("params_schema"));
     if let (Some(_), Some(other)) = (&own, &other) {
@@ -212,19 +218,19 @@ fn params_field<'a>(top: &mut Object<'a>) -> Option<Field<'a>> {
     own.or(other)
 }
 
-fn memory(top: &mut Object) -> Memory {
-    let window = top.optional("memory").and_then(|field| window(&field));
+fn read_memory(top: &mut Object) -> Memory {
+    let window = top.optional("memory").and_then(|field| read_window(&field));
     Memory {
         window: window.unwrap_or(WINDOW) as usize,
     }
 }
 
-fn window(field: &Field) -> Option<u32> {
+fn read_window(field: &Field) -> Option<u32> {
     let mut object = field.object()?;
     let window = object
         .optional("window")
         .and_then(|field| field.whole_or_text(&(1..=1000)));
-    object.pass_over_known(
+    object.warn_without_effect(
         &MEMORY_WITHOUT_EFFECT,
         "conversations are kept in the database of the service",
     );
@@ -232,7 +238,7 @@ fn window(field: &Field) -> Option<u32> {
     window
 }
 
-fn mcp(field: &Field, pack: &PackContext) -> Option<Vec<ServerSpec>> {
+fn read_mcp(field: &Field, pack: &PackContext) -> Option<Vec<ServerSpec>> {
     let mut object = field.object()?;
     let servers = object
         .optional("servers")

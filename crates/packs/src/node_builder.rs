@@ -1,7 +1,7 @@
 //! Builds a tree in the native format from a document in another format.
 //!
-//! Every node remembers the place that it was made of, so that problems, `explain` and comments find the
-//! author's own line.
+//! Every node remembers the place that it was made from, so that problems, `explain` and comments name the author's own
+//! line. In these functions `of` is that place.
 
 use super::{
     field::Field,
@@ -9,9 +9,9 @@ use super::{
     yaml::{Key, Node, Origin, Value},
 };
 
-/// Text as native packs write it, with `${NAME}` for variables.
+/// A text as native packs write it, with `${NAME}` for variables.
 pub(super) fn text(of: &Field, text: impl Into<String>) -> Node {
-    of_field(
+    node_at(
         of,
         Value::Scalar {
             text: text.into(),
@@ -20,19 +20,19 @@ pub(super) fn text(of: &Field, text: impl Into<String>) -> Node {
     )
 }
 
-/// Literal text, without references.
+/// A text that refers to no variable.
 pub(super) fn literal(of: &Field, text: &str) -> Node {
-    self::text(of, escaped(text))
+    self::text(of, escape(text))
 }
 
-/// Escapes text in which nothing is a reference.
-pub(super) fn escaped(text: &str) -> String {
+/// Escapes `${` in a text that refers to no variable.
+pub(super) fn escape(text: &str) -> String {
     text.replace("${", "$${")
 }
 
-/// A number, or true or false.
+/// A value without quotes: a number, or true or false.
 pub(super) fn plain(of: &Field, text: &str) -> Node {
-    of_field(
+    node_at(
         of,
         Value::Scalar {
             text: text.to_owned(),
@@ -42,10 +42,10 @@ pub(super) fn plain(of: &Field, text: &str) -> Node {
 }
 
 pub(super) fn list(of: &Field, items: Vec<Node>) -> Node {
-    of_field(of, Value::List(items))
+    node_at(of, Value::List(items))
 }
 
-fn of_field(of: &Field, value: Value) -> Node {
+fn node_at(of: &Field, value: Value) -> Node {
     Node {
         at: of.at,
         origin: Origin::Translated(of.path.clone()),
@@ -55,8 +55,8 @@ fn of_field(of: &Field, value: Value) -> Node {
     }
 }
 
-/// A generated node; `why` says where its value comes from.
-pub(super) fn generated(why: &'static str, value: Value) -> Node {
+/// A node that stands in no file. `why` says where its value comes from.
+pub(super) fn generate(why: &'static str, value: Value) -> Node {
     let at = Position { line: 1, column: 1 };
     Node {
         at,
@@ -68,8 +68,8 @@ pub(super) fn generated(why: &'static str, value: Value) -> Node {
     }
 }
 
-pub(super) fn generated_text(why: &'static str, text: impl Into<String>) -> Node {
-    generated(
+pub(super) fn generate_text(why: &'static str, text: impl Into<String>) -> Node {
+    generate(
         why,
         Value::Scalar {
             text: text.into(),
@@ -78,8 +78,8 @@ pub(super) fn generated_text(why: &'static str, text: impl Into<String>) -> Node
     )
 }
 
-pub(super) fn generated_plain(why: &'static str, text: &str) -> Node {
-    generated(
+pub(super) fn generate_plain(why: &'static str, text: &str) -> Node {
+    generate(
         why,
         Value::Scalar {
             text: text.to_owned(),
@@ -88,15 +88,15 @@ pub(super) fn generated_plain(why: &'static str, text: &str) -> Node {
     )
 }
 
-/// The field with all that is below it, to stand in another place of the tree.
+/// Copies a field with everything below it, to put it into another place of the tree.
 pub(super) fn copy(field: &Field) -> Node {
     copy_with(field, &|_, text| Some(text.to_owned())).unwrap_or_else(|| field.node().clone())
 }
 
-/// Copies a field and replaces each text by the result of `say`; `None` when `say` refuses a text.
+/// Copies a field and replaces each text by the result of `replace`. `None` if `replace` refuses a text.
 pub(super) fn copy_with(
     field: &Field,
-    say: &dyn Fn(&Field, &str) -> Option<String>,
+    replace: &dyn Fn(&Field, &str) -> Option<String>,
 ) -> Option<Node> {
     let value = match &field.node().value {
         Value::List(items) => {
@@ -106,17 +106,18 @@ pub(super) fn copy_with(
                 .map(|(at, item)| field.item(at, item));
             Value::List(
                 fields
-                    .map(|field| copy_with(&field, say))
+                    .map(|field| copy_with(&field, replace))
                     .collect::<Option<_>>()?,
             )
         }
         Value::Map(entries) => {
-            let copy =
-                |entry: &(Key, Node)| Some((entry.0.clone(), copy_with(&field.entry(entry), say)?));
+            let copy = |entry: &(Key, Node)| {
+                Some((entry.0.clone(), copy_with(&field.entry(entry), replace)?))
+            };
             Value::Map(entries.iter().map(copy).collect::<Option<_>>()?)
         }
         Value::Scalar { .. } if field.raw().is_some() => Value::Scalar {
-            text: say(field, field.raw().unwrap_or_default())?,
+            text: replace(field, field.raw().unwrap_or_default())?,
             plain: false,
         },
         Value::Scalar { text, plain } => Value::Scalar {
@@ -124,10 +125,10 @@ pub(super) fn copy_with(
             plain: *plain,
         },
     };
-    Some(of_field(field, value))
+    Some(node_at(field, value))
 }
 
-/// A map being made.
+/// Collects the entries of a map.
 #[derive(Default)]
 pub(super) struct NodeBuilder(Vec<(Key, Node)>);
 
@@ -149,11 +150,11 @@ impl NodeBuilder {
     }
 
     pub(super) fn into_node(self, of: &Field) -> Node {
-        of_field(of, Value::Map(self.0))
+        node_at(of, Value::Map(self.0))
     }
 
-    pub(super) fn generated(self, why: &'static str) -> Node {
-        generated(why, Value::Map(self.0))
+    pub(super) fn build_generated(self, why: &'static str) -> Node {
+        generate(why, Value::Map(self.0))
     }
 }
 
@@ -164,7 +165,7 @@ impl Node {
         self
     }
 
-    /// The same, as if it stood in another text.
+    /// The node with another number of its file, also in everything below it.
     #[must_use]
     pub(super) fn in_source(mut self, source: usize) -> Self {
         self.source = source;
@@ -197,12 +198,12 @@ impl Node {
             .map(|(_, node)| node)
     }
 
-    /// The value below some keys.
+    /// The value below these keys.
     pub(super) fn get_path(&self, keys: &[&str]) -> Option<&Node> {
         keys.iter().try_fold(self, |node, key| node.get(key))
     }
 
-    /// Takes a value below some keys out, if it is there.
+    /// Removes the value below these keys, if there is one.
     pub(super) fn remove(&mut self, keys: &[&str]) {
         let (Some((first, rest)), Value::Map(entries)) = (keys.split_first(), &mut self.value)
         else {
@@ -248,7 +249,7 @@ impl Node {
         }
     }
 
-    /// The text of a scalar, as it stands there.
+    /// The text of a scalar, without its variables filled in.
     pub(super) fn scalar_text(&self) -> Option<&str> {
         if let Value::Scalar { text, .. } = &self.value {
             Some(text)

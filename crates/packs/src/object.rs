@@ -1,17 +1,18 @@
-//! Reads a map whose keys the format defines. A key that no reader asks for is unknown; the error lists the
-//! known keys.
+//! Reads a map whose keys the format defines. A key that no reader asks for is unknown, and the error lists the known
+//! keys.
 
 use super::{
     field::{Field, nearest},
     yaml::{Key, Node},
 };
 
-/// A map being read. Ask for every field, then [`Object::finish`]: what nobody asked for is unknown.
+/// A map that is read. Ask for every field, then call [`Object::finish`], which reports the fields that were not asked
+/// for.
 pub(super) struct Object<'a> {
     pub field: Field<'a>,
     entries: &'a [(Key, Node)],
     known: Vec<&'a str>,
-    /// Known too, and not recommended: older names, and fields that have no effect here.
+    /// Fields that are known but not listed in errors: older names, and fields that have no effect here.
     unlisted: Vec<&'static str>,
 }
 
@@ -25,8 +26,8 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A field that may be left out. A field without a value is a problem: an allowlist whose items
-    /// were all commented out must not open everything.
+    /// A field that may be left out. A field without a value is an error: an allowlist whose items are all comments
+    /// must not allow every tool.
     pub(super) fn optional(&mut self, name: &'a str) -> Option<Field<'a>> {
         self.known.push(name);
         self.with_value(name)
@@ -41,7 +42,7 @@ impl<'a> Object<'a> {
         Some(field)
     }
 
-    /// A field that published packs write under an older name. The new name counts when both are there.
+    /// A field that published packs write under an older name. The new name counts if both are present.
     pub(super) fn optional_or(
         &mut self,
         name: &'static str,
@@ -57,15 +58,15 @@ impl<'a> Object<'a> {
         new.or(old)
     }
 
-    /// A field of published packs that is not recommended.
+    /// A field of published packs that errors do not list, because it is not recommended.
     pub(super) fn older(&mut self, name: &'static str) -> Option<Field<'a>> {
         self.unlisted.push(name);
         self.with_value(name)
     }
 
-    /// Fields of published packs that this program has no use for. They are not read: their variables may be unset, and
-    /// their literals are kept out of excerpts. One warning names those that are there; `instead` says what holds here.
-    pub(super) fn pass_over_known(&mut self, names: &[&'static str], instead: &str) {
+    /// Accepts fields of published packs that have no effect here. They are not read: their variables may be unset, and
+    /// their literals are kept out of excerpts. One warning names those that are present, with the hint `instead`.
+    pub(super) fn warn_without_effect(&mut self, names: &[&'static str], instead: &str) {
         self.unlisted.extend(names);
         let found: Vec<_> = self
             .entries
@@ -88,10 +89,10 @@ impl<'a> Object<'a> {
         );
     }
 
-    /// A field that must be there; `hint` says what to write.
+    /// A field that must be present. `hint` says what to write.
     pub(super) fn required(&mut self, name: &'a str, hint: &str) -> Option<Field<'a>> {
         if self.is_absent(name) {
-            self.missing(name, hint);
+            self.report_missing(name, hint);
         }
         self.optional(name)
     }
@@ -106,12 +107,13 @@ impl<'a> Object<'a> {
         self.entry(name).is_none()
     }
 
-    pub(super) fn missing(&self, name: &str, hint: &str) {
+    /// Reports that a field is missing.
+    pub(super) fn report_missing(&self, name: &str, hint: &str) {
         self.field
             .error_at(self.field.at, name, "missing".to_owned(), hint);
     }
 
-    /// A field that may be left out or have no value, which is the same.
+    /// A field that may be left out or have no value. Both mean the same.
     pub(super) fn nullable(&mut self, name: &'a str) -> Option<Field<'a>> {
         self.known.push(name);
         self.entry(name)
@@ -119,8 +121,8 @@ impl<'a> Object<'a> {
             .filter(|field| !field.is_nothing())
     }
 
-    /// The fields that nobody asked for, in formats that pass over those.
-    pub(super) fn others(&self) -> Vec<(&'a str, Field<'a>)> {
+    /// The fields that no reader has asked for.
+    fn others(&self) -> Vec<(&'a str, Field<'a>)> {
         let unknown = self
             .entries
             .iter()
@@ -130,21 +132,21 @@ impl<'a> Object<'a> {
             .collect()
     }
 
-    /// Warns of them.
-    pub(super) fn pass_over(self) {
+    /// Ends the map in a format that allows unknown fields: warns of those that no reader has asked for.
+    pub(super) fn finish_with_warnings(self) {
         for (name, field) in self.others() {
             field.warn(format!("`{name}` has no effect here"), "");
         }
     }
 
-    /// Reports the fields that nobody asked for.
+    /// Ends the map: reports the fields that no reader has asked for.
     pub(super) fn finish(self) {
         let all: Vec<_> = self.known.iter().chain(&self.unlisted).copied().collect();
         for (key, node) in self.entries {
             if self.is_known(&key.text) {
                 continue;
             }
-            // Nobody knows what it is.
+            // The value of an unknown field may be secret.
             self.field.context.mask_all(node);
             let near = nearest(&key.text, &all);
             let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));

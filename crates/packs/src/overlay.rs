@@ -1,12 +1,12 @@
-//! `MCP_SERVERS_CONFIG`: JSON that replaces `mcp.servers` of every pack, or of the packs it names. The
-//! same schema and rules hold, `${NAME}` included.
+//! Reads `MCP_SERVERS_CONFIG`: JSON that replaces `mcp.servers` of every pack, or of the packs that it names. The same
+//! schema and rules hold, also for `${NAME}`.
 //!
-//! It exists to keep secrets out of files, so no problem quotes it.
+//! Operators use it to keep secrets out of files, so no problem quotes it.
 
 use super::{
     parse_context::{ParseContext, ProblemPlace, UnsetPolicy},
     report::{Position, Problem, Severity},
-    yaml::{Node, Origin, Value},
+    yaml::{Node, Origin, Value, join_path},
 };
 use domain::{config::Environment, secret::Secret};
 
@@ -18,8 +18,8 @@ pub(super) struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    /// Parses strict JSON. Its servers are checked when a pack reads them. After an error here the packs are
-    /// read without the servers in their own files, because the operator has replaced those.
+    /// Parses strict JSON. Its servers are checked when a pack reads them. After an error here the packs have no
+    /// servers: the operator wanted to replace those in their files.
     pub(super) fn parse(secret: &'a Secret) -> (Self, Vec<Problem>) {
         let text = secret.expose();
         let nothing = Node {
@@ -34,7 +34,7 @@ impl<'a> Overlay<'a> {
             let at = format!("line {} column {}", error.line(), error.column());
             let hint = "write an array of servers, or an object of such arrays by pack id";
             let problem =
-                Problem::whole(Severity::Error, NAME, format!("is not JSON ({at})"), hint);
+                Problem::of_file(Severity::Error, NAME, format!("is not JSON ({at})"), hint);
             return (
                 Self {
                     text,
@@ -74,23 +74,23 @@ impl<'a> Overlay<'a> {
         self.text
     }
 
-    /// A context to read the servers of one pack with.
+    /// A context in which to read the servers of one pack.
     pub(super) fn context(&self, env: &'a Environment, unset: UnsetPolicy) -> ParseContext<'a> {
         ParseContext::new(NAME, self.text, env, unset).without_excerpts()
     }
 
-    /// The servers for a pack, and their path.
+    /// The list of servers for a pack, and its path in the JSON.
     pub(super) fn servers(&self, pack: &str) -> Option<(&Node, String)> {
         match &self.root.value {
             Value::Map(entries) => {
                 let (key, node) = entries.iter().find(|(key, _)| key.text == pack)?;
-                Some((node, super::yaml::join("", &key.text)))
+                Some((node, join_path("", &key.text)))
             }
             _ => Some((&self.root, String::new())),
         }
     }
 
-    /// Problems with names of packs that are not there.
+    /// A problem for each name of a pack that does not exist. `packs` are the ids of all packs.
     pub(super) fn unknown_packs(&self, packs: &[String]) -> Vec<Problem> {
         let Value::Map(entries) = &self.root.value else {
             return Vec::new();

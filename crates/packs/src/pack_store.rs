@@ -1,16 +1,16 @@
-//! The packs in force. A start takes all of them or none; later, a broken new version is reported and
+//! The packs in force. The program starts with all of them or not at all. Later, a broken new version is reported and
 //! the last good one stays. Readers take an immutable [`PackSnapshot`] and keep it as long as they like.
 
-mod snapshot;
-
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
+use sha2::{Digest, Sha256};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::broadcast,
@@ -18,12 +18,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::snapshot::{Change, PackSnapshot};
-use self::snapshot::{by_id, fingerprint, listed, log, next_snapshot};
 use super::{
-    folder::{self, PacksReadResult},
+    finding::find_packs,
+    folder::{self, PackReadResult, PacksReadResult},
     parse_context::UnsetPolicy,
-    report::{LoadError, Report},
+    report::{LoadError, Report, Severity},
 };
 use domain::{config::Environment, ids::AgentId, pack::Pack, secret::Secret};
 
@@ -47,28 +46,28 @@ struct Inner {
 
 /// The result of the last check of the files.
 struct LastScan {
-    /// Their fingerprint before they were read. Empty when it is not known; then the next check reads them
-    /// again.
+    /// The fingerprint of the files before they were read. Empty if it is not known; then the next check reads the
+    /// files again.
     fingerprint: String,
-    /// The problems that were logged, so that they are not logged again.
+    /// The problems that are in the log already, so that they are not logged again.
     report: Report,
 }
 
 impl PackStore {
-    /// Reads all packs below `folder` (a folder of packs, one pack folder, or one file). Any error
-    /// refuses the start, with everything that is wrong; warnings are logged.
+    /// Reads all packs below `folder` (a folder of packs, one pack folder, or one file). Warnings are logged. Any error
+    /// refuses all packs; `LoadError` has every problem.
     pub fn load(
         folder: &Path,
         env: &Environment,
         mcp_servers: Option<&Secret>,
     ) -> Result<Self, LoadError> {
-        let before = fingerprint(folder, &BTreeSet::new());
+        let before = compute_fingerprint(folder, &BTreeSet::new());
         let PacksReadResult { packs, report, .. } =
             folder::read(folder, env, mcp_servers, UnsetPolicy::Refused);
         if !report.is_ok() {
             return Err(LoadError(report));
         }
-        log(&report, &Report::default());
+        log_new_problems(&report, &Report::default());
         let snapshot = PackSnapshot {
             files: packs
                 .iter()
@@ -77,7 +76,7 @@ impl PackStore {
             packs: packs
                 .into_iter()
                 .filter_map(|outcome| outcome.pack)
-                .map(by_id)
+                .map(with_id)
                 .collect(),
         };
         let fingerprint = if snapshot.files.is_empty() {
@@ -102,18 +101,18 @@ impl PackStore {
         self.0.snapshot.load().get(id).cloned()
     }
 
-    /// The packs as they are now. A run keeps the pack it started with.
+    /// The packs as they are now. A run keeps the pack that it started with.
     pub fn snapshot(&self) -> Arc<PackSnapshot> {
         self.0.snapshot.load_full()
     }
 
-    /// Receives every reload that added, changed or removed a pack.
+    /// A receiver of every reload that adds, changes or removes a pack.
     pub fn changes(&self) -> broadcast::Receiver<Arc<Change>> {
         self.0.changes.subscribe()
     }
 
-    /// Reads the files again. A broken pack keeps its last good version; one whose folder is gone is
-    /// removed. Blocks on the disk.
+    /// Reads the files again. A broken pack keeps its last good version; a pack whose folder is gone is removed.
+    /// Blocks the thread while it reads.
     pub fn reload(&self) -> Arc<Change> {
         let inner = &*self.0;
         let mut last_scan = inner
@@ -121,17 +120,17 @@ impl PackStore {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let before = inner.snapshot.load_full();
-        last_scan.fingerprint = fingerprint(&inner.folder, &before.files);
+        last_scan.fingerprint = compute_fingerprint(&inner.folder, &before.files);
         let reading = folder::read(
             &inner.folder,
             &inner.env,
             inner.mcp_servers.as_ref(),
             UnsetPolicy::Refused,
         );
-        log(&reading.report, &last_scan.report);
+        log_new_problems(&reading.report, &last_scan.report);
         last_scan.report = reading.report.clone();
         let change = if reading.usable {
-            let (next, change) = next_snapshot(&before, reading);
+            let (next, change) = build_snapshot(&before, reading);
             if next.files != before.files {
                 last_scan.fingerprint.clear();
             }
@@ -146,9 +145,9 @@ impl PackStore {
         let change = Arc::new(change);
         if !(change.added.is_empty() && change.changed.is_empty() && change.removed.is_empty()) {
             tracing::info!(
-                added = %listed(&change.added),
-                changed = %listed(&change.changed),
-                removed = %listed(&change.removed),
+                added = %join_ids(&change.added),
+                changed = %join_ids(&change.changed),
+                removed = %join_ids(&change.removed),
                 "packs reloaded"
             );
             // There may be no receiver.
@@ -165,7 +164,8 @@ impl PackStore {
         );
     }
 
-    /// Looks at the content of the files, so that links which Kubernetes swaps are `last_scan` too.
+    /// Reloads when a file changes, until cancelled. Compares the content of the files, so that it also notices the
+    /// links that Kubernetes swaps.
     pub async fn reload_on_change(&self, cancel: CancellationToken) {
         let mut ticks = tokio::time::interval(SCAN_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -173,13 +173,13 @@ impl PackStore {
         while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
             let last = pending.take();
             pending = self
-                .run_blocking(move |library| library.scan(last.as_ref()))
+                .run_blocking(move |store| store.scan(last.as_ref()))
                 .await
                 .flatten();
         }
     }
 
-    /// Reloads on SIGHUP, changed or not.
+    /// Reloads on SIGHUP, even if no file has changed, until cancelled.
     pub async fn reload_on_hangup(&self, cancel: CancellationToken) {
         let mut hangup = match signal(SignalKind::hangup()) {
             Ok(hangup) => hangup,
@@ -190,10 +190,11 @@ impl PackStore {
         }
     }
 
-    /// Compares the fingerprint of the files with the one that was read. `last` is a new fingerprint that the
-    /// check before found. Reloads when it is unchanged; else returns the new fingerprint, if there is one.
+    /// Checks the files for changes. Returns their fingerprint if they have changed since they were read. If that
+    /// fingerprint equals `last`, which the check before returned, the change is complete: reloads and returns
+    /// `None`.
     fn scan(&self, last: Option<&String>) -> Option<String> {
-        let now = fingerprint(&self.0.folder, &self.0.snapshot.load().files);
+        let now = compute_fingerprint(&self.0.folder, &self.0.snapshot.load().files);
         if now
             == self
                 .0
@@ -215,9 +216,150 @@ impl PackStore {
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Option<T> {
-        let library = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&library)).await;
+        let store = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
         done.inspect_err(|error| tracing::error!(%error, "looking at the packs failed"))
             .ok()
+    }
+}
+
+/// All packs at one moment.
+#[derive(Default)]
+pub struct PackSnapshot {
+    packs: BTreeMap<AgentId, Arc<Pack>>,
+    /// Files that the packs were made from, other than their first documents.
+    files: BTreeSet<PathBuf>,
+}
+
+impl PackSnapshot {
+    pub fn get(&self, id: &AgentId) -> Option<&Arc<Pack>> {
+        self.packs.get(id)
+    }
+
+    /// All packs, in the order of their ids.
+    pub fn packs(&self) -> impl ExactSizeIterator<Item = &Arc<Pack>> {
+        self.packs.values()
+    }
+}
+
+/// The result of a reload.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    pub added: Vec<AgentId>,
+    pub changed: Vec<AgentId>,
+    pub removed: Vec<AgentId>,
+    /// The problems of the files as they are now.
+    pub report: Report,
+}
+
+/// Builds the next snapshot from the files that were read and the snapshot before. A broken pack keeps the version of
+/// that snapshot.
+fn build_snapshot(before: &PackSnapshot, reading: PacksReadResult) -> (PackSnapshot, Change) {
+    let mut snapshot = PackSnapshot::default();
+    let mut broken: Vec<PathBuf> = Vec::new();
+    for PackReadResult {
+        documents,
+        pack,
+        files,
+        ..
+    } in reading.packs
+    {
+        snapshot.files.extend(files);
+        match pack {
+            Some(pack) => {
+                let same =
+                    |old: &&Arc<Pack>| old.version == pack.version && old.folder == pack.folder;
+                let kept = before.get(pack.id()).filter(same).cloned();
+                snapshot
+                    .packs
+                    .insert(pack.id().clone(), kept.unwrap_or_else(|| Arc::new(pack)));
+            }
+            None => broken.push(documents.folder),
+        }
+    }
+    for old in before.packs() {
+        let named = |file: &str| Path::new(file) == old.folder;
+        let problem = reading
+            .report
+            .problems
+            .iter()
+            .any(|p| p.severity == Severity::Error && named(&p.file));
+        if broken.contains(&old.folder) || problem {
+            snapshot
+                .packs
+                .entry(old.id().clone())
+                .or_insert_with(|| Arc::clone(old));
+        }
+    }
+    // Files of a broken pack still count: mending one of them is a change.
+    snapshot
+        .files
+        .extend(before.files.iter().filter(|_| !broken.is_empty()).cloned());
+    let change = compare_snapshots(before, &snapshot, reading.report);
+    (snapshot, change)
+}
+
+fn compare_snapshots(before: &PackSnapshot, after: &PackSnapshot, report: Report) -> Change {
+    let ids = |from: &PackSnapshot, wanted: &dyn Fn(&Arc<Pack>) -> bool| {
+        from.packs()
+            .filter(|pack| wanted(pack))
+            .map(|pack| pack.id().clone())
+            .collect()
+    };
+    Change {
+        added: ids(after, &|pack| before.get(pack.id()).is_none()),
+        changed: ids(after, &|pack| {
+            before
+                .get(pack.id())
+                .is_some_and(|old| !Arc::ptr_eq(old, pack))
+        }),
+        removed: ids(before, &|pack| after.get(pack.id()).is_none()),
+        report,
+    }
+}
+
+fn with_id(pack: Pack) -> (AgentId, Arc<Pack>) {
+    (pack.id().clone(), Arc::new(pack))
+}
+
+fn join_ids(ids: &[AgentId]) -> String {
+    ids.iter()
+        .map(AgentId::as_str)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// SHA-256 in hex over the names and contents of all files of packs and of `others`.
+fn compute_fingerprint(folder: &Path, others: &BTreeSet<PathBuf>) -> String {
+    let (packs, problems) =
+        find_packs(folder).unwrap_or_else(|problem| (Vec::new(), vec![*problem]));
+    let mut digest = Sha256::new();
+    for file in packs.iter().flat_map(|pack| &pack.files).chain(others) {
+        let content = fs::read(file).map(|bytes| Sha256::digest(&bytes));
+        digest.update(file.as_os_str().as_encoded_bytes());
+        digest.update(content.map_or([0; 33], |hash| {
+            std::array::from_fn(|at| if at == 0 { 1 } else { hash[at - 1] })
+        }));
+    }
+    for problem in problems {
+        digest.update(problem.to_string());
+    }
+    hex::encode(digest.finalize())
+}
+
+/// Logs the problems that `logged` does not have yet.
+fn log_new_problems(report: &Report, logged: &Report) {
+    for problem in report
+        .problems
+        .iter()
+        .filter(|problem| !logged.problems.contains(problem))
+    {
+        let line = problem.at.map_or(0, |at| at.line);
+        let (file, path, message) = (&problem.file, &problem.path, &problem.message);
+        let hint = problem.hint.as_deref().unwrap_or_default();
+        match problem.severity {
+            Severity::Error => tracing::error!(file, line, path, hint, "pack: {message}"),
+            Severity::Warning => tracing::warn!(file, line, path, hint, "pack: {message}"),
+        }
     }
 }

@@ -1,9 +1,7 @@
-//! A document while it is read: where values come from and where problems go.
+//! One pack while it is read: where its values come from, and where its problems go.
 //!
-//! Reading never stops at the first problem. It also remembers which variables were used, for
-//! the version of the pack, and where literal secrets stand, so that no excerpt shows them.
-
-mod problems;
+//! Reading never stops at the first problem. The context also remembers which variables were used, for the version of
+//! the pack, and where literal secrets stand, so that no excerpt shows them.
 
 use std::{
     cell::RefCell,
@@ -12,10 +10,9 @@ use std::{
     path::{self, Path},
 };
 
-pub(super) use self::problems::ProblemPlace;
 use super::{
     redact,
-    report::{Problem, Severity},
+    report::{Excerpt, Position, Problem, Severity},
     yaml::{self, Comment, Node, Parsed, SyntaxError},
 };
 use domain::{
@@ -23,45 +20,69 @@ use domain::{
     template::{Missing, Template},
 };
 
-/// The one variable that there always is.
+/// The name of the variable that every pack has.
 const WORKSPACE_FOLDER: &str = "workspaceFolder";
+/// The largest number of characters in an excerpt.
+const WIDTH: usize = 160;
 
-/// Variables that are not set.
+/// What happens if a variable is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnsetPolicy {
-    /// A problem that names them.
+    /// It is an error.
     Refused,
-    /// No problem: the text counts as given and is not checked. Such a pack cannot be loaded.
+    /// It is no problem: its text is not checked. A pack that is read so cannot be loaded.
     Allowed,
 }
 
-/// One text, and how problems name it.
+/// One text, and the name of its file in problems.
 pub(super) struct Source<'a> {
     pub file: String,
     pub text: &'a str,
 }
 
+/// Where a problem is: the number of the source, the position in it, and the path of the field.
+#[derive(Clone, Copy)]
+pub(super) struct ProblemPlace<'p> {
+    pub source: usize,
+    pub at: Position,
+    pub path: &'p str,
+}
+
+impl ProblemPlace<'_> {
+    /// The beginning of a source.
+    pub(super) fn start_of(source: usize) -> Self {
+        Self {
+            source,
+            at: Position { line: 1, column: 1 },
+            path: "",
+        }
+    }
+}
+
+/// Everything that the readers of one pack share.
 pub(super) struct ParseContext<'a> {
-    /// More than one where the pack is written in several files.
+    /// The texts of the pack. A format may have several files.
     sources: Vec<Source<'a>>,
     env: &'a Environment,
     unset: UnsetPolicy,
-    /// The value of `${workspaceFolder}`: the folder of the pack, unless there is a variable of that name.
+    /// The folder of the pack, which is the value of `${workspaceFolder}` unless the environment has such a variable.
     folder: Option<String>,
-    /// Whether problems may quote the document. `MCP_SERVERS_CONFIG` is there to hold secrets.
-    quotable: bool,
-    /// Each with the text it is about.
+    /// Whether problems may quote the document. They must not quote `MCP_SERVERS_CONFIG`, which holds secrets.
+    may_quote: bool,
+    /// The problems, each with the number of its source.
     problems: RefCell<Vec<(usize, Problem)>>,
+    /// The variables that were used, with their values.
     used: RefCell<BTreeMap<String, String>>,
+    /// The bytes that no excerpt shows, each with the number of its source.
     masked: RefCell<Vec<(usize, Range<usize>)>>,
-    /// Texts without a tree, of which only keys are shown.
+    /// The sources that are not valid YAML. Excerpts show only keys of them.
     unreadable: RefCell<BTreeSet<usize>>,
     comments: RefCell<Vec<Comment>>,
 }
 
 impl<'a> ParseContext<'a> {
     pub(super) fn new(file: &str, text: &'a str, env: &'a Environment, unset: UnsetPolicy) -> Self {
-        Self::of(
+        Self::for_sources(
             vec![Source {
                 file: file.to_owned(),
                 text,
@@ -71,8 +92,8 @@ impl<'a> ParseContext<'a> {
         )
     }
 
-    /// Reads several texts.
-    pub(super) fn of(
+    /// A context for a pack of several files.
+    pub(super) fn for_sources(
         mut sources: Vec<Source<'a>>,
         env: &'a Environment,
         unset: UnsetPolicy,
@@ -85,7 +106,7 @@ impl<'a> ParseContext<'a> {
             env,
             unset,
             folder: None,
-            quotable: true,
+            may_quote: true,
             problems: RefCell::default(),
             used: RefCell::default(),
             masked: RefCell::default(),
@@ -94,7 +115,7 @@ impl<'a> ParseContext<'a> {
         }
     }
 
-    /// Reads a file that this one names.
+    /// A context for a file that this pack names.
     pub(super) fn for_file<'b>(&self, file: &str, text: &'b str) -> ParseContext<'b>
     where
         'a: 'b,
@@ -105,7 +126,7 @@ impl<'a> ParseContext<'a> {
         }
     }
 
-    /// For a pack in this folder.
+    /// Sets the folder of the pack.
     #[must_use]
     pub(super) fn in_folder(mut self, folder: &Path) -> Self {
         self.folder = path::absolute(folder)
@@ -114,27 +135,29 @@ impl<'a> ParseContext<'a> {
         self
     }
 
+    /// Problems will not quote the document.
     #[must_use]
     pub(super) fn without_excerpts(mut self) -> Self {
-        self.quotable = false;
+        self.may_quote = false;
         self
     }
 
-    /// The tree of the document; problems of the text are kept.
+    /// The tree of the first source. Problems of the text are recorded.
     pub(super) fn parse(&self) -> Option<Node> {
         self.parse_source(0, |_| None)
     }
 
-    /// The same for one of several texts. `say` has other words for a problem, and a hint, if a format wants those.
+    /// Like [`Self::parse`], for one of several sources. `translate` may give another message and hint for a problem,
+    /// in the words of a format.
     pub(super) fn parse_source(
         &self,
         source: usize,
-        say: impl Fn(&SyntaxError) -> Option<(String, &'static str)>,
+        translate: impl Fn(&SyntaxError) -> Option<(String, &'static str)>,
     ) -> Option<Node> {
         let text = self.sources[source].text;
         let Parsed {
             root,
-            faults,
+            errors,
             comments,
             dropped,
         } = yaml::parse(text, source);
@@ -148,26 +171,26 @@ impl<'a> ParseContext<'a> {
             }
         }
         let syntax_only = root.is_none();
-        let hides_fields = faults.iter().any(|fault| fault.hides_fields);
-        for fault in faults {
-            let (message, hint) = say(&fault).unwrap_or((fault.message, fault.hint));
+        let hides_fields = errors.iter().any(|error| error.hides_fields);
+        for error in errors {
+            let (message, hint) = translate(&error).unwrap_or((error.message, error.hint));
             let place = ProblemPlace {
                 source,
-                at: fault.at,
-                path: &fault.path,
+                at: error.at,
+                path: &error.path,
             };
-            let mut problem = self.problem(Severity::Error, place, message, hint);
+            let mut problem = self.build_problem(Severity::Error, place, message, hint);
             if syntax_only {
                 // Without a tree it is not known which values are secret.
-                problem.excerpt = self.key_of_line(source, fault.at);
+                problem.excerpt = self.key_of_line(source, error.at);
                 self.unreadable.borrow_mut().insert(source);
             }
-            self.keep(source, problem);
+            self.push_problem(source, problem);
         }
         root.filter(|_| !hides_fields)
     }
 
-    /// Whether something was found that refuses the pack.
+    /// Whether there is an error, so that the pack does not load.
     pub(super) fn is_refused(&self) -> bool {
         self.problems
             .borrow()
@@ -175,18 +198,18 @@ impl<'a> ParseContext<'a> {
             .any(|(_, problem)| problem.severity == Severity::Error)
     }
 
-    /// What a variable stands for.
+    /// The value of a variable.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         let folder = || self.folder.as_deref().filter(|_| name == WORKSPACE_FOLDER);
         self.env.get(name).or_else(folder)
     }
 
-    /// The value of a variable of the environment, the folder of the pack aside.
+    /// The value of a variable of the environment. `${workspaceFolder}` is not one.
     pub(super) fn environment(&self, name: &str) -> Option<&str> {
         self.env.get(name)
     }
 
-    /// The issuers that the operator trusts with a claim that people choose elsewhere.
+    /// The issuers that the operator trusts with a claim whose value people can choose at other issuers.
     pub(super) fn trusted_issuers(&self, claim: &str) -> Vec<String> {
         let issuers = self.env.trusted_issuers(claim);
         let used = (format!("issuers trusted with {claim}"), issuers.join(" "));
@@ -194,7 +217,7 @@ impl<'a> ParseContext<'a> {
         issuers
     }
 
-    /// The value of a variable that a pack relies on without naming it; absent when it is not set or empty.
+    /// The value of a variable that a pack uses without naming it. Absent if the variable is not set or empty.
     pub(super) fn default_variable(&self, name: &str) -> Option<String> {
         let value = self
             .env
@@ -205,12 +228,12 @@ impl<'a> ParseContext<'a> {
         Some(value.to_owned())
     }
 
-    /// Whether a variable is missing, and that is a problem.
+    /// Whether a variable is not set, if that is an error.
     pub(super) fn is_unset(&self, name: &str) -> bool {
         self.unset == UnsetPolicy::Refused && self.variable(name).is_none()
     }
 
-    /// The names of the texts.
+    /// The names of the sources.
     pub(super) fn files(&self) -> Vec<String> {
         self.sources
             .iter()
@@ -222,7 +245,7 @@ impl<'a> ParseContext<'a> {
         self.comments.borrow().clone()
     }
 
-    /// The text with its variables. `Ok(None)`: a variable is not set, and that is allowed.
+    /// Fills the variables of a text in. `Ok(None)` if one is not set and that is allowed.
     pub(super) fn resolve(&self, template: &Template) -> Result<Option<String>, Missing> {
         let mut used = self.used.borrow_mut();
         for reference in template.references() {
@@ -240,7 +263,7 @@ impl<'a> ParseContext<'a> {
         }
     }
 
-    /// Keeps every literal of a tree out of excerpts.
+    /// Keeps all literals of a tree out of excerpts.
     pub(super) fn mask_all(&self, node: &Node) {
         let text = self.sources[node.source].text;
         for span in redact::secret_spans(node, text, true) {
@@ -248,8 +271,132 @@ impl<'a> ParseContext<'a> {
         }
     }
 
-    /// Keeps these bytes out of excerpts.
+    /// Keeps these bytes of a source out of excerpts.
     pub(super) fn mask(&self, source: usize, span: Range<usize>) {
         self.masked.borrow_mut().push((source, span));
+    }
+
+    /// Records a problem.
+    pub(super) fn report(
+        &self,
+        severity: Severity,
+        place: ProblemPlace,
+        message: String,
+        hint: &str,
+    ) {
+        let problem = self.build_problem(severity, place, message, hint);
+        self.push_problem(place.source, problem);
+    }
+
+    fn push_problem(&self, source: usize, problem: Problem) {
+        self.problems.borrow_mut().push((source, problem));
+    }
+
+    /// Ends the reading. Returns the problems with their excerpts, and the used variables with their values.
+    pub(super) fn finish(self) -> (Vec<Problem>, BTreeMap<String, String>) {
+        let mut problems = self.problems.take();
+        if self.may_quote {
+            for (source, problem) in &mut problems {
+                let readable = !self.unreadable.borrow().contains(source);
+                if let (Some(at), None, true) = (problem.at, &problem.excerpt, readable) {
+                    problem.excerpt = self.excerpt(*source, at);
+                }
+            }
+        }
+        (
+            problems.into_iter().map(|(_, problem)| problem).collect(),
+            self.used.take(),
+        )
+    }
+
+    fn build_problem(
+        &self,
+        severity: Severity,
+        place: ProblemPlace,
+        message: String,
+        hint: &str,
+    ) -> Problem {
+        Problem {
+            severity,
+            file: self.sources[place.source].file.clone(),
+            at: Some(place.at),
+            path: place.path.to_owned(),
+            message,
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+            excerpt: None,
+        }
+    }
+
+    /// The bytes of a line, without its line break. `number` counts from 1.
+    fn find_line(text: &str, number: usize) -> Option<Range<usize>> {
+        let start = match number.checked_sub(2) {
+            None => 0,
+            Some(nth) => text.match_indices('\n').nth(nth)?.0 + 1,
+        };
+        let line = text[start..].lines().next()?;
+        Some(start..start + line.len())
+    }
+
+    /// A line in which `••••` replaces each masked part.
+    fn excerpt(&self, source: usize, place: Position) -> Option<Excerpt> {
+        let text = self.sources[source].text;
+        let line = Self::find_line(text, place.line)?;
+        let target = text[line.clone()]
+            .char_indices()
+            .nth(place.column - 1)
+            .map_or(line.end, |(at, _)| line.start + at);
+        let mut mark = None;
+        let of_text = |(of, span): &(usize, Range<usize>)| (*of == source).then(|| span.clone());
+        let mut masked: Vec<_> = self.masked.borrow().iter().filter_map(of_text).collect();
+        masked.sort_by_key(|span| span.start);
+        let mut shown = String::new();
+        let mut at = line.start;
+        for span in masked {
+            let (start, end) = (span.start.max(at), span.end.min(line.end));
+            if start < end {
+                if mark.is_none() && target < end {
+                    mark =
+                        Some(shown.chars().count() + text[at..target.min(start)].chars().count());
+                }
+                shown.push_str(&text[at..start]);
+                shown.push_str("••••");
+                at = end;
+            }
+        }
+        let mark = mark.unwrap_or_else(|| shown.chars().count() + text[at..target].chars().count());
+        shown.push_str(&text[at..line.end]);
+        Some(clip(shown.trim_end(), mark))
+    }
+
+    /// Only the key of a line.
+    fn key_of_line(&self, source: usize, place: Position) -> Option<Excerpt> {
+        if !self.may_quote {
+            return None;
+        }
+        let text = self.sources[source].text;
+        let text = redact::key_of_line(&text[Self::find_line(text, place.line)?])?;
+        Some(Excerpt {
+            mark: place.column.min(text.chars().count() + 1),
+            text,
+        })
+    }
+}
+
+/// Shortens a long line to the part around the character `mark`, which counts from 0.
+fn clip(line: &str, mark: usize) -> Excerpt {
+    let count = line.chars().count();
+    if count <= WIDTH {
+        return Excerpt {
+            text: line.to_owned(),
+            mark: mark + 1,
+        };
+    }
+    let from = mark.saturating_sub(WIDTH / 2).min(count - WIDTH);
+    let [head, tail] = [from > 0, from + WIDTH < count].map(|cut| if cut { "…" } else { "" });
+    let part: String = line.chars().skip(from).take(WIDTH).collect();
+    let mark = mark - from + head.chars().count() + 1;
+    Excerpt {
+        text: format!("{head}{part}{tail}"),
+        mark,
     }
 }

@@ -1,18 +1,19 @@
-//! References to variables in the spellings of other formats → the native `${NAME}`.
+//! Translates references to variables from the spellings of other formats to the native `${NAME}`.
 //!
-//! What looks like a reference of another format is refused with a hint, since it would be sent as it stands.
+//! Text that looks like a reference of another format is refused with a hint, because a server would get it as it
+//! stands.
 
-use super::{field::Field, node_builder::escaped};
+use super::{field::Field, node_builder::escape};
 use domain::template::is_variable_name;
 
-/// Text in which `${NAME}` is a variable and nothing else is (AOS, HoloDeck). `missing` says that one is not
-/// set.
-pub(super) fn dollar(
+/// Translates a text of AOS or HoloDeck, in which only `${NAME}` is a variable. `missing` gives the message for a
+/// variable that is not set. `None` after an error.
+pub(super) fn translate_dollar(
     field: &Field,
     text: &str,
     missing: impl Fn(&str) -> String,
 ) -> Option<String> {
-    if let Some(name) = braced(text) {
+    if let Some(name) = find_braced_name(text) {
         let hint = format!("write `${{{name}}}`");
         field.error(
             format!("`{{env:{name}}}` is not replaced in this format"),
@@ -44,7 +45,7 @@ pub(super) fn dollar(
                 .unwrap_or("NAME");
             let hint = format!("write `${{{part}}}`");
             field.error(
-                format!("`${{{}}}` does not name a variable", shown_name(name)),
+                format!("`${{{}}}` does not name a variable", clip_name(name)),
                 &hint,
             );
             return None;
@@ -61,15 +62,18 @@ pub(super) fn dollar(
     whole.then_some(native)
 }
 
-/// Escapes a text in which this format replaces nothing. Text that looks like a reference is reported: an
-/// error if `fatal`, else a warning, because another program may replace it, as in arguments.
+/// Escapes a text in which the format has no variables. Text that looks like a reference is an error if `fatal`. Else
+/// it is a warning, because another program may replace it, for example in arguments.
 pub(super) fn escape_unreplaced(field: &Field, text: &str, fatal: bool) -> String {
     let dollar = text
         .split("${")
         .skip(1)
         .find_map(|rest| rest.split_once('}'))
         .map(|(name, _)| name);
-    let found = match (dollar.filter(|name| is_variable_name(name)), braced(text)) {
+    let found = match (
+        dollar.filter(|name| is_variable_name(name)),
+        find_braced_name(text),
+    ) {
         (Some(name), _) => Some(format!("`${{{name}}}`")),
         (None, Some(name)) => Some(format!("`{{env:{name}}}`")),
         (None, None) => None,
@@ -87,17 +91,17 @@ pub(super) fn escape_unreplaced(field: &Field, text: &str, fatal: bool) -> Strin
         ),
         None => {}
     }
-    escaped(text)
+    escape(text)
 }
 
-/// Refuses a reference in the spelling of holaOS, where `${NAME}` is meant.
+/// Refuses a reference in the spelling of holaOS in a format that writes `${NAME}`.
 pub(super) fn refuse_braces(field: &Field) {
     let Some(text) = field.raw().filter(|text| text.contains("{env:")) else {
         return;
     };
-    let (found, wanted) = match braced(text) {
+    let (found, wanted) = match find_braced_name(text) {
         Some(name) => (format!("`{{env:{name}}}`"), format!("write `${{{name}}}`")),
-        // What stands there may be the secret itself.
+        // The text between the braces may be the secret itself.
         None => (
             "`{env:…}`".to_owned(),
             "write `${NAME}`, or the value itself".to_owned(),
@@ -107,7 +111,7 @@ pub(super) fn refuse_braces(field: &Field) {
 }
 
 /// The name in the first `{env:NAME}`.
-fn braced(text: &str) -> Option<&str> {
+fn find_braced_name(text: &str) -> Option<&str> {
     let names = text
         .split("{env:")
         .skip(1)
@@ -117,9 +121,15 @@ fn braced(text: &str) -> Option<&str> {
         .find(|name| is_variable_name(name))
 }
 
-/// The value of a header or variable of holaOS, for this key: `{env:NAME}`, alone or inside of text.
-pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Option<String> {
-    if let Some(name) = dollar_variable(text) {
+/// Translates the value of a header or variable of holaOS, which may hold `{env:NAME}`. `key` is the name of the
+/// header or variable. If `required`, each variable must be set. `None` after an error.
+pub(super) fn translate_braces(
+    field: &Field,
+    key: &str,
+    text: &str,
+    required: bool,
+) -> Option<String> {
+    if let Some(name) = find_dollar_name(text) {
         field.error(
             format!("`${{{name}}}` is not replaced in this format"),
             &format!("write `{{env:{name}}}`"),
@@ -158,7 +168,7 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
             );
             return None;
         }
-        native.push_str(&escaped(before));
+        native.push_str(&escape(before));
         native.extend(["${", name, "}"]);
         rest = after;
     }
@@ -166,11 +176,11 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
         field.mask();
     }
     warn_of_literals(field, text);
-    native.push_str(&escaped(rest));
+    native.push_str(&escape(rest));
     complete.then_some(native)
 }
 
-/// `{ENV:NAME}`, `{env.NAME}` and `${NAME:-default}` are references in other programs.
+/// Warns of text that is a reference in other programs, such as `{ENV:NAME}`, `{env.NAME}` and `${NAME:-default}`.
 fn warn_of_literals(field: &Field, text: &str) {
     let mut literals =
         text.split("{env:")
@@ -185,7 +195,7 @@ fn warn_of_literals(field: &Field, text: &str) {
 }
 
 /// The first `${…}`, if it names a variable.
-fn dollar_variable(text: &str) -> Option<&str> {
+fn find_dollar_name(text: &str) -> Option<&str> {
     let (name, _) = text
         .split("${")
         .skip(1)
@@ -194,7 +204,7 @@ fn dollar_variable(text: &str) -> Option<&str> {
 }
 
 fn refuse_placeholder(field: &Field, key: &str) {
-    // What stands there may be the secret itself.
+    // The text between the braces may be the secret itself.
     let message = format!(
         "invalid MCP env placeholder '{{env:…}}' for '{key}'; use '{{env:ENV_VAR_NAME}}' or provide a literal value"
     );
@@ -202,8 +212,8 @@ fn refuse_placeholder(field: &Field, key: &str) {
     field.error(message, "");
 }
 
-/// The beginning of the text that can be a name. The rest may be the secret itself.
-fn shown_name(text: &str) -> String {
+/// The part at the beginning of a text that can be a name. The rest may be the secret itself.
+fn clip_name(text: &str) -> String {
     let end = text
         .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.')
         .unwrap_or(text.len());

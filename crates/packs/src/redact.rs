@@ -1,8 +1,7 @@
-//! Finds the parts of a document that an excerpt must not show: literals that may be secret. They may be
-//! anywhere, also in values that no reader reads (a repeated key, an unknown field, a list in place of a
-//! map).
+//! Finds the parts of a document that an excerpt must not show: literals that may be secret. They can be anywhere,
+//! also in values that no reader reads (a repeated key, an unknown field, a list in place of a map).
 //!
-//! Only keys decide, because a broken document has no better sign. References are shown: they are not the
+//! Only keys decide, because a broken document has no better sign. References are shown, because they are not the
 //! value.
 
 use std::ops::Range;
@@ -10,7 +9,7 @@ use std::ops::Range;
 use super::yaml::{Node, Value};
 use domain::template::{Template, is_variable_name};
 
-/// Keys below which every literal may be one, without case, `_` and `-`.
+/// Keys below which every literal may be secret. They are compared without case, `_` and `-`.
 const SECRET_PARENTS: [&str; 12] = [
     "headers",
     "header",
@@ -25,7 +24,7 @@ const SECRET_PARENTS: [&str; 12] = [
     "authorization",
     "bearer",
 ];
-/// Ends of such keys. `maxTokens` is a number of words.
+/// Ends of keys below which every literal may be secret. `tokens` is not among them: `maxTokens` is a number.
 const SECRET_SUFFIXES: [&str; 9] = [
     "token",
     "secret",
@@ -37,11 +36,11 @@ const SECRET_SUFFIXES: [&str; 9] = [
     "credential",
     "credentials",
 ];
-/// The longest key that is shown of a line without structure.
+/// The longest key that an excerpt shows of a line that is not valid YAML.
 const LONGEST_KEY: usize = 64;
 
-/// Whether a text `has_reference` to variables, in the native spelling or that of holaOS. What only looks like it may be the
-/// secret between braces.
+/// Whether a text refers to variables, in the native spelling or that of holaOS. Braces around anything but the name
+/// of a variable are no reference: they may enclose the secret itself.
 fn has_reference(text: &str) -> bool {
     let braced = || text.split("{env:").skip(1).map(|rest| rest.split_once('}'));
     let names = braced().all(|found| found.is_some_and(|(name, _)| is_variable_name(name)));
@@ -55,19 +54,19 @@ fn holds_secrets(key: &str) -> bool {
         || SECRET_SUFFIXES.iter().any(|end| plain.ends_with(end))
 }
 
-/// Whether a key in a path may hold secrets.
+/// Whether any key of a path may hold secrets.
 pub(super) fn is_below_secret_key(path: &str) -> bool {
     path.split(['.', '[', ']', '"']).any(holds_secrets)
 }
 
-/// The bytes of a tree that are not to be shown. `all`: whatever its keys say.
+/// The bytes of a tree that must not be shown. If `all`, every literal, whatever the keys are.
 pub(super) fn secret_spans(node: &Node, text: &str, all: bool) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
-    literals(node, text, all, &mut spans);
+    collect_literals(node, text, all, &mut spans);
     spans
 }
 
-fn literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range<usize>>) {
+fn collect_literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range<usize>>) {
     match &node.value {
         Value::Scalar { text: value, .. } => {
             if secret && !value.is_empty() && !has_reference(value) {
@@ -76,13 +75,15 @@ fn literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range<usize>>
         }
         Value::List(items) => items
             .iter()
-            .for_each(|item| literals(item, text, secret, spans)),
+            .for_each(|item| collect_literals(item, text, secret, spans)),
         Value::Map(entries) => {
             for (key, value) in entries {
-                literals(value, text, secret || holds_secrets(&key.text), spans);
+                collect_literals(value, text, secret || holds_secrets(&key.text), spans);
                 match key.text.to_lowercase().as_str() {
-                    "command" => arguments(value, spans),
-                    key if key.ends_with("url") => spans.extend(rest_of_address(value, text)),
+                    "command" => collect_arguments(value, spans),
+                    key if key.ends_with("url") => {
+                        spans.extend(secret_part_of_address(value, text))
+                    }
                     _ => {}
                 }
             }
@@ -90,8 +91,8 @@ fn literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range<usize>>
     }
 }
 
-/// A command with its arguments: a list of which the first word is the program, or a line for a shell.
-fn arguments(command: &Node, spans: &mut Vec<Range<usize>>) {
+/// Adds the arguments in a `command`, which may be a list with the program as its first word, or a line for a shell.
+fn collect_arguments(command: &Node, spans: &mut Vec<Range<usize>>) {
     match &command.value {
         Value::Scalar { text, .. } if text.trim().contains(char::is_whitespace) => {
             spans.push(command.span.clone());
@@ -107,8 +108,8 @@ fn arguments(command: &Node, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The part of an address that may be secret: all of it if it names a user, else its query.
-fn rest_of_address(address: &Node, text: &str) -> Option<Range<usize>> {
+/// The part of an address that may be secret: all of it if it has a user or password, else its query.
+fn secret_part_of_address(address: &Node, text: &str) -> Option<Range<usize>> {
     let written = address.scalar_text()?;
     if public_part(written).is_none() {
         return Some(address.span.clone());
@@ -117,7 +118,7 @@ fn rest_of_address(address: &Node, text: &str) -> Option<Range<usize>> {
     Some(address.span.start + at..address.span.end)
 }
 
-/// An address without its query; `None` if it names a user or password.
+/// An address without its query. `None` if it has a user or password.
 pub(super) fn public_part(address: &str) -> Option<&str> {
     let place = address.split(['?', '#']).next().unwrap_or_default();
     (!place.contains('@')).then_some(place)

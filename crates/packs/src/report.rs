@@ -1,8 +1,7 @@
-//! Problems of packs, with everything their author needs to fix them: file, line, column, path, what is wrong
-//! and what to write instead.
+//! Problems of packs, with everything that their author needs to fix them: file, line, column, path, the problem, and
+//! what to write instead.
 //!
-//! A problem shows text of the pack only. A value that came from the environment, or a literal where a
-//! secret stands, is never part of it.
+//! A problem shows only text of the pack. It never shows the value of a variable, or a literal that may be secret.
 
 use std::fmt;
 
@@ -10,13 +9,13 @@ use serde::Serialize;
 
 use super::summary::PackSummary;
 
-/// Everything found in one look at the packs, in the order of files and lines.
+/// All problems of the packs, in the order of files and lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// How many packs were looked at.
+    /// How many packs were read.
     pub packs: usize,
     pub problems: Vec<Problem>,
-    /// The packs that can be used, as they were understood.
+    /// Summaries of the packs that have no error.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub understood: Vec<PackSummary>,
 }
@@ -24,15 +23,15 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     pub severity: Severity,
-    /// The file as it was named by the caller, a folder, or `MCP_SERVERS_CONFIG`.
+    /// The path of a file or folder as the caller gave it, or `MCP_SERVERS_CONFIG`.
     pub file: String,
-    /// 1-based, in characters; absent when the problem is with a file as a whole.
+    /// Absent if the problem is about a whole file or folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Position>,
-    /// `mcp.servers[2].toolAccess.default`; empty for the document as a whole.
+    /// The path of the field, such as `mcp.servers[2].toolAccess.default`. Empty for the whole document.
     pub path: String,
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,11 +42,12 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Excerpt {
     pub text: String,
-    /// Which character of `text` the problem is at, from 1: masks are shorter or longer than what they
-    /// stand for.
+    /// The character of `text` where the problem is, from 1. It differs from the column, because a mask is shorter or
+    /// longer than the text it replaces.
     pub mark: usize,
 }
 
+/// A place in a file. Both numbers count from 1; the column counts characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Position {
     pub line: usize,
@@ -80,7 +80,7 @@ impl Report {
         self.errors() == 0
     }
 
-    /// Adds problems, each one once: a server list that serves every pack is read for each of them.
+    /// Adds problems, each one once: the servers of `MCP_SERVERS_CONFIG` are read again for every pack.
     pub(super) fn add(&mut self, problems: impl IntoIterator<Item = Problem>) {
         for problem in problems {
             if !self.problems.contains(&problem) {
@@ -96,8 +96,8 @@ impl Report {
 }
 
 impl Problem {
-    /// A problem with a file or folder as a whole.
-    pub(super) fn whole(
+    /// A problem of a whole file or folder.
+    pub(super) fn of_file(
         severity: Severity,
         file: impl Into<String>,
         message: String,

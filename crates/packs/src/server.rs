@@ -1,4 +1,4 @@
-//! One entry of `mcp.servers` → [`ServerSpec`]. The same rules hold for `MCP_SERVERS_CONFIG`.
+//! Reads an item of `mcp.servers` into a [`ServerSpec`]. The same rules hold for `MCP_SERVERS_CONFIG`.
 
 use std::{
     cell::RefCell,
@@ -25,12 +25,14 @@ use domain::{
     server::{AccessMode, CatalogScope, CredentialTest, Endpoint, Remote, ServerSpec, Timeouts},
 };
 
-/// Files that a pack named, with what was in them.
+/// The files that a pack names, with their content.
 pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// What an author may leave out, and what holds then.
+/// The default of `required`.
 pub(super) const REQUIRED: bool = false;
+/// The default of `loadTools` and `loadPrompts`.
 pub(super) const LOAD: bool = true;
+/// The default of `terminateOnClose`.
 pub(super) const TERMINATE_ON_CLOSE: bool = true;
 pub(super) const ACCESS_MODES: [(&str, AccessMode); 2] = [
     ("admin-controlled", AccessMode::AdminControlled),
@@ -41,16 +43,18 @@ pub(super) const CATALOGS: [(&str, CatalogScope); 2] = [
     ("per-user", CatalogScope::PerUser),
 ];
 
-/// What a server needs to know of its pack.
+/// The parts of a pack that the readers of its servers need.
 pub(super) struct PackContext<'a> {
-    /// Relative paths start here.
+    /// The folder from which relative paths start.
     pub folder: &'a Path,
+    /// The default language.
     pub language: &'a str,
     pub authentication: &'a Authentication,
+    /// The files that were read for the servers.
     pub files: RefCell<Files>,
 }
 
-/// Reads a list of servers. Ids are unique ignoring case.
+/// Reads a list of servers. Two servers must not have the same name, ignoring case.
 pub(super) fn read_all(field: &Field, pack: &PackContext) -> Vec<ServerSpec> {
     let mut servers: Vec<ServerSpec> = Vec::new();
     let mut names: Vec<(ServerId, usize)> = Vec::new();
@@ -59,7 +63,9 @@ pub(super) fn read_all(field: &Field, pack: &PackContext) -> Vec<ServerSpec> {
             continue;
         };
         let name = object.required("name", "write an id such as `name: wise`");
-        let id = name.as_ref().and_then(|name| name.parsed(ServerId::parse));
+        let id = name
+            .as_ref()
+            .and_then(|name| name.parse_with(ServerId::parse));
         if let (Some(id), Some(name)) = (&id, &name) {
             let same =
                 |(other, _): &&(ServerId, usize)| other.as_str().eq_ignore_ascii_case(id.as_str());
@@ -70,17 +76,17 @@ pub(super) fn read_all(field: &Field, pack: &PackContext) -> Vec<ServerSpec> {
             }
             names.push((id.clone(), name.at.line));
         }
-        servers.extend(server(object, id, pack));
+        servers.extend(read_server(object, id, pack));
     }
     servers
 }
 
-fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Option<ServerSpec> {
+fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Option<ServerSpec> {
     let transports = "write `transport: streamable-http`, `sse`, `websocket` or `stdio`";
     let transport = object.required("transport", transports);
-    let transport = transport.and_then(|field| endpoint::transport(&field));
+    let transport = transport.and_then(|field| endpoint::read_transport(&field));
     let access_mode = match object.optional("accessMode") {
-        Some(field) => access_mode(&field),
+        Some(field) => read_access_mode(&field),
         None => Some(AccessMode::default()),
     };
     if let Some(field) = object.older("reconnect")
@@ -91,15 +97,15 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
             "a connection that was lost is made again",
         );
     }
-    let reach = endpoint::read(&mut object, transport, access_mode, pack);
-    let (endpoint, operator_headers) = reach.map_or_else(
+    let parsed = endpoint::read(&mut object, transport, access_mode, pack);
+    let (endpoint, operator_headers) = parsed.map_or_else(
         || (None, Vec::new()),
-        |reach| (Some(reach.endpoint), reach.operator_headers),
+        |parsed| (Some(parsed.endpoint), parsed.operator_headers),
     );
-    let from_variables = from_variables(&object.field);
+    let from_variables = read_variable_secrets(&object.field);
     let auth = auth::read(&mut object, access_mode, transport, endpoint.as_ref());
-    let config = user_config(&mut object, access_mode, transport, pack);
-    let (tools, tool_access) = tool_rules(&mut object, pack);
+    let config = read_user_config(&mut object, access_mode, transport, pack);
+    let (tools, tool_access) = read_tool_rules(&mut object, pack);
     if let Some(test) = &config.test {
         check_test(&test.at, &test.test, tools.as_deref(), tool_access.as_ref());
     }
@@ -109,10 +115,10 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         let problem = "the orchestrator cannot be a personal server";
         object.field.error(problem, "remove `accessMode`");
     }
-    let required = required(&mut object, access_mode);
+    let required = read_required(&mut object, access_mode);
     let mut timeouts = object
         .optional("timeouts")
-        .and_then(|field| timeouts(&field))
+        .and_then(|field| read_timeouts(&field))
         .unwrap_or_default();
     if !matches!(endpoint, Some(Endpoint::Stdio { .. })) {
         timeouts.start = None;
@@ -122,8 +128,8 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         field.and_then(|field| field.boolean()).unwrap_or(LOAD)
     };
     let (load_tools, load_prompts) = (switch("loadTools"), switch("loadPrompts"));
-    let terminate_on_close = terminate_on_close(&mut object, transport);
-    let catalog = catalog(&mut object, access_mode);
+    let terminate_on_close = read_terminate_on_close(&mut object, transport);
+    let catalog = read_catalog(&mut object, access_mode);
     if let Some(headers) = object.field.get_path(&["headers"])
         && catalog == CatalogScope::PerUser
         && !operator_headers.is_empty()
@@ -164,11 +170,15 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
     Some(server)
 }
 
-/// What the operator's variables bring to the server. A folder that is there, and an address without anything behind its
-/// host, are no credentials, and results are full of them.
-fn from_variables(server: &Field) -> Vec<Secret> {
+/// The values of the operator's variables that the server gets, which may be credentials. An existing folder and an
+/// address without a path are none, and the results of tools often contain them.
+fn read_variable_secrets(server: &Field) -> Vec<Secret> {
     let at = |name| server.get_path(&[name]);
-    let below = |name| at(name).map(|field| field.variables()).unwrap_or_default();
+    let below = |name| {
+        at(name)
+            .map(|field| field.variable_values())
+            .unwrap_or_default()
+    };
     let is_place = |value: &str| {
         let is_origin = |url: Url| url.path().len() < 2 && url.query().is_none();
         Path::new(value).is_absolute() && Path::new(value).exists()
@@ -181,7 +191,7 @@ fn from_variables(server: &Field) -> Vec<Secret> {
         .collect();
     let url = at("url").and_then(|field| Url::parse(&field.try_text()?).ok());
     for value in below("url") {
-        // A variable that is a whole address brings what stands in its query.
+        // If a variable holds a whole address, only the values in its query may be credentials.
         if let Ok(whole) = Url::parse(value.expose()) {
             let query = whole.query_pairs();
             found.extend(query.map(|(_, value)| Secret::new(value.into_owned())));
@@ -195,7 +205,7 @@ fn from_variables(server: &Field) -> Vec<Secret> {
     found
 }
 
-/// A tool that tests a credential is called without anybody's consent.
+/// Checks the tool that tests a credential. It is called without approval.
 fn check_test(
     field: &Field,
     test: &CredentialTest,
@@ -214,8 +224,8 @@ fn check_test(
     }
 }
 
-fn access_mode(field: &Field) -> Option<AccessMode> {
-    // In a published pack; `toolAccess` says who may call the tools.
+fn read_access_mode(field: &Field) -> Option<AccessMode> {
+    // Published packs write it. Here `toolAccess` says who may call the tools.
     if field.has_raw_text("public") {
         field.warn(
             "counts as `admin-controlled`",
@@ -226,14 +236,14 @@ fn access_mode(field: &Field) -> Option<AccessMode> {
     field.one_of(&ACCESS_MODES)
 }
 
-/// `tools` and `toolAccess`.
-fn tool_rules(
+/// Reads `tools` and `toolAccess`.
+fn read_tool_rules(
     object: &mut Object,
     pack: &PackContext,
 ) -> (Option<Vec<ToolPattern>>, Option<ToolAccess>) {
     let tools = object
         .optional("tools")
-        .map(|field| access::patterns(&field));
+        .map(|field| access::read_patterns(&field));
     let tool_access = object.optional("toolAccess");
     if tool_access.is_none() && object.is_absent("toolAccess") {
         object.field.warn(
@@ -247,7 +257,7 @@ fn tool_rules(
     (tools, tool_access)
 }
 
-fn terminate_on_close(object: &mut Object, transport: Option<Transport>) -> bool {
+fn read_terminate_on_close(object: &mut Object, transport: Option<Transport>) -> bool {
     let given = object.optional("terminateOnClose").and_then(|field| {
         if transport.is_some_and(|transport| transport != Transport::Remote(Remote::StreamableHttp))
         {
@@ -258,7 +268,7 @@ fn terminate_on_close(object: &mut Object, transport: Option<Transport>) -> bool
     given.unwrap_or(TERMINATE_ON_CLOSE)
 }
 
-fn user_config<'a>(
+fn read_user_config<'a>(
     object: &mut Object<'a>,
     mode: Option<AccessMode>,
     transport: Option<Transport>,
@@ -269,9 +279,9 @@ fn user_config<'a>(
         (Some(AccessMode::AdminControlled), Some(field)) => {
             field.error("`userConfig` is for personal servers", "remove it, or write `accessMode: user-controlled`");
         }
-        // Its users sign in at the server.
+        // Without fields, its users sign in at the server.
         (Some(AccessMode::UserControlled), None) if matches!(transport, Some(Transport::Remote(_))) => {}
-        (Some(AccessMode::UserControlled), None) if object.is_absent("userConfig") => object.missing(
+        (Some(AccessMode::UserControlled), None) if object.is_absent("userConfig") => object.report_missing(
             "userConfig",
             "a personal server says what its users enter: `userConfig: { fields: [{ name: token, type: secret, headerTemplate: \"Bearer {value}\" }] }`",
         ),
@@ -282,7 +292,7 @@ fn user_config<'a>(
         .unwrap_or_default()
 }
 
-fn catalog(object: &mut Object, mode: Option<AccessMode>) -> CatalogScope {
+fn read_catalog(object: &mut Object, mode: Option<AccessMode>) -> CatalogScope {
     let Some(field) = object.optional("catalog") else {
         return CatalogScope::default();
     };
@@ -295,7 +305,7 @@ fn catalog(object: &mut Object, mode: Option<AccessMode>) -> CatalogScope {
     field.one_of(&CATALOGS).unwrap_or_default()
 }
 
-fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {
+fn read_required(object: &mut Object, mode: Option<AccessMode>) -> bool {
     let Some(field) = object.optional("required") else {
         return REQUIRED;
     };
@@ -309,7 +319,8 @@ fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {
     required
 }
 
-pub(super) fn timeouts(field: &Field) -> Option<Timeouts> {
+/// Reads `timeouts`, in seconds.
+pub(super) fn read_timeouts(field: &Field) -> Option<Timeouts> {
     let mut object = field.object()?;
     let mut seconds = |name| {
         object

@@ -1,4 +1,4 @@
-//! `skills`: named shortcuts to a tool. A skill that could never run is refused.
+//! Reads `skills`: named shortcuts to a tool. A skill that could never run is refused.
 
 use super::{access, field::Field};
 use domain::{
@@ -6,8 +6,8 @@ use domain::{
     skill::Skill,
 };
 
-/// `servers` and `references` are those of the pack; `named` what all its servers are called, also those that have
-/// mistakes of their own.
+/// Reads a list of skills. `servers` and `references` are those of the pack. `named` has the names of all its
+/// servers, also of those with errors, so that a skill of such a server has no second error.
 pub(super) fn read(
     field: &Field,
     servers: &[ServerSpec],
@@ -16,7 +16,7 @@ pub(super) fn read(
 ) -> Vec<Skill> {
     let mut skills: Vec<Skill> = Vec::new();
     for item in field.list().unwrap_or_default() {
-        let Some(skill) = skill(&item, servers, references, named) else {
+        let Some(skill) = read_skill(&item, servers, references, named) else {
             continue;
         };
         if skills.iter().any(|other| other.id == skill.id) {
@@ -30,7 +30,7 @@ pub(super) fn read(
     skills
 }
 
-fn skill(
+fn read_skill(
     item: &Field,
     servers: &[ServerSpec],
     references: &[ServerRef],
@@ -41,7 +41,7 @@ fn skill(
         "id",
         "write what a person types after the slash, such as `id: web-search`",
     );
-    let id = id.and_then(|field| field.parsed(id_of));
+    let id = id.and_then(|field| field.parse_with(check_id));
     let mut text = |name| {
         object
             .optional(name)
@@ -66,8 +66,8 @@ fn skill(
     })
 }
 
-/// `[a-z0-9][a-z0-9-]*`, and no command of the program.
-fn id_of(text: &str) -> Result<String, String> {
+/// Checks the id of a skill: `[a-z0-9][a-z0-9-]*`, at most 64 characters, and no command of the program.
+fn check_id(text: &str) -> Result<String, String> {
     let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if !(1..=64).contains(&text.len()) || text.starts_with('-') || !text.bytes().all(fits) {
         return Err(format!(
@@ -82,6 +82,7 @@ fn id_of(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Reads `mcpBinding`. Returns the server and its tools.
 fn read_binding(
     field: &Field,
     servers: &[ServerSpec],
@@ -110,7 +111,7 @@ fn read_binding(
         });
     let tools = object.required("tools", "name the tool: `tools: [web_search]`");
     object.finish();
-    let listed = access::patterns(tools.as_ref()?);
+    let listed = access::read_patterns(tools.as_ref()?);
     if listed.is_empty() && tools.as_ref()?.list().is_some_and(|items| items.is_empty()) {
         tools?.error("the list is empty", "name the tool that the skill calls");
         return None;
@@ -122,7 +123,7 @@ fn read_binding(
                 format!("{} names no one tool", tool.shown),
                 "write the name of the tool",
             );
-        } else if !allowed(allowlist.as_deref(), &tool.pattern.0) {
+        } else if !is_allowed(allowlist.as_deref(), &tool.pattern.0) {
             let message = format!(
                 "Tool {} is not allowlisted for MCP server \"{id}\"",
                 tool.shown
@@ -139,6 +140,6 @@ fn read_binding(
     ))
 }
 
-fn allowed(allowlist: Option<&[ToolPattern]>, tool: &str) -> bool {
+fn is_allowed(allowlist: Option<&[ToolPattern]>, tool: &str) -> bool {
     allowlist.is_none_or(|allowlist| allowlist.iter().any(|pattern| pattern.matches(tool)))
 }

@@ -1,4 +1,4 @@
-//! A summary of a pack in a few lines, for `check`.
+//! Summarizes a pack in a few lines, for `check`.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,17 +16,17 @@ use domain::{
     registry::ServerRef,
 };
 
-/// A pack as it was understood.
+/// The summary of a pack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PackSummary {
     pub id: String,
-    /// The format that it is written in.
+    /// The name of its format.
     pub dialect: String,
     pub servers: Vec<ServerSummary>,
     pub skills: Vec<SkillSummary>,
-    /// Roles that any rule names, those of approvers included.
+    /// The roles that rules and approval policies name.
     pub roles: Vec<String>,
-    /// The claim that says which of them somebody holds.
+    /// The claim that holds the roles of a user.
     #[serde(skip)]
     pub roles_attribute: Option<String>,
 }
@@ -34,14 +34,14 @@ pub struct PackSummary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServerSummary {
     pub id: String,
-    /// `registry` for one that is taken from there.
+    /// `registry` for a server of the registry.
     pub transport: String,
-    /// The address, the program or the entry.
+    /// The address, the program, or the entry of the registry.
     pub at: String,
-    /// The allowlist; absent: every discovered tool.
+    /// The allowlist. Absent if every discovered tool is allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// Who may call them.
+    /// A text that says who may call the tools.
     pub access: String,
 }
 
@@ -54,14 +54,13 @@ pub struct SkillSummary {
 
 const USERS: &str = "every user, not guests";
 
-/// Summarises a pack from its tree. The references come from the pack itself, because several files define
-/// them.
-pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSummary {
+/// Summarizes a pack from its tree. The references come from `pack`, because several files define them.
+pub(super) fn summarize(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSummary {
     let id = root
         .get_path(&["metadata", "id"])
         .map(scalar_or_empty)
         .unwrap_or_default();
-    let mut servers: Vec<ServerSummary> = servers_of(root).iter().map(server).collect();
+    let mut servers: Vec<ServerSummary> = servers_of(root).iter().map(summarize_server).collect();
     let references = pack.map(|pack| &pack.references[..]).unwrap_or_default();
     servers.extend(references.iter().map(summarize_reference));
     let skills = root.get("skills").map(Node::items).unwrap_or_default();
@@ -69,14 +68,14 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSumm
         id,
         dialect: dialect.name().to_owned(),
         servers,
-        skills: skills.iter().map(skill).collect(),
-        roles: roles(root, references),
+        skills: skills.iter().map(summarize_skill).collect(),
+        roles: list_roles(root, references),
         roles_attribute: pack.and_then(|pack| pack.flows.authentication.roles_attribute.clone()),
     }
 }
 
-/// What guests may call, in a pack that lets them in: the tools by server, for a sentence.
-pub(super) fn reach_of_guests(servers: &[Node], references: &[ServerRef]) -> String {
+/// The tools that guests may call in a pack that lets them in, by server, as a part of a sentence.
+pub(super) fn describe_guest_access(servers: &[Node], references: &[ServerRef]) -> String {
     let servers = servers.iter().filter_map(|server| {
         let text = |name| server.get(name).and_then(Node::scalar_text);
         // A personal server needs a user, and a server whose tools are not loaded has none.
@@ -89,10 +88,10 @@ pub(super) fn reach_of_guests(servers: &[Node], references: &[ServerRef]) -> Str
             Some("all") => DefaultAccess::All,
             _ => DefaultAccess::None,
         };
-        let guest = |roles: &Node| roles.get(GUEST).map(texts).unwrap_or_default();
-        let public = rules.get("public").map(texts).unwrap_or_default();
-        let tools = server.get("tools").map(texts);
-        let reached = tools_of_guests(default, public, rules.get("roles").map(guest), tools);
+        let guest = |roles: &Node| roles.get(GUEST).map(list_texts).unwrap_or_default();
+        let public = rules.get("public").map(list_texts).unwrap_or_default();
+        let tools = server.get("tools").map(list_texts);
+        let reached = list_guest_tools(default, public, rules.get("roles").map(guest), tools);
         Some((text("name").unwrap_or_default().to_owned(), reached))
     });
     let taken = references.iter().filter_map(|reference| {
@@ -103,7 +102,7 @@ pub(super) fn reach_of_guests(servers: &[Node], references: &[ServerRef]) -> Str
             names(guest.unwrap_or_default())
         });
         let (public, tools) = (names(&access.public), reference.tools.as_deref().map(names));
-        let reached = tools_of_guests(access.default, public, guest, tools);
+        let reached = list_guest_tools(access.default, public, guest, tools);
         Some((reference.alias.to_string(), reached))
     });
     let all = servers.chain(taken).filter(|(_, tools)| !tools.is_empty());
@@ -117,8 +116,8 @@ pub(super) fn reach_of_guests(servers: &[Node], references: &[ServerRef]) -> Str
     }
 }
 
-/// The tools that guests may call. `guest` is what their role lists, where there are roles.
-fn tools_of_guests(
+/// The tools of one server that guests may call. `guest` are the tools of their role, if the server has roles.
+fn list_guest_tools(
     default: DefaultAccess,
     public: Vec<String>,
     guest: Option<Vec<String>>,
@@ -136,7 +135,7 @@ fn tools_of_guests(
     }
 }
 
-fn skill(skill: &Node) -> SkillSummary {
+fn summarize_skill(skill: &Node) -> SkillSummary {
     SkillSummary {
         id: skill.get("id").map(scalar_or_empty).unwrap_or_default(),
         server: skill
@@ -151,8 +150,8 @@ fn skill(skill: &Node) -> SkillSummary {
     }
 }
 
-/// The roles that rules and approval policies name.
-fn roles(root: &Node, references: &[ServerRef]) -> Vec<String> {
+/// The roles that rules and approval policies name, sorted.
+fn list_roles(root: &Node, references: &[ServerRef]) -> Vec<String> {
     let mut roles = Vec::new();
     for access in references
         .iter()
@@ -173,31 +172,31 @@ fn roles(root: &Node, references: &[ServerRef]) -> Vec<String> {
             .map(Node::items)
             .unwrap_or_default();
         let approvers = policies.iter().filter_map(|policy| policy.get("approvers"));
-        roles.extend(approvers.flat_map(texts));
+        roles.extend(approvers.flat_map(list_texts));
     }
     roles.sort();
     roles.dedup();
     roles
 }
 
-fn server(node: &Node) -> ServerSummary {
+fn summarize_server(node: &Node) -> ServerSummary {
     let text = |name: &str| node.get(name).map(scalar_or_empty);
     let at = text("url").or_else(|| text("command")).unwrap_or_default();
     ServerSummary {
         id: text("name").unwrap_or_default(),
         transport: text("transport").unwrap_or_default(),
-        // What follows may be secret.
+        // The query may be secret.
         at: at.split('?').next().unwrap_or_default().to_owned(),
         tools: if text("loadTools").as_deref() == Some("false") {
             Some(Vec::new())
         } else {
-            node.get("tools").map(texts)
+            node.get("tools").map(list_texts)
         },
-        access: access(node),
+        access: describe_access(node),
     }
 }
 
-/// A server that is taken from the registry, as its capabilities and the agent have it together.
+/// Summarizes a server of the registry, with the settings of its capabilities and the agent merged.
 fn summarize_reference(reference: &ServerRef) -> ServerSummary {
     let texts = |tools: &Vec<_>| {
         tools
@@ -229,19 +228,20 @@ fn summarize_reference(reference: &ServerRef) -> ServerSummary {
         transport: "registry".to_owned(),
         at: reference.entry.to_string(),
         tools: reference.tools.as_ref().map(texts),
-        access: with_approval(access, &asked),
+        access: add_approval(access, &asked),
     }
 }
 
-/// Who may call the tools, and which calls wait for consent.
-fn with_approval(who: &str, asked: &[String]) -> String {
+/// Says which calls need approval, after `who` may call the tools.
+fn add_approval(who: &str, asked: &[String]) -> String {
     if asked.is_empty() {
         return who.to_owned();
     }
     format!("{who}, with approval for {}", asked.join(", "))
 }
 
-fn access(node: &Node) -> String {
+/// Says who may call the tools of a server.
+fn describe_access(node: &Node) -> String {
     let personal = node.get("accessMode").and_then(Node::scalar_text) == Some("user-controlled");
     let rules = node.get("toolAccess");
     let default = rules
@@ -264,8 +264,8 @@ fn access(node: &Node) -> String {
     let policies = rules.and_then(|rules| rules.get("approval"));
     let policies = policies.map(Node::items).unwrap_or_default();
     let asked = policies.iter().filter_map(|policy| policy.get("tools"));
-    let asked: Vec<String> = asked.flat_map(texts).collect();
-    let who = with_approval(who, &asked);
+    let asked: Vec<String> = asked.flat_map(list_texts).collect();
+    let who = add_approval(who, &asked);
     if personal {
         format!("{who}, with a credential of their own")
     } else {
@@ -277,11 +277,11 @@ fn scalar_or_empty(node: &Node) -> String {
     node.scalar_text().unwrap_or_default().to_owned()
 }
 
-fn texts(node: &Node) -> Vec<String> {
+fn list_texts(node: &Node) -> Vec<String> {
     node.items().iter().map(scalar_or_empty).collect()
 }
 
-/// A head line, then one line a server and one for skills and roles each.
+/// A head line, then a line for each server, one for the skills and one for the roles.
 impl fmt::Display for PackSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.id, self.dialect)?;

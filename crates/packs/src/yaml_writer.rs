@@ -1,12 +1,13 @@
-//! A tree → YAML text that reads as the same tree. Used for people (`explain`) and for files (`import`), which
-//! differ in what is said beside the values.
+//! Writes a tree as YAML text, which parses as the same tree. `explain` writes for people and `import` writes files;
+//! the two put different comments beside the values.
 
 use super::{
     field::is_text,
     yaml::{Node, Value},
 };
 
-/// What stands beside values and in place of them. `keys` is the path of a node, without list items.
+/// Gives the comments beside values, and other texts in place of values. `keys` is the path of a node, without list
+/// items.
 pub(super) trait Annotator {
     /// Whether an item of a list has no comment.
     fn is_uncommented(&self, item: &Node) -> bool;
@@ -14,18 +15,20 @@ pub(super) trait Annotator {
     fn comments_above(&self, node: &Node) -> Vec<String>;
     /// The comment on the line of a node.
     fn comment_beside(&self, node: &Node, keys: &[&str]) -> Option<String>;
-    /// Another text for a scalar.
+    /// A text to write in place of a scalar.
     fn replacement(&self, node: &Node, keys: &[&str]) -> Option<String>;
 }
 
+/// The longest line for a list.
 const WIDTH: usize = 100;
 
+/// Writes a tree whose root is a map.
 pub(super) fn write(root: &Node, annotator: &dyn Annotator) -> String {
     let mut writer = YamlWriter {
         out: String::new(),
         annotator,
     };
-    writer.map(root, 0, &mut Vec::new());
+    writer.write_map(root, 0, &mut Vec::new());
     writer.out
 }
 
@@ -35,37 +38,37 @@ struct YamlWriter<'a> {
 }
 
 impl YamlWriter<'_> {
-    fn line(&mut self, indent: usize, text: &str) {
+    fn write_line(&mut self, indent: usize, text: &str) {
         self.out.push_str(&" ".repeat(indent));
         self.out.push_str(text);
         self.out.push('\n');
     }
 
-    fn above(&mut self, node: &Node, indent: usize) {
+    fn write_comments(&mut self, node: &Node, indent: usize) {
         for line in self.annotator.comments_above(node) {
-            self.line(indent, format!("# {line}").trim_end());
+            self.write_line(indent, format!("# {line}").trim_end());
         }
     }
 
-    fn map<'n>(&mut self, node: &'n Node, indent: usize, keys: &mut Vec<&'n str>) {
+    fn write_map<'n>(&mut self, node: &'n Node, indent: usize, keys: &mut Vec<&'n str>) {
         for (key, value) in node.entries() {
             keys.push(&key.text);
-            self.above(value, indent);
-            self.value(value, indent, &format!("{}:", quoted(&key.text)), keys);
+            self.write_comments(value, indent);
+            self.write_value(value, indent, &format!("{}:", quote(&key.text)), keys);
             keys.pop();
         }
     }
 
-    fn list<'n>(&mut self, node: &'n Node, indent: usize, keys: &mut Vec<&'n str>) {
+    fn write_list<'n>(&mut self, node: &'n Node, indent: usize, keys: &mut Vec<&'n str>) {
         for item in node.items() {
-            self.above(item, indent);
+            self.write_comments(item, indent);
             if item.entries().is_empty() {
-                self.value(item, indent, "-", keys);
+                self.write_value(item, indent, "-", keys);
                 continue;
             }
             let start = self.out.len();
-            self.map(item, indent + 2, keys);
-            // Comments above the first field stand above the dash.
+            self.write_map(item, indent + 2, keys);
+            // Move the comments above the first field to above the dash.
             let lines = self.out.split_off(start);
             let first = lines
                 .split_inclusive('\n')
@@ -78,8 +81,14 @@ impl YamlWriter<'_> {
         }
     }
 
-    /// A value behind its key or dash.
-    fn value<'n>(&mut self, node: &'n Node, indent: usize, head: &str, keys: &mut Vec<&'n str>) {
+    /// Writes a value after its key or dash, which is `head`.
+    fn write_value<'n>(
+        &mut self,
+        node: &'n Node,
+        indent: usize,
+        head: &str,
+        keys: &mut Vec<&'n str>,
+    ) {
         let beside = self
             .annotator
             .comment_beside(node, keys)
@@ -88,36 +97,36 @@ impl YamlWriter<'_> {
         let short = match &node.value {
             Value::Map(entries) if entries.is_empty() => Some("{}".to_owned()),
             Value::List(items) => self
-                .flow(items, keys)
+                .format_flow(items, keys)
                 .filter(|text| head.len() + text.len() < WIDTH - indent),
             Value::Map(_) => None,
             Value::Scalar { text, plain } => {
                 let other = self.annotator.replacement(node, keys);
                 let text = match (other, plain) {
-                    (Some(other), _) => quoted(&other),
+                    (Some(other), _) => quote(&other),
                     (None, true) if text.is_empty() => "null".to_owned(),
                     (None, true) => text.clone(),
                     (None, false) if text.contains('\n') && is_block(text) => {
-                        return self.block(text, indent, head, &beside);
+                        return self.write_block(text, indent, head, &beside);
                     }
-                    (None, false) => quoted(text),
+                    (None, false) => quote(text),
                 };
                 Some(text)
             }
         };
         if let Some(text) = short {
-            return self.line(indent, &format!("{head} {text}{beside}"));
+            return self.write_line(indent, &format!("{head} {text}{beside}"));
         }
-        self.line(indent, &format!("{head}{beside}"));
+        self.write_line(indent, &format!("{head}{beside}"));
         if node.entries().is_empty() {
-            self.list(node, indent + 2, keys);
+            self.write_list(node, indent + 2, keys);
         } else {
-            self.map(node, indent + 2, keys);
+            self.write_map(node, indent + 2, keys);
         }
     }
 
-    /// A list on one line, when nothing is to be said about an item.
-    fn flow(&self, items: &[Node], keys: &[&str]) -> Option<String> {
+    /// A list on one line. `None` if an item has a comment or is no scalar.
+    fn format_flow(&self, items: &[Node], keys: &[&str]) -> Option<String> {
         let mut texts = Vec::new();
         for item in items {
             let Value::Scalar { text, plain } = &item.value else {
@@ -127,24 +136,24 @@ impl YamlWriter<'_> {
                 return None;
             }
             texts.push(match self.annotator.replacement(item, keys) {
-                Some(other) => quoted(&other),
+                Some(other) => quote(&other),
                 None if *plain => text.clone(),
-                None => quoted(text),
+                None => quote(text),
             });
         }
         Some(format!("[{}]", texts.join(", ")))
     }
 
-    fn block(&mut self, text: &str, indent: usize, head: &str, beside: &str) {
+    fn write_block(&mut self, text: &str, indent: usize, head: &str, beside: &str) {
         let mark = if text.ends_with('\n') { "|" } else { "|-" };
-        self.line(indent, &format!("{head} {mark}{beside}"));
+        self.write_line(indent, &format!("{head} {mark}{beside}"));
         for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
-            self.line(if line.is_empty() { 0 } else { indent + 2 }, line);
+            self.write_line(if line.is_empty() { 0 } else { indent + 2 }, line);
         }
     }
 }
 
-/// Whether text reads the same as a block of lines.
+/// Whether a text, written as a block of lines, parses as the same text.
 fn is_block(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     !body.ends_with('\n')
@@ -158,8 +167,8 @@ fn is_break(c: char) -> bool {
     matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// Writes a text: without quotes where it cannot be read as another value, also between brackets.
-fn quoted(text: &str) -> String {
+/// Writes a text, without quotes if no parser can take it for another value, also between brackets.
+fn quote(text: &str) -> String {
     let harmless = |c: char| {
         c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '@' | '+' | '(' | ')')
     };

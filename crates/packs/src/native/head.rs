@@ -1,17 +1,22 @@
-//! Who the agent of a pack is: its id, its names, and its texts in each language.
+//! Reads `metadata` and `languages`: the id of an agent, its names, and its texts in each language.
 
 use std::collections::BTreeMap;
 
 use super::ENGLISH;
-use crate::{field::Field, object::Object};
+use crate::{
+    field::{Field, nearest},
+    object::Object,
+};
 use domain::{
     ids::AgentId,
-    pack::{Language, Metadata},
+    menu::Label,
+    pack::{Flows, Language, Metadata},
+    texts::{UNSAID, named, names},
 };
 
 /// `metadata`, as far as it could be read.
 #[derive(Default)]
-pub(super) struct Head {
+pub(super) struct PartialMetadata {
     pub(super) id: Option<AgentId>,
     display_name: Option<String>,
     pub(super) description: String,
@@ -21,7 +26,7 @@ pub(super) struct Head {
     language_shown: String,
 }
 
-impl Head {
+impl PartialMetadata {
     pub(super) fn metadata(self, id: AgentId) -> Metadata {
         Metadata {
             display_name: self.display_name.unwrap_or_else(|| id.to_string()),
@@ -33,12 +38,12 @@ impl Head {
     }
 }
 
-/// `metadata` and `languages`, which check each other. The languages hold the default one.
-/// `greeting` is the text that greets, where another key than the usual one holds it.
-pub(super) fn words<'a>(
+/// Reads `metadata` and `languages`, which depend on each other. The result always has the default language.
+/// `greeting` is the `templateKey` of the welcome, if the pack has one.
+pub(super) fn read_head<'a>(
     top: &mut Object<'a>,
     greeting: Option<&'a str>,
-) -> (BTreeMap<String, Language>, Head) {
+) -> (BTreeMap<String, Language>, PartialMetadata) {
     let metadata = top.required("metadata", "write `metadata: { id: … }`");
     let field = top.required(
         "languages",
@@ -46,9 +51,11 @@ pub(super) fn words<'a>(
     );
     let mut languages = field
         .as_ref()
-        .and_then(|field| languages_of(field, greeting))
+        .and_then(|field| read_languages(field, greeting))
         .unwrap_or_default();
-    let mut head = metadata.and_then(|field| head(&field)).unwrap_or_default();
+    let mut head = metadata
+        .and_then(|field| read_metadata(&field))
+        .unwrap_or_default();
     if head.language.is_empty() {
         let only = languages.keys().next().filter(|_| languages.len() == 1);
         head.language = only.cloned().unwrap_or_else(|| ENGLISH.to_owned());
@@ -74,12 +81,12 @@ pub(super) fn words<'a>(
     (languages, head)
 }
 
-fn head(field: &Field) -> Option<Head> {
+fn read_metadata(field: &Field) -> Option<PartialMetadata> {
     let mut object = field.object()?;
     let id = object.required("id", "write an id such as `id: wise`");
     let language = object.optional("defaultLanguage");
-    let head = Head {
-        id: id.and_then(|field| field.parsed(AgentId::parse)),
+    let head = PartialMetadata {
+        id: id.and_then(|field| field.parse_with(AgentId::parse)),
         display_name: object
             .optional("displayName")
             .and_then(|field| field.non_blank_text())
@@ -91,11 +98,11 @@ fn head(field: &Field) -> Option<Head> {
             .unwrap_or_default(),
         tags: object
             .optional("tags")
-            .map(|field| field.words())
+            .map(|field| field.text_values())
             .unwrap_or_default(),
         language: language
             .as_ref()
-            .and_then(|field| field.parsed(tag))
+            .and_then(|field| field.parse_with(check_language_tag))
             .unwrap_or_default(),
         language_shown: language
             .and_then(|field| field.text())
@@ -106,8 +113,8 @@ fn head(field: &Field) -> Option<Head> {
     Some(head)
 }
 
-/// A language tag such as `en` or `pt-BR`.
-pub(crate) fn tag(text: &str) -> Result<String, String> {
+/// Checks a language tag such as `en` or `pt-BR`.
+pub(crate) fn check_language_tag(text: &str) -> Result<String, String> {
     let mut parts = text.split('-');
     let primary = parts.next().is_some_and(|part| {
         (2..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_alphabetic())
@@ -124,13 +131,13 @@ pub(crate) fn tag(text: &str) -> Result<String, String> {
     }
 }
 
-fn languages_of<'a>(
+fn read_languages<'a>(
     field: &Field<'a>,
     greeting: Option<&'a str>,
 ) -> Option<BTreeMap<String, Language>> {
     let mut languages = BTreeMap::<String, Language>::new();
     for (name, texts) in field.entries()? {
-        if let Err(reason) = tag(name) {
+        if let Err(reason) = check_language_tag(name) {
             texts.error(reason, "");
         } else if let Some(other) = languages
             .keys()
@@ -141,7 +148,7 @@ fn languages_of<'a>(
                 "write each language once",
             );
         }
-        let language = language(&texts, greeting).unwrap_or_default();
+        let language = read_language(&texts, greeting).unwrap_or_default();
         languages.insert(name.to_owned(), language);
     }
     if languages.is_empty() {
@@ -153,7 +160,7 @@ fn languages_of<'a>(
     Some(languages)
 }
 
-fn language<'a>(field: &Field<'a>, greeting: Option<&'a str>) -> Option<Language> {
+fn read_language<'a>(field: &Field<'a>, greeting: Option<&'a str>) -> Option<Language> {
     let mut object = field.object()?;
     let mut language = Language {
         greeting_message: object
@@ -166,7 +173,7 @@ fn language<'a>(field: &Field<'a>, greeting: Option<&'a str>) -> Option<Language
             .map(|text| text.value),
         strings: object
             .optional("strings")
-            .map(|field| strings(&field))
+            .map(|field| read_strings(&field))
             .unwrap_or_default(),
     };
     let other = greeting.filter(|key| !object.is_known(key) && !object.is_absent(key));
@@ -181,10 +188,60 @@ fn language<'a>(field: &Field<'a>, greeting: Option<&'a str>) -> Option<Language
     Some(language)
 }
 
-fn strings(field: &Field) -> BTreeMap<String, String> {
+fn read_strings(field: &Field) -> BTreeMap<String, String> {
     let entries = field.entries().unwrap_or_default();
     entries
         .iter()
         .filter_map(|(key, field)| Some(((*key).to_owned(), field.text()?.value)))
         .collect()
+}
+
+/// Warns of each key of `strings` that no text of the program has, with the nearest name, and once of all texts of
+/// published packs that this program never uses.
+pub(super) fn check_strings(document: &Field, flows: &Flows) {
+    let labels = flows.menu.iter().filter_map(|item| match &item.label {
+        Label::Key(key) => Some(key.as_str()),
+        Label::BuiltIn | Label::Texts(_) => None,
+    });
+    let mut used: Vec<&str> = labels.collect();
+    if flows.welcome.enabled {
+        used.push(&flows.welcome.template_key);
+    }
+    let mut known: Vec<&str> = names().collect();
+    known.extend(&used);
+    let languages = document.get_path(&["languages"]).filter(Field::is_map);
+    let languages = languages.and_then(|field| field.entries());
+    let mut unsaid: Option<Field> = None;
+    let mut unsaid_names: Vec<&str> = Vec::new();
+    for (_, language) in languages.iter().flatten() {
+        let strings = language.get_path(&["strings"]).filter(Field::is_map);
+        for (name, text) in strings
+            .and_then(|field| field.entries())
+            .unwrap_or_default()
+        {
+            if used.contains(&name) || named(name).is_some() {
+                continue;
+            }
+            if UNSAID.contains(&name) {
+                if !unsaid_names.contains(&name) {
+                    unsaid_names.push(name);
+                }
+                unsaid.get_or_insert(text);
+                continue;
+            }
+            let near = nearest(name, &known);
+            let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
+            text.warn(
+                "has no effect: no text has this name",
+                &format!("{near}locales/en.toml has all names"),
+            );
+        }
+    }
+    if let Some(first) = unsaid {
+        let listed = unsaid_names.join(", ");
+        first.warn(
+            format!("these texts have no effect here: {listed}"),
+            "this program says nothing of the kind",
+        );
+    }
 }

@@ -1,11 +1,11 @@
-//! The model of a pack (`llm`) and the parameters that a caller may send (`paramsSchema`).
+//! Reads the model of a pack (`llm`) and the parameters that a caller may send (`paramsSchema`).
 
 use url::Url;
 
 use super::{AZURE, MAX_STEPS, PROVIDERS};
 use crate::{
-    dialect::{endpoint_of, key_of},
-    field::{Field, checked_url},
+    dialect::{address_variable_of, key_variable_of},
+    field::{Field, parse_server_url},
     object::Object,
 };
 use domain::{
@@ -15,26 +15,27 @@ use domain::{
     template::is_variable_name,
 };
 
-/// Models in `fallback`.
-const MOST_FALLBACKS: usize = 8;
+/// The largest number of models in `fallback`.
+const MAX_FALLBACKS: usize = 8;
 
-pub(super) fn required_llm(top: &mut Object) -> Option<Llm> {
+/// Reads `llm`, which every pack has, with its fallbacks. `None` after an error.
+pub(super) fn read_llm(top: &mut Object) -> Option<Llm> {
     let field = top.required(
         "llm",
         "write `llm: { provider: none }` for an agent without a model",
     )?;
     let mut object = field.object()?;
-    let mut llm = model_of(&mut object, true);
+    let mut llm = read_model(&mut object, true);
     if let Some(fallback) = object.optional("fallback") {
         let others = fallback.list().unwrap_or_default();
-        if others.len() > MOST_FALLBACKS {
+        if others.len() > MAX_FALLBACKS {
             fallback.error(
                 format!("names {} models", others.len()),
-                &format!("name {MOST_FALLBACKS} at most"),
+                &format!("name {MAX_FALLBACKS} at most"),
             );
         }
         let (temperature, max_tokens) = (llm.temperature, llm.max_tokens);
-        let others = others.iter().filter_map(fallback_of);
+        let others = others.iter().filter_map(read_fallback);
         llm.fallback = others
             .map(|other| Llm {
                 temperature: other.temperature.or(temperature),
@@ -51,10 +52,10 @@ pub(super) fn required_llm(top: &mut Object) -> Option<Llm> {
     Some(llm)
 }
 
-/// A model that is asked when those before it say nothing.
-fn fallback_of(field: &Field) -> Option<Llm> {
+/// Reads a model that is asked when those before it do not answer.
+fn read_fallback(field: &Field) -> Option<Llm> {
     let mut object = field.object()?;
-    let llm = model_of(&mut object, false);
+    let llm = read_model(&mut object, false);
     if llm.provider == Provider::None {
         field.error("names no model", "name a provider that has models");
     }
@@ -62,29 +63,29 @@ fn fallback_of(field: &Field) -> Option<Llm> {
     Some(llm)
 }
 
-/// What concerns the endpoint of a model and, of the agent's own one, what concerns the agent. `baseUrl`, `apiKey` and
-/// `model` may be empty, which is how a variable says that there is none.
-fn model_of(object: &mut Object, is_own: bool) -> Llm {
+/// Reads the fields of one model. `is_own`: it is not a fallback, so it also has the fields about the agent. `baseUrl`,
+/// `apiKey` and `model` may be empty, so that a variable can leave them out.
+fn read_model(object: &mut Object, is_own: bool) -> Llm {
     let named = object.optional("provider");
     let provider = named
         .as_ref()
         .map_or(Some(Provider::default()), |field| field.one_of(&PROVIDERS));
-    let model = model(object, provider);
+    let model = read_model_name(object, provider);
     let at_azure = named
         .as_ref()
         .and_then(Field::try_text)
         .is_some_and(|word| word == AZURE);
     if at_azure && object.is_absent("baseUrl") {
-        object.missing("baseUrl", "write the address of the Azure resource");
+        object.report_missing("baseUrl", "write the address of the Azure resource");
     }
-    // The variables of OpenAI are not for Azure.
+    // The variables of OpenAI hold nothing for Azure.
     let own = provider.filter(|_| !at_azure);
-    let base_url = match base_url(object, own) {
-        BaseUrl::Written(Some(url)) if at_azure => BaseUrl::Written(Some(azure_url(url))),
+    let base_url = match read_base_url(object, own) {
+        BaseUrl::Written(Some(url)) if at_azure => BaseUrl::Written(Some(complete_azure_url(url))),
         other => other,
     };
     let effort = object.optional("reasoningEffort");
-    let effort = effort.and_then(|field| reasoning_effort(&field, provider));
+    let effort = effort.and_then(|field| read_reasoning_effort(&field, provider));
     if let Some(verbose) = object.older("verbose")
         && verbose.boolean_or_word() == Some(true)
     {
@@ -96,7 +97,7 @@ fn model_of(object: &mut Object, is_own: bool) -> Llm {
     Llm {
         provider: provider.unwrap_or_default(),
         model,
-        api_key: api_key(object, own, &base_url),
+        api_key: read_api_key(object, own, &base_url),
         base_url: base_url.url(),
         agent_prompt: is_own
             .then(|| object.optional("agentPrompt"))
@@ -114,14 +115,14 @@ fn model_of(object: &mut Object, is_own: bool) -> Llm {
         max_steps: is_own
             .then(|| object.optional("maxSteps"))
             .flatten()
-            .and_then(|field| field.whole(&(1..=100)))
+            .and_then(|field| field.whole_number(&(1..=100)))
             .unwrap_or(MAX_STEPS),
         fallback: Vec::new(),
     }
 }
 
-/// `none` is how published packs turn it off.
-fn reasoning_effort(field: &Field, provider: Option<Provider>) -> Option<ReasoningEffort> {
+/// Reads `reasoningEffort`. Published packs turn it off with `none`.
+fn read_reasoning_effort(field: &Field, provider: Option<Provider>) -> Option<ReasoningEffort> {
     let mut words = vec![("none", None)];
     words.extend(ReasoningEffort::ALL.map(|(word, effort)| (word, Some(effort))));
     let effort = field.one_of(&words)??;
@@ -132,12 +133,13 @@ fn reasoning_effort(field: &Field, provider: Option<Provider>) -> Option<Reasoni
     Some(effort)
 }
 
-/// Where the model is.
+/// The address of the model.
 enum BaseUrl {
-    /// At the address that the pack writes.
+    /// The address that the pack writes. `None` after an error.
     Written(Option<Url>),
-    /// At the address in the variable that the provider's own programs read.
+    /// The address in the variable that the provider's own programs read.
     OfEnvironment(Url),
+    /// The provider's own address.
     OfProvider,
 }
 
@@ -150,8 +152,8 @@ impl BaseUrl {
         }
     }
 
-    /// Whether the key in the environment is for this address. A key does not travel over a line that anybody reads: an
-    /// address without TLS is a model of one's own.
+    /// Whether the key in the environment may be sent to this address. An address without TLS does not get it, because
+    /// others could read the key on the way; such an address usually is the operator's own model.
     fn takes_default_key(&self) -> bool {
         match self {
             Self::Written(url) => url.as_ref().is_some_and(|url| url.scheme() == "https"),
@@ -160,8 +162,9 @@ impl BaseUrl {
     }
 }
 
-/// An address that is written, be it empty, counts. Without one the environment may name it.
-fn base_url(object: &mut Object, provider: Option<Provider>) -> BaseUrl {
+/// Reads `baseUrl`. If the field is absent, the environment may name the address; an empty field stands for the
+/// provider's own address.
+fn read_base_url(object: &mut Object, provider: Option<Provider>) -> BaseUrl {
     if let Some(field) = object.optional("baseUrl") {
         return match field.text() {
             Some(text) if text.value.trim().is_empty() => BaseUrl::OfProvider,
@@ -169,13 +172,16 @@ fn base_url(object: &mut Object, provider: Option<Provider>) -> BaseUrl {
             None => BaseUrl::Written(None),
         };
     }
-    let Some(variable) = provider.and_then(word_of).and_then(endpoint_of) else {
+    let Some(variable) = provider
+        .and_then(provider_word)
+        .and_then(address_variable_of)
+    else {
         return BaseUrl::OfProvider;
     };
     let Some(value) = object.field.context.default_variable(variable) else {
         return BaseUrl::OfProvider;
     };
-    match checked_url(value.trim(), ["http", "https"]) {
+    match parse_server_url(value.trim(), ["http", "https"]) {
         Ok(url) => BaseUrl::OfEnvironment(url),
         Err(problem) => {
             object.field.error(
@@ -190,9 +196,9 @@ fn base_url(object: &mut Object, provider: Option<Provider>) -> BaseUrl {
     }
 }
 
-/// The key that the pack writes; without one, the key in the variable that the provider's own programs read. With a
-/// warning when the provider wants one and there is none.
-fn api_key(object: &mut Object, provider: Option<Provider>, base: &BaseUrl) -> Option<Secret> {
+/// Reads `apiKey`. If the field is absent, the key comes from the variable that the provider's own programs read.
+/// Warns if the provider wants a key and there is none.
+fn read_api_key(object: &mut Object, provider: Option<Provider>, base: &BaseUrl) -> Option<Secret> {
     if let Some(field) = object.optional("apiKey") {
         let (key, text) = field.secret()?;
         if !text.value.trim().is_empty() {
@@ -229,17 +235,19 @@ fn api_key(object: &mut Object, provider: Option<Provider>, base: &BaseUrl) -> O
     None
 }
 
+/// The variable that holds the key for a provider.
 fn key_variable(provider: Provider) -> Option<&'static str> {
-    key_of(word_of(provider)?)
+    key_variable_of(provider_word(provider)?)
 }
 
-/// As packs write it.
-fn word_of(provider: Provider) -> Option<&'static str> {
+/// The name of a provider in packs.
+fn provider_word(provider: Provider) -> Option<&'static str> {
     let named = PROVIDERS.iter().find(|(_, other)| *other == provider)?;
     Some(named.0)
 }
 
-pub(super) fn model(object: &mut Object, provider: Option<Provider>) -> String {
+/// Reads `model`. If the field is absent, the variable of the provider may name one.
+fn read_model_name(object: &mut Object, provider: Option<Provider>) -> String {
     let field = object.optional("model");
     let text = field.as_ref().and_then(Field::text);
     let needed = provider.is_some_and(|provider| provider != Provider::None);
@@ -255,7 +263,7 @@ pub(super) fn model(object: &mut Object, provider: Option<Provider>) -> String {
     }
     match (&field, &text) {
         (None, _) if needed && object.is_absent("model") => {
-            object.missing(
+            object.report_missing(
                 "model",
                 "name a model such as `model: gpt-5-mini`, or write `provider: none`",
             );
@@ -274,16 +282,16 @@ pub(super) fn model(object: &mut Object, provider: Option<Provider>) -> String {
         .unwrap_or_default()
 }
 
-/// Where a resource of Azure has OpenAI's API. An address with a path is taken as it is.
-fn azure_url(mut resource: Url) -> Url {
+/// Adds the path of OpenAI's API to the address of an Azure resource. An address with another path stays as it is.
+fn complete_azure_url(mut resource: Url) -> Url {
     if ["", "/openai"].contains(&resource.path().trim_end_matches('/')) {
         resource.set_path("/openai/v1");
     }
     resource
 }
 
-/// `paramsSchema`: a map of names, in the spelling of the registry document.
-pub(super) fn params(field: &Field) -> Option<ParamsSchema> {
+/// Reads `paramsSchema`, a map from the name of each parameter to its rules.
+pub(super) fn read_params(field: &Field) -> Option<ParamsSchema> {
     let mut params = ParamsSchema::new();
     for (name, field) in field.entries()? {
         if !is_variable_name(name) {
