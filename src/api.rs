@@ -42,7 +42,6 @@ mod registry;
 mod request_key;
 mod resources;
 mod runs;
-mod schemas;
 mod secrets;
 mod server;
 mod sign_in;

@@ -31,7 +31,7 @@ pub use store::runs::listing::RunFilter;
 use store::{Tx, hints::Hint};
 
 /// A run with its result.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct RunView {
     #[serde(flatten)]
     pub run: Run,

@@ -119,9 +119,9 @@ async fn the_document_is_served_and_describes_every_answer() {
 fn schema_names(text: &str) -> Vec<String> {
     let (mut names, mut is_next, mut other) = (Vec::new(), false, None);
     for line in text.lines().map(str::trim) {
-        is_next |= line.starts_with("#[derive(") && line.contains("ToSchema");
-        if let Some(name) = line.strip_prefix("#[schema(as = ") {
-            other = Some(name.trim_end_matches(")]").to_owned());
+        is_next |= line.contains("derive(") && line.contains("ToSchema");
+        if let Some((_, name)) = line.split_once("schema(as = ") {
+            other = name.split(')').next().map(str::to_owned);
         }
         let words: Vec<_> = line.split([' ', '<', '(', ';']).collect();
         let kind = words
@@ -130,7 +130,7 @@ fn schema_names(text: &str) -> Vec<String> {
         let Some(kind) = kind.filter(|at| *at < 3) else {
             continue;
         };
-        if is_next || words.get(kind + 2) == Some(&"for") {
+        if is_next {
             let name = other.take().unwrap_or_else(|| words[kind + 1].to_owned());
             names.push(name);
         }
@@ -153,16 +153,20 @@ fn sources(folder: &std::path::Path, read: &mut impl FnMut(&str)) {
 #[test]
 fn no_two_types_share_a_schema_name() {
     let mut names = BTreeSet::new();
-    sources(std::path::Path::new("src/api"), &mut |text| {
-        for name in schema_names(text) {
-            let is_new = name == "$name" || names.insert(name.clone());
-            assert!(
-                is_new,
-                "two types are named {name}; write #[schema(as = …)]"
-            );
-        }
-    });
-    assert!(names.contains("ApprovalView") && names.contains("RunRequest"));
+    for folder in ["src/api", "src/app", "crates/domain/src"] {
+        sources(std::path::Path::new(folder), &mut |text| {
+            for name in schema_names(text) {
+                let is_new = name == "$name" || names.insert(name.clone());
+                assert!(
+                    is_new,
+                    "two types are named {name}; write #[schema(as = …)]"
+                );
+            }
+        });
+    }
+    for name in ["ApprovalState", "ApprovalView", "RunRequest", "UsageLine"] {
+        assert!(names.contains(name), "{name}");
+    }
 }
 
 /// Every `oneOf` and `anyOf` of a document, with its place.
@@ -237,6 +241,16 @@ fn every_union_of_the_document_names_its_variants_and_tells_them_apart() {
         assert!(told.contains(name), "{name}");
     }
     // As they are on the wire.
+    assert_eq!(
+        schemas["ConnectionKind"]["enum"],
+        json!(["shared", "personal"])
+    );
+    let definition = &schemas["Definition"];
+    assert_eq!(
+        definition["properties"]["updated_at"]["format"],
+        "date-time"
+    );
+    assert_eq!(definition["required"], json!(["url"]));
     let text = &schemas["AguiEventTextMessageContent"]["properties"];
     assert!(text["messageId"].is_object(), "{text}");
     let upload =

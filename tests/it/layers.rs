@@ -21,7 +21,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/app/tools/skills", "runs"),
 ];
 /// Words that only the files named (or those below a folder) may write.
-const RESERVED: [(&str, &[&str], &str); 13] = [
+const RESERVED: [(&str, &[&str], &str); 14] = [
     (
         "mcp.call(",
         &["src/app/tools/gate/send.rs"],
@@ -83,10 +83,11 @@ const RESERVED: [(&str, &[&str], &str); 13] = [
         "only domain::config reads the environment",
     ),
     (
-        "utoipa",
-        &["src/api", "crates/domain/src/schemas.rs"],
-        "only api and the schemas of domain know of OpenAPI",
+        "utoipa::openapi",
+        &["src/api"],
+        "only api writes the OpenAPI document; other types derive their schema",
     ),
+    ("utoipa_axum", &["src/api"], "only api has routes"),
     (
         "http::",
         &[

@@ -112,6 +112,7 @@ impl ApiKey {
 
 /// How OpenAI clients that use a key are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ChatSettings {
     /// A run goes on when its client closes the connection. Otherwise it is stopped.
@@ -121,6 +122,7 @@ pub struct ChatSettings {
 
 /// How tool calls are shown in the text of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ShownCalls {
     #[default]
@@ -172,6 +174,7 @@ impl KeyKind {
 
 /// A user of a tenant, as known from rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SeenUser {
     pub id: String,
     /// When the user last did something that left a row. Where only the day is known, the beginning of that
@@ -203,18 +206,20 @@ pub struct SeenUser {
 
 /// The state of a credential that a user has. Never its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UserCredential {
     pub agent: String,
     pub server: String,
     /// `active`, `rejected` by the server, or `quarantined`: it cannot be opened.
     pub state: String,
-    /// Where the user signed in; absent: what they entered in fields.
+    /// The user's sign-in at the server; absent when the user filled in fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sign_in: Option<ServerSignIn>,
 }
 
 /// A sign-in of a user at a server. Never its tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServerSignIn {
     pub issuer: String,
     /// What the user allowed.

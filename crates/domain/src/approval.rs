@@ -187,6 +187,7 @@ impl Vote {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ApprovalDecision))]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
     Approve,
@@ -218,11 +219,13 @@ impl Choice {
 
 /// What really happened to a call of unknown outcome, as an approver found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Recorded {
     /// Whether the call was carried out.
     pub happened: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub by: UserId,
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,

@@ -69,11 +69,13 @@ pub fn images_in(result: &RawValue) -> Vec<Image> {
     images.collect()
 }
 
-/// An attachment without its content.
+/// An image or a text file, without its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Attachment {
     pub id: AttachmentId,
     pub name: String,
+    /// By its content.
     pub media_type: String,
     /// In bytes.
     pub size: i64,

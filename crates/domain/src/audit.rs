@@ -60,6 +60,7 @@ impl<'a> Fact<'a> {
 
 /// A line of a tenant's trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = AuditLine))]
 pub struct Line {
     pub id: AuditId,
     /// When it was done; of a call, when it was sent.

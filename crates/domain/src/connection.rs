@@ -6,6 +6,7 @@ use super::error::ErrorCode;
 
 /// Why a connection test failed. The names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Trouble))]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionTestError {
     /// The server does not accept what was entered.
@@ -52,16 +53,26 @@ impl ConnectionTestError {
 
 /// Why a server cannot be used. The names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DownCause {
+    /// Nothing answers at the address, or only with server errors.
     Unreachable,
+    /// No answer in time.
     Timeout,
+    /// The server wants a sign-in (OAuth) or a token, and none is set up.
     SignInRequired,
+    /// The server does not accept the credential.
     CredentialRefused,
+    /// The server answers with the status 429.
     RateLimited,
+    /// The server redirects to another address.
     Redirected,
+    /// A web page is at the address.
     WebPage,
+    /// Something answers, and it is not an MCP server that can be used.
     NotMcp,
+    /// The pack's settings of the server cannot work.
     Misconfigured,
 }
 

@@ -18,6 +18,7 @@ pub struct Event {
 
 /// What happened. [`EventKind::name`] says which one it is.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum EventKind {
     /// A message was added.
@@ -33,6 +34,7 @@ pub enum EventKind {
 
 /// What is gone when nobody listens. [`Transient::name`] says which one it is.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum Transient {
     /// A piece of the assistant's text.

@@ -47,8 +47,6 @@ pub mod response;
 pub mod retention;
 pub mod ring;
 pub mod run;
-#[cfg(feature = "openapi")]
-mod schemas;
 pub mod scrub;
 pub mod secret;
 pub mod server;

@@ -19,11 +19,13 @@ use super::{
 
 /// One message of a conversation. `seq` counts from 1 within the conversation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Message {
     pub id: MessageId,
     pub conversation_id: ConversationId,
     /// The branch that it was said in; 0 is the first one.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub branch: i32,
     pub seq: i64,
     pub role: Role,
@@ -45,6 +47,7 @@ pub enum MessageRange {
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     User,
@@ -57,12 +60,13 @@ pub enum Role {
 }
 
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     Text {
         text: String,
-        /// Whose words these are when neither the program nor the author of the message wrote them. Earlier releases
-        /// wrote such a text beside the result of a call that its user typed.
+        /// Whose words these are when neither the program nor the author of the message wrote them.
+        // Earlier releases wrote such a text beside the result of a call that its user typed.
         #[serde(skip_serializing_if = "Option::is_none")]
         source: Option<Box<TextSource>>,
     },
@@ -90,14 +94,21 @@ pub enum Part {
 
 /// What a user thinks of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Feedback {
     pub rating: Rating,
+    /// At most 2000 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(min_length = 1, max_length = 2000, pattern = r"\S")
+    )]
     pub comment: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Rating {
     Up,
@@ -121,6 +132,7 @@ pub const CALL_BOX_END: &str = "</details>";
 
 /// The tool that a text comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TextSource {
     pub server: String,
     pub tool: String,
@@ -128,6 +140,7 @@ pub struct TextSource {
 
 /// A text that a server wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServerText {
     pub server: String,
     pub prompt: String,
@@ -136,6 +149,7 @@ pub struct ServerText {
 
 /// One thing to choose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Choice {
     pub value: String,
     pub label: String,
@@ -143,6 +157,7 @@ pub struct Choice {
 
 /// A question for a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Prompt {
     /// Everything that a person needs to read, in their language.
     pub text: String,
@@ -165,11 +180,13 @@ pub struct Prompt {
 
 /// Which server asks the user something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Asking {
     pub server: String,
     pub tool: String,
     /// What the server says of the field: type, title, limits. For frontends that draw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub schema: Option<Value>,
     /// The run that asks waits for the answer, which becomes a message of that run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -253,6 +253,7 @@ pub fn cut(text: &str) -> String {
 
 /// A session that was started has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Callback {
     #[serde(rename = "session_id")]
     pub session: ConversationId,

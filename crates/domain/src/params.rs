@@ -9,6 +9,7 @@ use super::json::{Json, Members};
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Param {
     #[serde(rename = "type")]
     pub kind: ParamKind,
@@ -18,6 +19,7 @@ pub struct Param {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ParamKind {
     #[default]

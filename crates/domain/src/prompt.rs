@@ -21,6 +21,7 @@ pub struct ServerPrompt {
 
 /// What a prompt may or must be given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PromptArgument {
     pub name: String,
     #[serde(default)]

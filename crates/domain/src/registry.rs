@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 pub use self::{
     config::{ConfigValue, KeySchema, Kind, SecretName},
-    definition::{Auth, AuthKind, Definition, ScopeKey, SensitiveValues, SentBack},
+    definition::{Auth, AuthKind, Definition, ScopeKey, SensitiveValues},
     entry::{
         AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Grants, InvalidDefinition, Rules,
         host_of,

@@ -7,36 +7,47 @@ use super::ids::ReplicaId;
 
 /// What a replica says of itself. A release that does not know a field says `false` or 0.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one answer to an operator"
 )]
 #[serde(default)]
 pub struct Readiness {
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub ready: bool,
     /// It answers and can be written.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub database: bool,
     /// The ring of this replica has the keys that the database needs.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub keys: bool,
     /// Each shared server was asked for its tools once since the start, and those that are required have answered.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub started: bool,
     /// `false` once a stop was asked for, and while no request finds a place for some seconds.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub accepting: bool,
     /// Shared servers by state; one that is down does not make the replica unready.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub servers_ready: usize,
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub servers_down: usize,
     /// Connections of users to personal servers that this replica has open.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub personal_connections: usize,
 }
 
-/// A replica as its row tells of it.
+/// A process of this program.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Replica {
+    /// New at every start.
     pub id: ReplicaId,
     pub version: String,
     #[serde(with = "time::serde::rfc3339")]
     pub started_at: OffsetDateTime,
-    /// When it said last how it is.
+    /// When it said last how it is; it does so every few seconds.
     #[serde(with = "time::serde::rfc3339")]
     pub seen_at: OffsetDateTime,
     /// It has said nothing for a minute: it was killed, or cannot reach the database.

@@ -30,6 +30,7 @@ pub struct Link {
 
 /// What was read: text, or bytes in Base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Content {
     pub uri: String,
     #[serde(default, alias = "mimeType", skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ pub const MAX_DAYS: i32 = 36_500;
 pub enum Kind {
     /// Conversations of users, by their last message.
     Conversations,
-    /// The same of guests.
+    /// Conversations of guests, by their last message.
     GuestConversations,
     /// Runs that ended. Their messages stay with the conversation.
     Runs,
@@ -46,21 +46,28 @@ impl Kind {
 
 /// A tenant's own days. An absent kind is the installation's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Retention {
+    /// Conversations of users, by their last message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversations: Option<Limit>,
+    /// The same of guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_conversations: Option<Limit>,
+    /// Runs that ended. Their messages stay with the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<Limit>,
+    /// The arguments of closed approvals, and the claims of their requesters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_arguments: Option<Limit>,
+    /// Lines of the audit trail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<Limit>,
 }
 
 /// Days in force. An absent kind is kept for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RetentionInForce))]
 pub struct Days {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversations: Option<i32>,

@@ -19,6 +19,7 @@ use super::{
 /// `queued → running → succeeded | failed | cancelled`. A run whose replica died is claimed again when
 /// its lease ends and goes on from the last durable step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
     Queued,
@@ -60,6 +61,7 @@ impl RunStatus {
 
 /// Whether a run asks the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
     Turn,
@@ -169,11 +171,13 @@ pub struct Branch {
 
 /// Tokens a model says it read and wrote. `estimated` when it did not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Usage {
-    /// All of the input, what came from a cache included.
+    /// All of the input, including what came from a cache.
     pub input_tokens: i64,
-    /// What of the input the provider had kept from an earlier request. It is cheaper, and counts in limits all the same.
+    /// The part of the input that the provider had kept from an earlier request. It is cheaper, and counts in limits all the same.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub cached_input_tokens: i64,
     pub output_tokens: i64,
     pub estimated: bool,
@@ -190,10 +194,12 @@ impl Usage {
 
 /// A run as the API shows it.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Run {
     pub id: RunId,
     pub kind: RunKind,
     pub conversation_id: ConversationId,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub agent: AgentId,
     pub status: RunStatus,
     /// Why it failed, for the user.

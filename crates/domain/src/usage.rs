@@ -12,6 +12,7 @@ use super::{
 
 /// What a user has used with an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = UsageLine))]
 pub struct Line {
     pub user: String,
     pub agent: String,
@@ -27,9 +28,11 @@ pub struct Line {
 
 /// What a tenant has used on one day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = UsageDay))]
 pub struct DayLine {
-    /// In UTC.
+    /// In UTC, such as `2026-01-31`.
     #[serde(serialize_with = "write_day")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = Date))]
     pub day: Date,
     /// Turns: messages that the model was asked about.
     pub runs: i64,
@@ -52,6 +55,7 @@ fn write_day<S: Serializer>(day: &Date, serializer: S) -> Result<S::Ok, S::Error
 
 /// Of one day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Used {
     pub runs: i64,
     pub tokens: i64,
@@ -125,6 +129,7 @@ fn until_tomorrow(now: OffsetDateTime) -> Duration {
 
 /// The operator's setting for one limit of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(
     untagged,
     expecting = "expected a whole number from 0 to 4294967295, or `unlimited`"
@@ -135,6 +140,7 @@ pub enum Limit {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Unlimited {
     #[serde(rename = "unlimited")]
     Unlimited,
@@ -143,6 +149,7 @@ pub enum Unlimited {
 /// A tenant's own limits of a day. An absent limit is the installation's. A limit that only a newer version
 /// of the program knows is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_per_user: Option<Limit>,

@@ -38,6 +38,7 @@ const LONGEST: Duration = Duration::from_secs(21_600);
 
 /// Where a tenant wants to be told.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Webhook {
     pub id: WebhookId,
     pub url: String,
@@ -68,6 +69,7 @@ pub struct Webhook {
 
 /// One message to a webhook, as its tenant sees it.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Delivery {
     /// Also the header `webhook-id`.
     pub id: DeliveryId,
@@ -95,6 +97,7 @@ pub struct Delivery {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
     /// To be sent, or sent again.

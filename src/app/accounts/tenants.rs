@@ -20,8 +20,9 @@ const MAX_DISPLAY_NAME: usize = 200;
 const MAX_AGENTS: usize = 1000;
 
 /// The settings of a new tenant.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = TenantRequest)]
 pub struct NewTenant {
     /// 1 to 63 lower-case letters, digits or `-`. It never changes.
     pub name: String,
@@ -210,7 +211,7 @@ fn check_agents(agents: Option<&[String]>) -> Result<()> {
 }
 
 /// A change of a tenant. An absent field stays as it is; `null` resets it to its default.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TenantChange {
     #[serde(default, deserialize_with = "given")]
@@ -229,7 +230,7 @@ pub struct TenantChange {
 }
 
 /// A change of a tenant's daily limits: for each, a number, `unlimited`, or `null` for the installation's.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsChange {
     #[serde(default, deserialize_with = "given")]
@@ -377,7 +378,7 @@ async fn record_facts(mut tx: Tx, tenant: &Tenant, facts: &[(&'static str, Strin
 
 /// A change of a tenant's retention: for each kind of data, a number of days, `unlimited`, or `null` for the
 /// installation's.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetentionChange {
     #[serde(default, deserialize_with = "given")]

@@ -70,7 +70,7 @@ pub async fn admit_tokens(app: &App, principal: &Principal) -> Result<()> {
 }
 
 /// A user's usage of today, and their limits.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub struct OwnUsage {
     /// Turns: messages that the model was asked about.
     pub runs: i64,

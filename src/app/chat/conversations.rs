@@ -52,7 +52,8 @@ pub const FORMAT_FIELD: &str = "response_format";
 pub const MAX_MESSAGE: usize = 32_768;
 
 /// A message that was posted, and the run that answers it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Posted)]
 pub struct PostedMessage {
     pub message: Message,
     pub run: Run,

@@ -19,7 +19,7 @@ use domain::{
 const PAGE: i64 = 200;
 
 /// A conversation with its messages.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ConversationExport {
     pub conversation: Conversation,
     /// The oldest first.

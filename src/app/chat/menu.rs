@@ -21,7 +21,7 @@ use domain::{
 };
 
 /// An item as a frontend shows it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ItemView {
     pub id: String,
     /// In the caller's language.
@@ -35,7 +35,7 @@ pub struct ItemView {
 }
 
 /// A menu as a frontend shows it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct MenuView {
     /// Whether the pack defines the items. Otherwise the menu has the items that every agent offers.
     pub own: bool,

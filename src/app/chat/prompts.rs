@@ -24,7 +24,7 @@ use domain::{
 };
 
 /// A prompt as a frontend lists it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct PromptView {
     pub server: String,
     /// The server's own name of the prompt.

@@ -32,7 +32,7 @@ pub const TOOL: &str = "read_resource";
 const SHOWN: usize = 200;
 
 /// A resource to which the result of a tool has linked.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ResourceView {
     pub server: String,
     /// The tool whose result had the link.

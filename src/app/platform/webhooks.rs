@@ -161,7 +161,8 @@ pub async fn remove(app: &App, admin: &Admin, id: WebhookId) -> Result<()> {
 }
 
 /// The outcome of a test of a webhook.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Pinged)]
 pub struct PingOutcome {
     pub delivered: bool,
     /// The HTTP status, if there was an answer.

@@ -166,8 +166,8 @@ pub async fn load_started(
     })
 }
 
-/// The result of [`check`]: the run that would start.
-#[derive(Debug, Serialize)]
+/// The run that would start.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct RunCheck {
     pub agent_name: String,
     /// The message that the model would read.

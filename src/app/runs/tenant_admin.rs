@@ -25,7 +25,7 @@ use store::hints::Hint;
 pub use crate::app::accounts::{NewTenant, TenantChange};
 
 /// A tenant as the operator sees it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct TenantView {
     pub id: TenantId,
     pub name: String,
@@ -56,7 +56,7 @@ pub struct TenantView {
 }
 
 /// The limits in force for one day.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 pub struct InForce {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs_per_user: Option<i64>,

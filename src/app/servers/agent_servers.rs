@@ -23,7 +23,7 @@ use domain::{
 };
 
 /// One server that an agent takes from the registry.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ServerView {
     /// The agent's name for the server.
     pub server: String,
@@ -44,7 +44,7 @@ pub struct ServerView {
 }
 
 /// A key of a run's scope, for the people who start runs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ScopeView {
     pub key: String,
     /// Without it no run of the agent is created.
@@ -57,7 +57,8 @@ pub struct ScopeView {
 }
 
 /// Details for the people who run the agent.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Explained)]
 pub struct ServerDetails {
     /// The URL with its placeholders; absent when the entry does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,11 +71,13 @@ pub struct ServerDetails {
 }
 
 /// A key of a server's configuration and where its value comes from.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ConfigKey)]
 pub struct KeyView {
     pub key: String,
     /// The value as it was written; `••••` when it is sensitive, absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
     pub value: Option<Value>,
     /// `registry default`, `capability <name>`, `agent` or `framework`.
     #[serde(skip_serializing_if = "Option::is_none")]

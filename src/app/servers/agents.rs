@@ -18,7 +18,7 @@ use domain::{
 };
 
 /// An agent as a frontend lists it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct AgentView {
     pub id: String,
     pub display_name: String,
@@ -55,13 +55,13 @@ pub async fn list(app: &App, principal: &Principal) -> Result<Vec<AgentView>> {
     Ok(usable.map(|pack| view(app, pack, principal)).collect())
 }
 
-/// The roles of a principal at an agent.
-#[derive(Clone, Debug, Serialize)]
+/// The roles of the caller at an agent.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct AgentRoles {
     pub agent: String,
-    /// The roles that the agent's pack names and the principal has.
+    /// The roles that the agent's pack names and the caller has.
     pub roles: Vec<String>,
-    /// Whether the principal is one of the pack's `adminUsers`.
+    /// Whether the caller is one of the pack's `adminUsers`.
     pub admin: bool,
     /// Why roles may be missing: their issuer has left the claim with the roles out of the token.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ use domain::{
 };
 
 /// A skill, for the people who may run it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct SkillView {
     pub id: String,
     pub name: String,
@@ -50,14 +50,16 @@ pub struct SkillView {
     pub state: SkillAvailability,
     /// JSON Schema of the arguments, when the tool is known. Free text is the argument `input`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
     pub input_schema: Option<Box<RawValue>>,
     /// Its calls wait for one of these roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs_approval_by: Option<Vec<String>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = SkillReadiness)]
 pub enum SkillAvailability {
     Ready,
     /// Its server needs a credential of the user's own: `/connect`.

@@ -6,6 +6,7 @@ use super::SourceSettings;
 
 /// A frontend whose headers are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Frontend {
     OpenWebui,
@@ -15,21 +16,30 @@ pub enum Frontend {
 /// The header names that a key's settings give: those of a known frontend, with some replaced, or all by
 /// name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FrontendSettings {
     pub preset: Option<Frontend>,
     /// The header with the immutable id of the user.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"))]
     pub user_id: Option<String>,
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"))]
     pub name: Option<String>,
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"))]
     pub email: Option<String>,
     /// The header that becomes the claim `roles`.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"))]
     pub roles: Option<String>,
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"))]
     pub locale: Option<String>,
     /// The header with the frontend's own id of the conversation.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"))]
     pub conversation: Option<String>,
-    /// An e-mail address in the header counts as verified.
+    /// An e-mail address in the header counts as verified. Absent: as for the keys of this name before, at first
+    /// `false`.
     pub trust_email: Option<bool>,
-    /// The issuer, or the name of another frontend's key, whose users are this frontend's users, too.
+    /// An issuer, or the name of another frontend's key, whose users are this frontend's users, too. Absent: as for the
+    /// keys of this name before; at first the frontend has users of its own.
     pub shares_users_with: Option<String>,
 }
 
@@ -73,6 +83,7 @@ impl FrontendSettings {
 /// The request headers in which a frontend says who its user is. They count only together with the
 /// frontend's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FrontendHeaders {
     /// The immutable id of the user. A request without it is refused.

@@ -9,6 +9,7 @@ use crate::ids::{ApprovalId, UserId};
 
 /// A request in a conversation, as things stood when the message was written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Note {
     pub id: ApprovalId,
     pub code: String,
@@ -23,14 +24,16 @@ pub struct Note {
     pub expires_at: OffsetDateTime,
     /// Who brought it into this state, when a person did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub by: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What the server answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// The server's own result, when it holds images.
+    /// The server's own result (`content`, `structuredContent`), when there are images in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub raw: Option<Box<RawValue>>,
     /// What an approver found out about an unknown outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,6 +10,7 @@ use crate::{
 
 /// A call as the model asked for it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ToolCall {
     /// Unique within the conversation.
     pub call_id: String,
@@ -20,7 +21,9 @@ pub struct ToolCall {
     pub server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The arguments as they were written, or the text that could not be parsed as JSON.
+    /// The arguments as they were written, or the text that could not be parsed as JSON. A number may have more
+    /// digits than a double holds.
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub arguments: Box<RawValue>,
     /// The line of the audit trail that is written before the call is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,16 +38,18 @@ impl ToolCall {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ToolResult {
     pub call_id: String,
     pub status: CallStatus,
-    /// What came of it, for people and the model.
+    /// What came of the call, for people and the model.
     pub text: String,
     /// What the model is to do now. People do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
     /// The server's own result (`content`, `structuredContent`, `isError`), when there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub raw: Option<Box<RawValue>>,
     /// The request for consent that the call waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +61,7 @@ pub struct ToolResult {
 
 /// What came of a call that waited for its user.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CallOutcome {
     /// Of the call that was answered with `awaiting_input`.
     pub call_id: String,
@@ -65,6 +71,7 @@ pub struct CallOutcome {
     pub text: String,
     /// The server's own result, when there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub raw: Option<Box<RawValue>>,
 }
 
@@ -101,6 +108,7 @@ impl CallOutcome {
 
 /// How a tool call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
     Succeeded,

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// Why a tool is denied. `explain` shows it to people; the model never hears of denied tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Denial {
     /// The server's `tools` list does not name it.

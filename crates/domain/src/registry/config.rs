@@ -26,6 +26,7 @@ pub const UNCARRIED: &str = "its value holds a line break or another character t
      `type: json` takes any text";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ScopeKind))]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     String,
@@ -36,6 +37,7 @@ pub enum Kind {
 
 /// What a server says of one key that it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KeySchema {
     #[serde(rename = "type")]

@@ -12,8 +12,10 @@ use super::{
 };
 use crate::{scrub::MASK, secret::Secret};
 
-/// Values may be secret: no `Debug`.
+/// What the registry knows of a server.
+// Values may be secret: no `Debug`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
     /// 2 to 60 lower-case letters, digits, `_` or `-`, starting with a letter. It never changes.
@@ -32,6 +34,7 @@ pub struct Definition {
     /// Values of keys, unless a capability or an agent sets others. A sensitive one reads as `••••`; one that is
     /// left out or sent back like that stays as it is, and `null` takes it away.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub default_config: BTreeMap<String, Value>,
     /// The keys of a run's scope that the server is about, for whoever starts runs. A scope is not checked against it:
     /// what the server cannot do without is a `required` key of `config_schema`.
@@ -41,22 +44,24 @@ pub struct Definition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
     /// A reading of an entry has it, and may be sent back whole. The program sets it itself.
-    #[serde(default, rename = "updated_at", skip_serializing)]
-    pub sent_back: SentBack,
+    #[serde(
+        default,
+        rename = "updated_at",
+        deserialize_with = "ignore",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = OffsetDateTime))]
+    sent_back: Option<()>,
 }
 
-/// A field that is taken with any value and has no effect.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct SentBack;
-
-impl<'de> Deserialize<'de> for SentBack {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Self)
-    }
+/// Takes any value, and keeps nothing of it.
+fn ignore<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<()>, D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|_| None)
 }
 
 /// A key that a run's scope may have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScopeKey {
     #[serde(rename = "type")]
@@ -67,21 +72,25 @@ pub struct ScopeKey {
 
 /// Tokens by OAuth 2.0 client credentials (RFC 6749, section 4.4).
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
     #[serde(rename = "type")]
     pub kind: AuthKind,
     pub token_url: String,
     /// Text, or `{"$secret": "name"}`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub client_id: Value,
     /// The same; text reads as `••••`.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value))]
     pub client_secret: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum AuthKind {
     #[serde(rename = "oauth2_client_credentials")]
     ClientCredentials,

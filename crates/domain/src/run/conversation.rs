@@ -7,8 +7,10 @@ use crate::ids::{AgentId, ConversationId};
 
 /// A chat between one user and one agent.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Conversation {
     pub id: ConversationId,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub agent: AgentId,
     pub title: String,
     /// The session whose run started this one.
@@ -30,6 +32,7 @@ pub struct Conversation {
 
 /// A version of a conversation, which begins where a message was edited or asked again.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ConversationBranch {
     pub number: i32,
     /// The branch whose messages it has up to `from_seq`; the first branch has none.

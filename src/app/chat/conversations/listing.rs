@@ -34,7 +34,7 @@ pub struct ConversationFilter<'a> {
 }
 
 /// A conversation in a list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ListedConversation {
     #[serde(flatten)]
     pub conversation: Conversation,
@@ -44,7 +44,7 @@ pub struct ListedConversation {
 }
 
 /// A message with the words of a search.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct FoundMessage {
     /// The number of the message.
     pub seq: i64,

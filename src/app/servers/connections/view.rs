@@ -11,8 +11,9 @@ use domain::{
 };
 
 /// The state of a server, as users see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
+#[schema(as = ServerState)]
 pub enum State {
     Connecting,
     /// Connected at least once and not known to be down. `protocol`: the revision, such as `2026-07-28`.
@@ -38,7 +39,7 @@ pub enum State {
 }
 
 /// Whose credential a server is reached with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionKind {
     Shared,
@@ -55,7 +56,7 @@ impl ConnectionKind {
 }
 
 /// One server of an agent, for `GET …/connections`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ConnectionView {
     pub server: String,
     /// `shared` or `personal`.

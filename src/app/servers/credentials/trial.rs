@@ -25,7 +25,8 @@ use mcp::{CallError, Discovery, Key, McpError, McpErrorKind};
 use store::credential_judges::Lives;
 
 /// The outcome of a test of a credential.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Tested)]
 pub struct TestOutcome {
     /// The server has accepted the credential in a request in which it refuses a false one.
     pub ok: bool,

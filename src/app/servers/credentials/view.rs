@@ -132,7 +132,7 @@ async fn view(
 }
 
 /// One server of an agent, with the fields that a user fills in.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ServerConnection {
     #[serde(flatten)]
     pub connection: ConnectionView,
@@ -143,7 +143,7 @@ pub struct ServerConnection {
 }
 
 /// One field that a user fills in.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct FieldView {
     pub name: String,
     /// `text`, `secret`, `url`, `boolean` or `select`.

@@ -20,7 +20,7 @@ use domain::{
 use store::Db;
 
 /// A client that the program registered at an authorization server.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct RegisteredClient {
     pub id: Uuid,
     pub issuer: String,

@@ -23,7 +23,7 @@ use store::{Tx, audit::AuditRow, registry::StoredEntry};
 const TRIES: u8 = 5;
 
 /// An entry as its admins see it.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, utoipa::ToSchema)]
 pub struct EntryView {
     #[serde(flatten)]
     pub definition: Definition,

@@ -31,7 +31,7 @@ const MAX_SECRET: usize = 8192;
 const TRIES: u8 = 5;
 
 /// A secret as its admins see it, without its value.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct SecretView {
     pub name: String,
     #[serde(with = "time::serde::rfc3339")]

@@ -32,7 +32,7 @@ const PAGE: i64 = 100;
 const REFRESH: Duration = Duration::from_secs(15);
 
 /// How many requests concern a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Badge {
     /// Requests that wait for the user's decision.
     pub pending_approvals: i64,

@@ -27,7 +27,7 @@ use store::{
     approvals::{ApprovalOwner, Page},
 };
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ApprovalView {
     pub id: ApprovalId,
     /// The code that people type.
@@ -42,8 +42,9 @@ pub struct ApprovalView {
     /// Exactly the arguments that are sent after approval. Only in the view of a single request, and absent when they
     /// were erased after its end.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
     pub arguments: Option<Box<RawValue>>,
-    /// SHA-256 over the canonical arguments (RFC 8785), in hex; a decision repeats it.
+    /// SHA-256 over the canonical arguments (RFC 8785, but numbers keep their digits), in hex; a decision repeats it.
     pub args_sha256: String,
     /// The roles that may decide.
     pub approvers: Vec<String>,
@@ -62,6 +63,7 @@ pub struct ApprovalView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub decided_by: Option<UserId>,
     #[serde(
         with = "time::serde::rfc3339::option",
@@ -92,24 +94,27 @@ pub struct ApprovalView {
 }
 
 /// A server's own words. Nobody has checked them, so no heading or sentence of the program contains them.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ServerSays {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
     /// Such as `destructiveHint`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
     pub hints: Option<serde_json::Value>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct Person {
+    #[schema(value_type = String)]
     pub user: UserId,
     pub name: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct VoteView {
+    #[schema(value_type = String)]
     pub by: UserId,
     pub decision: Choice,
     #[serde(skip_serializing_if = "Option::is_none")]

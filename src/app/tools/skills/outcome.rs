@@ -23,7 +23,8 @@ use domain::{
 };
 
 /// A run of a skill.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = SkillRun)]
 pub struct SkillRunOutcome {
     pub run_id: RunId,
     pub conversation_id: ConversationId,
@@ -33,6 +34,7 @@ pub struct SkillRunOutcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
     pub structured_content: Option<Box<RawValue>>,
     /// The approval of its call, when it needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,8 +46,9 @@ pub struct SkillRunOutcome {
     pub stopped: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = SkillStatus)]
 pub enum SkillRunStatus {
     Running,
     /// The call waits for consent, or was approved and is being made.

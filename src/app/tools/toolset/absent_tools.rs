@@ -72,8 +72,9 @@ pub(in crate::app) fn not_available(server: &str, cause: Option<DownCause>) -> S
 }
 
 /// Why a server has no list of tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = Cause)]
 pub enum MissingListReason {
     ServerDown,
     Connecting,
@@ -83,7 +84,8 @@ pub enum MissingListReason {
     NoTools,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = Unlisted)]
 pub struct MissingToolList {
     pub reason: MissingListReason,
     /// What to do about this.

@@ -21,9 +21,9 @@ use domain::{
 };
 
 /// The rights of each role on each tool.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct AccessMatrix {
-    /// The columns.
+    /// The columns: what a user may hold.
     pub holders: Vec<AccessHolder>,
     pub servers: Vec<ServerAccessRows>,
     /// The claim that the pack's `rolesAttribute` names, if none of the last 1000 users with a token had it. Then
@@ -32,7 +32,7 @@ pub struct AccessMatrix {
     pub unseen_claim: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum AccessHolder {
     /// A user without a role that the agent names.
@@ -44,7 +44,7 @@ pub enum AccessHolder {
     Admin,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ServerAccessRows {
     pub server: String,
     pub tools: Vec<ToolAccessRow>,
@@ -53,14 +53,14 @@ pub struct ServerAccessRows {
     pub unlisted: Option<MissingToolList>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ToolAccessRow {
     pub tool: String,
     /// In the order of the holders.
     pub cells: Vec<AccessCell>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub enum AccessCell {
     Allow,

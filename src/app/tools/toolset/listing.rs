@@ -24,7 +24,7 @@ use domain::{
 };
 
 /// The tools of one server, for people.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ServerTools {
     pub server: String,
     pub kind: ConnectionKind,
@@ -46,7 +46,7 @@ pub struct ServerTools {
     pub unlisted: Option<MissingToolList>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct ToolView {
     /// The server's own name of the tool.
     pub tool: String,
@@ -55,16 +55,18 @@ pub struct ToolView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
+    #[schema(value_type = Object)]
     pub input_schema: Box<RawValue>,
     /// The server's own hints; nobody has checked them.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
     pub annotations: Option<Box<RawValue>>,
     /// Calls wait for one of these roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs_approval_by: Option<Vec<String>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, utoipa::ToSchema)]
 pub struct DeniedTool {
     pub tool: String,
     pub reason: Denial,
