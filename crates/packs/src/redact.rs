@@ -82,7 +82,7 @@ fn collect_literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range
                 match key.text.to_lowercase().as_str() {
                     "command" => collect_arguments(value, spans),
                     key if key.ends_with("url") => {
-                        spans.extend(secret_part_of_address(value, text))
+                        spans.extend(secret_part_of_address(value, text));
                     }
                     _ => {}
                 }
