@@ -322,6 +322,7 @@ fn spec(url: Url) -> ServerSpec {
         access_mode: AccessMode::AdminControlled,
         tool_access: None,
         tools: None,
+        summaries: std::collections::BTreeMap::new(),
         required: false,
         timeouts: Timeouts::default(),
         user_config: Vec::new(),

@@ -38,6 +38,7 @@ mcp:
     - name: bank
       transport: streamable-http
       url: "${BANK_URL}"
+      summaries: { send_money: { en: "Send {amount} {currency} to {to}", es: "Enviar {amount} {currency} a {to}" } }
       toolAccess:
         default: none
         roles:

@@ -46,6 +46,7 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         access_mode: AccessMode::AdminControlled,
         tool_access,
         tools,
+        summaries: BTreeMap::new(),
         required: false,
         timeouts: Timeouts::default(),
         user_config: vec![],

@@ -5,7 +5,7 @@ import http from 'node:http';
 const chunk = (delta, finish = null) =>
   `data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', created: 0, model: 'rules', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
 
-/** What the model does with the newest message: a text, or a call of a tool. */
+/** What the model does with the newest message: a text, or calls of tools. */
 function decide({ messages }) {
   const last = messages.at(-1);
   const whole = typeof last.content === 'string' ? last.content : (last.content ?? []).map((part) => part.text ?? '').join('');
@@ -15,14 +15,20 @@ function decide({ messages }) {
   if (said.includes('"tags"')) return { text: '{"tags": ["Money"]}' };
   if (said.includes('"title"')) return { text: '{"title": "Rates of the day"}' };
   if (Array.isArray(last.content) && last.content.some((part) => part.type === 'image_url')) return { text: 'I see one picture.' };
+  const asked = JSON.stringify(messages);
+  if (last.role === 'tool' && asked.includes('several') && messages.filter(({ role }) => role === 'tool').length === 2)
+    return { tool: 'bank__get_balances', arguments: {} };
   if (last.role === 'tool') {
     const code = /waiting for approval (\w+)/.exec(said)?.[1];
-    const slow = JSON.stringify(messages).includes('slowly');
+    const slow = asked.includes('slowly');
     if (code) return { text: `I have prepared the payment. It waits for approval under the code **${code}**.${slow ? ' word'.repeat(200) : ''}`, slow };
     const { rate } = said.startsWith('{') ? JSON.parse(said) : {};
     return { text: rate ? `One euro is **${rate}** dollars.` : `The tool says: ${said}` };
   }
   if (/outcome of approval/.test(said)) return { text: 'Your request has an outcome; see above.' };
+  if (/several/i.test(said)) return { tools: ['USD', 'GBP'].map((to) => ({ tool: 'bank__get_exchange_rate', arguments: { from: 'EUR', to } })) };
+  if (/wrong/i.test(said)) return { tool: 'bank__get_exchange_rate', arguments: { from: 'EUR' } };
+  if (/balances/i.test(said)) return { tool: 'bank__get_balances', arguments: {} };
   if (/rate/i.test(said)) return { tool: 'bank__get_exchange_rate', arguments: { from: 'EUR', to: 'USD' } };
   if (/pay/i.test(said))
     return { tool: 'bank__send_money', arguments: { from_account: 'current', to: 'acme', amount: '12.50', currency: 'EUR' } };
@@ -45,9 +51,10 @@ export function startModel(port = 0) {
     }
     const next = decide(JSON.parse(body));
     response.writeHead(200, { 'content-type': 'text/event-stream' });
-    if (next.tool) {
-      const call = { index: 0, id: `call_${Date.now()}`, type: 'function', function: { name: next.tool, arguments: JSON.stringify(next.arguments) } };
-      response.write(chunk({ role: 'assistant', tool_calls: [call] }));
+    const calls = next.tools ?? (next.tool ? [next] : []);
+    if (calls.length > 0) {
+      const callOf = ({ tool, arguments: given }, index) => ({ index, id: `call_${Date.now()}_${index}`, type: 'function', function: { name: tool, arguments: JSON.stringify(given) } });
+      response.write(chunk({ role: 'assistant', tool_calls: calls.map(callOf) }));
       response.write(chunk({}, 'tool_calls'));
     } else {
       for (const word of next.text.split(/(?<= )/)) {

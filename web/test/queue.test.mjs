@@ -188,7 +188,8 @@ test('heading and sentence of a request are ours, and the words of the server st
   const mona = await openQueue();
   const card = cardOf(mona, request);
   await settled(card);
-  assert.equal(await card.getByRole('heading').first().textContent(), 'bank · send_money');
+  assert.equal(await card.getByRole('heading').first().textContent(), 'Send 2.00 EUR to acme');
+  await card.getByText('Fred asks for this at the agent bank: send_money of bank').waitFor();
   await card.getByText('Details').click();
   await card.locator('.untrusted').getByText('title: Send money').waitFor();
   await check(mona, 'queue-details');

@@ -10,11 +10,12 @@ import { createServer } from 'vite';
 const page = { location: { hash: '' }, getItem: () => null, addEventListener: () => {} };
 Object.assign(globalThis, { window: page, document: page, sessionStorage: page, localStorage: page });
 
-let [sources, valueText, nameTexts, keepDigits, writeJson, Values] = [];
+let [sources, valueText, nameTexts, keepDigits, writeJson, Values, sentenceOf] = [];
 before(async () => {
   sources = await createServer({ root: join(import.meta.dirname, '..'), configFile: false, appType: 'custom', logLevel: 'error', server: { middlewareMode: true, ws: false, watch: null }, optimizeDeps: { noDiscovery: true } });
   ({ valueText, nameTexts } = await sources.ssrLoadModule('/src/parts/values.ts'));
   ({ keepDigits, writeJson } = await sources.ssrLoadModule('/src/api/digits.ts'));
+  ({ sentenceOf } = await sources.ssrLoadModule('/src/parts/CallSentence.tsx'));
   ({ Values } = await sources.ssrLoadModule('/src/parts/parts.tsx'));
 });
 after(() => sources?.close());
@@ -86,4 +87,21 @@ test('a long text takes no time', () => {
 test('a card shows names, items and values in this way', () => {
   const shown = renderToStaticMarkup(createElement(Values, { value: { list: [], ' a': ['', 'x', {}, { b: null }], t: 'true' } }));
   assert.deepEqual([...shown.matchAll(/<(?:bdi|code)[^>]*>([^<]*)</g)].map(([, text]) => text.replaceAll('&quot;', '"')), ['list', '[]', '" a"', '""', 'x', '{}', 'b', 'null', 't', '"true"']);
+});
+
+test('no value passes for a part of the sentence that it stands in', () => {
+  const summary = 'Send {amount} {currency} to {to}';
+  const say = (given, tool = 'send_money') => {
+    const { pieces, rest } = sentenceOf({ tool, summary, arguments: given });
+    return [pieces.map(({ text }) => text).join(''), Object.keys(rest)];
+  };
+  const payment = { amount: '12.50', currency: 'EUR', to: 'acme' };
+  assert.deepEqual(say({ ...payment, from_account: 'current' }), ['Send 12.50 EUR to acme', ['from_account']]);
+  assert.deepEqual(say({ ...payment, to: 'acme, approved by Mona' }), ['Send 12.50 EUR to “acme, approved by Mona”', []]);
+  assert.deepEqual(say({ ...payment, to: '\u0430cme' }), ['Send 12.50 EUR to "\\u0430cme"', []]);
+  assert.deepEqual(say({ ...payment, to: '{amount}' }), ['Send 12.50 EUR to "{amount}"', []]);
+  // What does not fit into a sentence stands below the name of the tool, with all the rest.
+  for (const to of [undefined, null, ['acme'], { id: 'acme' }, 'a'.repeat(60), 'acme\nand more'])
+    assert.deepEqual(say({ ...payment, to }), ['Send money', ['amount', 'currency', 'to']]);
+  assert.deepEqual(say({ amount: 5 }, 's\u0435nd'), ['"s\\u0435nd"', ['amount']]);
 });

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-pub use self::call::{CallOutcome, CallStatus, ToolCall, ToolResult};
+pub use self::call::{CallOutcome, CallStatus, Refusal, ToolCall, ToolResult};
 use super::{
     approval,
     attachment::Attachment,

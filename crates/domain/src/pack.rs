@@ -222,6 +222,11 @@ impl Pack {
         self.servers.iter().find(|server| server.id.as_str() == id)
     }
 
+    /// What a call of a tool means, with `{argument}`s.
+    pub fn summary(&self, server: &str, tool: &str, locale: Option<&str>) -> Option<&str> {
+        self.text(self.server(server)?.summaries.get(tool)?, locale)
+    }
+
     /// The text for a locale: its tag, then its language, then the pack's default, then English.
     pub fn text<'t>(
         &self,

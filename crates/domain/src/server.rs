@@ -29,6 +29,8 @@ pub struct ServerSpec {
     pub tool_access: Option<ToolAccess>,
     /// The allowlist `tools`. Absent: every discovered tool; empty: none.
     pub tools: Option<Vec<ToolPattern>>,
+    /// Tool → language tag → what a call of it means, in a sentence with `{argument}`s, for people.
+    pub summaries: BTreeMap<String, BTreeMap<String, String>>,
     /// Start fails when the server is down.
     pub required: bool,
     pub timeouts: Timeouts,

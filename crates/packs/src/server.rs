@@ -115,6 +115,10 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         let problem = "the orchestrator cannot be a personal server";
         object.field.error(problem, "remove `accessMode`");
     }
+    let summaries = object
+        .optional("summaries")
+        .map(|field| read_summaries(&field, pack.language))
+        .unwrap_or_default();
     let required = read_required(&mut object, access_mode);
     let mut timeouts = object
         .optional("timeouts")
@@ -146,6 +150,7 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         access_mode: access_mode?,
         tool_access,
         tools,
+        summaries,
         required,
         timeouts,
         user_config: config.fields,
@@ -255,6 +260,46 @@ fn read_tool_rules(
         tool_access.and_then(|field| access::read(&field, tools.as_deref(), pack.authentication));
     let tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect());
     (tools, tool_access)
+}
+
+/// What a call of each tool means, for people: a sentence with `{argument}`s, by language.
+fn read_summaries(field: &Field, language: &str) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut summaries = BTreeMap::new();
+    for (tool, sentence) in field.entries().unwrap_or_default() {
+        let Some(texts) = personal::read_label(&sentence, language) else {
+            continue;
+        };
+        for text in texts.values() {
+            if let Err(reason) = check_summary(text) {
+                let hint = "write it such as `\"Send {amount} to {recipient}\"`, with names of the tool's arguments";
+                sentence.error(reason, hint);
+            }
+        }
+        summaries.insert(tool.to_owned(), texts);
+    }
+    summaries
+}
+
+/// Each brace of a sentence belongs to the name of an argument. The sentence is one short line.
+fn check_summary(text: &str) -> Result<(), String> {
+    const MAX_LENGTH: usize = 160;
+    if text.chars().count() > MAX_LENGTH || text.contains(char::is_control) {
+        return Err(format!(
+            "is not one line of at most {MAX_LENGTH} characters"
+        ));
+    }
+    let mut pieces = text.split('{');
+    let is_fine = pieces.next().is_some_and(|start| !start.contains('}'))
+        && pieces.all(|piece| {
+            piece
+                .split_once('}')
+                .is_some_and(|(name, after)| !name.trim().is_empty() && !after.contains('}'))
+        });
+    if is_fine {
+        Ok(())
+    } else {
+        Err(format!("{text:?} has a brace that encloses no name"))
+    }
 }
 
 fn read_terminate_on_close(object: &mut Object, transport: Option<Transport>) -> bool {

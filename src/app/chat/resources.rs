@@ -147,6 +147,7 @@ pub async fn call(
         raw: None,
         advice: None,
         approval: None,
+        refusal: None,
         took_ms: None,
     };
     let arguments = call.arguments();

@@ -107,6 +107,7 @@ pub fn call(toolset: &Toolset, call: &ToolCall) -> Result<ToolResult> {
         raw,
         advice: None,
         approval: None,
+        refusal: None,
         took_ms: None,
     };
     let arguments = call.arguments();

@@ -9,7 +9,7 @@ mod questions;
 pub mod reads;
 pub(super) mod send;
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -33,7 +33,7 @@ use domain::{
     error::Error,
     ids::RunId,
     json::Json,
-    message::{CallStatus, ToolCall, ToolResult},
+    message::{CallStatus, Refusal, ToolCall, ToolResult},
     orchestrator,
     policy::{Allowed, ApprovalPolicy, Decision, decide},
     principal::Principal,
@@ -157,7 +157,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
         CallTarget::Pair { server, tool } => call.toolset.by_pair(server, tool),
     };
     let Some((spec, named)) = found else {
-        return deny(app, &call, unknown_tool(app, &call));
+        return deny(app, &call, unknown_tool(app, &call).into());
     };
     if let (true, Ok(arguments)) = (orchestrator::is_built_in(spec), &mut call.arguments) {
         orchestrator::use_own_arguments(&named.tool.name, arguments);
@@ -168,7 +168,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
     };
     let destination = match connect(app, &call, spec).await {
         Ok(destination) => destination,
-        Err(reason) => return deny(app, &call, reason),
+        Err(reason) => return deny(app, &call, reason.into()),
     };
     let (arguments, allowed) = match admitted {
         Admission::Now { arguments, allowed } => (arguments, allowed),
@@ -193,7 +193,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
     let permit = Permit::allowed(caller, &allowed, destination, &arguments, detail);
     let permit = match permit.await {
         Ok(permit) => permit,
-        Err(error) => return refuse(&call, format!("not executed: {error}")),
+        Err(error) => return refuse(&call, format!("not executed: {error}").into()),
     };
     let started = domain::clock::instant();
     let ready = AdmittedCall {
@@ -214,27 +214,27 @@ pub async fn call_with_answer(
     answered: AnsweredCall,
 ) -> ToolResult {
     let CallTarget::Pair { server, tool } = call.target else {
-        return deny(app, call, unknown_tool(app, call));
+        return deny(app, call, unknown_tool(app, call).into());
     };
     let Some((spec, named)) = call.toolset.by_pair(server, tool) else {
-        return deny(app, call, unknown_tool(app, call));
+        return deny(app, call, unknown_tool(app, call).into());
     };
     let allowed = match decide(spec, call.toolset.access(), &named.tool.name) {
         Decision::Allow(allowed) => allowed,
-        Decision::Deny(_) => return deny(app, call, unknown_tool(app, call)),
+        Decision::Deny(_) => return deny(app, call, unknown_tool(app, call).into()),
         Decision::Approve(_) => {
             let reason =
                 "not executed: this call needs approval by now; make it again if the user wants it";
-            return deny(app, call, reason.to_owned());
+            return deny(app, call, reason.to_owned().into());
         }
     };
     let destination = match connect(app, call, spec).await {
         Ok(destination) => destination,
-        Err(reason) => return deny(app, call, reason),
+        Err(reason) => return deny(app, call, reason.into()),
     };
     if destination.credential() != answered.credential {
         let reason = "not executed: the user's credential has changed since the server asked; make the call again";
-        return deny(app, call, reason.to_owned());
+        return deny(app, call, reason.to_owned().into());
     }
     let AnsweredCall {
         arguments,
@@ -245,7 +245,7 @@ pub async fn call_with_answer(
     let permit = Permit::allowed(call.caller(app), &allowed, destination, &arguments, None);
     let permit = match permit.await {
         Ok(permit) => permit,
-        Err(error) => return refuse(call, format!("not executed: {error}")),
+        Err(error) => return refuse(call, format!("not executed: {error}").into()),
     };
     let ready = AdmittedCall {
         permit,
@@ -331,7 +331,7 @@ async fn request_approval(
             return deny(
                 app,
                 call,
-                format!("not executed: this call needs approval, and {error}"),
+                format!("not executed: this call needs approval, and {error}").into(),
             );
         }
     };
@@ -387,36 +387,58 @@ enum Admission<'a> {
     },
 }
 
+/// Why a call is not made, for the model and for people.
+struct Refused {
+    text: String,
+    why: Option<Refusal>,
+}
+
+impl From<String> for Refused {
+    fn from(text: String) -> Self {
+        Self { text, why: None }
+    }
+}
+
+impl Refused {
+    fn unfit(problem: impl Display) -> Self {
+        Self {
+            text: format!("not executed: {problem}"),
+            why: Some(Refusal::UnfitArguments),
+        }
+    }
+}
+
 /// The gate's own checks, in order.
 async fn admit<'a>(
     app: &App,
     call: &Call<'_>,
     spec: &'a ServerSpec,
     named: &'a NamedTool,
-) -> Result<Admission<'a>, String> {
+) -> Result<Admission<'a>, Refused> {
     let decision = decide(spec, call.toolset.access(), &named.tool.name);
     // A denied caller must learn nothing about the arguments.
     if let Decision::Deny(_) = decision {
-        return Err(unknown_tool(app, call));
+        return Err(unknown_tool(app, call).into());
     }
     let arguments = call.arguments.as_ref().map_err(|_| {
-        "not executed: the arguments are not valid JSON; send one JSON object that fits the tool's schema".to_owned()
+        Refused::unfit(
+            "the arguments are not valid JSON; send one JSON object that fits the tool's schema",
+        )
     })?;
     if arguments.as_object().is_none() {
-        return Err("not executed: the arguments must be one JSON object".to_owned());
+        return Err(Refused::unfit("the arguments must be one JSON object"));
     }
-    let unfit = |problems| format!("not executed: the arguments do not fit the tool: {problems}");
+    let unfit = |problems| Refused::unfit(format!("the arguments do not fit the tool: {problems}"));
     match decision {
         Decision::Approve(policy) => {
             if let Some(why) = call.ambiguity {
-                return Err(format!(
-                    "not executed: a call that needs approval must be clear beyond doubt, and {why}"
-                ));
+                return Err(Refused::unfit(format!(
+                    "a call that needs approval must be clear beyond doubt, and {why}"
+                )));
             }
             let defaulted = canonical::with_defaults(&named.tool.input_schema, arguments.clone());
             named.check(&defaulted).await.map_err(unfit)?;
-            let arguments =
-                canonical::text(&defaulted).map_err(|error| format!("not executed: {error}"))?;
+            let arguments = canonical::text(&defaulted).map_err(Refused::unfit)?;
             Ok(Admission::Later { arguments, policy })
         }
         Decision::Allow(allowed) => {
@@ -424,7 +446,7 @@ async fn admit<'a>(
             let arguments = arguments.to_raw();
             Ok(Admission::Now { arguments, allowed })
         }
-        Decision::Deny(_) => Err(unknown_tool(app, call)),
+        Decision::Deny(_) => Err(unknown_tool(app, call).into()),
     }
 }
 
@@ -477,13 +499,16 @@ fn await_input(call: &Call<'_>) -> ToolResult {
     }
 }
 
-fn refuse(call: &Call<'_>, text: String) -> ToolResult {
-    counted_result(call.call_id, CallStatus::Denied, text)
+fn refuse(call: &Call<'_>, refused: Refused) -> ToolResult {
+    ToolResult {
+        refusal: refused.why,
+        ..counted_result(call.call_id, CallStatus::Denied, refused.text)
+    }
 }
 
 /// Refuses a call and writes its audit line, also for a tool that the principal may not see. When the audit queue is
 /// full, the line is dropped: no call was made.
-fn deny(app: &Arc<App>, call: &Call<'_>, reason: String) -> ToolResult {
+fn deny(app: &Arc<App>, call: &Call<'_>, reason: Refused) -> ToolResult {
     if call.is_recorded {
         return refuse(call, reason);
     }

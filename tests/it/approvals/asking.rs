@@ -92,6 +92,62 @@ async fn an_approver_sees_everything_that_a_decision_needs() {
 }
 
 #[tokio::test]
+async fn a_request_and_a_tool_have_the_packs_words_in_the_readers_language() {
+    let world = shared_world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let summary = async |client: &Client, path: &str| {
+        let seen = client.get(path).await.expect(200);
+        seen["summary"].as_str().map(str::to_owned)
+    };
+    let bob = staff.bob.clone().with_header("accept-language", "es-MX");
+    let (english, spanish) = (
+        Some("Send {amount} {currency} to {to}".to_owned()),
+        Some("Enviar {amount} {currency} a {to}".to_owned()),
+    );
+    assert_eq!(summary(&staff.bob, &path(&request)).await, english);
+    assert_eq!(summary(&bob, &path(&request)).await, spanish);
+    let tools = staff.ann.get("/v1/agents/bank/tools").await.expect(200);
+    let summary_of = |tool: &str| {
+        let tools = tools["items"][0]["tools"].as_array().unwrap();
+        tools.iter().find(|one| one["tool"] == tool).unwrap()["summary"].clone()
+    };
+    assert_eq!(
+        summary_of("send_money").as_str().map(str::to_owned),
+        english
+    );
+    assert_eq!(summary_of("get_exchange_rate"), Value::Null);
+}
+
+#[tokio::test]
+async fn arguments_that_do_not_fit_are_told_from_a_tool_that_is_not_there() {
+    let world = shared_world().await;
+    let staff = Staff::of(&world).await;
+    let conversation = staff.ann.open("bank").await;
+    for line in [
+        r#"/call bank get_exchange_rate {"from":"EUR"}"#,
+        r#"/call bank send_money {"to":"acme"}"#,
+        "/call bank nothing {}",
+    ] {
+        staff.ann.say_and_wait(&conversation, line).await;
+    }
+    let results = tool_results(&staff.ann, &conversation).await;
+    let told: Vec<_> = results
+        .iter()
+        .map(|result| (&result["status"], &result["refusal"]))
+        .collect();
+    let (denied, unfit) = (json!("denied"), json!("unfit_arguments"));
+    assert_eq!(
+        told,
+        [
+            (&denied, &unfit),
+            (&denied, &unfit),
+            (&denied, &Value::Null)
+        ]
+    );
+}
+
+#[tokio::test]
 async fn arguments_lie_sealed_and_are_in_no_other_column() {
     let world = world().await;
     let staff = Staff::of(&world).await;

@@ -599,6 +599,21 @@ fn what_is_discovered_and_how_a_session_ends_can_be_chosen() {
 }
 
 #[test]
+fn a_call_may_have_words_for_people() {
+    let spec = server(
+        "transport: streamable-http\nurl: https://docs.example.org\ntoolAccess: {}\nsummaries: { find: \"Search for {query}\", pay: { en: \"Send {amount}\", es: \"Enviar {amount}\" } }",
+    );
+    assert_eq!(
+        spec.summaries["find"],
+        label(&[("en", "Search for {query}")])
+    );
+    assert_eq!(
+        spec.summaries["pay"],
+        label(&[("en", "Send {amount}"), ("es", "Enviar {amount}")])
+    );
+}
+
+#[test]
 fn a_child_may_have_an_encoding_and_a_configuration() {
     let spec = server(
         "transport: stdio\ncommand: docs\nencoding: latin1\nconfig: { a: [1, \"${TOKEN}\"], b: { c: true } }\ntoolAccess: {}",

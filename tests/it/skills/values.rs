@@ -67,6 +67,7 @@ fn structured_content_goes_before_the_text_of_the_content() {
         raw: serde_json::value::to_raw_value(&raw).ok(),
         advice: None,
         approval: None,
+        refusal: None,
         took_ms: None,
     };
     assert_eq!(

@@ -75,6 +75,7 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         access_mode: AccessMode::UserControlled,
         tool_access: None,
         tools: None,
+        summaries: BTreeMap::new(),
         required: false,
         timeouts,
         user_config: Vec::new(),

@@ -1,9 +1,11 @@
 /** A request for consent: who asks for what, with exactly the arguments that run. */
 import { Button, Code, Flex, Heading, Text } from '@radix-ui/themes';
+import { useQuery } from '@tanstack/react-query';
 import { Check, X } from 'lucide-react';
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
-import { invalidate } from '../api/queries';
+import { get, invalidate } from '../api/queries';
+import { type Called, CallSentence, sentenceOf } from '../parts/CallSentence';
 import { TextEntry } from '../parts/Field';
 import { PageLink } from '../parts/PageLink';
 import { Panel } from '../parts/Panel';
@@ -15,41 +17,54 @@ import { type Approval, keepApproval, useApproval } from './news';
 import { Outcome, State, TakeBack } from './Outcome';
 import { useSettled } from './settled';
 
-/** In the queue. Heading and sentence are ours: nothing that the server says of itself stands in them. */
+/**
+ * In the queue. Heading and sentence are ours: nothing that the server says of itself stands in them. Every argument is
+ * seen at once, in the heading or below it.
+ */
 export function ApprovalCard({ id, listed }: { id: string; listed?: Approval | undefined }) {
   const { say } = useTexts();
-  const { data: view, error } = useApproval(id, listed);
+  const { data: view, error, isPlaceholderData } = useApproval(id, listed);
   if (!view) return <Failure error={error} />;
+  const { pieces, rest } = sentenceOf(view as Called);
   return (
     <Panel>
       <article aria-label={`${view.code}: ${view.server} ${view.tool}`}>
         <header>
-          <Heading as="h3" size="3">{view.server} · {view.tool}</Heading>
+          <Heading as="h3" size="5" className="call"><CallSentence {...(view as Called)} /></Heading>
           <State state={view.state} />
           {view.state === 'pending' && <TimeLeft until={view.expires_at} />}
         </header>
-        <p>{say('approval.asks', { name: view.requester.name, tool: view.tool, server: view.server, code: view.code })}</p>
-        <Heading as="h4" size="1" color="gray">{say('arguments')}</Heading>
-        {view.arguments == null ? <Text as="p" className="loading" color="gray">{say('loading')}</Text> : <Values value={view.arguments} />}
+        <p>{say(view.own ? 'approval.asks.own' : 'approval.asks', { name: view.requester.name, tool: view.tool, server: view.server, code: view.code, agent: view.agent })}</p>
+        {view.own && view.conversation_id && <p><Conversation id={view.conversation_id} /></p>}
+        {view.arguments === undefined && isPlaceholderData && <Text as="p" className="loading" color="gray">{say('loading')}</Text>}
+        {Object.keys(rest).length > 0 && <div className="figures"><Values value={rest} /></div>}
+        {pieces.length > 1 && <details><summary>{say('arguments.exact')}</summary><Values value={view.arguments} /></details>}
         <Details view={view} />
         <Outcome view={view} />
         {view.decidable && view.state === 'pending' && view.arguments != null && <Decision view={view} />}
         {view.own && view.state === 'pending' && <TakeBack view={view} />}
-        {view.own && view.conversation_id && <p><PageLink {...toChat(view.conversation_id)}>{say('approval.conversation')}</PageLink></p>}
       </article>
     </Panel>
   );
 }
 
-function Details({ view }: { view: Approval }) {
+/** The own conversation in which it was asked for, by its title. */
+function Conversation({ id }: { id: string }) {
   const { say } = useTexts();
+  const { data } = useQuery(get('/v1/conversations/{id}', { path: { id } }));
+  return <PageLink {...toChat(id)}>{data?.title ? say('approval.conversation.of', { title: data.title }) : say('approval.conversation')}</PageLink>;
+}
+
+function Details({ view }: { view: Approval }) {
+  const { say, either } = useTexts();
   return (
     <details>
       <summary>{say('details')}</summary>
       <ServerWords says={view.server_says} />
       <Facts>{[
+        [say('approval.asker'), <span>{view.requester.name} <Code variant="ghost">{view.requester.user}</Code></span>],
         [say('approval.agent'), view.agent],
-        [say('approval.approvers'), <>{view.approvers.join(', ')}{view.min_approvals > 1 && ` (${view.votes.filter((vote) => vote.counts !== false).length}/${view.min_approvals})`}</>],
+        [say('approval.approvers'), <>{either(view.approvers)}{view.min_approvals > 1 && ` (${view.votes.filter((vote) => vote.counts !== false).length}/${view.min_approvals})`}</>],
         [say('approval.created'), <Moment at={view.created_at} />],
         [say('approval.expires'), <Moment at={view.expires_at} />],
         ['SHA-256', <Code variant="ghost">{view.args_sha256}</Code>],

@@ -3,11 +3,12 @@ import { keepPreviousData, useInfiniteQuery } from '@tanstack/react-query';
 import { useEffect, useRef, useState } from 'react';
 import { getPages, TYPING } from '../api/queries';
 import { Boundary } from '../parts/Boundary';
+import { type Called, CallSentence } from '../parts/CallSentence';
 import { Empty, Moment, More, Notice, Pending } from '../parts/parts';
 import { PlainButton } from '../parts/PlainButton';
 import { useTexts } from '../texts/texts';
 import { ApprovalCard } from './ApprovalCard';
-import type { Approval } from './news';
+import { type Approval, useApproval } from './news';
 import { State } from './Outcome';
 import { shake } from './settled';
 
@@ -37,6 +38,7 @@ export function ApprovalList({ tab, filter, except }: { tab: Tab; filter: Filter
   const listed = query.data?.filter(isOther);
   const { views: kept, fresh, showAll } = useStable(JSON.stringify(params), query.isPlaceholderData ? undefined : listed, tab === 'waiting');
   const views = kept.filter(isOther);
+  const isShownAbove = query.data?.some((view) => !isOther(view)) ?? false;
   const list = useRef<HTMLUListElement>(null);
   const [wanted, setWanted] = useState('');
   useEffect(() => {
@@ -58,7 +60,7 @@ export function ApprovalList({ tab, filter, except }: { tab: Tab; filter: Filter
   };
   return (
     <>
-      {views.length === 0 && <Empty>{say(isFiltered ? 'approvals.filtered.none' : `approvals.${tab}.none`)}</Empty>}
+      {views.length === 0 && <Empty>{say(isFiltered ? 'approvals.filtered.none' : isShownAbove && tab === 'waiting' ? 'approvals.waiting.noneElse' : `approvals.${tab}.none`)}</Empty>}
       <ul className="cards" aria-live="polite" ref={list}>
         {views.map((view) => (
           <li key={view.id} data-request={view.id} tabIndex={-1}>
@@ -98,18 +100,35 @@ function useStable(key: string, listed: Approval[] | undefined, appends: boolean
   return { views: shown.flatMap((id) => known.current.get(id) ?? []), fresh, showAll };
 }
 
-/** A line that opens to the whole request. */
+/** A line that opens to the whole request. Its arguments are loaded when it is seen. */
 function Row({ view }: { view: Approval }) {
   const [isOpen, setIsOpen] = useState(false);
+  const { ref, isSeen } = useSeen<HTMLElement>();
+  const { data = view } = useApproval(view.id, view, isSeen);
   return (
     <Card asChild size="1">
       <details className="row" onToggle={(event) => setIsOpen(event.currentTarget.open)}>
-        <summary>
-          <Code>{view.code}</Code> <span className="grow">{view.requester.name}: {view.tool}</span>
+        <summary ref={ref}>
+          <Code>{view.code}</Code> <span className="grow">{view.requester.name}: <span className="call"><CallSentence {...(data as Called)} hasFirst /></span></span>
           <State state={view.state} /> <Text size="2" color="gray"><Moment at={view.created_at} /></Text>
         </summary>
         {isOpen && <ApprovalCard id={view.id} listed={view} />}
       </details>
     </Card>
   );
+}
+
+/** Whether an element has been in view. */
+function useSeen<T extends Element>() {
+  const ref = useRef<T>(null);
+  const [isSeen, setIsSeen] = useState(false);
+  useEffect(() => {
+    if (!ref.current) return undefined;
+    const observer = new IntersectionObserver((entries) => {
+      if (entries.some(({ isIntersecting }) => isIntersecting)) setIsSeen(true);
+    });
+    observer.observe(ref.current);
+    return () => observer.disconnect();
+  }, []);
+  return { ref, isSeen };
 }

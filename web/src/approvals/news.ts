@@ -47,7 +47,7 @@ export function useNews() {
 export const useBadge = () => useQuery<Schemas['Badge']>({ queryKey: BADGE, queryFn: skipToken, staleTime: Infinity }).data ?? NONE;
 
 /** One request with its arguments. A list has it without them. */
-export const useApproval = (id: string, listed?: Approval) => useQuery({ ...get('/v1/approvals/{id}', { path: { id } }), ...(listed && { placeholderData: listed }) });
+export const useApproval = (id: string, listed?: Approval, enabled = true) => useQuery({ ...get('/v1/approvals/{id}', { path: { id } }), enabled, ...(listed && { placeholderData: listed }) });
 
 /** Keeps what a decision has made of a request, unless its user has signed out meanwhile. */
 export function keepApproval(view: Approval) {

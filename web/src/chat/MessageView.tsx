@@ -6,14 +6,15 @@ import { State } from '../approvals/Outcome';
 import { Markdown } from '../parts/Markdown';
 import { withoutMark } from '../parts/Outcomes';
 import { PlainButton } from '../parts/PlainButton';
-import { Notice, StateBadge, TextOrValues } from '../parts/parts';
+import { Notice, StateBadge } from '../parts/parts';
+import { ResultView } from '../parts/ResultView';
 import { useTexts } from '../texts/texts';
 import { Actions } from './Actions';
 import { AttachmentView } from './AttachmentView';
 import { MAX_LENGTH } from './MessageField';
-import type { CallView, Origin } from './messages';
+import { CALLS, type CallView, type Origin } from './messages';
 import type { Part } from './thread';
-import { ToolCard } from './ToolCard';
+import { Calls } from './ToolCard';
 
 /** One message of the thread, or the form in which it is edited. */
 export function MessageView() {
@@ -58,10 +59,8 @@ function showPart({ part }: { part: EnrichedPartState }) {
   switch (part.type) {
     case 'text':
       return <Text text={part.text} />;
-    case 'tool-call':
-      return <ToolCard {...(part.artifact as CallView)} />;
     case 'data':
-      return <OwnPart part={part.data as Part} />;
+      return part.name === CALLS ? <Calls calls={part.data as CallView[]} /> : <OwnPart part={part.data as Part} />;
     default:
       return <></>;
   }
@@ -79,7 +78,7 @@ function OwnPart({ part }: { part: Part }) {
   switch (part.type) {
     // What a server says is its own, word for word: no picture or link of it is one here.
     case 'text':
-      return <figure className="server-words"><figcaption><Words size="2" color="gray">{part.source?.server} · {part.source?.tool}</Words></figcaption><TextOrValues text={part.text} /></figure>;
+      return <figure className="server-words"><figcaption><Words size="2" color="gray">{part.source?.server} · {part.source?.tool}</Words></figcaption><ResultView text={part.text} /></figure>;
     case 'notice':
       return <Notice tone="plain">{part.text}</Notice>;
     case 'choices':
@@ -89,13 +88,13 @@ function OwnPart({ part }: { part: Part }) {
       return (
         <Told title={<><span className="grow">{withoutMark(part.text)}</span> <State state={part.state} /></>}>
           {part.reason && <p>{say('approval.reason')}: <q>{part.reason}</q></p>}
-          {part.result && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><TextOrValues text={part.result} /></>}
+          {part.result && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><ResultView text={part.result} /></>}
         </Told>
       );
     case 'call_outcome':
       return (
         <Told title={<><Wrench size={16} /><span className="grow"><b>{part.tool}</b> · {part.server}</span> <StateBadge state={part.status}>{say(`call.${part.status}`)}</StateBadge></>}>
-          <TextOrValues text={part.text} />
+          <ResultView text={part.text} />
         </Told>
       );
     case 'server_prompt':

@@ -18,6 +18,7 @@ import { PackMenu } from './PackMenu';
 import { Question } from './Question';
 import { openQuestion, type Thread } from './thread';
 import { type OpenConversation, type Said, useConversation } from './useConversation';
+import { Agent } from './useAgent';
 import { useUploads } from './useUploads';
 
 export function ThreadView({ id }: { id: string }) {
@@ -67,7 +68,7 @@ function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
   const question = openQuestion(thread.messages);
   return (
     <AuiProvider config={config} ref={library}>
-      <Messages open={open} error={change.error} />
+      <Agent value={open.conversation?.agent ?? ''}><Messages open={open} error={change.error} /></Agent>
       <div className="column">
         {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
         {open.conversation && (
@@ -95,7 +96,7 @@ function settle(id: string, composer: AssistantClient['composer'] | undefined, r
 /** What the library shows; it is made anew only where something changed. */
 function useShown({ thread, branches }: OpenConversation, onBranch: (branch: number) => void) {
   const progress = JSON.stringify(Object.assign({}, ...Object.values(thread.active).map((run) => run.progress)));
-  const whole = useMemo(() => convertMessages(thread.messages, JSON.parse(progress) as Record<string, string>), [thread.messages, progress]);
+  const whole = useMemo(() => convertMessages(thread.messages, JSON.parse(progress) as Record<string, string>, thread.ended), [thread.messages, progress, thread.ended]);
   const messages = useMemo(() => [...whole, ...convertDrafts(thread.active)], [whole, thread.active]);
   const latest = useRef(onBranch);
   latest.current = onBranch;

@@ -25,8 +25,11 @@ type Content = Extract<ExternalThreadMessage, { role: 'assistant' }>['content'][
 
 const NO_STEPS = { unstable_state: null, unstable_annotations: [], unstable_data: [], steps: [] };
 
-/** The messages that are shown, each with the parts that are shown. */
-export function convertMessages(messages: Message[], progress: Record<string, string>): ExternalThreadMessage[] {
+/** The name of a part with calls that follow one another. */
+export const CALLS = 'calls';
+
+/** The messages that are shown, each with the parts that are shown. `ended` are runs of which is known that they are over. */
+export function convertMessages(messages: Message[], progress: Record<string, string>, ended: string[]): ExternalThreadMessage[] {
   const results = new Map<string, CallView['result']>();
   const calls = new Map<string, Schemas['ToolCall']>();
   const calledFor = new Set<string>();
@@ -37,26 +40,55 @@ export function convertMessages(messages: Message[], progress: Record<string, st
         results.set(part.call_id, { value: part, at: message.created_at });
         if (part.approval) calledFor.add(part.approval);
       }
-  // The call shows that its request waits; the outcome also stands where it happens.
-  const isShown = (part: Part) => !(part.type === 'approval' && part.state === 'pending' && calledFor.has(part.id));
+  // An outcome is told once: by the card of its call, and by the answer that follows or, without one, where it happens.
+  const isShown = (part: Part, message: Message) => !(part.type === 'approval' && calledFor.has(part.id) && (part.state === 'pending' || isTold(message, messages, ended)));
   const newest = findNewestAnswer(messages)?.answer;
-  return messages.flatMap((message) => {
+  const shown: ExternalThreadMessage[] = [];
+  for (const message of messages) {
     // A message of the program with a result answers the call that a person typed.
-    const parts = message.role === 'tool' ? [] : message.parts.filter(isShown).map((part) => (part.type === 'tool_result' ? textOfResult(part, calls.get(part.call_id)) : part));
-    if (parts.length === 0) return [];
-    const content = parts.map((part): Content => {
-      if (part.type === 'text' && !part.source) return { type: 'text', text: part.text };
-      if (part.type !== 'tool_call') return { type: 'data', name: part.type, data: part };
-      const artifact: CallView = { call: part, at: message.created_at, result: results.get(part.call_id), progress: progress[part.call_id], isTyped: part.call_id === `call_${message.run_id?.replaceAll('-', '')}` };
-      return { type: 'tool-call', toolCallId: part.call_id, toolName: part.tool ?? part.name, args: {}, argsText: '', artifact };
-    });
+    const parts = message.role === 'tool' ? [] : message.parts.filter((part) => isShown(part, message)).map((part) => (part.type === 'tool_result' ? textOfResult(part, calls.get(part.call_id)) : part));
+    if (parts.length === 0) continue;
+    const viewOf = (call: Schemas['ToolCall']): CallView => ({ call, at: message.created_at, result: results.get(call.call_id), progress: progress[call.call_id], isTyped: call.call_id === `call_${message.run_id?.replaceAll('-', '')}` });
+    const content: Content[] = [];
+    for (const part of parts)
+      if (part.type === 'text' && !part.source) content.push({ type: 'text', text: part.text });
+      else if (part.type !== 'tool_call') content.push({ type: 'data', name: part.type, data: part });
+      else addCall(content, viewOf(part));
+    const calledBefore = callsOf(shown.at(-1), message);
+    const onlyCalls = content.length === 1 && isCalls(content[0]) ? content[0].data : undefined;
+    if (calledBefore && onlyCalls) {
+      calledBefore.push(...onlyCalls);
+      continue;
+    }
     const origin: Origin = { message, isNewestAnswer: message.id === newest?.id };
     const common = { id: message.id, createdAt: new Date(message.created_at) };
-    if (message.role === 'user')
-      return { ...common, role: 'user', content: content as Extract<ExternalThreadMessage, { role: 'user' }>['content'], attachments: [], metadata: { custom: { ...origin } } };
+    if (message.role === 'user') shown.push({ ...common, role: 'user', content: content as Extract<ExternalThreadMessage, { role: 'user' }>['content'], attachments: [], metadata: { custom: { ...origin } } });
     // The program's own messages have parts like an answer.
-    return { ...common, role: 'assistant', content, status: { type: 'complete', reason: 'unknown' }, metadata: { ...NO_STEPS, custom: { ...origin } } };
-  });
+    else shown.push({ ...common, role: 'assistant', content, status: { type: 'complete', reason: 'unknown' }, metadata: { ...NO_STEPS, custom: { ...origin } } });
+  }
+  return shown;
+}
+
+/** Whether the answer to an outcome tells it, or is still expected to. */
+function isTold({ run_id: run, seq }: Message, messages: Message[], ended: string[]): boolean {
+  if (!run) return false;
+  return !ended.includes(run) || messages.some((other) => other.run_id === run && other.seq > seq && other.role === 'assistant' && other.parts.some((part) => part.type === 'text'));
+}
+
+const isCalls = (part: Content | undefined): part is Content & { data: CallView[] } => part?.type === 'data' && part.name === CALLS;
+
+/** Calls without a word between them are one part. */
+function addCall(content: Content[], call: CallView) {
+  const last = content.at(-1);
+  if (isCalls(last)) last.data.push(call);
+  else content.push({ type: 'data', name: CALLS, data: [call] });
+}
+
+/** The calls with which a message ends, where another one of the same run goes on with calls. */
+function callsOf(shown: ExternalThreadMessage | undefined, { run_id: run, role }: Message): CallView[] | undefined {
+  const before = (shown?.metadata?.custom as Origin | undefined)?.message;
+  const last = shown?.role === 'assistant' && typeof shown.content !== 'string' ? shown.content.at(-1) : undefined;
+  return run && before?.run_id === run && before.role === role && isCalls(last as Content | undefined) ? (last as { data: CallView[] }).data : undefined;
 }
 
 /** What came of a call as a text: the words of its server, unless the program did not make the call. */

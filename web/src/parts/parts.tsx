@@ -39,7 +39,7 @@ export function Failure({ error, retry }: { error: Error | null | undefined; ret
 const STATES: Record<string, 'green' | 'red' | 'amber'> = Object.fromEntries([
   ...['succeeded', 'ready', 'configured', 'approved', 'allow', 'delivered', 'active', 'live'].map((state) => [state, 'green']),
   ...['failed', 'denied', 'rejected', 'down', 'revoked', 'outcome_unknown', 'lapsed'].map((state) => [state, 'red']),
-  ...['pending', 'awaiting_approval', 'awaiting_input', 'executing', 'needs_attention', 'saved', 'running', 'approve', 'connecting'].map((state) => [state, 'amber']),
+  ...['pending', 'awaiting_approval', 'awaiting_input', 'executing', 'needs_attention', 'saved', 'running', 'approve', 'connecting', 'unfit'].map((state) => [state, 'amber']),
 ]);
 
 /** How something stands, in words and a colour. */
@@ -94,13 +94,8 @@ export function Values({ value }: { value: unknown }) {
   return <Code variant="ghost" className="value">{valueText(value)}</Code>;
 }
 
-/** A text that may be JSON: laid out when it is. */
-export function TextOrValues({ text }: { text: string }) {
-  const value = parsed(text);
-  return value === undefined ? <pre className="plain">{text}</pre> : <Values value={value} />;
-}
-
-function parsed(text: string): unknown {
+/** A text that may be JSON; `undefined` where it is none. */
+export function parsed(text: string): unknown {
   if (!/^\s*[[{]/.test(text)) return undefined;
   try {
     return JSON.parse(keepDigits(text)) as unknown;

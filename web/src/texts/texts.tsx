@@ -29,6 +29,8 @@ interface Texts {
   say: Say;
   /** The words for a name that the API uses, such as a state; the name itself where there are none. */
   nameOf: (group: string, name: string) => string;
+  /** “a, b or c”. */
+  either: (names: string[]) => string;
   language: Language;
   setLanguage: (language: Language) => void;
 }
@@ -71,7 +73,9 @@ export function TextsProvider({ children }: { children: ReactNode }) {
       return text.replace(/\{(\w+)\}/g, (_, name: string) => values[name]?.toLocaleString(language) ?? '');
     };
     const nameOf = (group: string, name: string) => catalogue[`${group}.${name}` as TextKey] ?? name;
-    return { say, nameOf, language, setLanguage };
+    const list = new Intl.ListFormat(language, { type: 'disjunction' });
+    const either = (names: string[]) => list.format(names);
+    return { say, nameOf, either, language, setLanguage };
   }, [shown, setLanguage]);
   return texts && <Context value={texts}>{children}</Context>;
 }

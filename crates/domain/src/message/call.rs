@@ -54,6 +54,9 @@ pub struct ToolResult {
     /// The request for consent that the call waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalId>,
+    /// Why the gate refused the call, where that is no secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
     /// How many milliseconds the call took, when a run made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
@@ -104,6 +107,15 @@ impl CallOutcome {
             self.call_id
         )
     }
+}
+
+/// Why the gate refused a call that its caller may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = CallRefusal))]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The arguments are no JSON object, or not one that the tool's schema allows.
+    UnfitArguments,
 }
 
 /// How a tool call ended.

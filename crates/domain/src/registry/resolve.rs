@@ -5,7 +5,7 @@ mod key;
 mod refusal;
 mod values;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use sha2::{Digest, Sha256};
 use url::Url;
@@ -154,6 +154,7 @@ fn spec_of(
         access_mode: AccessMode::AdminControlled,
         tool_access: reference.tool_access.clone(),
         tools: reference.tools.clone(),
+        summaries: BTreeMap::new(),
         required: reference.required,
         timeouts: reference.timeouts,
         user_config: Vec::new(),

@@ -436,6 +436,7 @@ fn new_result(call: &ToolCall, status: CallStatus, text: String) -> ToolResult {
         raw: None,
         advice: None,
         approval: None,
+        refusal: None,
         took_ms: None,
     }
 }

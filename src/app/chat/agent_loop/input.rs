@@ -181,6 +181,7 @@ impl RunWorker {
             raw: None,
             advice: None,
             approval: None,
+            refusal: None,
             took_ms: None,
         };
         let unsealed = elicitations::unseal(&self.app, self.run.tenant, elicitation).await?;

@@ -36,6 +36,9 @@ pub struct ApprovalView {
     pub agent: String,
     pub server: String,
     pub tool: String,
+    /// What the call means, in the words of the pack. Each `{name}` stands for the argument of that name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
     /// How the server describes the tool. The description is not verified.
     pub server_says: ServerSays,
     pub requester: Person,
@@ -212,8 +215,18 @@ fn build_view(
         text.push(' ');
         text.push_str(&delivery::votes_text(app, &approval, reader, given));
     }
+    let pack = app.packs.get(&approval.agent);
+    let summary = pack.and_then(|pack| {
+        pack.summary(
+            approval.server.as_str(),
+            &approval.tool,
+            reader.locale.as_deref(),
+        )
+        .map(str::to_owned)
+    });
     ApprovalView {
         text,
+        summary,
         link: link(app, approval.id),
         id: approval.id,
         code: approval.code,

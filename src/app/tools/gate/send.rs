@@ -475,6 +475,7 @@ pub(in crate::app::tools) fn counted_result(
         raw: None,
         advice: None,
         approval: None,
+        refusal: None,
         took_ms: None,
     }
 }

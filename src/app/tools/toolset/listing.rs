@@ -54,6 +54,9 @@ pub struct ToolView {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// What a call means, in the words of the pack. Each `{name}` stands for the argument of that name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
     pub description: String,
     #[schema(value_type = Object)]
     pub input_schema: Box<RawValue>,
@@ -168,6 +171,13 @@ async fn group_by_server(
         tool: named.tool.name.clone(),
         name: named.name.clone(),
         title: named.tool.title.clone(),
+        summary: pack
+            .summary(
+                spec.id.as_str(),
+                &named.tool.name,
+                principal.locale.as_deref(),
+            )
+            .map(str::to_owned),
         description: named.tool.description.clone(),
         input_schema: named.tool.input_schema.clone(),
         annotations: named.tool.annotations.clone(),

@@ -377,6 +377,7 @@ impl RealRequests {
                     raw: None,
                     advice: None,
                     approval: None,
+                    refusal: None,
                     took_ms: None,
                 };
                 execution::finish(app, approval, &result).await
