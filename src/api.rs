@@ -65,7 +65,7 @@ use utoipa_axum::{
     routes,
 };
 
-pub use demo::Demo;
+pub use demo::{Demo, DemoPeople};
 pub use extract::values_of;
 pub use server::{Listeners, serve};
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::OnceLock};
 
 use axum::extract::State;
 use http::{HeaderMap, StatusCode, header};
+use serde::Serialize;
 use subtle::ConstantTimeEq;
 
 use super::{ApiState, extract::Anonymous, problem::Problem};
@@ -13,7 +14,16 @@ use domain::{error::ErrorCode, secret::Secret};
 /// The tokens of the demo's people, and the key that the link to them has.
 pub struct Demo {
     key: Secret,
-    tokens: OnceLock<BTreeMap<String, String>>,
+    people: OnceLock<DemoPeople>,
+}
+
+/// Whom one can be in the demo.
+#[derive(Clone, Debug, Default, Serialize, utoipa::ToSchema)]
+pub struct DemoPeople {
+    /// Person → token.
+    pub people: BTreeMap<String, String>,
+    /// Person → a token of theirs for the notes, a personal server.
+    pub notes: BTreeMap<String, String>,
 }
 
 impl Demo {
@@ -21,13 +31,13 @@ impl Demo {
     pub fn new() -> Self {
         Self {
             key: Secret::new(hex::encode(rand::random::<[u8; 16]>())),
-            tokens: OnceLock::new(),
+            people: OnceLock::new(),
         }
     }
 
     /// Sets the tokens of the people, once.
-    pub fn set_people(&self, tokens: BTreeMap<String, String>) {
-        let _ = self.tokens.set(tokens);
+    pub fn set_people(&self, people: DemoPeople) {
+        let _ = self.people.set(people);
     }
 
     /// The link to the page that offers the people. The key is in the fragment, which a browser never sends.
@@ -43,21 +53,21 @@ impl Default for Demo {
 }
 
 /// The tokens of the demo's people, by name.
-#[utoipa::path(get, path = "/v1/demo/people", tag = "demo", responses((status = 200, body = BTreeMap<String, String>)))]
+#[utoipa::path(get, path = "/v1/demo/people", tag = "demo", responses((status = 200, body = DemoPeople)))]
 pub(super) async fn people(
     State(state): State<ApiState>,
     _: Anonymous,
     headers: HeaderMap,
-) -> Result<axum::Json<BTreeMap<String, String>>, Problem> {
+) -> Result<axum::Json<DemoPeople>, Problem> {
     let sent = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
         .unwrap_or_default();
     let demo = state.demo.as_deref();
     let known = demo.filter(|demo| bool::from(sent.as_bytes().ct_eq(demo.key.expose().as_bytes())));
-    let tokens = known.and_then(|demo| demo.tokens.get()).ok_or_else(|| {
+    let people = known.and_then(|demo| demo.people.get()).ok_or_else(|| {
         let detail = "open the link that `chatelaine demo` printed at its last start";
         Problem::new(StatusCode::UNAUTHORIZED, ErrorCode::Unauthenticated, detail)
     })?;
-    Ok(axum::Json(tokens.clone()))
+    Ok(axum::Json(people.clone()))
 }

@@ -67,8 +67,13 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
         .layer(middleware::from_fn(observe));
     for (name, value) in SECURITY {
         let value = HeaderValue::from_static(value);
-        // Pages of this service set their own policy and say which files may be cached.
-        let is_default = [header::CONTENT_SECURITY_POLICY, header::CACHE_CONTROL].contains(&name);
+        // Pages of this service set their own policy, and say which files may be cached and, in the demo, framed.
+        let is_default = [
+            header::CONTENT_SECURITY_POLICY,
+            header::CACHE_CONTROL,
+            header::X_FRAME_OPTIONS,
+        ]
+        .contains(&name);
         wrapped = if is_default {
             wrapped.layer(SetResponseHeaderLayer::if_not_present(name, value))
         } else {

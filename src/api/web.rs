@@ -1,7 +1,7 @@
 //! The web client: one page and its files, built from `web/` and embedded by `build.rs`. The page uses the same routes as
 //! every other frontend. A program that was built without it shows how to build it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use axum::{
     body::Body,
@@ -12,8 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, html};
 
-use super::{extract::Path, operations, problem::Problem};
-use crate::app::App;
+use super::{ApiState, extract::Path, operations, problem::Problem};
 use domain::{config::Config, error::ErrorCode};
 
 /// A file of the page. `gzip` and `brotli` hold the compressed `body`.
@@ -29,9 +28,19 @@ static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/web.rs"));
 /// For files whose name changes with their content.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 
+/// How a page may stand in another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    Never,
+    /// In the demo, the page shows a second person in a pane: the same page, framed.
+    ShowsPane,
+    /// In the demo, the page in that pane.
+    IsPane,
+}
+
 /// The content security policy of the page: it loads its own files, and calls its own origin and the providers where people
 /// of its tenant sign in.
-fn policy(config: &Config, tenant: Option<&str>) -> HeaderValue {
+fn policy(config: &Config, tenant: Option<&str>, framing: Framing) -> HeaderValue {
     let providers = config.sign_in.iter();
     let origins = providers
         .filter(|provider| provider.is_for(tenant))
@@ -42,9 +51,15 @@ fn policy(config: &Config, tenant: Option<&str>) -> HeaderValue {
         sources.push(' ');
         sources.push_str(origin);
     }
+    let (frames, ancestors) = match framing {
+        Framing::Never => ("", "'none'"),
+        Framing::ShowsPane => (" frame-src 'self';", "'none'"),
+        Framing::IsPane => ("", "'self'"),
+    };
     let policy = format!(
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src {sources}; \
-         img-src 'self' data: blob:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+         img-src 'self' data: blob:; manifest-src 'self';{frames} form-action 'none'; \
+         frame-ancestors {ancestors}; base-uri 'none'"
     );
     HeaderValue::try_from(policy).expect("an origin is visible ASCII")
 }
@@ -54,17 +69,33 @@ fn policy(config: &Config, tenant: Option<&str>) -> HeaderValue {
 #[utoipa::path(get, path = "/", tag = "operations", security(()), params(("tenant" = Option<String>, Query)),
     responses((status = 200, content((operations::Root = "application/json"), (String = "text/html")))))]
 pub(super) async fn root(
-    State(app): State<Arc<App>>,
+    State(state): State<ApiState>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Response {
     let mut response = if accepts(&headers, header::ACCEPT, "text/html") {
         // Read from the raw query, because a provider that sends a browser back adds parameters of its own.
         let query = query.unwrap_or_default();
-        let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-        let tenant = pairs.find(|(name, _)| name == "tenant");
-        let tenant = tenant.as_ref().map(|(_, value)| value.as_ref());
-        page(&headers, policy(&app.config, tenant))
+        let value = |wanted: &str| {
+            let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+            pairs
+                .find(|(name, _)| name == wanted)
+                .map(|(_, value)| value)
+        };
+        let framing = match (&state.demo, value("as")) {
+            (None, _) => Framing::Never,
+            (Some(_), None) => Framing::ShowsPane,
+            (Some(_), Some(_)) => Framing::IsPane,
+        };
+        let policy = policy(&state.app.config, value("tenant").as_deref(), framing);
+        let mut page = page(&headers, policy);
+        if framing == Framing::IsPane {
+            page.headers_mut().insert(
+                header::X_FRAME_OPTIONS,
+                HeaderValue::from_static("SAMEORIGIN"),
+            );
+        }
+        page
     } else {
         axum::Json(operations::Root::HERE).into_response()
     };
@@ -124,6 +155,8 @@ fn answer(file: &'static File, headers: &HeaderMap) -> Response {
         Some("js") => "text/javascript; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",
         Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("webmanifest") => "application/manifest+json",
         _ => "application/octet-stream",
     };
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

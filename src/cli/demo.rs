@@ -29,7 +29,7 @@ use super::{
     serve::{Service, with_database},
 };
 use crate::{
-    api::Demo,
+    api::{Demo, DemoPeople},
     app::{
         accounts::{self, development::DevelopmentUser},
         platform::keys::folder,
@@ -79,7 +79,10 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
         let service =
             Service::start_for(config.clone(), &env, db.clone(), Some(demo.clone())).await?;
         let people = create_people(&db, &service, &config).await?;
-        demo.set_people(people.tokens.clone());
+        demo.set_people(DemoPeople {
+            people: people.tokens.clone(),
+            notes: notes.tokens_by_person(),
+        });
         let page = demo.link(people.url.as_str());
         super::print_line(&guide_text(&people, &page, &notes, &model));
         service.run_until_stopped().await
@@ -433,6 +436,18 @@ struct Notes {
 struct TokenHolder {
     name: String,
     scopes: Vec<String>,
+}
+
+impl Notes {
+    /// The tokens of those users who are people of the demo.
+    fn tokens_by_person(&self) -> BTreeMap<String, String> {
+        let people = demo_users();
+        let holders = self.tokens.iter().filter_map(|(token, holder)| {
+            let (person, _) = people.iter().find(|(_, user)| user.user == holder.name)?;
+            Some(((*person).to_owned(), token.clone()))
+        });
+        holders.collect()
+    }
 }
 
 /// Starts the notes server. The notes lie in the data folder.

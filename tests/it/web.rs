@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chatelaine::{api::Demo, cli::serve::Service};
+use chatelaine::{
+    api::{Demo, DemoPeople},
+    cli::serve::Service,
+};
 use domain::sign_in::SignInProvider;
 use http::Method;
 use serde_json::json;
@@ -69,13 +72,12 @@ async fn the_files_of_the_page_are_kept_for_ever_and_compressed() {
     for name in names {
         let plain = page(&nobody, name, &[]).await;
         assert_eq!(plain.status, 200, "{name}");
-        let kind = if std::path::Path::new(name)
-            .extension()
-            .is_some_and(|extension| extension == "js")
-        {
-            "text/javascript"
-        } else {
-            "text/css"
+        let kind = match name.rsplit_once('.').unwrap().1 {
+            "js" => "text/javascript",
+            "css" => "text/css",
+            "svg" => "image/svg+xml",
+            "webmanifest" => "application/manifest+json",
+            other => panic!("{name}: {other}"),
         };
         assert!(plain.header("content-type").starts_with(kind), "{name}");
         assert_eq!(plain.header("content-encoding"), "");
@@ -117,17 +119,37 @@ async fn the_demos_people_are_there_in_the_demo_alone_and_for_its_link() {
     let with = format!("Bearer {key}");
     let early = page(&there, "/v1/demo/people", &[("authorization", &with)]).await;
     assert_eq!(early.status, 401);
-    demo.set_people(BTreeMap::from([(
-        "finance".to_owned(),
-        "a-token".to_owned(),
-    )]));
+    let tokens = BTreeMap::from([("finance".to_owned(), "a-token".to_owned())]);
+    demo.set_people(DemoPeople {
+        people: tokens.clone(),
+        notes: tokens,
+    });
     let people = page(&there, "/v1/demo/people", &[("authorization", &with)]).await;
-    assert_eq!(people.expect(200), json!({ "finance": "a-token" }));
+    assert_eq!(
+        people.expect(200),
+        json!({ "people": { "finance": "a-token" }, "notes": { "finance": "a-token" } })
+    );
     for wrong in ["", "Bearer ", "Bearer 00"] {
         let refused = page(&there, "/v1/demo/people", &[("authorization", wrong)]).await;
         assert_eq!(refused.status, 401, "{wrong}");
         assert!(!refused.text.contains("a-token"));
     }
+
+    // In the demo alone, the page shows a second person in a pane, which is the same page.
+    let framing = async |client: &Client, path: &str| {
+        let answer = page(client, path, &[BROWSER]).await;
+        let policy = answer.header("content-security-policy").to_owned();
+        (policy, answer.header("x-frame-options").to_owned())
+    };
+    let (policy, options) = framing(&there, "/").await;
+    assert!(policy.contains("frame-src 'self'; ") && policy.contains("frame-ancestors 'none'"));
+    assert_eq!(options, "DENY");
+    let (policy, options) = framing(&there, "/?as=manager").await;
+    assert!(!policy.contains("frame-src") && policy.contains("frame-ancestors 'self'"));
+    assert_eq!(options, "SAMEORIGIN");
+    let (policy, options) = framing(&world.nobody(), "/?as=manager").await;
+    assert!(!policy.contains("frame-src") && policy.contains("frame-ancestors 'none'"));
+    assert_eq!(options, "DENY");
     service.stop().await.unwrap();
 }
 

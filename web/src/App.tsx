@@ -1,12 +1,12 @@
 import { RouterProvider } from '@tanstack/react-router';
-import { TOKEN } from './early';
+import { IS_PANE, TOKEN } from './early';
 import { router } from './router';
 import { SignIn } from './signin/SignIn';
 import { useSession } from './signin/session';
 import { Look } from './style/Look';
 
 /** Who comes back to the tab is shown a page as soon as it is known who that is. */
-if (sessionStorage.getItem(TOKEN)) void router.load();
+if (!IS_PANE && sessionStorage.getItem(TOKEN)) void router.load();
 
 export function App() {
   const { me, isChecking } = useSession();

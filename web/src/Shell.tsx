@@ -1,8 +1,11 @@
 import { Badge, Button, Strong, Text } from '@radix-ui/themes';
 import { Link, Outlet, useLocation, useParams } from '@tanstack/react-router';
-import { LogOut, MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
-import { useEffect } from 'react';
+import { Footprints, LogOut, MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
+import { lazy, Suspense, useEffect } from 'react';
+import { credential } from './api/client';
 import { useBadge } from './approvals/news';
+import { beginGuide, useGuide } from './demo/guide';
+import { IS_PANE } from './early';
 import { toAdmin, toApprovals, toChat, toConnections } from './links';
 import { Brand } from './parts/Brand';
 import { LanguageChoice } from './parts/LanguageChoice';
@@ -23,8 +26,21 @@ const PAGES = {
 type Page = keyof typeof PAGES;
 const NAMES = Object.keys(PAGES) as Page[];
 
-/** What is around every page. */
+const GuideStrip = lazy(() => import('./demo/GuideStrip').then((file) => ({ default: file.GuideStrip })));
+const ManagerPane = lazy(() => import('./demo/ManagerPane').then((file) => ({ default: file.ManagerPane })));
+
+/** What is around every page; in the pane of the demo, nothing. */
 export function Shell() {
+  return IS_PANE ? <div className="shell"><Outcomes current="" /><Outlet /></div> : <WholeShell />;
+}
+
+/** Whether the user is the one of the demo to whom its minute is shown. */
+function useGuided(): boolean {
+  const { demo: { people } } = useSession();
+  return people.manager !== undefined && people.finance === credential.token;
+}
+
+function WholeShell() {
   const { say } = useTexts();
   const page = useLocation({ select: ({ pathname }) => NAMES.find((name) => name === pathname.split('/')[1]) ?? 'chat' });
   const { conversation = '' } = useParams({ strict: false });
@@ -32,11 +48,18 @@ export function Shell() {
   useEffect(() => {
     document.title = `${waiting > 0 ? `(${waiting}) ` : ''}${say(`nav.${page}`)} – Chatelaine`;
   }, [page, say, waiting]);
+  const guide = useGuide();
+  const isGuided = useGuided() && !guide.isClosed;
+  const hasPane = isGuided && guide.hasPane;
   return (
     <div className="shell">
       <Header />
+      {isGuided && <Suspense><GuideStrip /></Suspense>}
       <Outcomes current={conversation} />
-      <Outlet />
+      <div className={`beside${hasPane ? ' two' : ''}`}>
+        <Outlet />
+        {hasPane && <Suspense><ManagerPane /></Suspense>}
+      </div>
     </div>
   );
 }
@@ -77,7 +100,25 @@ function Account() {
       <Text as="p" size="2"><Strong>{me.name}</Strong><br /><Text color="gray">{me.user}</Text></Text>
       <OwnUsage />
       <LanguageChoice />
+      <GuideEntry />
       <PlainButton onClick={signOut}><LogOut size={16} /> {say('signout')}</PlainButton>
     </Popup>
   );
+}
+
+/** Begins the minute of the demo, as the person whom it is about. */
+function GuideEntry() {
+  const { say } = useTexts();
+  const { demo: { people }, signIn, signOut } = useSession();
+  const isGuided = useGuided();
+  const { finance } = people;
+  if (!finance || !people.manager) return null;
+  const begin = async () => {
+    if (!isGuided) {
+      signOut();
+      await signIn(finance);
+    }
+    beginGuide();
+  };
+  return <PlainButton onClick={() => void begin()}><Footprints size={16} /> {say('guide')}</PlainButton>;
 }

@@ -10,7 +10,10 @@ export const LANGUAGE = 'chatelaine.language';
 /** After this time of the page, in milliseconds, an answer is old. */
 const FRESH = 10_000;
 
-const token = sessionStorage.getItem(TOKEN);
+/** The demo shows a second person in a pane: this page, framed by itself. The frame shares the storage of its tab, and is somebody else. */
+export const IS_PANE = window.parent !== window;
+
+const token = IS_PANE ? null : sessionStorage.getItem(TOKEN);
 const language = localStorage.getItem(LANGUAGE);
 const answers = new Map<string, Promise<Response>[]>();
 

@@ -68,10 +68,12 @@ class Stage {
   }
 
   /** A browser of its own with the demo's link open. */
-  async open(options = {}, address = this.link) {
+  async open({ hasGuide = false, ...options } = {}, address = this.link) {
     const context = await this.browser.newContext({ viewport: { width: 1200, height: 800 }, locale: 'en', ...options });
     context.setDefaultTimeout(PATIENCE);
     await context.addInitScript(() => document.addEventListener('securitypolicyviolation', ({ violatedDirective, sourceFile }) => console.error(`policy: ${violatedDirective} ${sourceFile}`)));
+    // The minute of the demo has tests of its own.
+    if (!hasGuide) await context.addInitScript(() => localStorage.setItem('chatelaine.guide.closed', 'yes'));
     const page = await context.newPage();
     page.on('pageerror', (error) => this.complaints.push(error.message));
     page.on('console', (line) => line.type() === 'error' && !line.text().startsWith('Failed to load resource') && this.complaints.push(line.text()));
@@ -89,7 +91,7 @@ class Stage {
   async token(person) {
     const key = /#demo=(\w+)/.exec(this.link)[1];
     const people = await fetch(`${this.origin}/v1/demo/people`, { headers: { Authorization: `Bearer ${key}` } });
-    return (await people.json())[person];
+    return (await people.json()).people[person];
   }
 
   async call(token, method, path, body, headers = {}) {

@@ -11,7 +11,7 @@ import { useTexts } from '../texts/texts';
 import { branchAdapter } from './branches';
 import { Composer } from './Composer';
 import { keepDraft } from './drafts';
-import { takeFirstMessage } from './keptMessage';
+import { onKeptMessage, takeMessage } from './keptMessage';
 import { convertDrafts, convertMessages, findNewestAnswer, textOf } from './messages';
 import { MessageView } from './MessageView';
 import { PackMenu } from './PackMenu';
@@ -46,14 +46,23 @@ function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
     settle(id, library.current?.composer, isDone ? undefined : message);
   };
   const replace = (replaces: string, text?: string) => void change.run(() => open.say({ replaces, ...(text && { text }) }));
+  const latest = useRef(send);
+  latest.current = send;
+  const { run } = change;
+  const isRunning = Object.keys(thread.active).length > 0;
   useEffect(() => {
-    const text = takeFirstMessage(id);
-    if (text) void change.run(() => send({ text }));
-  }, [id]);
+    // What is said elsewhere waits for the end of an answer.
+    const take = () => {
+      const text = isRunning ? undefined : takeMessage(id);
+      if (text) void run(() => latest.current({ text }));
+    };
+    take();
+    return onKeptMessage(take);
+  }, [id, run, isRunning]);
   const { messages, branches } = useShown(open, (branch) => void change.run(() => open.showBranch(branch)));
   const config = AuiConfig({
     thread: ExternalThread({
-      messages, branches, isLoading: !open.isLoaded, isRunning: Object.keys(thread.active).length > 0,
+      messages, branches, isLoading: !open.isLoaded, isRunning,
       isSendDisabled: sending.isBusy || uploads.isBusy, attachmentAdapter: uploads.adapter,
       // The service itself keeps the order of what is said during an answer.
       queue: { ...NO_QUEUE, enqueue: (message) => void sendComposed(message), steer: (message) => void sendComposed(message) },
@@ -73,7 +82,7 @@ function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
         {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
         {open.conversation && (
           <PackMenu
-            id={id} agent={open.conversation.agent} said={thread.messages.length} isRunning={Object.keys(thread.active).length > 0} isBusy={sending.isBusy}
+            id={id} agent={open.conversation.agent} said={thread.messages.length} isRunning={isRunning} isBusy={sending.isBusy}
             onChoose={(menu) => void change.run(() => send({ menu }))}
           />
         )}

@@ -2,16 +2,16 @@ import { Button, Card, Flex, Heading, Text } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { MessageSquarePlus } from 'lucide-react';
-import { api, read, type Schemas } from '../api/client';
-import { get, invalidate } from '../api/queries';
+import type { Schemas } from '../api/client';
+import { get } from '../api/queries';
 import { PageLink } from '../parts/PageLink';
 import { Empty, Failure, Pending } from '../parts/parts';
 import { useAction } from '../parts/useAction';
 import { toChat, toConnections } from '../links';
 import { useMe } from '../signin/session';
 import { useTexts } from '../texts/texts';
+import { beginConversation } from './beginConversation';
 import { FirstMessage } from './FirstMessage';
-import { keepFirstMessage } from './keptMessage';
 
 /** Whom one can talk to, and a field to begin at once. */
 export function Welcome() {
@@ -23,10 +23,7 @@ export function Welcome() {
   if (!agents.data) return <Pending query={agents} />;
   const { items } = agents.data;
   const start = (agent: string, text?: string) => run(async () => {
-    const { id } = await read(api.POST('/v1/conversations', { body: { agent } }));
-    if (text) keepFirstMessage(id, text);
-    void invalidate('/v1/conversations');
-    await navigate(toChat(id));
+    await navigate(toChat(await beginConversation(agent, text)));
   });
   return (
     <div className="thread">

@@ -16,7 +16,7 @@ const ORDER = ['guest', 'employee', 'finance', 'manager', 'admin'];
 
 export function SignIn() {
   const { say } = useTexts();
-  const { providers, people, hasEnded, error } = useSession();
+  const { providers, demo: { people }, hasEnded, error } = useSession();
   const hasMore = providers.length > 0 || Object.keys(people).length > 0;
   return (
     <main className="signin">
@@ -57,7 +57,7 @@ function Providers() {
 
 function People() {
   const { say } = useTexts();
-  const { people, signIn } = useSession();
+  const { demo: { people }, signIn } = useSession();
   const { isBusy, error, run } = useAction();
   const names = Object.keys(people).sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
   if (names.length === 0) return null;

@@ -5,7 +5,7 @@
 import { createContext, type ReactNode, startTransition, useCallback, useContext, useEffect, useMemo, useRef, useState } from 'react';
 import { api, asError, credential, read, Refused, type Schemas } from '../api/client';
 import { queries } from '../api/queries';
-import { TOKEN } from '../early';
+import { IS_PANE, TOKEN } from '../early';
 import type { Provider, Tokens } from './oidc';
 import { pageAddress, tenantOfPage } from './tenant';
 
@@ -18,12 +18,20 @@ const oidc = () => import('./oidc');
 
 export type Me = Schemas['Me'];
 
+/** Whom one can be in the demo: by person, a token, and for some a token for the notes. */
+interface Demo {
+  people: Record<string, string>;
+  notes: Record<string, string>;
+}
+
+/** Where there is no demo, there are no people. */
+const NO_DEMO: Demo = { people: {}, notes: {} };
+
 interface Session {
   me: Me | null;
   /** It is not known yet who is signed in. */
   isChecking: boolean;
-  /** The demo's people and their tokens. */
-  people: Record<string, string>;
+  demo: Demo;
   providers: Provider[];
   /** The API ended the session. */
   hasEnded: boolean;
@@ -46,11 +54,18 @@ function demoKey(): string {
   return found ?? sessionStorage.getItem(DEMO) ?? '';
 }
 
-async function demoPeople(): Promise<Record<string, string>> {
+async function askForDemo(): Promise<Demo> {
   const key = demoKey();
-  if (!key) return {};
+  if (!key) return NO_DEMO;
   const response = await fetch('/v1/demo/people', { headers: { Authorization: `Bearer ${key}` } });
-  return response.ok ? ((await response.json()) as Record<string, string>) : {};
+  return response.ok ? ((await response.json()) as Demo) : NO_DEMO;
+}
+
+/** Signs the person of a pane in. The token is not kept: the storage is that of the tab, in which somebody else is signed in. */
+async function enterPane(people: Demo['people'], enter: (token: string) => Promise<void>): Promise<boolean> {
+  const token = people[new URLSearchParams(window.location.search).get('as') ?? ''];
+  if (token) await enter(token);
+  return token !== undefined;
 }
 
 /** A token that the API refuses is dropped; without a network it is tried again. */
@@ -105,7 +120,7 @@ function useRenewal() {
 export function SessionProvider({ children }: { children: ReactNode }) {
   const [me, setMe] = useState<Me | null>();
   const [hasEnded, setHasEnded] = useState(false);
-  const [people, setPeople] = useState<Record<string, string>>({});
+  const [demo, setDemo] = useState(NO_DEMO);
   const [providers, setProviders] = useState<Provider[]>([]);
   const [error, setError] = useState<Error>();
   const { keepFresh, stop } = useRenewal();
@@ -142,7 +157,9 @@ export function SessionProvider({ children }: { children: ReactNode }) {
       if (credential.token) setHasEnded(true);
       forget();
     };
+    const asked = askForDemo();
     const start = async () => {
+      if (IS_PANE) return enterPane((await asked).people, enter);
       const stored = sessionStorage.getItem(TOKEN);
       const tenant = tenantOfPage();
       const listed = read(api.GET('/v1/sign-in', { params: { query: tenant ? { tenant } : {} } }));
@@ -155,7 +172,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
       keepFresh(finished.provider, finished.tokens);
       return true;
     };
-    void demoPeople().then(setPeople, () => {});
+    asked.then(setDemo, () => {});
     const fail = (failure: unknown) => {
       setError(asError(failure));
       return false;
@@ -164,8 +181,8 @@ export function SessionProvider({ children }: { children: ReactNode }) {
   }, [forget, signIn, enter, keepFresh]);
 
   const session = useMemo(
-    () => ({ me: me ?? null, isChecking: me === undefined, people, providers, hasEnded, error, signIn, signInAt, signOut }),
-    [me, people, providers, hasEnded, error, signIn, signInAt, signOut],
+    () => ({ me: me ?? null, isChecking: me === undefined, demo, providers, hasEnded, error, signIn, signInAt, signOut }),
+    [me, demo, providers, hasEnded, error, signIn, signInAt, signOut],
   );
   return <Context value={session}>{children}</Context>;
 }
