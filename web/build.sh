@@ -20,7 +20,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
 fi
 
 # Types and tests are no part of what is built.
-want=$(find index.html package-lock.json vite.config.ts radix-styles.ts src -type f ! -name schema.ts | LC_ALL=C sort | xargs cat | cksum)
+want=$(find index.html package-lock.json vite.config.ts radix-styles.ts app-manifest.ts icons src -type f ! -name schema.ts | LC_ALL=C sort | xargs cat | cksum)
 stamp=node_modules/.built
 if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ] || [ ! -e dist/index.html ]; then
   npx vite build --logLevel warn >&2

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import react from '@vitejs/plugin-react';
 import { defineConfig, type Plugin } from 'vite';
+import { appManifest } from './app-manifest.ts';
 import { radixStyles } from './radix-styles.ts';
 
 const OUT = join(import.meta.dirname, 'dist');
@@ -68,7 +69,7 @@ function oneByOne(): Plugin {
 
 export default defineConfig({
   base: '/web/',
-  plugins: [early(), withoutCloud(), oneByOne(), react(), radixStyles(), embeddable()],
+  plugins: [early(), withoutCloud(), oneByOne(), react(), radixStyles(), appManifest(), embeddable()],
   // The names are flat: the program serves one folder.
   build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false },
     rolldownOptions: { output: { codeSplitting: { groups: [{ name: 'early', test: /src\/early\.ts$/ }, { name: 'libraries', test: /node_modules/, tags: ['$initial'] }] } } } },

@@ -1,13 +1,15 @@
 import { Badge, Button, Strong, Text } from '@radix-ui/themes';
 import { Link, Outlet, useLocation, useParams } from '@tanstack/react-router';
-import { Footprints, LogOut, MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
+import { Bell, Footprints, LogOut, MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
 import { lazy, Suspense, useEffect } from 'react';
 import { credential } from './api/client';
 import { useBadge } from './approvals/news';
+import { askPermission, canAsk } from './approvals/notify';
 import { beginGuide, useGuide } from './demo/guide';
 import { IS_PANE } from './early';
 import { toAdmin, toApprovals, toChat, toConnections } from './links';
 import { Brand } from './parts/Brand';
+import { showBadge } from './parts/favicon';
 import { LanguageChoice } from './parts/LanguageChoice';
 import { Outcomes } from './parts/Outcomes';
 import { OwnUsage } from './parts/OwnUsage';
@@ -48,6 +50,7 @@ function WholeShell() {
   useEffect(() => {
     document.title = `${waiting > 0 ? `(${waiting}) ` : ''}${say(`nav.${page}`)} – Chatelaine`;
   }, [page, say, waiting]);
+  useEffect(() => showBadge(waiting), [waiting]);
   const guide = useGuide();
   const isGuided = useGuided() && !guide.isClosed;
   const hasPane = isGuided && guide.hasPane;
@@ -55,7 +58,7 @@ function WholeShell() {
     <div className="shell">
       <Header />
       {isGuided && <Suspense><GuideStrip /></Suspense>}
-      <Outcomes current={conversation} />
+      <Outcomes current={conversation} isQueue={page === 'approvals'} />
       <div className={`beside${hasPane ? ' two' : ''}`}>
         <Outlet />
         {hasPane && <Suspense><ManagerPane /></Suspense>}
@@ -100,6 +103,7 @@ function Account() {
       <Text as="p" size="2"><Strong>{me.name}</Strong><br /><Text color="gray">{me.user}</Text></Text>
       <OwnUsage />
       <LanguageChoice />
+      {canAsk() && <PlainButton onClick={() => void askPermission()}><Bell size={16} /> {say('notify.yes')}</PlainButton>}
       <GuideEntry />
       <PlainButton onClick={signOut}><LogOut size={16} /> {say('signout')}</PlainButton>
     </Popup>

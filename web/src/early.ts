@@ -7,6 +7,8 @@
 export const TOKEN = 'chatelaine.token';
 /** Where a browser keeps the language that was chosen. */
 export const LANGUAGE = 'chatelaine.language';
+/** The tenant whose page this browser has opened last: an installed page begins without its name. */
+const TENANT = 'chatelaine.tenant';
 /** After this time of the page, in milliseconds, an answer is old. */
 const FRESH = 10_000;
 
@@ -34,6 +36,11 @@ export function takeEarly(request: Request): Promise<Response> | undefined {
   if (performance.now() > FRESH || request.method !== 'GET' || request.headers.get('Authorization') !== `Bearer ${token}`) return undefined;
   return answers.get(request.url.slice(window.location.origin.length))?.shift();
 }
+
+const tenant = new URLSearchParams(window.location.search).get('tenant');
+if (tenant !== null) localStorage.setItem(TENANT, tenant);
+else if (!window.location.search && window.matchMedia('(display-mode: standalone)').matches && localStorage.getItem(TENANT))
+  window.location.replace(`/?tenant=${encodeURIComponent(localStorage.getItem(TENANT) ?? '')}${window.location.hash}`);
 
 const conversation = /^#\/chat\/([\w-]+)$/.exec(window.location.hash)?.[1];
 if (token) {

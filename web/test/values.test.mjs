@@ -7,7 +7,7 @@ import { renderToStaticMarkup } from 'react-dom/server';
 import { createServer } from 'vite';
 
 // What the modules of the page look for in a browser when they are loaded.
-const page = { location: { hash: '' }, getItem: () => null, addEventListener: () => {} };
+const page = { location: { hash: '', search: '' }, getItem: () => null, addEventListener: () => {}, matchMedia: () => ({}) };
 Object.assign(globalThis, { window: page, document: page, sessionStorage: page, localStorage: page });
 
 let [sources, valueText, nameTexts, keepDigits, writeJson, Values, sentenceOf] = [];

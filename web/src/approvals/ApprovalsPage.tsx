@@ -2,6 +2,7 @@ import { Badge, Heading, Tabs } from '@radix-ui/themes';
 import { createLazyRoute } from '@tanstack/react-router';
 import { useState } from 'react';
 import { Boundary } from '../parts/Boundary';
+import { NotifyQuestion } from '../parts/NotifyQuestion';
 import { Notice } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import { ApprovalCard } from './ApprovalCard';
@@ -42,6 +43,8 @@ function ApprovalsPage() {
           <ApprovalList tab={tab} filter={filter} except={id} />
         </Tabs.Content>
       </Tabs.Root>
+      {/* Behind the cards, which it must not move or cover. */}
+      <NotifyQuestion />
     </main>
   );
 }

@@ -1,6 +1,6 @@
 /** What the program tells this user as it happens: how many requests wait, and each request that has changed. */
 import { skipToken, useQuery } from '@tanstack/react-query';
-import { useEffect, useState } from 'react';
+import { useEffect, useRef, useState } from 'react';
 import type { Schemas } from '../api/client';
 import { get, invalidate, queries } from '../api/queries';
 import { listen } from '../api/stream';
@@ -15,23 +15,38 @@ const GATHER = 50;
 const UNFINISHED: Approval['state'][] = ['pending', 'approved', 'executing'];
 export const isFinished = (view: Approval) => !UNFINISHED.includes(view.state);
 
-/** Listens for as long as the page is open. Own requests that get their outcome meanwhile are `outcomes`. */
-export function useNews() {
+/** Milliseconds after the first event in which the stream may still be saying what was open before. */
+const BEGINNING = 2000;
+
+/**
+ * Listens for as long as the page is open. Own requests that get their outcome meanwhile are `outcomes`, and what begins
+ * to wait for this user is a `request`.
+ */
+export function useNews(tell: { onRequest: (view: Approval) => void; onOutcome: (view: Approval) => void }) {
   const [outcomes, setOutcomes] = useState<Approval[]>([]);
+  const latest = useRef(tell);
+  latest.current = tell;
   useEffect(() => {
     const waiting = new Set<string>();
-    let timer = 0;
+    let [timer, began] = [0, 0];
     const close = listen('/v1/events', {
       onState: () => {},
       onEvent: ({ name, data }) => {
+        began ||= performance.now();
         if (name === 'badge') queries.setQueryData(BADGE, data);
         if (name !== 'approval') return;
         const view = data as Approval;
         void invalidate('/v1/approvals/{id}', { path: { id: view.id } });
         clearTimeout(timer);
         timer = window.setTimeout(() => void invalidate('/v1/approvals'), GATHER);
-        if (!isFinished(view)) waiting.add(view.id);
-        else if (waiting.delete(view.id) && view.own) setOutcomes((old) => [...old.filter(({ id }) => id !== view.id), view]);
+        if (!isFinished(view)) {
+          const isNew = !waiting.has(view.id) && performance.now() - began > BEGINNING;
+          if (isNew && view.decidable) latest.current.onRequest(view);
+          waiting.add(view.id);
+        } else if (waiting.delete(view.id) && view.own) {
+          latest.current.onOutcome(view);
+          setOutcomes((old) => [...old.filter(({ id }) => id !== view.id), view]);
+        }
       },
     });
     return () => {

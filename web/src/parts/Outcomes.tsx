@@ -2,16 +2,20 @@ import { Card, IconButton } from '@radix-ui/themes';
 import { Link } from '@tanstack/react-router';
 import { X } from 'lucide-react';
 import { useNews } from '../approvals/news';
+import { notifyOfOutcome, notifyOfRequest } from '../approvals/notify';
+import { IS_PANE } from '../early';
 import { toApprovals, toChat } from '../links';
 import { useTexts } from '../texts/texts';
+import { NotifyQuestion } from './NotifyQuestion';
 
-/** Outcomes of own requests, wherever one is; the open conversation tells its own. */
-export function Outcomes({ current }: { current: string }) {
+/** Outcomes of own requests, wherever one is; the open conversation tells its own. Nothing lies above a page where `isQueue`. */
+export function Outcomes({ current, isQueue = false }: { current: string; isQueue?: boolean }) {
   const { say } = useTexts();
-  const { outcomes, dismiss } = useNews();
+  const { outcomes, dismiss } = useNews(IS_PANE ? NOBODY : { onRequest: (view) => void notifyOfRequest(view, say).catch(() => {}), onOutcome: (view) => notifyOfOutcome(view, say) });
   const elsewhere = outcomes.filter((view) => !current || view.conversation_id !== current);
   return (
     <div className="toasts" role="status">
+      {!isQueue && <NotifyQuestion />}
       {elsewhere.map((view) => (
         <Card key={view.id} className={`toast ${view.state}`}>
           <Link {...(view.conversation_id ? toChat(view.conversation_id) : toApprovals(view.id))} onClick={() => dismiss(view.id)}>{withoutMark(view.text)}</Link>
@@ -21,6 +25,8 @@ export function Outcomes({ current }: { current: string }) {
     </div>
   );
 }
+
+const NOBODY = { onRequest: () => {}, onOutcome: () => {} };
 
 /** The text without the symbol that begins it: here a colour says the same. */
 export const withoutMark = (text: string) => text.replace(/^\p{Extended_Pictographic}\uFE0F?\s*/u, '');
