@@ -18,6 +18,8 @@ use domain::{clock, ids::ServerId, secret::Secret};
 const MAX_LINE: usize = 1024;
 /// The most lines that are logged in one window, for all children of one server together.
 const LINES_PER_WINDOW: usize = 50;
+/// The most bytes of these lines.
+const BYTES_PER_WINDOW: usize = 8 * 1024;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Shorter values are not masked, since that would hide ordinary words.
 const SHORTEST_SECRET: usize = 4;
@@ -67,7 +69,7 @@ pub(super) async fn drain(
         if line.is_empty() {
             continue;
         }
-        if let Some(left_out) = quota.admit() {
+        if let Some(left_out) = quota.admit(line.len()) {
             if left_out > 0 {
                 tracing::info!(target: "chatelaine::mcp::stderr", %server, left_out, "lines left out");
             }
@@ -156,21 +158,24 @@ pub(crate) struct LineQuota(Mutex<LineCounts>);
 struct LineCounts {
     window: Option<Instant>,
     logged: usize,
+    bytes: usize,
     left_out: usize,
 }
 
 impl LineQuota {
-    /// Counts a line. `None`: it must not be logged. Otherwise the number of lines that were left out before it.
-    fn admit(&self) -> Option<usize> {
+    /// Counts a line of so many bytes. `None`: it must not be logged. Otherwise the number of lines that were left out before
+    /// it.
+    fn admit(&self, bytes: usize) -> Option<usize> {
         let mut lines = lock(&self.0);
         if lines.window.is_none_or(|begun| begun.elapsed() >= WINDOW) {
-            (lines.window, lines.logged) = (Some(clock::instant()), 0);
+            (lines.window, lines.logged, lines.bytes) = (Some(clock::instant()), 0, 0);
         }
-        if lines.logged == LINES_PER_WINDOW {
+        if lines.logged == LINES_PER_WINDOW || lines.bytes + bytes > BYTES_PER_WINDOW {
             lines.left_out += 1;
             return None;
         }
         lines.logged += 1;
+        lines.bytes += bytes;
         Some(std::mem::take(&mut lines.left_out))
     }
 }
