@@ -80,7 +80,7 @@ function OwnPart({ part }: { part: Part }) {
     case 'text':
       return <figure className="server-words"><figcaption><Words size="2" color="gray">{part.source?.server} · {part.source?.tool}</Words></figcaption><ResultView text={part.text} /></figure>;
     case 'notice':
-      return <Notice tone="plain">{part.text}</Notice>;
+      return <Notice tone="plain">{withoutMark(part.text)}</Notice>;
     case 'choices':
     case 'prompt':
       return <p className="said">{part.text}</p>;
