@@ -236,7 +236,7 @@ pub(super) async fn create(
     }
     permit.release();
     let run = wait(app, caller.principal(), &begun).await?;
-    started.status = run.status.as_str();
+    started.status = run.status.into_str();
     if !run.status.is_final() {
         return Ok(located(StatusCode::ACCEPTED, location, started));
     }

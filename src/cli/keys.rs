@@ -71,7 +71,11 @@ pub async fn run(
                     "key {key} is known; once every replica has it: chatelaine keys promote {key}"
                 )?;
             }
-            state => writeln!(out, "key {key} was known before; it is {}", state.as_str())?,
+            state => writeln!(
+                out,
+                "key {key} was known before; it is {}",
+                state.into_str()
+            )?,
         },
         Command::Promote { key } => {
             rotation::promote(&keys, &key).await?;
@@ -142,7 +146,9 @@ fn table(views: &[KekView]) -> String {
         let known = view.known.as_ref();
         lines.push([
             view.id.to_string(),
-            known.map_or("new", |known| known.state.as_str()).to_owned(),
+            known
+                .map_or("new", |known| known.state.into_str())
+                .to_owned(),
             view.fits
                 .map_or("no", |fits| if fits { "yes" } else { "WRONG" })
                 .to_owned(),

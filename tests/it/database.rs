@@ -17,6 +17,7 @@ use url::Url;
 use crate::{
     support::{
         db::TestDb,
+        model::text,
         program::Program,
         world::{TIME_LIMIT, World},
     },
@@ -373,4 +374,29 @@ async fn a_draining_process_answers_and_says_that_it_is_not_ready() {
     assert_eq!(get("/openapi.json").await.status(), 200);
     // A second signal ends the drain.
     program.stop().await;
+}
+
+#[tokio::test]
+async fn a_word_of_a_later_release_in_a_column_is_an_error_and_stops_nothing() {
+    let world = World::start().await;
+    world.model.reply(text("Hello."));
+    let ann = world.user("ann", &[]).await;
+    ann.ask("bank", "hi").await;
+    let runs = ann.get("/v1/runs").await.expect(200);
+    let run = format!("/v1/runs/{}", runs["items"][0]["id"].as_str().unwrap());
+    ann.get(&run).await.expect(200);
+    order(
+        &world.db,
+        "alter table runs drop constraint runs_status_check",
+    )
+    .await;
+    sqlx::query("update runs set status = 'resting'")
+        .execute(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    for path in [&*run, "/v1/runs"] {
+        let problem = ann.get(path).await.expect(500);
+        assert_eq!(problem["code"], "internal", "{problem}");
+    }
+    ann.get("/v1/conversations").await.expect(200);
 }

@@ -56,8 +56,7 @@ const RESERVED: [(&str, &[&str], &str); 14] = [
         "sqlx::",
         &[
             "crates/store/",
-            "crates/domain/src/columns.rs",
-            "crates/domain/src/error/database.rs",
+            "crates/domain/",
             "src/cli/private_postgres.rs",
         ],
         "SQL lives in store",

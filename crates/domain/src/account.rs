@@ -121,9 +121,21 @@ pub struct ChatSettings {
 }
 
 /// How tool calls are shown in the text of an answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum ShownCalls {
     #[default]
     None,
@@ -131,24 +143,6 @@ pub enum ShownCalls {
     Text,
     /// The element `<details type="tool_calls">`, which Open WebUI draws as a box that can be opened.
     Details,
-}
-
-impl ShownCalls {
-    /// As the row says it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Text => "text",
-            Self::Details => "details",
-        }
-    }
-
-    /// Back from [`ShownCalls::as_str`].
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::None, Self::Text, Self::Details]
-            .into_iter()
-            .find(|shown| shown.as_str() == text)
-    }
 }
 
 /// Whose requests a key makes.

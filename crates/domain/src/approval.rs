@@ -186,28 +186,18 @@ impl Vote {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ApprovalDecision))]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
+#[cfg_attr(feature = "sqlx", sqlx(type_name = "text", rename_all = "snake_case"))]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Choice {
     Approve,
     Reject,
 }
 
 impl Choice {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Approve => "approve",
-            Self::Reject => "reject",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Approve, Self::Reject]
-            .into_iter()
-            .find(|choice| choice.as_str() == text)
-    }
-
     /// In a sentence: "bob approved it".
     pub fn done(self) -> &'static str {
         match self {

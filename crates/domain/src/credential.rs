@@ -50,27 +50,14 @@ impl CredentialMeta {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
+#[cfg_attr(feature = "sqlx", sqlx(type_name = "text", rename_all = "snake_case"))]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum CredentialState {
     Active,
     /// The server answered a definite 401 or 403.
     Rejected,
     /// It cannot be opened. The row is kept: a key may come back, or the user enters the values again.
     Quarantined,
-}
-
-impl CredentialState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Rejected => "rejected",
-            Self::Quarantined => "quarantined",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Active, Self::Rejected, Self::Quarantined]
-            .into_iter()
-            .find(|state| state.as_str() == text)
-    }
 }

@@ -13,6 +13,7 @@ macro_rules! uuid_id {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
         #[serde(transparent)]
         pub struct $name(pub Uuid);
 
@@ -113,6 +114,25 @@ macro_rules! author_id {
                 Self::parse(&text).map_err(serde::de::Error::custom)
             }
         }
+
+        #[cfg(feature = "sqlx")]
+        impl sqlx::Type<sqlx::Postgres> for $name {
+            fn type_info() -> sqlx::postgres::PgTypeInfo {
+                <str as sqlx::Type<sqlx::Postgres>>::type_info()
+            }
+
+            fn compatible(given: &sqlx::postgres::PgTypeInfo) -> bool {
+                <str as sqlx::Type<sqlx::Postgres>>::compatible(given)
+            }
+        }
+
+        /// The shape is checked again: the error names the column.
+        #[cfg(feature = "sqlx")]
+        impl sqlx::Decode<'_, sqlx::Postgres> for $name {
+            fn decode(value: sqlx::postgres::PgValueRef<'_>) -> Result<Self, sqlx::error::BoxDynError> {
+                Ok(Self::parse(value.as_str()?)?)
+            }
+        }
     )+};
 }
 
@@ -127,6 +147,7 @@ author_id! {
 
 /// The immutable id of a user within a tenant: the `sub` of their token, or what a frontend key says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent, no_pg_array))]
 #[serde(transparent)]
 pub struct UserId(pub Arc<str>);
 

@@ -11,8 +11,6 @@ pub mod audit;
 pub mod backoff;
 pub mod canonical;
 pub mod clock;
-#[cfg(feature = "sqlx")]
-mod columns;
 pub mod command;
 pub mod config;
 pub mod connection;

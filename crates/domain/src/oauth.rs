@@ -26,25 +26,14 @@ pub struct OAuthConfig {
 }
 
 /// How the program proves who it is at a token endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum ClientAuthMethod {
     None,
     ClientSecretBasic,
     ClientSecretPost,
     PrivateKeyJwt,
-}
-
-impl ClientAuthMethod {
-    /// As metadata names it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::ClientSecretBasic => "client_secret_basic",
-            Self::ClientSecretPost => "client_secret_post",
-            Self::PrivateKeyJwt => "private_key_jwt",
-        }
-    }
 }
 
 /// What only the client knows. A key is the pack's and is never kept.

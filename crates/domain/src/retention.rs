@@ -65,6 +65,14 @@ pub struct Retention {
     pub audit: Option<Limit>,
 }
 
+/// From its column.
+#[cfg(feature = "sqlx")]
+impl From<sqlx::types::Json<Retention>> for Retention {
+    fn from(column: sqlx::types::Json<Self>) -> Self {
+        column.0
+    }
+}
+
 /// Days in force. An absent kind is kept for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RetentionInForce))]

@@ -18,9 +18,12 @@ use super::{
 
 /// `queued → running → succeeded | failed | cancelled`. A run whose replica died is claimed again when
 /// its lease ends and goes on from the last durable step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
+#[cfg_attr(feature = "sqlx", sqlx(type_name = "text", rename_all = "snake_case"))]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RunStatus {
     Queued,
     Running,
@@ -30,53 +33,22 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// As the row says it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Back from [`RunStatus::as_str`].
-    pub fn parse(text: &str) -> Option<Self> {
-        [
-            Self::Queued,
-            Self::Running,
-            Self::Succeeded,
-            Self::Failed,
-            Self::Cancelled,
-        ]
-        .into_iter()
-        .find(|status| status.as_str() == text)
-    }
-
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
     }
 }
 
 /// Whether a run asks the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
+#[cfg_attr(feature = "sqlx", sqlx(type_name = "text", rename_all = "snake_case"))]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RunKind {
     Turn,
     /// A slash command: answered by the program.
     Command,
-}
-
-impl RunKind {
-    /// As the row says it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Turn => "turn",
-            Self::Command => "command",
-        }
-    }
 }
 
 /// A claimed run as its worker has it. The fence must match the row at every write.

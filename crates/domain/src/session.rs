@@ -30,7 +30,8 @@ pub enum ActKind {
 }
 
 /// Why what somebody did earlier is not theirs any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum SessionEnd {
     SignedOut,
     KeyRevoked,
@@ -41,29 +42,6 @@ pub enum SessionEnd {
 }
 
 impl SessionEnd {
-    /// As a row says it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::SignedOut => "signed_out",
-            Self::KeyRevoked => "key_revoked",
-            Self::IssuerRemoved => "issuer_removed",
-            Self::Blocked => "blocked",
-            Self::Deleted => "deleted",
-        }
-    }
-
-    /// Back from [`SessionEnd::as_str`].
-    pub fn parse(text: &str) -> Option<Self> {
-        let all = [
-            Self::SignedOut,
-            Self::KeyRevoked,
-            Self::IssuerRemoved,
-            Self::Blocked,
-            Self::Deleted,
-        ];
-        all.into_iter().find(|end| end.as_str() == text)
-    }
-
     /// Of a request of theirs that waits.
     pub fn reason(self) -> &'static str {
         match self {

@@ -187,7 +187,7 @@ pub fn is_variable_name(name: &str) -> bool {
 impl Reference {
     /// `scope.context_id`, as messages name it.
     pub fn dotted(&self) -> String {
-        format!("{}.{}", self.source.as_str(), self.key)
+        format!("{}.{}", self.source.into_str(), self.key)
     }
 }
 

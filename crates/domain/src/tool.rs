@@ -113,7 +113,8 @@ pub struct CacheHints {
     pub scope: Option<CacheScope>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum CacheScope {
     /// Users may share the lists.
     Public,

@@ -161,6 +161,14 @@ pub struct Limits {
     pub tokens_per_tenant: Option<Limit>,
 }
 
+/// From its column.
+#[cfg(feature = "sqlx")]
+impl From<sqlx::types::Json<Limits>> for Limits {
+    fn from(column: sqlx::types::Json<Self>) -> Self {
+        column.0
+    }
+}
+
 impl Limits {
     /// The limits in force, where `daily` are the installation's limits.
     pub fn effective(&self, daily: &Daily) -> Daily {

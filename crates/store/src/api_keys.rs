@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 pub use self::revocation::{expire, prune_guests, retire, revoke, revoke_guest, revoke_one};
 use super::Tx;
 use domain::{
-    account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, ShownCalls, SourceName, UserSource},
+    account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, SourceName, UserSource},
     error::{Error, ErrorCode, Result},
     ids::{ApiKeyId, TenantId},
     principal::Scopes,
@@ -86,7 +86,7 @@ impl TryFrom<Row> for ApiKey {
             chat: ChatSettings {
                 keep_running: row.keep_running,
                 // A later release may know more.
-                tool_calls: ShownCalls::parse(&row.tool_calls).unwrap_or_default(),
+                tool_calls: row.tool_calls.parse().unwrap_or_default(),
             },
             created_at: row.created_at,
             expires_at: row.expires_at,
@@ -124,7 +124,7 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
         key.created_at,
         key.expires_at,
         key.chat.keep_running,
-        key.chat.tool_calls.as_str(),
+        key.chat.tool_calls.into_str(),
     )
     .execute(tx.conn())
     .await?;

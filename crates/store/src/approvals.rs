@@ -17,7 +17,6 @@ pub use results::{await_result, collect, find_uncollected, keep_result, result};
 pub use shown::{LastShown, forget_shown, forget_undelivered, last_shown, remember_shown};
 use sqlx::types::Json;
 use time::OffsetDateTime;
-use uuid::Uuid;
 pub use votes::{add_evidence, record, vote, votes};
 pub use work::{claim, due, heartbeat, release, withdraw, withdraw_of_key, withdraw_of_user};
 
@@ -33,16 +32,15 @@ use domain::{
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
     principal::Principal,
     run::RunKind,
-    session::SessionEnd,
 };
 
 struct Row {
-    tenant_id: Uuid,
-    id: Uuid,
+    tenant_id: TenantId,
+    id: ApprovalId,
     code: String,
-    state: String,
-    agent: String,
-    server: String,
+    state: State,
+    agent: AgentId,
+    server: ServerId,
     tool: String,
     about: Json<About>,
     fingerprint: Vec<u8>,
@@ -51,17 +49,17 @@ struct Row {
     credential: String,
     principal: Json<Principal>,
     requester_name: Option<String>,
-    conversation_id: Option<Uuid>,
-    run_id: Option<Uuid>,
+    conversation_id: Option<ConversationId>,
+    run_id: Option<RunId>,
     call_id: String,
     follow_up: bool,
-    withdrawn_by: Option<String>,
+    withdrawn_by: Option<UserId>,
     withdrawn_cause: Option<String>,
     approvers: Vec<String>,
     min_approvals: i32,
     self_approval: bool,
     reason: Option<String>,
-    decided_by: Option<String>,
+    decided_by: Option<UserId>,
     by_name: Option<String>,
     decided_at: Option<OffsetDateTime>,
     created_at: OffsetDateTime,
@@ -71,7 +69,7 @@ struct Row {
     evidence: Option<String>,
     recorded_happened: Option<bool>,
     recorded_note: Option<String>,
-    recorded_by: Option<String>,
+    recorded_by: Option<UserId>,
     recorded_at: Option<OffsetDateTime>,
     fence: i64,
 }
@@ -82,11 +80,14 @@ macro_rules! rows {
         sqlx::query_as!(
             $crate::approvals::Row,
             $before
-                + r#" a.tenant_id, a.id, a.code, a.state, a.agent, a.server, a.tool, a.about as "about: Json<About>",
-                      a.fingerprint, a.args_sha256, a.sealed, a.credential, a.principal as "principal: Json<Principal>",
-                      a.requester_name, a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.withdrawn_cause, a.approvers, a.min_approvals,
-                      a.self_approval, a.reason, a.decided_by, a.by_name, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
-                      a.evidence, a.recorded_happened, a.recorded_note, a.recorded_by, a.recorded_at, a.fence "#
+                + r#" a.tenant_id as "tenant_id: _", a.id as "id: _", a.code, a.state as "state: _", a.agent as "agent: _",
+                      a.server as "server: _", a.tool, a.about as "about: _", a.fingerprint, a.args_sha256, a.sealed,
+                      a.credential, a.principal as "principal: _", a.requester_name,
+                      a.conversation_id as "conversation_id: _", a.run_id as "run_id: _", a.call_id, a.follow_up,
+                      a.withdrawn_by as "withdrawn_by: _", a.withdrawn_cause, a.approvers, a.min_approvals,
+                      a.self_approval, a.reason, a.decided_by as "decided_by: _", a.by_name, a.decided_at,
+                      a.created_at, a.expires_at, a.changed_at, a.finished_at, a.evidence, a.recorded_happened,
+                      a.recorded_note, a.recorded_by as "recorded_by: _", a.recorded_at, a.fence "#
                 + $after
             $(, $value)*
         )
@@ -104,12 +105,12 @@ impl TryFrom<Row> for Approval {
             .zip(row.recorded_by)
             .zip(row.recorded_at);
         Ok(Self {
-            tenant: TenantId(row.tenant_id),
-            id: ApprovalId(row.id),
+            tenant: row.tenant_id,
+            id: row.id,
             code: row.code,
-            state: State::parse(&row.state).ok_or_else(|| broken("unknown state".to_owned()))?,
-            agent: AgentId::parse(&row.agent).map_err(broken)?,
-            server: ServerId::parse(&row.server).map_err(broken)?,
+            state: row.state,
+            agent: row.agent,
+            server: row.server,
             tool: row.tool,
             about: row.about.0,
             fingerprint: canonical::hash_of_row(row.fingerprint).map_err(broken)?,
@@ -120,19 +121,20 @@ impl TryFrom<Row> for Approval {
                 .requester_name
                 .unwrap_or_else(|| row.principal.0.display_name()),
             principal: row.principal.0,
-            conversation: row.conversation_id.map(ConversationId),
-            run: row.run_id.map(RunId),
+            conversation: row.conversation_id,
+            run: row.run_id,
             call_id: row.call_id,
             follow_up: row.follow_up,
-            withdrawn_by: row.withdrawn_by.map(|user| UserId(user.into())),
-            withdrawn_cause: row.withdrawn_cause.as_deref().and_then(SessionEnd::parse),
+            withdrawn_by: row.withdrawn_by,
+            // A later release may know more.
+            withdrawn_cause: row.withdrawn_cause.and_then(|cause| cause.parse().ok()),
             consent: Consent {
                 approvers: row.approvers,
                 min_approvals: row.min_approvals.cast_unsigned(),
                 self_approval: row.self_approval,
             },
             reason: row.reason,
-            decided_by: row.decided_by.map(|user| UserId(user.into())),
+            decided_by: row.decided_by,
             by_name: row.by_name,
             decided_at: row.decided_at,
             created_at: row.created_at,
@@ -143,7 +145,7 @@ impl TryFrom<Row> for Approval {
             recorded: recorded.map(|((happened, by), at)| Recorded {
                 happened,
                 note: row.recorded_note,
-                by: UserId(by.into()),
+                by,
                 at,
             }),
             fence: row.fence,
@@ -154,26 +156,14 @@ impl TryFrom<Row> for Approval {
 /// Where a run takes place: its conversation, its position there, and of which kind it is.
 pub async fn run_origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
     let row = sqlx::query!(
-        "select conversation_id, ordinal, kind from runs where tenant_id = $2 and id = $1",
+        r#"select conversation_id as "conversation_id: ConversationId", ordinal, kind as "kind: RunKind"
+           from runs where tenant_id = $2 and id = $1"#,
         run.0,
         tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
-    let kind = |kind: &str| {
-        if kind == RunKind::Turn.as_str() {
-            RunKind::Turn
-        } else {
-            RunKind::Command
-        }
-    };
-    Ok(row.map(|row| {
-        (
-            ConversationId(row.conversation_id),
-            row.ordinal,
-            kind(&row.kind),
-        )
-    }))
+    Ok(row.map(|row| (row.conversation_id, row.ordinal, row.kind)))
 }
 
 pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {

@@ -44,23 +44,16 @@ pub async fn find(
     ids: &[AttachmentId],
 ) -> Result<Vec<Attachment>> {
     let wanted: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-    let rows = sqlx::query!(
-        "select id, name, media_type, size from attachments
-         where tenant_id = $1 and conversation_id = $2 and id = any($3)
-         order by array_position($3, id)",
+    let found = sqlx::query_as!(
+        Attachment,
+        r#"select id as "id: _", name, media_type, size from attachments
+           where tenant_id = $1 and conversation_id = $2 and id = any($3)
+           order by array_position($3, id)"#,
         tx.tenant()?.0,
         conversation.0,
         &wanted,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    let found = rows.into_iter().map(|row| Attachment {
-        id: AttachmentId(row.id),
-        name: row.name,
-        media_type: row.media_type,
-        size: row.size,
-    });
-    Ok(found.collect())
+    );
+    Ok(found.fetch_all(tx.conn()).await?)
 }
 
 /// Notes that a message names these. What no message names is deleted after an hour.
@@ -93,13 +86,14 @@ pub async fn contents(
 ) -> Result<Vec<(AttachmentId, Vec<u8>)>> {
     let wanted: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     let rows = sqlx::query!(
-        "select id, data from attachments where tenant_id = $1 and conversation_id = $2 and id = any($3)",
+        r#"select id as "id: AttachmentId", data from attachments
+           where tenant_id = $1 and conversation_id = $2 and id = any($3)"#,
         tx.tenant()?.0,
         conversation.0,
         &wanted,
     )
     .fetch_all(tx.conn())
     .await?;
-    let contents = rows.into_iter().map(|row| (AttachmentId(row.id), row.data));
+    let contents = rows.into_iter().map(|row| (row.id, row.data));
     Ok(contents.collect())
 }

@@ -130,13 +130,13 @@ pub async fn end_many(tx: &mut Tx, ended: &[(AuditId, &'static str)]) -> Result<
 pub async fn written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>> {
     let ids: Vec<Uuid> = lines.iter().map(|line| line.0).collect();
     let found = sqlx::query_scalar!(
-        "select id from audit where tenant_id = $1 and id = any($2)",
+        r#"select id as "id: AuditId" from audit where tenant_id = $1 and id = any($2)"#,
         tx.tenant()?.0,
         &ids,
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(found.into_iter().map(AuditId).collect())
+    Ok(found.into_iter().collect())
 }
 
 /// Records what this transaction does, with the time of the database.

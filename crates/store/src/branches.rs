@@ -69,17 +69,15 @@ pub async fn runs_from(
              select branch, upto from branch_path($1, $2, (
                select branch from conversations where tenant_id = $1 and id = $2))
            )
-           select distinct m.run_id as "run_id!" from messages m
+           select distinct m.run_id as "run_id!: RunId" from messages m
            where m.tenant_id = $1 and m.conversation_id = $2 and m.run_id is not null
              and m.seq >= (select seq from messages where tenant_id = $1 and conversation_id = $2 and id = $3)
              and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)"#,
         tx.tenant()?.0,
         conversation.0,
         message.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(runs.into_iter().map(RunId).collect())
+    );
+    Ok(runs.fetch_all(tx.conn()).await?)
 }
 
 /// Makes a branch and makes it the active one; its number. The conversation is locked.

@@ -41,18 +41,11 @@ pub async fn put(
         written(&catalog.dropped)?,
         catalog.fetched_at,
         catalog.cache.ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)),
-        catalog.cache.scope.map(scope_text),
+        catalog.cache.scope.map(<&str>::from),
     )
     .execute(tx.conn())
     .await?;
     Ok(())
-}
-
-fn scope_text(scope: CacheScope) -> &'static str {
-    match scope {
-        CacheScope::Public => "public",
-        CacheScope::Private => "private",
-    }
 }
 
 /// As text: Postgres would parse a parameter of a JSON type, and a schema of a server may hold numbers and
@@ -62,7 +55,7 @@ fn written(json: &impl serde::Serialize) -> Result<String> {
 }
 
 struct Row {
-    server: String,
+    server: ServerId,
     scope: String,
     version: String,
     tools: Json<Vec<Arc<Tool>>>,
@@ -77,18 +70,14 @@ impl TryFrom<Row> for (Catalog, CatalogOwner) {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self> {
-        let server = ServerId::parse(&row.server)
-            .map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
         let owner = row.scope.parse().map_err(Error::internal)?;
         let ttl = row.ttl_ms.and_then(|ttl| u64::try_from(ttl).ok());
-        let scope = row.cache_scope.map(|scope| {
-            // The check of the column allows no third word. An unexpected word must not make the list shared.
-            let scopes = [CacheScope::Public, CacheScope::Private];
-            let read = scopes.into_iter().find(|known| scope_text(*known) == scope);
-            read.unwrap_or(CacheScope::Private)
-        });
+        // The check of the column allows no third word. An unexpected word must not make the list shared.
+        let scope = row
+            .cache_scope
+            .map(|scope| scope.parse().unwrap_or(CacheScope::Private));
         let catalog = Catalog {
-            server,
+            server: row.server,
             tools: row.tools.0,
             prompts: row.prompts.0,
             dropped: row.dropped.0,
@@ -115,7 +104,7 @@ pub async fn get(
         .unzip();
     let rows = sqlx::query_as!(
         Row,
-        r#"select server, scope, version, tools as "tools: Json<Vec<Arc<Tool>>>",
+        r#"select server as "server: _", scope, version, tools as "tools: Json<Vec<Arc<Tool>>>",
                   prompts as "prompts: Json<Vec<Arc<ServerPrompt>>>", dropped as "dropped: Json<Vec<String>>", fetched_at,
                   ttl_ms, cache_scope
            from catalogs where tenant_id = $4 and agent = $1

@@ -41,14 +41,15 @@ pub async fn put(tx: &mut Tx, user: &UserId, answer: ChatAnswer<'_>) -> Result<(
 /// The conversation of a chat, locked, and the last event that its client was told of.
 pub async fn place(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<(Conversation, i64)>> {
     let found = sqlx::query_scalar!(
-        "select conversation_id from client_chats where tenant_id = $1 and user_id = $2 and chat = $3",
+        r#"select conversation_id as "id: ConversationId" from client_chats
+           where tenant_id = $1 and user_id = $2 and chat = $3"#,
         tx.tenant()?.0,
         user.as_str(),
         chat,
     )
     .fetch_optional(tx.conn())
     .await?;
-    let Some(id) = found.map(ConversationId) else {
+    let Some(id) = found else {
         return Ok(None);
     };
     let conversation = conversations::get(tx, user, id, true).await?;
@@ -67,22 +68,16 @@ pub struct OpenAnswer {
 
 /// The answer under way in a chat, to which the client comes back.
 pub async fn come_back(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<OpenAnswer>> {
-    let row = sqlx::query!(
-        "update client_chats c set repeats = repeats + 1
+    let answer = sqlx::query_as!(
+        OpenAnswer,
+        r#"update client_chats c set repeats = repeats + 1
          where tenant_id = $1 and user_id = $2 and chat = $3
            and exists (select 1 from runs r
                        where r.tenant_id = $1 and r.id = c.run_id and r.status in ('queued', 'running'))
-         returning conversation_id, run_id, first_event, repeats",
+         returning conversation_id as "conversation: _", run_id as "run: _", first_event, repeats"#,
         tx.tenant()?.0,
         user.as_str(),
         chat,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row.map(|row| OpenAnswer {
-        conversation: ConversationId(row.conversation_id),
-        run: RunId(row.run_id),
-        first_event: row.first_event,
-        repeats: row.repeats,
-    }))
+    );
+    Ok(answer.fetch_optional(tx.conn()).await?)
 }

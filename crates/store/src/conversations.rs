@@ -4,8 +4,6 @@ pub mod keyed;
 pub mod listing;
 pub mod titles;
 
-use time::OffsetDateTime;
-
 use super::Tx;
 use domain::{
     error::{Error, Result, Thing},
@@ -13,27 +11,30 @@ use domain::{
     run::Conversation,
 };
 
-struct Row {
-    id: uuid::Uuid,
-    agent: String,
-    title: String,
-    parent_session: Option<uuid::Uuid>,
-    last_event: i64,
-    archived: bool,
-    pinned: bool,
-    branch: i32,
-    created_at: OffsetDateTime,
-    updated_at: OffsetDateTime,
+/// A query for conversations: what stands before the columns and behind them, and its values.
+macro_rules! conversations {
+    ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Conversation,
+            $before
+                + r#" id as "id: _", agent as "agent: _", title, parent_session as "parent_id: _", last_event,
+                      archived_at is not null as "archived!", pinned_at is not null as "pinned!", branch, created_at,
+                      updated_at "#
+                + $after
+            $(, $value)*
+        )
+    };
 }
+use conversations;
 
-/// The columns of a conversation in a row that has more columns.
-macro_rules! row_of {
+/// The conversation in a row that has more columns.
+macro_rules! conversation_of {
     ($row:ident) => {
-        $crate::conversations::Row {
+        Conversation {
             id: $row.id,
             agent: $row.agent,
             title: $row.title,
-            parent_session: $row.parent_session,
+            parent_id: $row.parent_id,
             last_event: $row.last_event,
             archived: $row.archived,
             pinned: $row.pinned,
@@ -43,28 +44,7 @@ macro_rules! row_of {
         }
     };
 }
-use row_of;
-
-impl TryFrom<Row> for Conversation {
-    type Error = Error;
-
-    fn try_from(row: Row) -> Result<Self> {
-        let agent = AgentId::parse(&row.agent)
-            .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?;
-        Ok(Self {
-            id: ConversationId(row.id),
-            agent,
-            title: row.title,
-            parent_id: row.parent_session.map(ConversationId),
-            last_event: row.last_event,
-            archived: row.archived,
-            pinned: row.pinned,
-            branch: row.branch,
-            created_at: row.created_at,
-            updated_at: row.updated_at,
-        })
-    }
-}
+use conversation_of;
 
 pub async fn insert(
     tx: &mut Tx,
@@ -74,22 +54,18 @@ pub async fn insert(
     external_key: Option<&str>,
 ) -> Result<Conversation> {
     let id = ConversationId::new();
-    let row = sqlx::query_as!(
-        Row,
-        r#"insert into conversations (tenant_id, id, agent, user_id, title, external_key, titled_by)
-         values ($1, $2, $3, $4, $5, $6, case when $5 = '' then 'message' else 'user' end)
-         returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                   pinned_at is not null as "pinned!", branch, created_at, updated_at"#,
+    let inserted = conversations!(
+        "insert into conversations (tenant_id, id, agent, user_id, title, external_key, titled_by)
+         values ($1, $2, $3, $4, $5, $6, case when $5 = '' then 'message' else 'user' end) returning",
+        "",
         tx.tenant()?.0,
         id.0,
         agent.as_str(),
         user.as_str(),
         title,
         external_key,
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    row.try_into()
+    );
+    Ok(inserted.fetch_one(tx.conn()).await?)
 }
 
 /// A conversation of this user; another user's is not found. Locks its counters when `lock` is set.
@@ -99,12 +75,10 @@ pub async fn get(
     id: ConversationId,
     lock: bool,
 ) -> Result<Conversation> {
-    let row = if lock {
-        sqlx::query_as!(
-            Row,
-            r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                      pinned_at is not null as "pinned!", branch, created_at, updated_at
-               from conversations where tenant_id = $3 and id = $1 and user_id = $2 for update"#,
+    let found = if lock {
+        conversations!(
+            "select",
+            "from conversations where tenant_id = $3 and id = $1 and user_id = $2 for update",
             id.0,
             user.as_str(),
             tx.tenant()?.0,
@@ -112,11 +86,9 @@ pub async fn get(
         .fetch_optional(tx.conn())
         .await?
     } else {
-        sqlx::query_as!(
-            Row,
-            r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                      pinned_at is not null as "pinned!", branch, created_at, updated_at
-               from conversations where tenant_id = $3 and id = $1 and user_id = $2"#,
+        conversations!(
+            "select",
+            "from conversations where tenant_id = $3 and id = $1 and user_id = $2",
             id.0,
             user.as_str(),
             tx.tenant()?.0,
@@ -124,8 +96,7 @@ pub async fn get(
         .fetch_optional(tx.conn())
         .await?
     };
-    row.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))?
-        .try_into()
+    found.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
 }
 
 /// Whether a flow or a question of a server may wait for an answer in a conversation.
@@ -163,9 +134,9 @@ pub async fn last_events(
         .map(|(tenant, id)| (tenant.0, id.0))
         .unzip();
     let rows = sqlx::query!(
-        "select c.id, c.last_event
+        r#"select c.id as "id: ConversationId", c.last_event
          from unnest($1::uuid[], $2::uuid[]) wanted (tenant_id, id)
-         join conversations c on c.tenant_id = wanted.tenant_id and c.id = wanted.id",
+         join conversations c on c.tenant_id = wanted.tenant_id and c.id = wanted.id"#,
         &tenants,
         &ids,
     )
@@ -173,6 +144,6 @@ pub async fn last_events(
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| (ConversationId(row.id), row.last_event))
+        .map(|row| (row.id, row.last_event))
         .collect())
 }

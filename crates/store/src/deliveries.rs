@@ -115,7 +115,7 @@ pub async fn claim(
 pub async fn get_claimed(tx: &mut Tx, tenant: TenantId, id: DeliveryId) -> Result<ClaimedDelivery> {
     let row = sqlx::query!(
         r#"
-        select d.webhook_id, w.url, w.sealed, w.disabled_at is not null as "disabled!", d.event,
+        select d.webhook_id as "webhook: WebhookId", w.url, w.sealed, w.disabled_at is not null as "disabled!", d.event,
           d.payload as "payload: Json<Box<RawValue>>", d.created_at, d.attempts
         from webhook_deliveries d
         join webhooks w on w.tenant_id = d.tenant_id and w.id = d.webhook_id
@@ -129,7 +129,7 @@ pub async fn get_claimed(tx: &mut Tx, tenant: TenantId, id: DeliveryId) -> Resul
     Ok(ClaimedDelivery {
         tenant,
         id,
-        webhook: WebhookId(row.webhook_id),
+        webhook: row.webhook,
         url: row.url,
         sealed: row.sealed,
         disabled: row.disabled,

@@ -16,22 +16,22 @@ use domain::{
 
 struct Row {
     id: Uuid,
-    conversation_id: Uuid,
-    user_id: String,
-    agent: String,
-    server: String,
+    conversation_id: ConversationId,
+    user_id: UserId,
+    agent: AgentId,
+    server: ServerId,
     tool: String,
-    run_id: Uuid,
+    run_id: RunId,
     call_id: String,
     credential: String,
     for_model: bool,
     round: i32,
-    state: String,
+    state: State,
     step: i32,
     sealed: Vec<u8>,
     entered: Option<Vec<u8>>,
     fault: Option<String>,
-    answer_run: Option<Uuid>,
+    answer_run: Option<RunId>,
     live: bool,
 }
 
@@ -39,26 +39,27 @@ impl TryFrom<Row> for Elicitation {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self> {
-        let broken =
-            |what: &str| Error::Internal(anyhow::anyhow!("elicitation {}: {what}", row.id));
+        let step = usize::try_from(row.step).map_err(|_| {
+            Error::Internal(anyhow::anyhow!("elicitation {}: unknown step", row.id))
+        })?;
         Ok(Self {
             id: row.id,
-            conversation: ConversationId(row.conversation_id),
-            user: UserId(row.user_id.into()),
-            agent: AgentId::parse(&row.agent).map_err(|reason| broken(&reason))?,
-            server: ServerId::parse(&row.server).map_err(|reason| broken(&reason))?,
+            conversation: row.conversation_id,
+            user: row.user_id,
+            agent: row.agent,
+            server: row.server,
             tool: row.tool,
-            run: RunId(row.run_id),
+            run: row.run_id,
             call_id: row.call_id,
             credential: row.credential,
             for_model: row.for_model,
             round: row.round,
-            state: State::parse(&row.state).ok_or_else(|| broken("unknown state"))?,
-            step: usize::try_from(row.step).map_err(|_| broken("unknown step"))?,
+            state: row.state,
+            step,
             request: row.sealed,
             entered: row.entered,
-            fault: row.fault.as_deref().and_then(AnswerError::parse),
-            answer_run: row.answer_run.map(RunId),
+            fault: row.fault.and_then(|fault| fault.parse().ok()),
+            answer_run: row.answer_run,
             live: row.live,
         })
     }
@@ -70,8 +71,9 @@ macro_rules! rows {
         sqlx::query_as!(
             Row,
             $before
-                + " id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
-                    state, step, sealed, entered, fault, answer_run, live "
+                + r#" id, conversation_id as "conversation_id: _", user_id as "user_id: _", agent as "agent: _",
+                      server as "server: _", tool, run_id as "run_id: _", call_id, credential, for_model, round,
+                      state as "state: _", step, sealed, entered, fault, answer_run as "answer_run: _", live "#
                 + $after
             $(, $value)*
         )
@@ -173,10 +175,10 @@ pub async fn answer(
            and expires_at > statement_timestamp()",
         seen.id,
         i32::try_from(seen.step).unwrap_or(i32::MAX),
-        next.state.as_str(),
+        next.state.into_str(),
         i32::try_from(next.step).unwrap_or(i32::MAX),
         next.entered,
-        next.fault.map(AnswerError::name),
+        next.fault.map(<&str>::from),
         next.run.map(|run| run.0),
         life.as_secs_f64(),
         tx.tenant()?.0,

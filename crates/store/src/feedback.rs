@@ -6,7 +6,7 @@ use super::Tx;
 use domain::{
     error::Result,
     ids::{ConversationId, MessageId},
-    message::{Feedback, Rating},
+    message::Feedback,
 };
 
 /// Keeps what the user thinks of a message, in place of what they thought before.
@@ -25,7 +25,7 @@ pub async fn put(
         Uuid::now_v7(),
         conversation.0,
         message.0,
-        feedback.rating.as_str(),
+        feedback.rating.into_str(),
         feedback.comment,
     )
     .execute(tx.conn())
@@ -39,22 +39,15 @@ pub async fn get(
     conversation: ConversationId,
     message: MessageId,
 ) -> Result<Option<Feedback>> {
-    let row = sqlx::query!(
-        "select rating, comment from feedback where tenant_id = $1 and conversation_id = $2 and message_id = $3",
+    let feedback = sqlx::query_as!(
+        Feedback,
+        r#"select rating as "rating: _", comment from feedback
+           where tenant_id = $1 and conversation_id = $2 and message_id = $3"#,
         tx.tenant()?.0,
         conversation.0,
         message.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row.map(|row| Feedback {
-        rating: if row.rating == Rating::Up.as_str() {
-            Rating::Up
-        } else {
-            Rating::Down
-        },
-        comment: row.comment,
-    }))
+    );
+    Ok(feedback.fetch_optional(tx.conn()).await?)
 }
 
 pub async fn delete(tx: &mut Tx, conversation: ConversationId, message: MessageId) -> Result<()> {

@@ -18,17 +18,17 @@ use domain::{
 
 struct Row {
     id: Uuid,
-    conversation_id: Uuid,
-    user_id: String,
+    conversation_id: ConversationId,
+    user_id: UserId,
     locale: Option<String>,
-    agent: String,
+    agent: AgentId,
     step: String,
     server: Option<String>,
     field: i32,
     secret: bool,
     entered: Option<Vec<u8>>,
     answer: Option<Vec<u8>>,
-    answer_run: Option<Uuid>,
+    answer_run: Option<RunId>,
     code_hash: Option<Vec<u8>>,
     tries: i32,
     expires_at: OffsetDateTime,
@@ -38,19 +38,20 @@ impl TryFrom<Row> for Flow {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self> {
-        let broken = |what: &str| Error::Internal(anyhow::anyhow!("flow {}: {what}", row.id));
+        let step = Step::parse(&row.step, row.field)
+            .ok_or_else(|| Error::Internal(anyhow::anyhow!("flow {}: unknown step", row.id)))?;
         Ok(Self {
             id: row.id,
-            conversation: ConversationId(row.conversation_id),
-            user: UserId(row.user_id.into()),
+            conversation: row.conversation_id,
+            user: row.user_id,
             locale: row.locale,
-            agent: AgentId::parse(&row.agent).map_err(|reason| broken(&reason))?,
-            step: Step::parse(&row.step, row.field).ok_or_else(|| broken("unknown step"))?,
+            agent: row.agent,
+            step,
             server: row.server,
             secret: row.secret,
             entered: row.entered,
             answer: row.answer,
-            answer_run: row.answer_run.map(RunId),
+            answer_run: row.answer_run,
             code_hash: row.code_hash,
             tries: row.tries,
             expires_at: row.expires_at,
@@ -63,9 +64,10 @@ macro_rules! flow {
     ($condition:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
             Row,
-            "select id, conversation_id, user_id, locale, agent, step, server, field, secret, entered, answer, answer_run,
-                code_hash, tries, expires_at
-         from flows where "
+            r#"select id, conversation_id as "conversation_id: _", user_id as "user_id: _", locale, agent as "agent: _",
+                      step, server, field, secret, entered, answer, answer_run as "answer_run: _", code_hash, tries,
+                      expires_at
+               from flows where "#
                 + $condition
             $(, $value)*
         )
@@ -180,12 +182,12 @@ pub async fn accept_page(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]
 /// The flow of a link. Needs the system role; reads nothing else.
 pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!(
-        "select tenant_id, id from flows where link_hash = $1",
+        r#"select tenant_id as "tenant_id: TenantId", id from flows where link_hash = $1"#,
         link_hash
     )
     .fetch_optional(tx.conn())
     .await?;
-    Ok(row.map(|row| (TenantId(row.tenant_id), row.id)))
+    Ok(row.map(|row| (row.tenant_id, row.id)))
 }
 
 /// A flow by its id.

@@ -1,11 +1,6 @@
 //! Rows of the key ring: which keys the database knows, which of them seals, and which replica has which.
 //! Never a key, only its check value. All of it wants [`super::Db::system`].
 
-use sqlx::{
-    Decode, Postgres, Type,
-    error::BoxDynError,
-    postgres::{PgTypeInfo, PgValueRef},
-};
 use time::OffsetDateTime;
 
 use super::Tx;
@@ -24,7 +19,9 @@ pub struct KekRecord {
     pub retired_at: Option<OffsetDateTime>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, sqlx::Type)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum KekState {
     /// Known, and never used.
     Added,
@@ -36,23 +33,6 @@ pub enum KekState {
     Retired,
 }
 
-impl Type<Postgres> for KekState {
-    fn type_info() -> PgTypeInfo {
-        <str as Type<Postgres>>::type_info()
-    }
-
-    fn compatible(given: &PgTypeInfo) -> bool {
-        <str as Type<Postgres>>::compatible(given)
-    }
-}
-
-impl<'r> Decode<'r, Postgres> for KekState {
-    fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
-        let text = <&str as Decode<'r, Postgres>>::decode(value)?;
-        Self::parse(text).ok_or_else(|| format!("unknown state {text:?}").into())
-    }
-}
-
 /// A query that answers known keys.
 macro_rules! keks {
     ($after:literal) => {
@@ -62,23 +42,6 @@ macro_rules! keks {
                 + $after
         )
     };
-}
-
-impl KekState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Sealing => "sealing",
-            Self::Opening => "opening",
-            Self::Retired => "retired",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        [Self::Added, Self::Sealing, Self::Opening, Self::Retired]
-            .into_iter()
-            .find(|state| state.as_str() == text)
-    }
 }
 
 /// Every key.

@@ -36,27 +36,27 @@ pub struct NewMessage<'a> {
 }
 
 struct Row {
-    id: Uuid,
+    id: MessageId,
     branch: i32,
     seq: i64,
-    role: String,
+    role: Role,
     parts: Json<Vec<Part>>,
-    run_id: Option<Uuid>,
+    run_id: Option<RunId>,
     created_at: OffsetDateTime,
 }
 
 impl Row {
-    fn message(self, conversation_id: ConversationId) -> Result<Message> {
-        Ok(Message {
-            id: MessageId(self.id),
+    fn message(self, conversation_id: ConversationId) -> Message {
+        Message {
+            id: self.id,
             conversation_id,
             branch: self.branch,
             seq: self.seq,
-            role: parse_role(&self.role)?,
+            role: self.role,
             parts: self.parts.0,
-            run_id: self.run_id.map(RunId),
+            run_id: self.run_id,
             created_at: self.created_at,
-        })
+        }
     }
 }
 
@@ -95,7 +95,7 @@ pub async fn append(
         id.0,
         new.run.map(|run| run.0),
         new.run_ordinal,
-        role_name(new.role),
+        new.role.into_str(),
         parts,
         new.for_model,
         Uuid::now_v7(),
@@ -128,7 +128,7 @@ pub async fn until(
     most: usize,
 ) -> Result<Vec<(Role, Vec<Part>)>> {
     let rows = sqlx::query!(
-        r#"select m.role, m.parts as "parts: Json<Vec<Part>>" from messages m
+        r#"select m.role as "role: Role", m.parts as "parts: Json<Vec<Part>>" from messages m
            where m.tenant_id = $1 and m.conversation_id = $2 and m.for_model
              and m.run_ordinal <= (select ordinal from runs where tenant_id = $1 and id = $3)
            order by m.run_ordinal desc, m.seq desc limit $4"#,
@@ -140,8 +140,7 @@ pub async fn until(
     .fetch_all(tx.conn())
     .await?;
     let said = rows.into_iter().rev();
-    said.map(|row| Ok((parse_role(&row.role)?, row.parts.0)))
-        .collect()
+    Ok(said.map(|row| (row.role, row.parts.0)).collect())
 }
 
 /// What was said in a conversation, of which the model knows: up to the question that a run answers, or without one all of
@@ -163,7 +162,7 @@ pub async fn said(
                select branch from conversations where tenant_id = $1 and id = $2
              ) else (select branch from asked) end)
            )
-           select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+           select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
            from messages m
            where tenant_id = $1 and conversation_id = $2 and role in ('user', 'assistant')
              and (for_model or run_id = $3) and ($3 is null or seq <= (select seq from asked))
@@ -179,9 +178,10 @@ pub async fn said(
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter()
+    Ok(rows
+        .into_iter()
         .map(|row| row.message(conversation))
-        .collect()
+        .collect())
 }
 
 /// Number of the event that announced the first message of a run.
@@ -201,7 +201,7 @@ pub async fn opening_event(tx: &mut Tx, conversation: ConversationId, run: RunId
 pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Result<Message> {
     let row = sqlx::query_as!(
         Row,
-        r#"select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+        r#"select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
            from messages where tenant_id = $3 and conversation_id = $1 and id = $2"#,
         conversation.0,
         id.0,
@@ -209,8 +209,8 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Re
     )
     .fetch_optional(tx.conn())
     .await?;
-    row.ok_or_else(|| Error::NotFound(Thing::Conversation(conversation)))?
-        .message(conversation)
+    row.map(|row| row.message(conversation))
+        .ok_or_else(|| Error::NotFound(Thing::Conversation(conversation)))
 }
 
 /// At most `limit` messages after a number, whichever branch they are on; the oldest first.
@@ -222,7 +222,7 @@ pub async fn list_all_branches(
 ) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
-        r#"select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+        r#"select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
            from messages where tenant_id = $1 and conversation_id = $2 and seq > $3
            order by seq limit $4"#,
         tx.tenant()?.0,
@@ -232,9 +232,10 @@ pub async fn list_all_branches(
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter()
+    Ok(rows
+        .into_iter()
         .map(|row| row.message(conversation))
-        .collect()
+        .collect())
 }
 
 /// At most `limit` messages of a branch, absent: the active one: those after a number, the oldest first, or those before
@@ -255,7 +256,7 @@ pub async fn list(
                      select branch, upto from branch_path($1, $2, coalesce($5, (
                        select branch from conversations where tenant_id = $1 and id = $2)))
                    )
-                   select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+                   select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
                    from messages m where tenant_id = $1 and conversation_id = $2 and seq > $3
                      and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)
                    order by seq limit $4"#,
@@ -275,7 +276,7 @@ pub async fn list(
                      select branch, upto from branch_path($1, $2, coalesce($5, (
                        select branch from conversations where tenant_id = $1 and id = $2)))
                    )
-                   select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+                   select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
                    from messages m where tenant_id = $1 and conversation_id = $2 and seq < $3
                      and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)
                    order by seq desc limit $4"#,
@@ -289,9 +290,10 @@ pub async fn list(
             .await?
         }
     };
-    rows.into_iter()
+    Ok(rows
+        .into_iter()
         .map(|row| row.message(conversation))
-        .collect()
+        .collect())
 }
 
 /// The state of a request for consent in the latest note about it in its conversation.
@@ -319,24 +321,4 @@ pub async fn approval_note(
             _ => None,
         });
     Ok(notes.into_iter().next())
-}
-
-pub(super) fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        Role::System => "system",
-    }
-}
-
-fn parse_role(name: &str) -> Result<Role> {
-    [Role::User, Role::Assistant, Role::Tool, Role::System]
-        .into_iter()
-        .find(|role| role_name(*role) == name)
-        .ok_or_else(|| broken("unknown role"))
-}
-
-fn broken(what: &'static str) -> Error {
-    Error::Internal(anyhow::anyhow!(what))
 }

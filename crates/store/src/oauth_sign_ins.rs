@@ -56,38 +56,27 @@ pub async fn begin(tx: &mut Tx, sign_in: &SignIn, state_hash: &[u8], life: Durat
 /// Whose sign-in a state is of. Needs the system role; reads nothing else.
 pub async fn by_state(tx: &mut Tx, state_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!(
-        "select tenant_id, id from oauth_sign_ins where state_hash = $1",
+        r#"select tenant_id as "tenant_id: TenantId", id from oauth_sign_ins where state_hash = $1"#,
         state_hash
     )
     .fetch_optional(tx.conn())
     .await?;
-    Ok(row.map(|row| (TenantId(row.tenant_id), row.id)))
+    Ok(row.map(|row| (row.tenant_id, row.id)))
 }
 
 /// Uses a sign-in up; `None` when it was used before or is too old.
 pub async fn take(tx: &mut Tx, id: Uuid) -> Result<Option<SignIn>> {
-    let row = sqlx::query!(
+    let taken = sqlx::query_as!(
+        SignIn,
         r#"update oauth_sign_ins set used_at = now()
            where tenant_id = $1 and id = $2 and used_at is null and expires_at > now()
-           returning user_id, locale, agent as "agent: AgentId", server as "server: ServerId", conversation_id,
-                     flow_id, client_id, coalesce(browser_hash, '') as "browser_hash!", sealed"#,
+           returning id, user_id as "user: _", locale, agent as "agent: _", server as "server: _",
+                     conversation_id as "conversation: _", flow_id as flow, client_id as client,
+                     coalesce(browser_hash, '') as "browser_hash!", sealed"#,
         tx.tenant()?.0,
         id,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row.map(|row| SignIn {
-        id,
-        user: UserId(row.user_id.into()),
-        locale: row.locale,
-        agent: row.agent,
-        server: row.server,
-        conversation: row.conversation_id.map(ConversationId),
-        flow: row.flow_id,
-        browser_hash: row.browser_hash,
-        client: row.client_id,
-        sealed: row.sealed,
-    }))
+    );
+    Ok(taken.fetch_optional(tx.conn()).await?)
 }
 
 /// Whether a sign-in that cannot be taken was used; otherwise it is too old.
@@ -141,12 +130,11 @@ pub async fn end(
 /// The tenants with sign-ins that ended this long ago; wants [`super::Db::system`].
 pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
-        "select distinct tenant_id from oauth_sign_ins where expires_at < now() - make_interval(secs => $1)",
+        r#"select distinct tenant_id as "id: TenantId" from oauth_sign_ins
+           where expires_at < now() - make_interval(secs => $1)"#,
         age.as_secs_f64(),
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(TenantId).collect())
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// Deletes the tenant's sign-ins that ended this long ago.

@@ -20,10 +20,11 @@ pub async fn repeat(
     within_seconds: f64,
 ) -> Result<Option<(KeyedRun, Vec<u8>)>> {
     let row = sqlx::query!(
-        "update request_keys set repeats = repeats + 1
-         where tenant_id = $1 and user_id = $2 and key = $3
-           and created_at > now() - make_interval(secs => $4)
-         returning digest, conversation_id, run_id, message_id, repeats",
+        r#"update request_keys set repeats = repeats + 1
+           where tenant_id = $1 and user_id = $2 and key = $3
+             and created_at > now() - make_interval(secs => $4)
+           returning digest, conversation_id as "conversation: ConversationId", run_id as "run: RunId",
+                     message_id as "message: MessageId", repeats"#,
         tx.tenant()?.0,
         user.as_str(),
         key,
@@ -33,9 +34,9 @@ pub async fn repeat(
     .await?;
     Ok(row.map(|row| {
         let begun = KeyedRun {
-            conversation: ConversationId(row.conversation_id),
-            run: row.run_id.map(RunId),
-            message: row.message_id.map(MessageId),
+            conversation: row.conversation,
+            run: row.run,
+            message: row.message,
             repeats: row.repeats,
         };
         (begun, row.digest)
@@ -66,8 +67,9 @@ pub async fn equal_run(
     key: &RequestKey,
     replica: ReplicaId,
 ) -> Result<Option<EqualRun>> {
-    let row = sqlx::query!(
-        r#"select k.conversation_id, r.id, r.status as "status: RunStatus",
+    let earlier = sqlx::query_as!(
+        EqualRun,
+        r#"select k.conversation_id as "conversation: _", r.id as "run: _", r.status as "status: _",
                   coalesce(k.failed_at is not null and not (k.stopped and $5)
                            or k.served_by <> $6 and k.served_until < statement_timestamp(), false)
                   and (r.finished_at is null
@@ -85,18 +87,8 @@ pub async fn equal_run(
         key.sees_stop,
         replica.0,
         key.arrived.elapsed().as_secs_f64(),
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row.map(|row| EqualRun {
-        conversation: ConversationId(row.conversation_id),
-        run: RunId(row.id),
-        status: row.status,
-        is_left: row.is_left,
-        is_newer: row.is_newer,
-        is_stopped: row.is_stopped,
-        served_elsewhere_until: row.served_elsewhere_until,
-    }))
+    );
+    Ok(earlier.fetch_optional(tx.conn()).await?)
 }
 
 /// Records that a run has failed or was stopped, or that its client was left without an answer, so that an equal request

@@ -35,7 +35,7 @@ pub async fn insert(
 /// A response of this user.
 pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Option<StoredResponse>> {
     let row = sqlx::query!(
-        r#"select r.agent, p.conversation_id, p.first_event, p.settings as "settings: Json<ResponseSettings>"
+        r#"select r.agent as "agent: AgentId", p.conversation_id as "conversation_id: ConversationId", p.first_event, p.settings as "settings: Json<ResponseSettings>"
            from responses p join runs r on r.tenant_id = p.tenant_id and r.id = p.id
            where p.tenant_id = $1 and p.id = $2 and r.user_id = $3"#,
         tx.tenant()?.0,
@@ -45,10 +45,9 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Option<StoredR
     .fetch_optional(tx.conn())
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let agent = AgentId::parse(&row.agent);
     Ok(Some(StoredResponse {
-        agent: agent.map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
-        conversation: ConversationId(row.conversation_id),
+        agent: row.agent,
+        conversation: row.conversation_id,
         run: runs::get(tx, user, id).await?,
         first_event: row.first_event,
         settings: row.settings.0,
@@ -74,7 +73,7 @@ pub async fn place(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Option<Answe
     };
     let conversation = conversations::get(tx, user, stored.conversation, true).await?;
     let row = sqlx::query!(
-        r#"select prev.status,
+        r#"select prev.status as "status: RunStatus",
                   exists (
                     select 1 from runs r
                     join messages m on m.tenant_id = r.tenant_id and m.run_id = r.id and m.role = 'user'
@@ -90,8 +89,7 @@ pub async fn place(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Option<Answe
     Ok(Some(AnsweredPlace {
         conversation,
         told: conversations::keyed::told_event(tx, stored.conversation).await?,
-        status: RunStatus::parse(&row.status)
-            .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown run status")))?,
+        status: row.status,
         is_followed: row.is_followed,
         instructions: stored.settings.instructions,
     }))

@@ -27,11 +27,11 @@ use domain::{
 };
 
 struct Row {
-    id: Uuid,
-    conversation_id: Uuid,
-    agent: String,
-    kind: String,
-    status: String,
+    id: RunId,
+    conversation_id: ConversationId,
+    agent: AgentId,
+    kind: RunKind,
+    status: RunStatus,
     error: Option<String>,
     steps: i32,
     input_tokens: i64,
@@ -42,18 +42,14 @@ struct Row {
     finished_at: Option<OffsetDateTime>,
 }
 
-impl TryFrom<Row> for Run {
-    type Error = Error;
-
-    fn try_from(row: Row) -> Result<Self> {
-        Ok(Self {
-            id: RunId(row.id),
-            kind: parse_kind(&row.kind),
-            conversation_id: ConversationId(row.conversation_id),
-            agent: AgentId::parse(&row.agent)
-                .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
-            status: RunStatus::parse(&row.status)
-                .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown run status")))?,
+impl From<Row> for Run {
+    fn from(row: Row) -> Self {
+        Self {
+            id: row.id,
+            kind: row.kind,
+            conversation_id: row.conversation_id,
+            agent: row.agent,
+            status: row.status,
             error: row.error,
             steps: row.steps,
             usage: Usage {
@@ -64,17 +60,25 @@ impl TryFrom<Row> for Run {
             },
             created_at: row.created_at,
             finished_at: row.finished_at,
-        })
+        }
     }
 }
 
-fn parse_kind(kind: &str) -> RunKind {
-    if kind == RunKind::Command.as_str() {
-        RunKind::Command
-    } else {
-        RunKind::Turn
-    }
+/// A query for runs: what stands before the columns and behind them, and its values.
+macro_rules! runs {
+    ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            $crate::runs::Row,
+            $before
+                + r#" id as "id: _", conversation_id as "conversation_id: _", agent as "agent: _", kind as "kind: _",
+                      status as "status: _", error, steps, input_tokens, cached_input_tokens, output_tokens,
+                      usage_estimated, created_at, finished_at "#
+                + $after
+            $(, $value)*
+        )
+    };
 }
+use runs;
 
 /// Adds one model step and what it used. Whether an equal request takes the place of the run: see [`supersede`].
 pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<bool> {
@@ -113,36 +117,33 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<boo
 /// has not ended.
 pub async fn supersede(tx: &mut Tx, id: RunId) -> Result<Option<ConversationId>> {
     let conversation = sqlx::query_scalar!(
-        "with conversation as (
+        r#"with conversation as (
            select 1 from conversations
            where tenant_id = $1 and id = (select conversation_id from runs where tenant_id = $1 and id = $2)
            for no key update
          )
          update runs set superseded = true
          from conversation where tenant_id = $1 and id = $2 and status in ('queued', 'running')
-         returning conversation_id",
+         returning conversation_id as "conversation_id: ConversationId""#,
         tx.tenant()?.0,
         id.0,
     );
-    let conversation = conversation.fetch_optional(tx.conn()).await?;
-    Ok(conversation.map(ConversationId))
+    Ok(conversation.fetch_optional(tx.conn()).await?)
 }
 
 /// A run of this user; another user's is not found.
 pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
-    sqlx::query_as!(
-        Row,
-        "select id, conversation_id, agent, kind, status, error, steps, input_tokens, cached_input_tokens,
-                output_tokens, usage_estimated, created_at, finished_at
-         from runs where tenant_id = $3 and id = $1 and user_id = $2",
+    runs!(
+        "select",
+        "from runs where tenant_id = $3 and id = $1 and user_id = $2",
         id.0,
         user.as_str(),
         tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?
-    .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
-    .try_into()
+    .map(Run::from)
+    .ok_or_else(|| Error::NotFound(Thing::Run(id)))
 }
 
 /// How long it takes until the model may be asked again whose silence has made a run fail; `None` when it failed
@@ -176,16 +177,14 @@ pub async fn record_told(
     id: RunId,
     told: &ToldAnswer<'_>,
 ) -> Result<Run> {
-    sqlx::query_as!(
-        Row,
+    runs!(
         "with told as (
            update conversations
            set external_key = case when external_key is not null then $5 end, told_event = $6
            where tenant_id = $3 and id = $4 and ($7::bigint is null or last_event = $7)
          )
-         select id, conversation_id, agent, kind, status, error, steps, input_tokens, cached_input_tokens,
-                output_tokens, usage_estimated, created_at, finished_at
-         from runs where tenant_id = $3 and id = $1 and user_id = $2",
+         select",
+        "from runs where tenant_id = $3 and id = $1 and user_id = $2",
         id.0,
         user.as_str(),
         tx.tenant()?.0,
@@ -196,8 +195,8 @@ pub async fn record_told(
     )
     .fetch_optional(tx.conn())
     .await?
-    .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
-    .try_into()
+    .map(Run::from)
+    .ok_or_else(|| Error::NotFound(Thing::Run(id)))
 }
 
 /// Asks the worker of a run to stop. A queued run is cancelled on the spot (returns true).
@@ -214,7 +213,7 @@ pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<boo
                finished_at = case when status = 'queued' then conversation.at else finished_at end
            from conversation where tenant_id = $3 and id = $1 and user_id = $2
              and status in ('queued', 'running')
-           returning status"#,
+           returning status as "status: RunStatus""#,
         id.0,
         user.as_str(),
         tx.tenant()?.0,
@@ -222,12 +221,12 @@ pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<boo
     .fetch_optional(tx.conn())
     .await?;
     match row {
-        Some(row) => Ok(row.status == "cancelled"),
+        Some(row) => Ok(row.status == RunStatus::Cancelled),
         None => {
             let run = get(tx, user, id).await?;
             Err(Error::conflict(
                 ErrorCode::RunOver,
-                format!("run {id} is already {}", run.status.as_str()),
+                format!("run {id} is already {}", run.status.into_str()),
             ))
         }
     }

@@ -35,24 +35,10 @@ macro_rules! kinds {
             for ($user:literal, $agent:literal, $named:literal, $version:literal) $($also:literal)?;
     )+) => {
         /// What a sealed value is.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString, strum::IntoStaticStr)]
+        #[strum(const_into_str)]
         pub enum Kind {
-            $($(#[$doc])* $kind,)+
-        }
-
-        impl Kind {
-            fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$kind => $name,)+
-                }
-            }
-
-            fn parse(name: &str) -> Result<Self> {
-                match name {
-                    $($name => Ok(Self::$kind),)+
-                    _ => Err(Error::Internal(anyhow::anyhow!("no kind of sealed value is called {name:?}"))),
-                }
-            }
+            $($(#[$doc])* #[strum(serialize = $name)] $kind,)+
         }
 
         /// How many values are sealed with each version of the tenant's key.
@@ -86,7 +72,7 @@ macro_rules! kinds {
                   + ", " + $column + " from " + $table + " where tenant_id = $5 and length(" + $column + ") > 7 and " + $key + " <> $1")+
                 + ") old where $2::text is null or (kind, id) > ($2, $3::uuid) order by kind, id limit $4",
                 version.cast_signed(),
-                after.map(|(kind, _)| kind.as_str()),
+                after.map(|(kind, _)| kind.into_str()),
                 after.map(|(_, id)| id),
                 limit,
                 tx.tenant()?.0,
@@ -96,7 +82,7 @@ macro_rules! kinds {
             rows.into_iter()
                 .map(|row| {
                     Ok(Sealed {
-                        kind: Kind::parse(&row.kind)?,
+                        kind: row.kind.parse().map_err(Error::internal)?,
                         id: row.id,
                         user: row.user,
                         agent: row.agent,

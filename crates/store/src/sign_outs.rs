@@ -88,7 +88,7 @@ pub enum Recent {
 /// What happened within the last ten seconds, by the database's clock, and when. Needs the system role.
 pub async fn recent(tx: &mut Tx) -> Result<Vec<(TenantId, Recent, OffsetDateTime)>> {
     let rows = sqlx::query!(
-        r#"select tenant_id as "tenant_id!", user_id, null::uuid as key, changed_at as "at!", false as "is_claims!"
+        r#"select tenant_id as "tenant!: TenantId", user_id as "user: UserId", null::uuid as "key: ApiKeyId", changed_at as "at!", false as "is_claims!"
            from sign_outs where changed_at > statement_timestamp() - interval '10 seconds'
            union all
            select tenant_id, null, id, revoked_at, false from api_keys
@@ -101,13 +101,12 @@ pub async fn recent(tx: &mut Tx) -> Result<Vec<(TenantId, Recent, OffsetDateTime
     .fetch_all(tx.conn())
     .await?;
     let recent = rows.into_iter().filter_map(|row| {
-        let user = row.user_id.map(|user| UserId(user.into()));
-        let what = match (user, row.key) {
+        let what = match (row.user, row.key) {
             (Some(user), _) if row.is_claims => Recent::Claims(user),
             (Some(user), _) => Recent::Session(user),
-            (None, key) => Recent::Key(ApiKeyId(key?)),
+            (None, key) => Recent::Key(key?),
         };
-        Some((TenantId(row.tenant_id), what, row.at))
+        Some((row.tenant, what, row.at))
     });
     Ok(recent.collect())
 }

@@ -11,6 +11,8 @@ use domain::{
     account::Tenant,
     error::{Error, ErrorCode, Result},
     ids::TenantId,
+    retention::Retention,
+    usage::Limits,
 };
 
 /// A query that answers tenants.
@@ -18,8 +20,8 @@ macro_rules! tenants {
     ($after:literal $(, $value:expr)*) => {
         sqlx::query_as!(
             Tenant,
-            r#"select id as "id: _", name, display_name, agents, guests, suspended_at, limits as "limits: _",
-                      retention as "retention: _", created_at
+            r#"select id as "id: _", name, display_name, agents, guests, suspended_at, limits as "limits: Json<Limits>",
+                      retention as "retention: Json<Retention>", created_at
                from tenants "# + $after
             $(, $value)*
         )
@@ -117,11 +119,11 @@ pub async fn delete(tx: &mut Tx, id: TenantId) -> Result<bool> {
 pub async fn stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
     let ids: Vec<Uuid> = tenants.iter().map(|tenant| tenant.0).collect();
     let rows = sqlx::query!(
-        r#"select id, md5(t::text) as "stamp!" from tenants t where id = any($1)"#,
+        r#"select id as "id: TenantId", md5(t::text) as "stamp!" from tenants t where id = any($1)"#,
         &ids
     )
     .fetch_all(tx.conn())
     .await?;
-    let stamps = rows.into_iter().map(|row| (TenantId(row.id), row.stamp));
+    let stamps = rows.into_iter().map(|row| (row.id, row.stamp));
     Ok(stamps.collect())
 }

@@ -66,13 +66,11 @@ pub async fn descendants(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
              join below b on r.tenant_id = b.tenant_id and r.parent_run = b.id
              where r.tenant_id = $2
            )
-           select id as "id!" from below"#,
+           select id as "id!: RunId" from below"#,
         run.0,
         tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(RunId).collect())
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// Asks runs to stop, and cancels their callbacks, since the sessions to be told are stopped as well. Returns
@@ -88,14 +86,12 @@ pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
     .execute(tx.conn())
     .await?;
     let open = sqlx::query_scalar!(
-        "update runs set cancel_requested = true
-         where tenant_id = $2 and id = any($1) and status in ('queued', 'running') returning id",
+        r#"update runs set cancel_requested = true
+           where tenant_id = $2 and id = any($1) and status in ('queued', 'running') returning id as "id: RunId""#,
         &runs,
         tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(open.into_iter().map(RunId).collect())
+    );
+    Ok(open.fetch_all(tx.conn()).await?)
 }
 
 /// Where a run stands. One that nobody gave a place becomes a root.
@@ -107,18 +103,13 @@ pub async fn branch_of(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
     )
     .execute(tx.conn())
     .await?;
-    let row = sqlx::query!(
-        r#"select root_run as "root!", parent_run, depth from runs where tenant_id = $2 and id = $1"#,
+    let branch = sqlx::query_as!(
+        Branch,
+        r#"select root_run as "root!: _", parent_run as "parent: _", depth from runs where tenant_id = $2 and id = $1"#,
         run.0,
         tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row.map(|row| Branch {
-        root: RunId(row.root),
-        parent: row.parent_run.map(RunId),
-        depth: row.depth,
-    }))
+    );
+    Ok(branch.fetch_optional(tx.conn()).await?)
 }
 
 /// Makes a run go on with the tree of another one, if that has a tree and the run has none; whether it does.

@@ -130,10 +130,9 @@ pub async fn add(tx: &mut Tx, user: &UserId, agent: &AgentId, tokens: Usage) -> 
 
 /// The tenants with additions to fold. Needs the system role.
 pub async fn tenants_to_fold(tx: &mut Tx) -> Result<Vec<TenantId>> {
-    let ids = sqlx::query_scalar!("select distinct tenant_id from usage_additions")
-        .fetch_all(tx.conn())
-        .await?;
-    Ok(ids.into_iter().map(TenantId).collect())
+    let ids =
+        sqlx::query_scalar!(r#"select distinct tenant_id as "id: TenantId" from usage_additions"#);
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// Adds at most `limit` additions up into the rows of their days. Two statements, since Citus does not plan one that

@@ -234,7 +234,7 @@ fn write_result(result: ToolResult) -> String {
         None => text_result(
             &result.for_model(),
             result.status != CallStatus::Succeeded,
-            &json!({ "chatelaine/status": result.status.as_str() }),
+            &json!({ "chatelaine/status": result.status.into_str() }),
         ),
     }
 }

@@ -38,7 +38,7 @@ impl Caller {
         }
         Err(Error::Forbidden(format!(
             "this needs a credential with the scope `{}`",
-            scope.as_str()
+            scope.into_str()
         )))
     }
 

@@ -114,7 +114,7 @@ impl RunWorker {
         };
         let (status, is_answer) = (ending.status, ending.is_answer());
         let (end, events) = self.write_end(ending).await?;
-        metrics::counter!("chatelaine_runs_total", "status" => status.as_str()).increment(1);
+        metrics::counter!("chatelaine_runs_total", "status" => status.into_str()).increment(1);
         for event in events {
             self.announce(event);
         }

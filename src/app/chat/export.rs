@@ -118,7 +118,7 @@ fn write_part(text: &mut String, part: &Part) {
             )
         }
         Part::ToolResult(result) => {
-            let status = result.status.as_str().replace('_', " ");
+            let status = result.status.into_str().replace('_', " ");
             write!(
                 text,
                 "\n**Result: {status}**\n\n{}\n",
@@ -134,7 +134,7 @@ fn write_part(text: &mut String, part: &Part) {
         }
         Part::CallOutcome(outcome) => {
             let (server, tool) = (&outcome.server, &outcome.tool);
-            let status = outcome.status.as_str().replace('_', " ");
+            let status = outcome.status.into_str().replace('_', " ");
             let said = fence("", &outcome.text);
             write!(
                 text,

@@ -319,7 +319,7 @@ pub async fn mark_credential(
     tx.commit().await?;
     if marked {
         tracing::warn!(%agent, %server, reason, "a user's credential needs their attention");
-        metrics::counter!("chatelaine_credentials_marked_total", "state" => state.as_str())
+        metrics::counter!("chatelaine_credentials_marked_total", "state" => state.into_str())
             .increment(1);
     }
     Ok(marked)

@@ -115,10 +115,10 @@ fn closed_reason(approval: &Approval) -> String {
             format!(
                 "{code} was approved by {by} at {} and is {}",
                 time_of(at),
-                state.as_str()
+                state.into_str()
             )
         }
-        (state, ..) => format!("{code} is {}", state.as_str()),
+        (state, ..) => format!("{code} is {}", state.into_str()),
     }
 }
 
@@ -192,7 +192,7 @@ async fn audit(
         server: approval.server.to_string(),
         tool: approval.tool.clone(),
         args_sha256: approval.args_sha256.to_vec(),
-        outcome: approval.state.as_str(),
+        outcome: approval.state.into_str(),
         detail: Some(detail),
         ..AuditRow::new(approval.tenant, app.clock.now(), actor.as_str(), action)
     };

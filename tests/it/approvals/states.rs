@@ -19,7 +19,7 @@ async fn put(test: &TestDb, tenant: domain::ids::TenantId, state: State) -> Appr
                  sha256('a'), sha256('{id}'), '\\x01000100000001', '/0', 'ann',
                  '{{\"tenant\": \"{tenant}\", \"user\": \"ann\", \"claims\": {{}}, \"locale\": null, \"authenticated\": true}}',
                  'call', true, '{{cfo}}', 1, true, now() - interval '1 s', now() - interval '1 s', now() - interval '1 s')",
-        state.as_str()
+        state.into_str()
     );
     sqlx::query(AssertSqlSafe(sql))
         .execute(&mut test.as_tenant(tenant).await)

@@ -317,7 +317,9 @@ async fn showing(world: &World, tool_calls: ShownCalls) -> Client {
         ..ChatSettings::default()
     };
     let speaker = KeyKind::Frontend(FrontendHeaders::open_webui());
-    let key = world.chat_key(tool_calls.as_str(), settings, speaker).await;
+    let key = world
+        .chat_key(tool_calls.into_str(), settings, speaker)
+        .await;
     let client = world.client(&key).with_header("x-openwebui-user-id", "fay");
     client.with_header("x-openwebui-user-role", "employee")
 }

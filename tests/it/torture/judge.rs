@@ -60,16 +60,13 @@ impl Evidence {
         calm: OffsetDateTime,
         open: Vec<(Uuid, String)>,
     ) -> Self {
-        type Row = (Uuid, String, String, Vec<u8>, i32, Option<OffsetDateTime>);
+        type Row = (Uuid, String, State, Vec<u8>, i32, Option<OffsetDateTime>);
         let rows: Vec<Row> = people
             .rows("select id, code, state, args_sha256, min_approvals, finished_at from approvals")
             .await;
         let last = rows.iter().filter_map(|row| row.5).max().unwrap_or(calm);
         let requests = rows.into_iter().map(|(id, code, state, hash, least, _)| {
-            let (state, args_sha256) = (
-                State::parse(&state).unwrap(),
-                canonical::hash_of_row(hash).unwrap(),
-            );
+            let args_sha256 = canonical::hash_of_row(hash).unwrap();
             let min_approvals = usize::try_from(least).unwrap();
             let (votes, words) = (Vec::new(), Vec::new());
             (
@@ -167,7 +164,7 @@ impl Evidence {
             let named = format!(
                 "request {} ({id}), {}",
                 request.code,
-                request.state.as_str()
+                request.state.into_str()
             );
             let times = times.get(&request.args_sha256).copied().unwrap_or_default();
             let mut complain = |what: String| complaints.push(format!("{named}: {what}"));
@@ -268,7 +265,7 @@ fn broken_promise(request: &Request, word: &Word) -> Option<String> {
     (!went_on).then(|| {
         format!(
             "{by} was shown it as {}, which is no state to leave",
-            seen.as_str()
+            seen.into_str()
         )
     })
 }

@@ -286,7 +286,7 @@ async fn say(
     {
         (200, view) => match State::ALL
             .into_iter()
-            .find(|state| view["state"] == state.as_str())
+            .find(|state| view["state"] == state.into_str())
         {
             Some(state) => Heard::Yes(state),
             None => Heard::Nonsense(view.to_string()),

@@ -69,7 +69,7 @@ impl Report {
     ) -> Self {
         let mut states = BTreeMap::new();
         for request in evidence.requests.values() {
-            *states.entry(request.state.as_str()).or_default() += 1;
+            *states.entry(request.state.into_str()).or_default() += 1;
         }
         let (mut acknowledged, mut refused) = (BTreeMap::new(), 0);
         for word in evidence

@@ -2,9 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ApprovalState))]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
+#[cfg_attr(feature = "sqlx", sqlx(type_name = "text", rename_all = "snake_case"))]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum State {
     Pending,
     Approved,
@@ -37,28 +40,6 @@ impl State {
         Self::Revoked,
         Self::Lapsed,
     ];
-
-    /// As the row says it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Executing => "executing",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::OutcomeUnknown => "outcome_unknown",
-            Self::Rejected => "rejected",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-            Self::Revoked => "revoked",
-            Self::Lapsed => "lapsed",
-        }
-    }
-
-    /// Back from [`State::as_str`].
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == text)
-    }
 
     /// The one list of what may follow what.
     pub fn can_become(self, next: Self) -> bool {

@@ -64,40 +64,16 @@ pub enum Format {
 }
 
 /// Why a text is not an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum AnswerError {
     Missing,
     NotABoolean,
     NotAnOption,
     NotANumber,
     /// The value is outside of the limits, or does not have the format.
+    #[strum(serialize = "unfit")]
     OutsideLimits,
-}
-
-impl AnswerError {
-    /// As the row says it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::NotABoolean => "not_a_boolean",
-            Self::NotAnOption => "not_an_option",
-            Self::NotANumber => "not_a_number",
-            Self::OutsideLimits => "unfit",
-        }
-    }
-
-    /// Back from [`AnswerError::name`].
-    pub fn parse(name: &str) -> Option<Self> {
-        [
-            Self::Missing,
-            Self::NotABoolean,
-            Self::NotAnOption,
-            Self::NotANumber,
-            Self::OutsideLimits,
-        ]
-        .into_iter()
-        .find(|fault| fault.name() == name)
-    }
 }
 
 /// Reads a form's schema; the error says what about it cannot be shown.

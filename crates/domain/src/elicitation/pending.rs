@@ -8,7 +8,10 @@ use uuid::Uuid;
 use super::{Answer, AnswerError, Dismissal, Question};
 use crate::ids::{AgentId, ConversationId, RunId, ServerId, UserId};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
+#[cfg_attr(feature = "sqlx", sqlx(type_name = "text", rename_all = "snake_case"))]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum State {
     /// The user is being asked.
     Open,
@@ -17,24 +20,6 @@ pub enum State {
     Answered,
     /// The answer may have been sent.
     Sent,
-}
-
-impl State {
-    /// As the row says it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Answered => "answered",
-            Self::Sent => "sent",
-        }
-    }
-
-    /// Back from [`State::as_str`].
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Open, Self::Answered, Self::Sent]
-            .into_iter()
-            .find(|state| state.as_str() == text)
-    }
 }
 
 #[derive(Clone, Debug)]

@@ -119,9 +119,10 @@ pub enum Refusal {
 }
 
 /// How a tool call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum CallStatus {
     Succeeded,
     /// The tool ran and said that it failed, or the server refused the request.
@@ -136,18 +137,4 @@ pub enum CallStatus {
     OutcomeUnknown,
     /// The person cancelled the run before it was sent.
     Cancelled,
-}
-
-impl CallStatus {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Denied => "denied",
-            Self::AwaitingApproval => "awaiting_approval",
-            Self::AwaitingInput => "awaiting_input",
-            Self::OutcomeUnknown => "outcome_unknown",
-            Self::Cancelled => "cancelled",
-        }
-    }
 }

@@ -7,21 +7,13 @@ pub struct Scopes {
     pub(super) admin: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Scope {
     /// Talk to agents.
     Chat,
     /// Manage the tenant.
     Admin,
-}
-
-impl Scope {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Admin => "admin",
-        }
-    }
 }
 
 impl Scopes {
@@ -39,10 +31,9 @@ impl Scopes {
 
     /// From their names; the error says which name is none.
     pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self, String> {
-        let parsed = names.iter().map(|name| match name.as_ref() {
-            "chat" => Ok(Scope::Chat),
-            "admin" => Ok(Scope::Admin),
-            other => Err(format!("{other:?} is no scope: use `chat` or `admin`")),
+        let parsed = names.iter().map(AsRef::as_ref).map(|name| {
+            name.parse()
+                .map_err(|_| format!("{name:?} is no scope: use `chat` or `admin`"))
         });
         parsed.collect::<Result<Vec<_>, _>>().map(Self::of)
     }
@@ -58,7 +49,7 @@ impl Scopes {
         [Scope::Chat, Scope::Admin]
             .into_iter()
             .filter(|scope| self.has(*scope))
-            .map(Scope::as_str)
+            .map(<&str>::from)
             .collect()
     }
 }

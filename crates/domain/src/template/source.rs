@@ -3,7 +3,10 @@
 use super::{Reference, TemplateError, is_variable_name};
 
 /// Where a referenced value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::EnumString,
+)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Source {
     /// The environment of the process: `${NAME}` in a native pack.
     Env,
@@ -22,29 +25,6 @@ pub enum Source {
 }
 
 impl Source {
-    const ALL: [Self; 7] = [
-        Self::Env,
-        Self::User,
-        Self::Params,
-        Self::Scope,
-        Self::Runtime,
-        Self::Runner,
-        Self::File,
-    ];
-
-    /// The name in a reference, before the dot.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Env => "env",
-            Self::User => "user",
-            Self::Params => "params",
-            Self::Scope => "scope",
-            Self::Runtime => "runtime",
-            Self::Runner => "runner",
-            Self::File => "file",
-        }
-    }
-
     /// The keys of a source that has a fixed set of them.
     fn keys(self) -> Option<&'static [&'static str]> {
         match self {
@@ -73,7 +53,7 @@ pub(super) fn sourced(name: &str, sources: &[Source]) -> Result<Reference, Templ
     let shown = || name.chars().take(40).collect::<String>();
     let names = |of: &[Source]| {
         of.iter()
-            .map(|source| source.as_str())
+            .map(Source::into_str)
             .collect::<Vec<_>>()
             .join(", ")
     };
@@ -84,10 +64,7 @@ pub(super) fn sourced(name: &str, sources: &[Source]) -> Result<Reference, Templ
             TemplateError::BadName(shown())
         });
     };
-    let Some(source) = Source::ALL
-        .into_iter()
-        .find(|known| known.as_str() == source)
-    else {
+    let Ok(source) = source.parse::<Source>() else {
         return Err(TemplateError::StrangeSource(
             source.chars().take(40).collect(),
             names(sources),
@@ -107,7 +84,7 @@ pub(super) fn sourced(name: &str, sources: &[Source]) -> Result<Reference, Templ
     }
     match source.keys() {
         Some(keys) if !keys.contains(&key) => Err(TemplateError::StrangeKey(
-            source.as_str(),
+            source.into_str(),
             key.to_owned(),
             keys.join(", "),
         )),

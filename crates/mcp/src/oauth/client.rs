@@ -125,7 +125,7 @@ pub fn client_metadata(id: Option<&Url>, redirect_uri: &str, method: ClientAuthM
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
-        "token_endpoint_auth_method": method.as_str(),
+        "token_endpoint_auth_method": method.into_str(),
         "application_type": if is_loopback(redirect_uri) { "native" } else { "web" },
     });
     if let Some(id) = id {

@@ -415,7 +415,10 @@ impl AuthorizationServer {
     pub(super) fn auth_method(&self, methods: &[ClientAuthMethod]) -> Option<ClientAuthMethod> {
         let takes = |method: &&ClientAuthMethod| {
             self.auth_methods.is_empty()
-                || self.auth_methods.iter().any(|name| name == method.as_str())
+                || self
+                    .auth_methods
+                    .iter()
+                    .any(|name| name == method.into_str())
         };
         methods.iter().find(takes).copied()
     }

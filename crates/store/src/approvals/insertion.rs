@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use sqlx::types::Json;
-
 use super::rows;
 use crate::Tx;
 use domain::{

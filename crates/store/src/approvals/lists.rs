@@ -2,16 +2,14 @@
 
 use std::collections::HashMap;
 
-use sqlx::types::Json;
 use time::OffsetDateTime;
 
 use super::rows;
 use crate::Tx;
 use domain::{
-    approval::{About, Approval, Approver, State},
+    approval::{Approval, Approver, State},
     error::Result,
     ids::{ApprovalId, TenantId, UserId},
-    principal::Principal,
 };
 
 /// Whose requests.
@@ -41,7 +39,7 @@ pub struct Page<'a> {
 
 /// Requests in the order of the page.
 pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Result<Vec<Approval>> {
-    let state = page.state.map(State::as_str);
+    let state = page.state.map(<&str>::from);
     let after = page.after.map(|id| id.0);
     let found = match whose {
         ApprovalOwner::Requester(user) => {

@@ -2,16 +2,9 @@
 
 use std::time::Duration;
 
-use sqlx::types::Json;
-
 use super::{NewApproval, rows};
 use crate::Tx;
-use domain::{
-    approval::{About, Approval},
-    error::Result,
-    ids::ApprovalId,
-    principal::Principal,
-};
+use domain::{approval::Approval, error::Result, ids::ApprovalId};
 
 /// Marks a request as one whose client will ask for the outcome, and deletes outcomes that are older than `age`.
 pub async fn await_result(tx: &mut Tx, id: ApprovalId, age: Duration) -> Result<()> {

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use sqlx::types::Json;
-
 use super::rows;
 use crate::Tx;
 use domain::{
-    approval::{About, Approval, State},
+    approval::{Approval, State},
     error::{Error, Result},
     ids::{ApprovalId, UserId},
-    principal::Principal,
 };
 
 /// What must be true besides the state, for a transition.
@@ -97,8 +94,8 @@ pub async fn change(
          returning",
         "",
         id.0,
-        from.as_str(),
-        to.as_str(),
+        from.into_str(),
+        to.into_str(),
         *reason,
         by.map(|(user, _)| user.as_str()),
         when,

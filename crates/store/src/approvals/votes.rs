@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::rows;
 use crate::Tx;
 use domain::{
-    approval::{About, Approval, Choice, Vote},
-    error::{Error, Result},
+    approval::{Approval, Choice, Vote},
+    error::Result,
     ids::{ApiKeyId, ApprovalId, TenantId, UserId},
     principal::Principal,
 };
@@ -38,7 +38,7 @@ pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
         Uuid::now_v7(),
         vote.approval.0,
         vote.by().as_str(),
-        vote.choice.as_str(),
+        vote.choice.into_str(),
         vote.reason,
         Json(session) as _,
         vote.voter.key.map(|key| key.0),
@@ -53,35 +53,29 @@ pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
     let tenant = tx.tenant()?;
     let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     let rows = sqlx::query!(
-        r#"select approval_id, approver, choice, reason, at, key_id,
-                  session as "session: Json<Map<String, Value>>"
+        r#"select approval_id as "approval: ApprovalId", approver as "approver: UserId", choice as "choice: Choice", reason, at,
+                  key_id as "key: ApiKeyId", session as "session: Json<Map<String, Value>>"
            from approval_votes where tenant_id = $2 and approval_id = any($1) order by at"#,
         &ids,
         tenant.0,
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            let choice = Choice::parse(&row.choice)
-                .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown choice")))?;
-            let voter = Principal {
-                tenant,
-                user: UserId(row.approver.into()),
-                claims: Arc::new(row.session.map(|session| session.0).unwrap_or_default()),
-                locale: None,
-                authenticated: true,
-                key: row.key_id.map(ApiKeyId),
-            };
-            Ok(Vote {
-                approval: ApprovalId(row.approval_id),
-                voter,
-                choice,
-                reason: row.reason,
-                at: row.at,
-            })
-        })
-        .collect()
+    let votes = rows.into_iter().map(|row| Vote {
+        approval: row.approval,
+        voter: Principal {
+            tenant,
+            user: row.approver,
+            claims: Arc::new(row.session.map(|session| session.0).unwrap_or_default()),
+            locale: None,
+            authenticated: true,
+            key: row.key,
+        },
+        choice: row.choice,
+        reason: row.reason,
+        at: row.at,
+    });
+    Ok(votes.collect())
 }
 
 /// Adds evidence that arrived too late.

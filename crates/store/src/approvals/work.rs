@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use sqlx::types::Json;
-
 use super::rows;
 use crate::Tx;
 use domain::{
-    approval::{About, Approval, State},
-    error::{Error, Result},
+    approval::{Approval, State},
+    error::Result,
     ids::{ApiKeyId, ApprovalId, ReplicaId, RunId, TenantId, UserId},
-    principal::Principal,
     session::SessionEnd,
 };
 
@@ -18,7 +15,7 @@ use domain::{
 /// ended. Needs the system role; reads only their tenants and ids.
 pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, State)>> {
     let rows = sqlx::query!(
-        r#"(select tenant_id as "tenant_id!", id as "id!", state as "state!" from approvals
+        r#"(select tenant_id as "tenant_id!: TenantId", id as "id!: ApprovalId", state as "state!: State" from approvals
             where state = 'pending' and expires_at <= statement_timestamp() order by expires_at limit $1)
            union all
            (select tenant_id, id, state from approvals
@@ -32,13 +29,10 @@ pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, S
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter()
-        .map(|row| {
-            let state = State::parse(&row.state)
-                .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown state")))?;
-            Ok((TenantId(row.tenant_id), ApprovalId(row.id), state))
-        })
-        .collect()
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.tenant_id, row.id, row.state))
+        .collect())
 }
 
 /// Claims an approved request for execution, if no replica has it. The state stays `approved`: nothing has
@@ -100,16 +94,14 @@ pub async fn release(tx: &mut Tx, approval: &Approval, pause: Duration) -> Resul
 pub async fn withdraw(tx: &mut Tx, runs: &[RunId], by: &UserId) -> Result<Vec<ApprovalId>> {
     let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
     let ids = sqlx::query_scalar!(
-        "update approvals set withdrawn_by = $2, changed_at = statement_timestamp()
+        r#"update approvals set withdrawn_by = $2, changed_at = statement_timestamp()
          where tenant_id = $3 and run_id = any($1) and state in ('pending', 'approved')
-           and withdrawn_by is null returning id",
+           and withdrawn_by is null returning id as "id: ApprovalId""#,
         &runs,
         by.as_str(),
         tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(ApprovalId).collect())
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// Marks what a user has asked for, and what is not being sent yet, as taken back because they were signed out or blocked.
@@ -120,30 +112,26 @@ pub async fn withdraw_of_user(
     cause: SessionEnd,
 ) -> Result<Vec<ApprovalId>> {
     let ids = sqlx::query_scalar!(
-        "update approvals set withdrawn_by = $2, withdrawn_cause = $4, changed_at = statement_timestamp()
+        r#"update approvals set withdrawn_by = $2, withdrawn_cause = $4, changed_at = statement_timestamp()
          where tenant_id = $3 and requester = $1 and state in ('pending', 'approved')
-           and withdrawn_by is null returning id",
+           and withdrawn_by is null returning id as "id: ApprovalId""#,
         user.as_str(),
         by.as_str(),
         tx.tenant()?.0,
-        cause.as_str(),
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(ApprovalId).collect())
+        cause.into_str(),
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// The same for what was asked for with an API key that was revoked.
 pub async fn withdraw_of_key(tx: &mut Tx, key: ApiKeyId, by: &UserId) -> Result<Vec<ApprovalId>> {
     let ids = sqlx::query_scalar!(
-        "update approvals set withdrawn_by = $2, withdrawn_cause = 'key_revoked', changed_at = statement_timestamp()
+        r#"update approvals set withdrawn_by = $2, withdrawn_cause = 'key_revoked', changed_at = statement_timestamp()
          where tenant_id = $3 and principal->>'key' = $1 and state in ('pending', 'approved')
-           and withdrawn_by is null returning id",
+           and withdrawn_by is null returning id as "id: ApprovalId""#,
         key.to_string(),
         by.as_str(),
         tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(ApprovalId).collect())
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }

@@ -1,59 +1,13 @@
 //! Lists of audit lines, of a tenant and of the operator.
 
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use crate::Tx;
 use domain::{
     audit::{Filter, Line, OperatorLine},
     error::Result,
-    ids::{AuditId, RunId, TenantId},
+    ids::{AuditId, TenantId},
 };
-
-struct Row {
-    pub(super) id: Uuid,
-    pub(super) at: OffsetDateTime,
-    pub(super) actor: String,
-    pub(super) action: String,
-    pub(super) agent: Option<String>,
-    pub(super) run_id: Option<Uuid>,
-    pub(super) server: Option<String>,
-    pub(super) tool: Option<String>,
-    pub(super) args_sha256: Option<String>,
-    pub(super) outcome: String,
-    pub(super) detail: Option<String>,
-}
-
-impl From<Row> for Line {
-    fn from(row: Row) -> Self {
-        let Row {
-            at,
-            actor,
-            action,
-            agent,
-            server,
-            tool,
-            args_sha256,
-            outcome,
-            detail,
-            ..
-        } = row;
-        let (id, run_id) = (AuditId(row.id), row.run_id.map(RunId));
-        Self {
-            id,
-            at,
-            actor,
-            action,
-            agent,
-            run_id,
-            server,
-            tool,
-            args_sha256,
-            outcome,
-            detail,
-        }
-    }
-}
 
 /// The tenant's lines that pass a filter, newest first, those before `before` only.
 pub async fn list(
@@ -69,10 +23,10 @@ pub async fn list(
         .await?;
     let (first, last) = filter.ids();
     let last = before.map_or(last, |before| before.0.min(last));
-    let rows = sqlx::query_as!(
-        Row,
+    let lines = sqlx::query_as!(
+        Line,
         r#"
-        select a.id, at, actor, action, agent, run_id, server, tool, encode(args_sha256, 'hex') as args_sha256,
+        select a.id as "id: _", at, actor, action, agent, run_id as "run_id: _", server, tool, encode(args_sha256, 'hex') as args_sha256,
                coalesce(o.outcome, a.outcome) as "outcome!", detail
         from audit a
         left join audit_outcomes o on o.tenant_id = $1 and o.id = a.id
@@ -94,18 +48,22 @@ pub async fn list(
         filter.since,
         filter.until,
         filter.actor,
-        filter.action.as_deref().filter(|action| !action.ends_with('.')),
-        filter.action.as_deref().filter(|action| action.ends_with('.')),
+        filter
+            .action
+            .as_deref()
+            .filter(|action| !action.ends_with('.')),
+        filter
+            .action
+            .as_deref()
+            .filter(|action| action.ends_with('.')),
         filter.server,
         filter.tool,
         filter.run.map(|run| run.0),
         filter.outcome,
         filter.args_sha256,
         limit,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(rows.into_iter().map(Into::into).collect())
+    );
+    Ok(lines.fetch_all(tx.conn()).await?)
 }
 
 /// The newest lines of the operator's trail since a time; wants [`crate::Db::system`].
@@ -114,27 +72,16 @@ pub async fn operators(
     since: Option<OffsetDateTime>,
     limit: i64,
 ) -> Result<Vec<OperatorLine>> {
-    let rows = sqlx::query!(
-        "
-        select id, at, actor, action, detail from operator_audit
+    let lines = sqlx::query_as!(
+        OperatorLine,
+        r#"
+        select id as "id: _", at, actor, action, detail from operator_audit
         where $1::timestamptz is null or at >= $1
         order by id desc
         limit $2
-        ",
+        "#,
         since,
         limit,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    let line = |id, at, actor, action, detail| OperatorLine {
-        id: AuditId(id),
-        at,
-        actor,
-        action,
-        detail,
-    };
-    Ok(rows
-        .into_iter()
-        .map(|row| line(row.id, row.at, row.actor, row.action, row.detail))
-        .collect())
+    );
+    Ok(lines.fetch_all(tx.conn()).await?)
 }

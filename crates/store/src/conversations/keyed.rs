@@ -3,7 +3,7 @@
 //! A conversation has a key only while its last message is an answer that its client was given. A question uses the key
 //! up, and its answer sets the next one. So a conversation whose last question failed or was stopped is never found.
 
-use super::{super::Tx, row_of};
+use super::{super::Tx, conversation_of};
 use domain::{
     error::Result,
     ids::{AgentId, ConversationId, UserId},
@@ -59,7 +59,8 @@ pub async fn take_or_insert(
              returning id, agent, title, parent_session, last_event, archived_at, pinned_at, branch, created_at,
                        updated_at, last_event as told_event
            )
-           select id as "id!", agent as "agent!", title as "title!", parent_session, last_event as "last_event!",
+           select id as "id!: ConversationId", agent as "agent!: AgentId", title as "title!",
+                  parent_session as "parent_id: ConversationId", last_event as "last_event!",
                   archived_at is not null as "archived!", pinned_at is not null as "pinned!", branch as "branch!",
                   created_at as "created_at!", updated_at as "updated_at!", told_event as "told_event!",
                   is_new as "is_new!"
@@ -75,7 +76,7 @@ pub async fn take_or_insert(
     .fetch_one(tx.conn())
     .await?;
     Ok(KeyedConversation {
-        conversation: row_of!(row).try_into()?,
+        conversation: conversation_of!(row),
         told_event: row.told_event,
         is_new: row.is_new,
     })
@@ -100,7 +101,7 @@ pub async fn own_or_insert(
              select $1, $5, $3, $2, $6, $4, 'user' where not exists (select from known)
              returning id
            )
-           select id as "id!" from (select id from known union all select id from new) found"#,
+           select id as "id!: ConversationId" from (select id from known union all select id from new) found"#,
         tx.tenant()?.0,
         user.as_str(),
         agent.as_str(),
@@ -108,7 +109,7 @@ pub async fn own_or_insert(
         ConversationId::new().0,
         title,
     );
-    Ok(ConversationId(id.fetch_one(tx.conn()).await?))
+    Ok(id.fetch_one(tx.conn()).await?)
 }
 
 /// The last event that the client of a conversation was told of.

@@ -2,7 +2,7 @@
 
 use sqlx::types::Json;
 
-use super::{Row, row_of};
+use super::{conversation_of, conversations};
 use crate::Tx;
 use domain::{
     error::{Error, Result, Thing},
@@ -27,17 +27,15 @@ pub struct ListFilter<'a> {
 
 /// The user's conversations: pinned ones first, then the newest.
 pub async fn list(tx: &mut Tx, user: &UserId, filter: ListFilter<'_>) -> Result<Vec<Conversation>> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                  pinned_at is not null as "pinned!", branch, created_at, updated_at
-           from conversations
+    let listed = conversations!(
+        "select",
+        "from conversations
            where tenant_id = $1 and user_id = $2 and ($3::text is null or agent = $3)
              and ($4 or parent_session is null) and (archived_at is not null) = $5
              and ($6::bool is null or (pinned_at is not null) = $6)
              and ($7::uuid is null or (pinned_at is not null, id) < (coalesce(
                (select pinned_at is not null from conversations where tenant_id = $1 and id = $7), false), $7))
-           order by (pinned_at is not null) desc, id desc limit $8"#,
+           order by (pinned_at is not null) desc, id desc limit $8",
         tx.tenant()?.0,
         user.as_str(),
         filter.agent.map(AgentId::as_str),
@@ -46,10 +44,8 @@ pub async fn list(tx: &mut Tx, user: &UserId, filter: ListFilter<'_>) -> Result<
         filter.pinned,
         filter.cursor.map(|id| id.0),
         filter.limit,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter().map(TryInto::try_into).collect()
+    );
+    Ok(listed.fetch_all(tx.conn()).await?)
 }
 
 /// The newest message of a conversation with the words.
@@ -80,7 +76,8 @@ pub async fn search(
                and message_words(m.parts) @@ (select query from wanted)
              order by m.conversation_id, m.seq desc
            )
-           select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+           select id as "id: ConversationId", agent as "agent: AgentId", title,
+                  parent_session as "parent_id: ConversationId", last_event, archived_at is not null as "archived!",
                   pinned_at is not null as "pinned!", branch, created_at, updated_at,
                   hits.seq as "seq?", hits.parts as "parts?: Json<Vec<Part>>"
            from conversations left join hits on hits.conversation_id = id
@@ -109,9 +106,9 @@ pub async fn search(
             seq,
             parts: parts.0,
         });
-        Ok((row_of!(row).try_into()?, hit))
+        (conversation_of!(row), hit)
     });
-    found.collect()
+    Ok(found.collect())
 }
 
 /// Changes a conversation of the user. Its title is the user's from then on.
@@ -121,25 +118,22 @@ pub async fn change(
     id: ConversationId,
     change: ConversationChange<'_>,
 ) -> Result<Conversation> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"update conversations
+    let changed = conversations!(
+        "update conversations
            set title = coalesce($4, title), titled_by = case when $4::text is null then titled_by else 'user' end,
                archived_at = case when coalesce($5, archived_at is not null) then coalesce(archived_at, clock.at) end,
                pinned_at = case when coalesce($6, pinned_at is not null) then coalesce(pinned_at, clock.at) end
            from (select statement_timestamp() as at) clock
            where tenant_id = $1 and id = $2 and user_id = $3
-           returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                     pinned_at is not null as "pinned!", branch, created_at, updated_at"#,
+           returning",
+        "",
         tx.tenant()?.0,
         id.0,
         user.as_str(),
         change.title,
         change.archived,
         change.pinned,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    row.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))?
-        .try_into()
+    );
+    let changed = changed.fetch_optional(tx.conn()).await?;
+    changed.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
 }

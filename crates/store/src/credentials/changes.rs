@@ -165,7 +165,7 @@ pub async fn mark(
            and (state = 'active' or $3 = 'quarantined' and state <> 'quarantined')",
         id.0,
         generation.cast_signed(),
-        state.as_str(),
+        state.into_str(),
         reason,
         tx.tenant()?.0,
     )
@@ -279,8 +279,8 @@ pub async fn delete_sign_ins(
                and (signed_in_at is null or signed_in_at <= $3)
              limit $4
            )
-           returning agent as "agent: AgentId", server as "server: ServerId", user_id, id as "id: CredentialId",
-                     generation, sealed"#,
+           returning agent as "agent: AgentId", server as "server: ServerId", user_id as "user: UserId",
+                     id as "id: CredentialId", generation, sealed"#,
         tenant.0,
         user.map(UserId::as_str),
         until,
@@ -291,7 +291,7 @@ pub async fn delete_sign_ins(
     let removed = rows.into_iter().map(|row| Removed {
         credential: CredentialRef {
             tenant,
-            user: UserId(row.user_id.into()),
+            user: row.user,
             agent: row.agent,
             server: row.server,
             id: row.id,

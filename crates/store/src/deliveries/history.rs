@@ -16,13 +16,13 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<Delivery>> {
     let rows = sqlx::query!(
-        "
-        select id, event, attempts, created_at, next_attempt_at, delivered_at, last_status, last_error
+        r#"
+        select id as "id: DeliveryId", event, attempts, created_at, next_attempt_at, delivered_at, last_status, last_error
         from webhook_deliveries
         where tenant_id = $1 and webhook_id = $2 and ($3::uuid is null or id < $3)
         order by id desc
         limit $4
-        ",
+        "#,
         tenant.0,
         webhook.0,
         before.map(|id| id.0),
@@ -36,7 +36,7 @@ pub async fn list(
         (false, false) => DeliveryState::Failed,
     };
     let rows = rows.into_iter().map(|row| Delivery {
-        id: DeliveryId(row.id),
+        id: row.id,
         event: row.event,
         state: state(row.delivered_at.is_some(), row.next_attempt_at.is_some()),
         attempts: row.attempts,

@@ -34,11 +34,10 @@ pub async fn renew_lease(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Optio
 
 /// The tenants with questions that nobody answered in time; wants [`crate::Db::system`].
 pub async fn tenants_with_overdue(tx: &mut Tx) -> Result<Vec<TenantId>> {
-    let ids =
-        sqlx::query_scalar!("select distinct tenant_id from elicitations where expires_at < now()")
-            .fetch_all(tx.conn())
-            .await?;
-    Ok(ids.into_iter().map(TenantId).collect())
+    let ids = sqlx::query_scalar!(
+        r#"select distinct tenant_id as "id: TenantId" from elicitations where expires_at < now()"#
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// Deletes the tenant's overdue questions, and answered ones that no run has read. Returns those whose user

@@ -13,12 +13,11 @@ use domain::{
 /// The tenants with flows that ended this long ago; wants [`crate::Db::system`].
 pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
-        "select distinct tenant_id from flows where expires_at < now() - make_interval(secs => $1)",
+        r#"select distinct tenant_id as "id: TenantId" from flows
+           where expires_at < now() - make_interval(secs => $1)"#,
         age.as_secs_f64(),
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(TenantId).collect())
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// Deletes the tenant's flows that ended this long ago, with what was entered in them.

@@ -3,13 +3,13 @@
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::{Row, broken};
+use super::Row;
 use crate::Tx;
 use domain::{
-    error::Result,
+    error::{Error, Result},
     event::{Event, EventKind},
-    ids::{ConversationId, RunId},
-    message::Part,
+    ids::{ConversationId, MessageId, RunId},
+    message::{Part, Role},
     run::RunStatus,
 };
 
@@ -34,7 +34,7 @@ pub async fn append_run_event(
         conversation.0,
         Uuid::now_v7(),
         run.0,
-        status.as_str(),
+        status.into_str(),
         error,
     )
     .fetch_one(tx.conn())
@@ -55,9 +55,10 @@ pub async fn events(
     limit: i64,
 ) -> Result<Vec<Event>> {
     let rows = sqlx::query!(
-        r#"select e.seq, e.run_id as event_run, e.run_status, e.run_error,
-                  m.id as "message_id?", m.branch as "branch?", m.seq as "message_seq?", m.role as "role?",
-                  m.parts as "parts?: Json<Vec<Part>>", m.run_id as message_run, m.created_at as "created_at?"
+        r#"select e.seq, e.run_id as "event_run: RunId", e.run_status as "run_status: RunStatus", e.run_error,
+                  m.id as "message_id?: MessageId", m.branch as "branch?", m.seq as "message_seq?",
+                  m.role as "role?: Role", m.parts as "parts?: Json<Vec<Part>>", m.run_id as "message_run: RunId",
+                  m.created_at as "created_at?"
            from events e left join messages m on m.tenant_id = e.tenant_id and m.id = e.message_id
            where e.tenant_id = $4 and e.conversation_id = $1 and e.seq > $2 order by e.seq limit $3"#,
         conversation.0,
@@ -67,6 +68,7 @@ pub async fn events(
     )
     .fetch_all(tx.conn())
     .await?;
+    let broken = || Error::Internal(anyhow::anyhow!("event without a subject"));
     rows.into_iter()
         .map(|row| {
             let kind = match (
@@ -87,16 +89,12 @@ pub async fn events(
                             run_id: row.message_run,
                             created_at,
                         }
-                        .message(conversation)?,
+                        .message(conversation),
                     )
                 }
                 _ => EventKind::Run {
-                    run_id: RunId(
-                        row.event_run
-                            .ok_or_else(|| broken("event without a subject"))?,
-                    ),
-                    status: RunStatus::parse(row.run_status.as_deref().unwrap_or_default())
-                        .ok_or_else(|| broken("unknown run status"))?,
+                    run_id: row.event_run.ok_or_else(broken)?,
+                    status: row.run_status.ok_or_else(broken)?,
                     error: row.run_error,
                 },
             };

@@ -2,7 +2,6 @@
 
 use uuid::Uuid;
 
-use super::role_name;
 use crate::Tx;
 use domain::{
     error::{Error, Result},
@@ -20,7 +19,7 @@ pub async fn import(
     let events: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
     let roles: Vec<String> = messages
         .iter()
-        .map(|(role, _)| role_name(*role).to_owned())
+        .map(|(role, _)| role.into_str().to_owned())
         .collect();
     let parts = messages
         .iter()

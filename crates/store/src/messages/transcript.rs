@@ -1,13 +1,11 @@
 //! The messages that a model reads.
 
-use sqlx::types::Json;
-
 use super::Row;
 use crate::Tx;
 use domain::{
     error::Result,
     ids::{ConversationId, RunId},
-    message::{Message, Part},
+    message::Message,
     run::ClaimedRun,
 };
 
@@ -20,8 +18,8 @@ pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<V
              select branch, upto from branch_path($4, $1, (
                select branch from conversations where tenant_id = $4 and id = $1))
            )
-           select id as "id!", branch as "branch!", seq as "seq!", role as "role!",
-                  parts as "parts!: Json<Vec<Part>>", run_id, created_at as "created_at!"
+           select id as "id!: _", branch as "branch!", seq as "seq!", role as "role!: _", parts as "parts!: _",
+                  run_id as "run_id: _", created_at as "created_at!"
            from (
              select * from messages
              where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal = $2
@@ -39,16 +37,17 @@ pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<V
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter()
+    Ok(rows
+        .into_iter()
         .map(|row| row.message(run.conversation))
-        .collect()
+        .collect())
 }
 
 /// Everything one run has written and what it answers, oldest first.
 pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
-        r#"select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+        r#"select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
            from messages where tenant_id = $3 and conversation_id = $1 and run_id = $2 order by seq"#,
         conversation.0,
         run.0,
@@ -56,7 +55,8 @@ pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Re
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter()
+    Ok(rows
+        .into_iter()
         .map(|row| row.message(conversation))
-        .collect()
+        .collect())
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use sqlx::types::Json;
 
-use super::{lost, parse_kind};
+use super::lost;
 use crate::Tx;
 use domain::{
     answer_format::AnswerFormat,
-    error::{Error, Result},
+    error::Result,
     ids::{AgentId, ConversationId, ReplicaId, RunId, TenantId},
     principal::{FairShareKey, Principal},
-    run::{ClaimedRun, RunStart},
+    run::{ClaimedRun, RunKind, RunStart},
 };
 
 /// Users and tenants that have reached their limit of runs at once in this process. All guests of a tenant count as
@@ -62,7 +62,7 @@ pub async fn claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec
                     row_number() over (partition by o.tenant_id order by o.turn, o.created_at, o.id) as turn
              from of_user o
            )
-           select t.tenant_id as "tenant_id!", t.id as "id!", t.sharer as "sharer!"
+           select t.tenant_id as "tenant_id!: TenantId", t.id as "id!: RunId", t.sharer as "sharer!"
            from of_tenant t order by t.turn, t.created_at, t.id limit $1"#,
         limit,
         &tenants,
@@ -74,9 +74,9 @@ pub async fn claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec
     Ok(rows
         .into_iter()
         .map(|row| Claimable {
-            id: RunId(row.id),
+            id: row.id,
             share: FairShareKey {
-                tenant: TenantId(row.tenant_id),
+                tenant: row.tenant_id,
                 user: row.sharer,
             },
         })
@@ -86,14 +86,12 @@ pub async fn claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec
 /// The turn that waits in a conversation, if one does.
 pub async fn waiting(tx: &mut Tx, conversation: ConversationId) -> Result<Option<RunId>> {
     let id = sqlx::query_scalar!(
-        "select id from runs
-         where tenant_id = $2 and conversation_id = $1 and status = 'queued' and kind = 'turn'",
+        r#"select id as "id: RunId" from runs
+           where tenant_id = $2 and conversation_id = $1 and status = 'queued' and kind = 'turn'"#,
         conversation.0,
         tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(id.map(RunId))
+    );
+    Ok(id.fetch_optional(tx.conn()).await?)
 }
 
 /// Takes a run, if it is still free. The new fence shuts out whoever held it before. Also whether somebody has asked to
@@ -132,7 +130,8 @@ pub async fn claim(
                select 1 from runs b
                where b.tenant_id = $4 and b.conversation_id = r.conversation_id and b.status = 'running'
                  and b.kind = 'turn'))
-           returning conversation_id, agent, principal as "principal: Json<Principal>", kind, ordinal, fence, attempt,
+           returning conversation_id as "conversation_id: ConversationId", agent as "agent: AgentId",
+                     principal as "principal: Json<Principal>", kind as "kind: RunKind", ordinal, fence, attempt,
                      cancel_requested"#,
         id.0,
         replica.0,
@@ -147,11 +146,10 @@ pub async fn claim(
         start,
         tenant,
         id,
-        conversation: ConversationId(row.conversation_id),
-        agent: AgentId::parse(&row.agent)
-            .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
+        conversation: row.conversation_id,
+        agent: row.agent,
         principal: row.principal.0,
-        kind: parse_kind(&row.kind),
+        kind: row.kind,
         ordinal: row.ordinal,
         fence: row.fence,
         attempt: row.attempt,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{Tx, messages};
+use crate::Tx;
 use domain::{
     answer_format::AnswerFormat,
     error::{Error, Result},
@@ -57,7 +57,7 @@ pub struct OpenRuns {
 }
 
 struct Row {
-    id: Uuid,
+    id: RunId,
     ordinal: i64,
     fence: i64,
     created_at: OffsetDateTime,
@@ -133,7 +133,7 @@ macro_rules! write_run {
                     (select count(*) from fresh where $5 = 'turn'), octet_length($12::text) + 256
              from counted
            )
-           select run.id as "id!", run.ordinal as "ordinal!", run.fence as "fence!", run.created_at as "created_at!",
+           select run.id as "id!: _", run.ordinal as "ordinal!", run.fence as "fence!", run.created_at as "created_at!",
                   last_seq as "seq!", last_event as "event!", counted.branch as "branch!", is_of_client as "is_of_client!",
                   may_be_titled as "may_be_titled!", message.created_at as "said_at!", of_user as "of_user!", of_guests as "of_guests!",
                   of_tenant as "of_tenant!"
@@ -152,13 +152,13 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
         new.conversation.0,
         new.id.0,
         new.agent.as_str(),
-        new.kind.as_str(),
+        new.kind.into_str(),
         new.principal.user.as_str(),
         serde_json::to_string(new.principal).map_err(Error::internal)?,
         new.worker.map(|(replica, _)| replica.0),
         new.worker.map_or(0.0, |(_, lease)| lease.as_secs_f64()),
         message_id.0,
-        messages::role_name(new.role),
+        new.role.into_str(),
         serde_json::to_string(new.parts).map_err(Error::internal)?,
         new.for_model,
         Uuid::now_v7(),
@@ -178,11 +178,11 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
         seq: row.seq,
         role: new.role,
         parts: new.parts.to_vec(),
-        run_id: Some(RunId(row.id)),
+        run_id: Some(row.id),
         created_at: row.said_at,
     };
     Ok(WrittenRun {
-        open_before: (row.id == new.id.0).then_some(OpenRuns {
+        open_before: (row.id == new.id).then_some(OpenRuns {
             of_user: row.of_user,
             of_guests: row.of_guests,
             of_tenant: row.of_tenant,
@@ -205,7 +205,7 @@ impl Row {
 
     fn run(&self, new: &NewRun<'_>) -> Run {
         Run {
-            id: RunId(self.id),
+            id: self.id,
             kind: new.kind,
             conversation_id: new.conversation,
             agent: new.agent.clone(),
@@ -240,7 +240,7 @@ impl Row {
         };
         self.is_claimed().then(|| ClaimedRun {
             tenant,
-            id: RunId(self.id),
+            id: self.id,
             conversation: new.conversation,
             agent: new.agent.clone(),
             principal: new.principal.clone(),

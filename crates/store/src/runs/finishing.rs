@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{super::Tx, lost};
-use crate::messages::{NewMessage, role_name};
+use crate::messages::NewMessage;
 use domain::{
     error::{Error, Result},
     event::{Event, EventKind},
@@ -54,7 +54,7 @@ struct Row {
     branch: i32,
     at: OffsetDateTime,
     in_tree: bool,
-    next: Option<Uuid>,
+    next: Option<RunId>,
 }
 
 /// Ends a run. `Conflict` when its lease was lost.
@@ -91,7 +91,7 @@ pub async fn finish(tx: &mut Tx, run: &ClaimedRun, result: &RunResult<'_>) -> Re
             .map(|(seq, kind)| Event { seq, kind })
             .collect(),
         in_tree: row.in_tree,
-        next: row.next.map(RunId),
+        next: row.next,
     })
 }
 
@@ -136,7 +136,7 @@ macro_rules! write_end {
            )
            select seq as "seq!", event as "event!", branch as "branch!", in_tree as "in_tree!", now() as "at!",
                   (select id from runs
-                   where tenant_id = $1 and conversation_id = $4 and status = 'queued' and kind = 'turn') as next
+                   where tenant_id = $1 and conversation_id = $4 and status = 'queued' and kind = 'turn') as "next: _"
            from counted"#,
             $($value,)*
         )
@@ -158,7 +158,7 @@ async fn write(
         run.id.0,
         run.fence,
         run.conversation.0,
-        result.status.as_str(),
+        result.status.into_str(),
         result.error,
         steps,
         used.input_tokens,
@@ -185,7 +185,7 @@ impl Columns {
         for new in messages {
             columns.ids.push(MessageId::new().0);
             columns.event_ids.push(Uuid::now_v7());
-            columns.roles.push(role_name(new.role).to_owned());
+            columns.roles.push(new.role.into_str().to_owned());
             let parts = serde_json::to_string(new.parts).map_err(Error::internal)?;
             columns.parts.push(parts);
             columns.for_model.push(new.for_model);

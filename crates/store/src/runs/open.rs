@@ -9,40 +9,33 @@ use domain::{
 /// What a user has open, in every conversation.
 pub async fn open_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<RunId>> {
     let ids = sqlx::query_scalar!(
-        "select id from runs where tenant_id = $2 and user_id = $1 and status in ('queued', 'running')",
+        r#"select id as "id: RunId" from runs
+           where tenant_id = $2 and user_id = $1 and status in ('queued', 'running')"#,
         user.as_str(),
         tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(RunId).collect())
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// What those who came with an API key have open.
 pub async fn open_of_key(tx: &mut Tx, key: ApiKeyId) -> Result<Vec<(RunId, UserId)>> {
     let rows = sqlx::query!(
-        "select id, user_id from runs
-         where tenant_id = $1 and principal->>'key' = $2 and status in ('queued', 'running')",
+        r#"select id as "id: RunId", user_id as "user_id: UserId" from runs
+           where tenant_id = $1 and principal->>'key' = $2 and status in ('queued', 'running')"#,
         tx.tenant()?.0,
         key.to_string(),
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    let open = rows.into_iter();
-    Ok(open
-        .map(|row| (RunId(row.id), UserId(row.user_id.into())))
-        .collect())
+    );
+    let rows = rows.fetch_all(tx.conn()).await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.user_id)).collect())
 }
 
 /// What anybody of the tenant has open.
 pub async fn open(tx: &mut Tx) -> Result<Vec<(RunId, UserId)>> {
     let rows = sqlx::query!(
-        "select id, user_id from runs where tenant_id = $1 and status in ('queued', 'running')",
+        r#"select id as "id: RunId", user_id as "user_id: UserId" from runs
+           where tenant_id = $1 and status in ('queued', 'running')"#,
         tx.tenant()?.0,
     );
     let rows = rows.fetch_all(tx.conn()).await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| (RunId(row.id), UserId(row.user_id.into())))
-        .collect())
+    Ok(rows.into_iter().map(|row| (row.id, row.user_id)).collect())
 }

@@ -4,7 +4,7 @@ use sqlx::types::Json;
 
 use crate::Tx;
 use domain::{
-    error::{Error, Result},
+    error::Result,
     ids::{AgentId, ConversationId, RunId, TenantId, UserId},
     message::Part,
     principal::Principal,
@@ -26,14 +26,14 @@ pub struct DueCallback {
 /// The session that waits to be told of a run, when the run has ended.
 pub async fn awaiting(tx: &mut Tx, run: RunId) -> Result<Option<(UserId, ConversationId)>> {
     let row = sqlx::query!(
-        r#"select user_id, callback_session as "session!" from runs
+        r#"select user_id as "user: UserId", callback_session as "session!: ConversationId" from runs
            where tenant_id = $2 and id = $1 and awaits_callback and status not in ('queued', 'running')"#,
         run.0,
         tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
-    Ok(row.map(|row| (UserId(row.user_id.into()), ConversationId(row.session))))
+    Ok(row.map(|row| (row.user, row.session)))
 }
 
 /// Claims the callback for this transaction; `None` when another one did.
@@ -41,28 +41,28 @@ pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<DueCallback
     let row = sqlx::query!(
         r#"update runs set called_back_at = now()
            where tenant_id = $2 and id = $1 and awaits_callback and status not in ('queued', 'running')
-           returning conversation_id, agent, principal as "principal: Json<Principal>", status, error,
-                     root_run, parent_run, depth, callback_session as "callback!""#,
+           returning conversation_id as "session: ConversationId", agent as "agent: AgentId",
+                     principal as "principal: Json<Principal>", status as "status: RunStatus", error,
+                     root_run as "root_run: RunId", parent_run as "parent_run: RunId", depth,
+                     callback_session as "callback!: ConversationId""#,
         run.0,
         tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
-    let Some(row) = row else { return Ok(None) };
-    let broken = || Error::Internal(anyhow::anyhow!("run {run} cannot be read"));
-    Ok(Some(DueCallback {
+    Ok(row.map(|row| DueCallback {
         run,
-        session: ConversationId(row.conversation_id),
-        agent: AgentId::parse(&row.agent).map_err(|_| broken())?,
+        session: row.session,
+        agent: row.agent,
         principal: row.principal.0,
-        status: RunStatus::parse(&row.status).ok_or_else(broken)?,
+        status: row.status,
         error: row.error,
         branch: Branch {
-            root: row.root_run.map_or(run, RunId),
-            parent: row.parent_run.map(RunId),
+            root: row.root_run.unwrap_or(run),
+            parent: row.parent_run,
             depth: row.depth,
         },
-        callback: ConversationId(row.callback),
+        callback: row.callback,
     }))
 }
 
@@ -70,19 +70,19 @@ pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<DueCallback
 /// have their scope. Needs the system role; reads only their tenants and ids.
 pub async fn list_unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>> {
     let rows = sqlx::query!(
-        "select r.tenant_id, r.id from runs r
+        r#"select r.tenant_id as "tenant_id: TenantId", r.id as "id: RunId" from runs r
          where r.awaits_callback and r.status not in ('queued', 'running')
             or r.has_scope and not exists (
                  select 1 from runs o where o.tenant_id = r.tenant_id and o.root_run = r.id
                  and (o.status in ('queued', 'running') or o.awaits_callback))
-         order by r.created_at limit $1",
+         order by r.created_at limit $1"#,
         limit,
     )
     .fetch_all(tx.conn())
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| (TenantId(row.tenant_id), RunId(row.id)))
+        .map(|row| (row.tenant_id, row.id))
         .collect())
 }
 

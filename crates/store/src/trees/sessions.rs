@@ -25,14 +25,12 @@ pub async fn sessions_below(
              join below b on c.tenant_id = b.tenant_id and c.parent_session = b.id
              where c.tenant_id = $3
            )
-           select id as "id!" from below"#,
+           select id as "id!: ConversationId" from below"#,
         session.0,
         user.as_str(),
         tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(ConversationId).collect())
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// The same, all of them locked with the session itself: nothing is added below it until the end of the transaction,
@@ -69,17 +67,14 @@ pub async fn lock_sessions_below(
 pub async fn runs_of(tx: &mut Tx, sessions: &[ConversationId]) -> Result<Vec<(RunId, bool)>> {
     let sessions: Vec<_> = sessions.iter().map(|session| session.0).collect();
     let rows = sqlx::query!(
-        r#"select id, status in ('queued', 'running') as "open!" from runs
+        r#"select id as "id: RunId", status in ('queued', 'running') as "open!" from runs
            where tenant_id = $2 and conversation_id = any($1)"#,
         &sessions,
         tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| (RunId(row.id), row.open))
-        .collect())
+    Ok(rows.into_iter().map(|row| (row.id, row.open)).collect())
 }
 
 /// A session that a run started, as it stands.
@@ -96,8 +91,10 @@ pub struct Child {
 
 /// The sessions that one has started, the oldest first.
 pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Result<Vec<Child>> {
-    let rows = sqlx::query!(
-        r#"select c.id, c.agent, c.created_at, r.id as "run!", r.status as "status!", r.error
+    let children = sqlx::query_as!(
+        Child,
+        r#"select c.id as "session: _", c.agent as "agent: _", r.id as "run!: _", r.status as "status!: _", r.error,
+                  c.created_at
            from conversations c
            join lateral (
              select id, status, error from runs
@@ -108,27 +105,8 @@ pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Re
         session.0,
         user.as_str(),
         tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    let child =
-        |agent: &str, status: &str| Some((AgentId::parse(agent).ok()?, RunStatus::parse(status)?));
-    rows.into_iter()
-        .map(|row| {
-            let (agent, status) = child(&row.agent, &row.status).ok_or_else(|| {
-                Error::Internal(anyhow::anyhow!("session {} cannot be read", row.id))
-            })?;
-            let (session, run) = (ConversationId(row.id), RunId(row.run));
-            Ok(Child {
-                session,
-                agent,
-                run,
-                status,
-                error: row.error,
-                created_at: row.created_at,
-            })
-        })
-        .collect()
+    );
+    Ok(children.fetch_all(tx.conn()).await?)
 }
 
 /// Sets the parent of a session.

@@ -52,7 +52,7 @@ pub struct StoredValues {
 /// receives fewer values may allow more.
 pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<StoredValues>> {
     let row = sqlx::query!(
-        r#"select r.params as "params: Json<Members>", root.id as "root?", root.scope as "scope?"
+        r#"select r.params as "params: Json<Members>", root.id as "root?: RunId", root.scope as "scope?"
            from runs r left join runs root on root.tenant_id = r.tenant_id and root.id = r.root_run
            where r.tenant_id = $2 and r.id = $1 and (r.root_run is null or root.id is not null)"#,
         run.0,
@@ -62,7 +62,7 @@ pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<StoredValues>> {
     .await?;
     Ok(row.map(|row| StoredValues {
         params: row.params.map(|params| params.0).unwrap_or_default(),
-        scope: row.root.map(RunId).zip(row.scope),
+        scope: row.root.zip(row.scope),
     }))
 }
 
@@ -83,12 +83,12 @@ pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Members> 
 /// The conversation and the principal of a run that calls a tool of the orchestrator.
 pub async fn caller(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, Principal)>> {
     let row = sqlx::query!(
-        r#"select conversation_id, principal as "principal: Json<Principal>"
+        r#"select conversation_id as "conversation_id: ConversationId", principal as "principal: Json<Principal>"
            from runs where tenant_id = $2 and id = $1"#,
         run.0,
         tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
-    Ok(row.map(|row| (ConversationId(row.conversation_id), row.principal.0)))
+    Ok(row.map(|row| (row.conversation_id, row.principal.0)))
 }

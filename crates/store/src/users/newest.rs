@@ -107,7 +107,7 @@ pub async fn newest(tx: &mut Tx, users: &[UserId]) -> Result<Vec<Principal>> {
         .collect();
     let users: Vec<String> = users.iter().map(UserId::to_string).collect();
     let rows = sqlx::query!(
-        r#"select user_id as "user_id!", claims as "claims!: Json<Map<String, Value>>", locale from users
+        r#"select user_id as "user!: UserId", claims as "claims!: Json<Map<String, Value>>", locale from users
            where tenant_id = $1 and user_id = any($2)
            union all
            (select distinct on (name) $4 || name, claims::json, null from api_keys
@@ -123,7 +123,7 @@ pub async fn newest(tx: &mut Tx, users: &[UserId]) -> Result<Vec<Principal>> {
     .await?;
     let people = rows.into_iter().map(|row| Principal {
         tenant,
-        user: UserId(row.user_id.into()),
+        user: row.user,
         claims: Arc::new(row.claims.0),
         locale: row.locale,
         authenticated: true,

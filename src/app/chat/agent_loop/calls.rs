@@ -270,7 +270,7 @@ impl RunWorker {
         let mut tx = self.app.db.tenant(tenant).await?;
         self.lock_run(&mut tx).await?;
         if let Some(line) = &recorded.line {
-            store::audit::end(&mut tx, line.id, result.status.as_str()).await?;
+            store::audit::end(&mut tx, line.id, result.status.into_str()).await?;
         }
         if let Some(next) = next {
             store::audit::insert(&mut tx, tenant, std::slice::from_ref(next)).await?;

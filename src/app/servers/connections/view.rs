@@ -46,15 +46,6 @@ pub enum ConnectionKind {
     Personal,
 }
 
-impl ConnectionKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Personal => "personal",
-        }
-    }
-}
-
 /// One server of an agent, for `GET …/connections`.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct ConnectionView {

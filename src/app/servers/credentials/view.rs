@@ -113,7 +113,7 @@ async fn view(
             }
         }
         state => State::NeedsAttention {
-            reason: state.as_str().to_owned(),
+            reason: state.into_str().to_owned(),
         },
     };
     if held.state != CredentialState::Active {

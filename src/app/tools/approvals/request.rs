@@ -251,7 +251,7 @@ pub fn waiting_text(approval: &Approval, is_new: bool) -> (String, &'static str)
             let text = format!(
                 "not executed again: request {code} for this very call is over ({}), and its outcome is told in the \
                  conversation",
-                ended.as_str()
+                ended.into_str()
             );
             return (text, "do not retry");
         }

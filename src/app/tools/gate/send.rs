@@ -105,7 +105,7 @@ impl CallContext<'_> {
             // Postgres takes no NUL for text.
             tool: tool.replace('\0', "\u{fffd}"),
             args_sha256: Sha256::digest(asked_for).to_vec(),
-            outcome: status.as_str(),
+            outcome: status.into_str(),
             ..AuditRow::new(principal.tenant, app.clock.now(), actor, action)
         }
     }
@@ -256,7 +256,7 @@ impl<'a> Permit<'a> {
     /// Completes the audit line of a call that has no row of its own.
     pub(in crate::app::tools) fn end(self, status: CallStatus) {
         if let Some(line) = self.line {
-            line.end(status.as_str());
+            line.end(status.into_str());
         }
     }
 }
@@ -467,7 +467,7 @@ pub(in crate::app::tools) fn counted_result(
     status: CallStatus,
     text: String,
 ) -> ToolResult {
-    metrics::counter!("chatelaine_tool_calls_total", "outcome" => status.as_str()).increment(1);
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => status.into_str()).increment(1);
     ToolResult {
         call_id: call_id.to_owned(),
         status,

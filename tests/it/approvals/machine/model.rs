@@ -373,7 +373,7 @@ impl Model {
     }
 
     fn note(&mut self, at: usize, action: &str, actor: &str) {
-        let outcome = self.requests[at].state.as_str().to_owned();
+        let outcome = self.requests[at].state.into_str().to_owned();
         self.trail
             .push((format!("approval.{action}"), actor.to_owned(), outcome));
     }
