@@ -105,7 +105,8 @@ def check(kind, body):
         return faults(body, anthropic.MessageCreateParamsStreaming, "anthropic")
     if kind == "Gemini":
         return faults_of_gemini(body)
-    return faults(body, openai.CompletionCreateParamsStreaming, "openai")
+    kind = openai.CompletionCreateParamsStreaming if body.get("stream") else openai.CompletionCreateParamsNonStreaming
+    return faults(body, kind, "openai")
 
 
 def main():

@@ -28,9 +28,7 @@ pub(super) fn write_request(
         said.for_each(|message| message["reasoning_content"] = json!(""));
     }
     if is_gemini_3_or_later(llm) {
-        let calls = messages
-            .iter_mut()
-            .filter_map(|message| message["tool_calls"].as_array_mut());
+        let calls = messages.iter_mut().filter_map(|message| calls_mut(message));
         calls.flatten().for_each(|call| {
             // Gemini 3 requires the signatures of its thoughts, which are not stored. This value, from Google's
             // documentation, tells the API that they are missing on purpose.
@@ -157,6 +155,11 @@ fn is_mistral(llm: &Llm) -> bool {
         || families.iter().any(|family| model.contains(family))
 }
 
+/// The calls in a message, if it has any. (`message["tool_calls"]` of a mutable value would give every message a `null`.)
+fn calls_mut(message: &mut Value) -> Option<&mut Vec<Value>> {
+    message.get_mut("tool_calls")?.as_array_mut()
+}
+
 /// Replaces the call ids in a message by ids that Mistral accepts. The same id always gets the same replacement.
 fn shorten_ids(message: &mut Value) {
     let shorten = |id: &mut Value| {
@@ -166,10 +169,8 @@ fn shorten_ids(message: &mut Value) {
             *id = digest[..9].into();
         }
     };
-    if let Some(calls) = message["tool_calls"].as_array_mut() {
-        for call in calls {
-            shorten(&mut call["id"]);
-        }
+    for call in calls_mut(message).into_iter().flatten() {
+        shorten(&mut call["id"]);
     }
     if message["role"] == "tool" {
         shorten(&mut message["tool_call_id"]);

@@ -53,6 +53,17 @@ const OPENAI: &[Rule] = &[
             (!is_name(&tool.name, 64, is_legal)).then(|| format!("Invalid 'tools[{at}].function.name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."))
         })
     }),
+    rule("openai-python, `ChatCompletionMessageParam`", |body| {
+        let is_bad = |message: &Value| {
+            message
+                .get("tool_calls")
+                .is_some_and(|calls| !calls.is_array())
+        };
+        let at = list(&body["messages"]).iter().position(is_bad)?;
+        Some(format!(
+            "Invalid type for 'messages[{at}].tool_calls': expected an array of objects, but got null instead."
+        ))
+    }),
     rule("OmniRoute#13552: the error of the API", |body| {
         each_tool(body, |_, tool| {
             let at_top = ["oneOf", "anyOf", "allOf", "enum", "not"];
