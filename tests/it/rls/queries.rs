@@ -24,7 +24,7 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "asks once for all issuers in memory whether they changed",
     ),
     (
-        "select tenant_id, id from flows where link_hash = $1",
+        r#"select tenant_id as "tenant_id: TenantId", id from flows where link_hash = $1"#,
         "finds the tenant of a one-time link by the link",
     ),
     (
@@ -32,11 +32,11 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds runs to work on",
     ),
     (
-        "select r.tenant_id, r.id from runs r where r.awaits_callback and",
+        r#"select r.tenant_id as "tenant_id: TenantId", r.id as "id: RunId" from runs r where r.awaits_callback and"#,
         "finds runs whose end is to be reported",
     ),
     (
-        r#"(select tenant_id as "tenant_id!", id as "id!", state as "state!" from approvals"#,
+        r#"(select tenant_id as "tenant_id!: TenantId", id as "id!: ApprovalId", state as "state!: State" from approvals"#,
         "finds approvals to expire or to execute",
     ),
     (
@@ -68,27 +68,27 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds messages to purge",
     ),
     (
-        "select distinct tenant_id from flows where expires_at <",
+        r#"select distinct tenant_id as "id: TenantId" from flows where expires_at <"#,
         "finds flows to purge",
     ),
     (
-        "select tenant_id, id from oauth_sign_ins where state_hash = $1",
+        r#"select tenant_id as "tenant_id: TenantId", id from oauth_sign_ins where state_hash = $1"#,
         "finds the tenant of whoever comes back from a sign-in by its state",
     ),
     (
-        "select distinct tenant_id from oauth_sign_ins where expires_at <",
+        r#"select distinct tenant_id as "id: TenantId" from oauth_sign_ins where expires_at <"#,
         "finds sign-ins to purge",
     ),
     (
-        "select distinct tenant_id from elicitations where expires_at < now()",
+        r#"select distinct tenant_id as "id: TenantId" from elicitations where expires_at < now()"#,
         "finds questions to expire",
     ),
     (
-        r#"select tenant_id as "tenant_id!", user_id, null::uuid as key, changed_at as "at!", false as "is_claims!" from sign_outs"#,
+        r#"select tenant_id as "tenant!: TenantId", user_id as "user: UserId", null::uuid as "key: ApiKeyId", changed_at as "at!", false as "is_claims!" from sign_outs"#,
         "finds sessions that ended, and claims that changed, a moment ago",
     ),
     (
-        "select distinct tenant_id from usage_additions",
+        r#"select distinct tenant_id as "id: TenantId" from usage_additions"#,
         "finds what is to be added up",
     ),
     (
