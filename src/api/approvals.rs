@@ -71,10 +71,10 @@ pub(super) struct ApprovalsQuery {
     #[param(inline)]
     state: Option<Status>,
     /// Only those for this tool.
-    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
+    #[param(min_length = 1, max_length = 330, pattern = r"\S")]
     tool: Option<String>,
     /// Only those of this user, by id.
-    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
+    #[param(min_length = 1, max_length = 330, pattern = r"\S")]
     requester: Option<String>,
     /// Only those that wait for my decision.
     #[serde(default)]

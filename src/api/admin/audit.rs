@@ -25,14 +25,14 @@ use domain::{
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct AuditQuery {
     /// Who did it: a user's id, `operator` for the command line, `system` for the program itself.
-    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
+    #[param(min_length = 1, max_length = 330, pattern = r"\S")]
     actor: Option<String>,
     /// What was done, as `key.revoked`; with a dot at the end all that begin so, as `credential.`
-    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
+    #[param(min_length = 1, max_length = 330, pattern = r"\S")]
     action: Option<String>,
-    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
+    #[param(min_length = 1, max_length = 330, pattern = r"\S")]
     server: Option<String>,
-    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
+    #[param(min_length = 1, max_length = 330, pattern = r"\S")]
     tool: Option<String>,
     run: Option<RunId>,
     /// `succeeded`, `failed`, `denied`, `outcome_unknown` or `cancelled`.

@@ -22,11 +22,11 @@ use domain::account::SeenUser;
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct UsersQuery {
     /// Only those whose id starts with this.
-    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
+    #[param(min_length = 1, max_length = 330, pattern = r"\S")]
     prefix: Option<String>,
     /// Only those after this page: its `next`.
     #[serde(alias = "after")]
-    #[param(min_length = 1, max_length = 255, pattern = r"\S")]
+    #[param(min_length = 1, max_length = 330, pattern = r"\S")]
     cursor: Option<String>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
