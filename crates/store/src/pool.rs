@@ -131,7 +131,9 @@ impl managed::Manager for Connector {
 impl InUse {
     /// Gives the connection back as one that works and is in no transaction.
     pub fn give_back(mut self) {
-        self.0 = None;
+        if let Some(object) = self.0.take() {
+            give_back(object);
+        }
     }
 
     /// Closes the connection, which frees its place at once.
@@ -186,7 +188,9 @@ impl Doubtful {
 
     /// Gives the connection back to the pool.
     fn trust(mut self) {
-        self.0 = None;
+        if let Some(object) = self.0.take() {
+            give_back(object);
+        }
     }
 }
 
@@ -194,6 +198,12 @@ impl Drop for Doubtful {
     fn drop(&mut self) {
         let _ = self.0.take().map(Object::take);
     }
+}
+
+/// Gives a connection back to the pool, without the buffers that grew with the longest answer or text it ever carried:
+/// each connection would keep megabytes for good.
+fn give_back(mut object: Object<Connector>) {
+    object.connection.shrink_buffers();
 }
 
 /// What needs a connection of its own, in the form that `sqlx` wants; opened when it is used.
