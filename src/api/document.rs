@@ -152,14 +152,19 @@ fn add_refusals(path: &str, method: &str, operation: &mut Value) {
     let is_public = operation["security"] == json!([{}]);
     let has_body =
         operation.get("requestBody").is_some() || ["post", "put", "patch"].contains(&method);
-    let (media, schema) = match ErrorFormat::of(path) {
+    let schema =
+        |name: &str| json!({ "schema": { "$ref": format!("#/components/schemas/{name}") } });
+    let problem = || schema("ProblemDocument");
+    let content = match ErrorFormat::of(path) {
         ErrorFormat::Problem | ErrorFormat::Registry => {
-            ("application/problem+json", "ProblemDocument")
+            json!({ "application/problem+json": problem() })
         }
-        ErrorFormat::OpenAi => ("application/json", "OpenAiError"),
+        ErrorFormat::OpenAi => json!({ "application/json": schema("OpenAiError") }),
+        ErrorFormat::Sentence => json!({
+            "text/plain": { "schema": { "type": "string" } },
+            "application/problem+json": problem(),
+        }),
     };
-    let content =
-        json!({ media: { "schema": { "$ref": format!("#/components/schemas/{schema}") } } });
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
     };

@@ -14,6 +14,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
+use super::web;
 use domain::{
     error::{Error, ErrorCode, Reason, Thing},
     ids::{ConversationId, RunId},
@@ -145,6 +146,8 @@ pub(super) enum ErrorFormat {
     /// Like `Problem`, with the member `error` that clients of the registry document read.
     Registry,
     OpenAi,
+    /// One sentence, because the clients of the AI SDK and of AG-UI show the body to people as it is.
+    Sentence,
 }
 
 impl ErrorFormat {
@@ -163,10 +166,15 @@ impl ErrorFormat {
                 .strip_prefix(route)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
-        match (known, registry) {
-            (true, _) => Self::OpenAi,
-            (false, true) => Self::Registry,
-            (false, false) => Self::Problem,
+        let shown = ["/v1/ui/", "/v1/agui/"];
+        if known {
+            Self::OpenAi
+        } else if registry {
+            Self::Registry
+        } else if shown.iter().any(|prefix| path.starts_with(prefix)) {
+            Self::Sentence
+        } else {
+            Self::Problem
         }
     }
 }
@@ -179,15 +187,21 @@ fn is_of_items(path: &str) -> bool {
 }
 
 impl ErrorFormat {
-    /// The format of a request. OpenAI's SDKs also call `/v1/conversations`; a header names them.
+    /// The format of a request. OpenAI's SDKs also call `/v1/conversations`; a header names them. A program that asks for JSON
+    /// gets it where people get a sentence.
     pub fn of_request(path: &str, headers: &HeaderMap) -> Self {
         let is_conversation = path
             .strip_prefix("/v1/conversations")
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if is_conversation && headers.contains_key("x-stainless-lang") {
-            Self::OpenAi
-        } else {
-            Self::of(path)
+        let wants_json = || {
+            ["application/json", "application/problem+json"]
+                .iter()
+                .any(|media| web::accepts(headers, header::ACCEPT, media))
+        };
+        match Self::of(path) {
+            _ if is_conversation && headers.contains_key("x-stainless-lang") => Self::OpenAi,
+            Self::Sentence if wants_json() => Self::Problem,
+            format => format,
         }
     }
 
@@ -299,6 +313,10 @@ impl Problem {
                 ("application/problem+json", serde_json::to_vec(&document))
             }
             ErrorFormat::OpenAi => ("application/json", serde_json::to_vec(&self.openai())),
+            ErrorFormat::Sentence => (
+                "text/plain; charset=utf-8",
+                Ok(self.sentence().into_bytes()),
+            ),
         };
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         headers.remove(header::CONTENT_LENGTH);

@@ -88,7 +88,10 @@ impl People {
 /// A problem, or OpenAI's error where its clients ask; a code, and a sentence that can be read alone.
 fn check(what: &str, answer: &Answer, expected: &[u16], wrong: &mut Vec<String>) {
     let body: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+    let is_shown = answer.header("content-type").starts_with("text/plain");
     let (code, sentence) = match &body["error"] {
+        // The status is the code.
+        _ if is_shown => (json!(answer.status.to_string()), json!(answer.text)),
         Value::Object(error) => (error["code"].clone(), error["message"].clone()),
         _ => (body["code"].clone(), body["detail"].clone()),
     };

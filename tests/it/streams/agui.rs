@@ -1,5 +1,6 @@
 //! AG-UI 1.0.
 
+use http::Method;
 use serde_json::{Value, json};
 
 use super::{approve, post, rest, world};
@@ -54,7 +55,11 @@ async fn the_official_client_runs_an_agent_with_tools_and_interrupts() {
     assert_eq!(approvals["items"][0]["state"], "cancelled");
     let conversations = ann.get("/v1/conversations").await.expect(200);
     assert_eq!(conversations["items"].as_array().unwrap().len(), 1);
-    assert!(seen["refused"].as_str().unwrap().contains("404"), "{seen}");
+    let refused = seen["refused"].as_str().unwrap();
+    assert!(
+        refused.contains("404") && refused.contains("agent \"none\" was not found"),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
@@ -280,14 +285,13 @@ async fn every_refusal_names_the_field() {
     for (change, field) in CASES {
         let mut body = input("run-1", json!([user("hi")]));
         change(&mut body);
-        assert_eq!(
-            ann.post(PATH, body.clone()).await.expect(400)["field"],
-            field,
-            "{body}"
-        );
+        let request = ann.request(Method::POST, PATH).json(&body);
+        let request = request.header("accept", "application/json");
+        let refused = ann.send(request).await.expect(400);
+        assert_eq!(refused["field"], field, "{body}");
     }
     let mut unknown = input("run-1", json!([user("hi")]));
     unknown["resume"] = json!([{ "interruptId": "01a2", "status": "cancelled" }]);
-    ann.post(PATH, unknown).await.expect(404);
+    assert_eq!(ann.post(PATH, unknown).await.status, 404);
     assert!(world.model.requests().is_empty());
 }
