@@ -27,7 +27,7 @@ use domain::{
     principal::Principal,
     run::{Run, RunKind, RunStatus},
 };
-pub use store::runs::listing::RunFilter;
+pub use store::runs::RunFilter;
 use store::{Tx, hints::Hint};
 
 /// A run with its result.
@@ -51,7 +51,7 @@ pub async fn get(app: &App, principal: &Principal, id: RunId) -> Result<Run> {
 /// Lists runs of the principal, the newest first.
 pub async fn list(app: &App, principal: &Principal, filter: RunFilter) -> Result<Vec<Run>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::runs::listing::list(&mut tx, &principal.user, filter).await
+    store::runs::list(&mut tx, &principal.user, filter).await
 }
 
 /// Reads a run of the principal with its result.

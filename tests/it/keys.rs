@@ -133,7 +133,7 @@ async fn stored(db: &Db, credential: &CredentialRef) -> CredentialMeta {
 /// What is stored of its content.
 async fn sealed(db: &Db, credential: &CredentialRef) -> Vec<u8> {
     let mut tx = db.tenant(credential.tenant).await.unwrap();
-    store::credentials::sealed(&mut tx, credential.id, credential.generation)
+    store::credentials::get_sealed(&mut tx, credential.id, credential.generation)
         .await
         .unwrap()
         .unwrap()

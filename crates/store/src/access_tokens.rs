@@ -1,5 +1,5 @@
-//! Rows of access tokens. One replica gets a token for all replicas. While it asks, it has a lease on the row
-//! and no open transaction; when it dies, another replica asks after the lease has ended.
+//! Rows of access tokens. One replica requests a token for all replicas. Meanwhile it has a lease on the row and no
+//! open transaction. If it stops, another replica requests the token after the lease has ended.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use uuid::Uuid;
 use super::Tx;
 use domain::{error::Result, ids::TenantId};
 
-/// A token as it is kept.
+/// A stored token.
 pub struct StoredToken {
     pub id: Uuid,
     pub version: i64,
     pub sealed: Vec<u8>,
-    /// For how much longer it is used.
+    /// The time for which it can still be used.
     pub good_for: Duration,
 }
 
-/// The right to ask for a token, until the lease ends.
+/// The right to request a token, until the lease ends.
 pub struct TokenClaim {
     pub id: Uuid,
     pub fence: i64,
-    /// Of the token before.
+    /// The version of the token before.
     pub version: i64,
 }
 
-/// The token for a request, unless its time is over.
+/// The token for a request. `None` if there is none, or it can be used no more.
 pub async fn get(tx: &mut Tx, request: &[u8]) -> Result<Option<StoredToken>> {
     let row = sqlx::query!(
         r#"select id, version, sealed as "sealed!",
@@ -45,8 +45,9 @@ pub async fn get(tx: &mut Tx, request: &[u8]) -> Result<Option<StoredToken>> {
     }))
 }
 
-/// Claims the right to ask for a token; `None` when another replica is asking, or has a good token whose
-/// version is not `useless`. `excluded.lease_until` is now and the lease: Citus takes no clock in a conflict.
+/// Claims the right to request a token. `None` if another replica is requesting it, or there is a good token with
+/// another version than `useless`. `excluded.lease_until` is the time now plus the lease: Citus allows no clock
+/// function in an `on conflict` clause.
 pub async fn claim(
     tx: &mut Tx,
     tenant: TenantId,
@@ -75,8 +76,8 @@ pub async fn claim(
     Ok(row)
 }
 
-/// Keeps a token that was got under a claim; `false` when another one was got meanwhile. Those that nobody has used
-/// for a day are forgotten.
+/// Stores a token that was requested with a claim. `false` if another replica has claimed the token meanwhile.
+/// Deletes tokens that have been unusable for a day.
 pub async fn put(
     tx: &mut Tx,
     claim: &TokenClaim,

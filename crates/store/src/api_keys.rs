@@ -1,13 +1,10 @@
-//! Rows of API keys: a hash, never the key. At most two of one name are live, held by the unique index on
-//! (tenant, name, slot).
-
-mod revocation;
+//! Rows of API keys. A row has the hash of a key, never the key. At most two keys of one name are live; the unique
+//! index on (tenant, name, slot) guarantees it.
 
 use serde_json::{Map, Value};
 use sqlx::types::Json;
 use time::OffsetDateTime;
 
-pub use self::revocation::{expire, prune_guests, retire, revoke, revoke_guest, revoke_one};
 use super::Tx;
 use domain::{
     account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, SourceName, UserSource},
@@ -35,7 +32,7 @@ struct Row {
     trust_email: Option<bool>,
 }
 
-/// A query that answers whole rows.
+/// A query for whole rows, by the SQL after the tables.
 macro_rules! rows {
     ($after:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -67,7 +64,7 @@ impl TryFrom<Row> for ApiKey {
             }
         };
         let prefix = row.user_prefix.unwrap_or_else(|| match &speaker {
-            // A release that knows no sources has written the key.
+            // Without a source, an older release has written the key.
             KeyKind::Frontend(_) => SourceName::Frontend(&row.name).prefix(),
             KeyKind::Service(_) | KeyKind::Guest => String::new(),
         });
@@ -85,7 +82,7 @@ impl TryFrom<Row> for ApiKey {
             source,
             chat: ChatSettings {
                 keep_running: row.keep_running,
-                // A later release may know more.
+                // A later release may have written a word that this one does not know.
                 tool_calls: row.tool_calls.parse().unwrap_or_default(),
             },
             created_at: row.created_at,
@@ -95,7 +92,7 @@ impl TryFrom<Row> for ApiKey {
     }
 }
 
-/// Adds a key in a slot of its name; a live key in that slot is a conflict.
+/// Adds a key in a slot of its name. `Conflict` if a live key has that slot.
 pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Result<()> {
     let scopes: Vec<String> = key.scopes.names().into_iter().map(str::to_owned).collect();
     let (claims, frontend) = match &key.speaker {
@@ -140,7 +137,7 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
     Ok(())
 }
 
-/// The key with a prefix and the hash of the whole; wants [`super::Db::system`].
+/// The key with a prefix, and the hash of the whole key. Needs the system role.
 pub async fn by_prefix(tx: &mut Tx, prefix: &str) -> Result<Option<(ApiKey, Vec<u8>)>> {
     let row = rows!("where k.prefix = $1", prefix)
         .fetch_optional(tx.conn())
@@ -152,7 +149,7 @@ pub async fn by_prefix(tx: &mut Tx, prefix: &str) -> Result<Option<(ApiKey, Vec<
     .transpose()
 }
 
-/// The keys of a tenant, guests left out, oldest first; only those of one name when it is given.
+/// The keys of a tenant by name, without those of guests. If `name` is given, only the keys with this name.
 pub async fn list(tx: &mut Tx, tenant: TenantId, name: Option<&str>) -> Result<Vec<ApiKey>> {
     let rows = rows!(
         "where k.tenant_id = $1 and k.kind <> 'guest' and ($2::text is null or k.name = $2) order by k.name, k.id",
@@ -164,7 +161,7 @@ pub async fn list(tx: &mut Tx, tenant: TenantId, name: Option<&str>) -> Result<V
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// The keys of a tenant, guests left out, newest first, those before `before` only.
+/// At most `limit` keys of a tenant, without those of guests, the newest first, before `before`.
 pub async fn page(
     tx: &mut Tx,
     tenant: TenantId,
@@ -182,7 +179,7 @@ pub async fn page(
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// One key, unless it is a guest's.
+/// One key. `None` for the key of a guest.
 pub async fn get(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<Option<ApiKey>> {
     let row = rows!(
         "where k.tenant_id = $1 and k.id = $2 and k.kind <> 'guest'",
@@ -202,4 +199,116 @@ pub async fn slot(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<i16> {
         id.0
     );
     Ok(slot.fetch_one(tx.conn()).await?)
+}
+
+/// Revokes one key. `false` if it is revoked already, is the key of a guest, or does not exist.
+pub async fn revoke_one(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: ApiKeyId,
+    now: OffsetDateTime,
+) -> Result<bool> {
+    let done = sqlx::query!(
+        "
+        update api_keys
+        set revoked_at = $3
+        where tenant_id = $1 and id = $2 and kind <> 'guest' and revoked_at is null
+        ",
+        tenant.0,
+        id.0,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Revokes the key of a guest.
+pub async fn revoke_guest(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: ApiKeyId,
+    now: OffsetDateTime,
+) -> Result<()> {
+    sqlx::query!(
+        "
+        update api_keys
+        set revoked_at = $3
+        where tenant_id = $1 and id = $2 and kind = 'guest' and revoked_at is null
+        ",
+        tenant.0,
+        id.0,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Frees the slots of expired keys of a name: they count as revoked since their expiry.
+pub async fn retire(tx: &mut Tx, tenant: TenantId, name: &str, now: OffsetDateTime) -> Result<()> {
+    sqlx::query!(
+        "
+        update api_keys
+        set revoked_at = expires_at
+        where tenant_id = $1 and name = $2 and revoked_at is null and expires_at <= $3
+        ",
+        tenant.0,
+        name,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Lets a key expire at a time, unless it expires earlier.
+pub async fn expire(tx: &mut Tx, tenant: TenantId, id: ApiKeyId, at: OffsetDateTime) -> Result<()> {
+    sqlx::query!(
+        "update api_keys set expires_at = least(expires_at, $3) where tenant_id = $1 and id = $2",
+        tenant.0,
+        id.0,
+        at,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Revokes the keys with this name or prefix. Returns how many were not revoked yet.
+pub async fn revoke(
+    tx: &mut Tx,
+    tenant: TenantId,
+    name_or_prefix: &str,
+    now: OffsetDateTime,
+) -> Result<u64> {
+    let revoked = sqlx::query!(
+        "
+        update api_keys
+        set revoked_at = $3
+        where tenant_id = $1 and (name = $2 or prefix = $2) and revoked_at is null
+        ",
+        tenant.0,
+        name_or_prefix,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(revoked.rows_affected())
+}
+
+/// Deletes the expired keys of guests. Returns how many guests are left.
+pub async fn prune_guests(tx: &mut Tx, tenant: TenantId, now: OffsetDateTime) -> Result<i64> {
+    sqlx::query!(
+        "delete from api_keys where tenant_id = $1 and kind = 'guest' and expires_at <= $2",
+        tenant.0,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    let left = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from api_keys where tenant_id = $1 and kind = 'guest'"#,
+        tenant.0,
+    );
+    Ok(left.fetch_one(tx.conn()).await?)
 }

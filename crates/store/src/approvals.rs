@@ -1,6 +1,6 @@
-//! Rows of approvals. Every transition names the state that it starts from, so when two transitions race, one
-//! of them changes nothing. The execution of a call also carries its fence. A writer that locks an approval
-//! and a conversation locks the approval first.
+//! Rows of approvals: requests for consent to a call. Every transition names the state that it starts from, so that
+//! of two transitions at once only one changes the row. The execution of a call also carries its fence. A writer that
+//! locks an approval and a conversation locks the approval first.
 
 mod insertion;
 mod lists;
@@ -8,21 +8,23 @@ mod results;
 mod shown;
 mod transitions;
 mod votes;
-mod work;
 
 pub use lists::{
-    ApprovalOwner, Page, badge_of_approver, changed, changed_last, list, open_of_requester,
+    ApprovalOwner, LastChange, Page, count_open_of_requester, count_undecided, list, list_changed,
+    list_last_changes,
 };
-pub use results::{await_result, collect, find_uncollected, keep_result, result};
-pub use shown::{LastShown, forget_shown, forget_undelivered, last_shown, remember_shown};
+pub use results::{await_result, find_uncollected, get_result, keep_result, mark_collected};
+pub use shown::{LastShown, find_last_shown, forget_shown, forget_undelivered, remember_shown};
 use sqlx::types::Json;
 use time::OffsetDateTime;
-pub use votes::{add_evidence, record, vote, votes};
-pub use work::{claim, due, heartbeat, release, withdraw, withdraw_of_key, withdraw_of_user};
+pub use votes::{add_evidence, list_votes, record_outcome, vote};
 
 pub use self::{
-    insertion::{NewApproval, count_open, equal_elsewhere, find_same, insert},
-    transitions::{Transition, TransitionGuard, change},
+    insertion::{NewApproval, count_open, find_elsewhere, find_same, insert},
+    transitions::{
+        Transition, TransitionGuard, change, claim, heartbeat, list_due, release, withdraw,
+        withdraw_of_key, withdraw_of_user,
+    },
 };
 use super::Tx;
 use domain::{
@@ -74,7 +76,7 @@ struct Row {
     fence: i64,
 }
 
-/// A query that answers whole rows. The columns stand behind what comes before them.
+/// A query for whole rows: the SQL before and after the columns, and its values.
 macro_rules! rows {
     ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -153,7 +155,7 @@ impl TryFrom<Row> for Approval {
     }
 }
 
-/// Where a run takes place: its conversation, its position there, and of which kind it is.
+/// The conversation of a run, its number there, and its kind.
 pub async fn run_origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
     let row = sqlx::query!(
         r#"select conversation_id as "conversation_id: ConversationId", ordinal, kind as "kind: RunKind"
@@ -178,7 +180,7 @@ pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {
     row.map(TryInto::try_into).transpose()
 }
 
-/// What a run has asked for.
+/// The requests of a run.
 pub async fn of_run(tx: &mut Tx, run: RunId) -> Result<Vec<Approval>> {
     let rows = rows!(
         "select",
@@ -191,7 +193,7 @@ pub async fn of_run(tx: &mut Tx, run: RunId) -> Result<Vec<Approval>> {
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// By its code: the open one, else the newest that had it.
+/// The request with a code: the open one, else the newest one.
 pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "select",
@@ -205,8 +207,8 @@ pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
     row.map(TryInto::try_into).transpose()
 }
 
-/// Locks a request until the end of `tx`. Read its state, and whether it may still be approved, in a
-/// statement of its own ([`get`], [`is_live`]): this statement may have waited for the lock.
+/// Locks a request until the end of `tx`. `false` if there is none. Read its state with a later statement ([`get`],
+/// [`is_live`]), because this statement may have waited for the lock.
 pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     let found = sqlx::query!(
         "select id from approvals where tenant_id = $2 and id = $1 for update",
@@ -217,7 +219,7 @@ pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     Ok(found.await?.is_some())
 }
 
-/// Whether it is pending, was not cancelled, and has not expired by the clock of the database.
+/// Whether a request is pending, was not withdrawn, and has not expired by the clock of the database.
 pub async fn is_live(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     let live = sqlx::query_scalar!(
         r#"select (state = 'pending' and not withdrawn and statement_timestamp() < expires_at) as "live!"

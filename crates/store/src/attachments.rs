@@ -9,10 +9,10 @@ use domain::{
     ids::{AttachmentId, ConversationId},
 };
 
-/// Attachments of one conversation.
+/// The largest number of attachments of one conversation.
 const MAX_ATTACHMENTS: i64 = 200;
 
-/// Keeps an attachment; `false` when the conversation has too many.
+/// Adds an attachment. `false` if the conversation has too many.
 pub async fn insert(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -37,7 +37,7 @@ pub async fn insert(
     Ok(inserted.rows_affected() == 1)
 }
 
-/// Those of a conversation that these ids name, in the order of the ids.
+/// The attachments of a conversation with these ids, in the order of the ids.
 pub async fn find(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -56,7 +56,7 @@ pub async fn find(
     Ok(found.fetch_all(tx.conn()).await?)
 }
 
-/// Notes that a message names these. What no message names is deleted after an hour.
+/// Records that a message names these attachments. An attachment that no message names is deleted after an hour.
 pub async fn mark_named(
     tx: &mut Tx,
     conversation: ConversationId,

@@ -1,45 +1,44 @@
-//! Rows of the audit trail: only ever added. Content is a hash, never arguments or results. A call of a run is written in
-//! the transaction that makes the call a row, before it is sent, and its outcome beside it afterwards ([`end`]). Calls
-//! that have no row come in batches; everything else is written in the transaction of what it says ([`record`]).
-
-mod lists;
+//! Rows of the audit trail. Rows are only added. A row has hashes of arguments, never arguments or results.
+//!
+//! The line of a call in a run is written in the transaction that stores the call, before the call is sent. Its
+//! outcome is written beside it afterwards ([`end`]). Calls outside of runs are written in batches. Every other line
+//! is written in the transaction that it describes ([`record`]).
 
 use std::collections::HashSet;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use self::lists::{list, operators};
 use super::Tx;
 use domain::{
-    audit::Fact,
+    audit::{Fact, Filter, Line, OperatorLine},
     error::Result,
     ids::{AuditId, RunId, TenantId},
 };
 
-/// One line. What it does not concern is empty.
+/// One line. Fields that do not apply to it are empty.
 #[derive(Clone, Debug)]
 pub struct AuditRow {
     pub tenant: TenantId,
     pub id: AuditId,
     pub at: OffsetDateTime,
     pub actor: String,
-    /// What was done, as `tool.call`.
+    /// The name of the action, such as `tool.call`.
     pub action: &'static str,
     pub agent: String,
     pub run: Option<RunId>,
     pub server: String,
     pub tool: String,
-    /// SHA-256 of the arguments as sent; of a refused call, as they were asked for.
+    /// SHA-256 of the arguments as they were sent, or as a refused call had them.
     pub args_sha256: Vec<u8>,
-    /// `succeeded`, `failed`, `denied`, `outcome_unknown`, `cancelled`.
+    /// One of `succeeded`, `failed`, `denied`, `outcome_unknown`, `cancelled`.
     pub outcome: &'static str,
-    /// More of it for people: a code, a reason, `self-approved`. Never arguments or results.
+    /// A detail for people: a code, a reason, `self-approved`. Never arguments or results.
     pub detail: Option<String>,
 }
 
 impl AuditRow {
-    /// What somebody did at a time, which succeeded; the rest is empty.
+    /// A line for an action that succeeded. Its other fields are empty.
     pub fn new(tenant: TenantId, at: OffsetDateTime, actor: &str, action: &'static str) -> Self {
         Self {
             tenant,
@@ -58,7 +57,7 @@ impl AuditRow {
     }
 }
 
-/// Adds lines of one tenant in one statement. What a tenant did is gone when the tenant is.
+/// Adds lines of one tenant in one statement. Adds nothing if the tenant was deleted.
 pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<()> {
     let column = |text: fn(&AuditRow) -> &str| {
         rows.iter()
@@ -91,7 +90,7 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<
     Ok(())
 }
 
-/// Notes how a call ended whose line was written before it was sent.
+/// Records the outcome of a call whose line was written before the call was sent.
 pub async fn end(tx: &mut Tx, line: AuditId, outcome: &str) -> Result<()> {
     sqlx::query!(
         "insert into audit_outcomes (tenant_id, id, outcome)
@@ -105,7 +104,7 @@ pub async fn end(tx: &mut Tx, line: AuditId, outcome: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same for many lines of the transaction's tenant.
+/// Like [`end`], for many lines.
 pub async fn end_many(tx: &mut Tx, ended: &[(AuditId, &'static str)]) -> Result<()> {
     let lines: Vec<Uuid> = ended.iter().map(|(line, _)| line.0).collect();
     let outcomes: Vec<String> = ended
@@ -126,8 +125,8 @@ pub async fn end_many(tx: &mut Tx, ended: &[(AuditId, &'static str)]) -> Result<
     Ok(())
 }
 
-/// Which of these lines are written.
-pub async fn written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>> {
+/// Finds which of these lines exist.
+pub async fn find_written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>> {
     let ids: Vec<Uuid> = lines.iter().map(|line| line.0).collect();
     let found = sqlx::query_scalar!(
         r#"select id as "id: AuditId" from audit where tenant_id = $1 and id = any($2)"#,
@@ -139,7 +138,7 @@ pub async fn written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>>
     Ok(found.into_iter().collect())
 }
 
-/// Records what this transaction does, with the time of the database.
+/// Adds a line for what this transaction does, with the time of the database.
 pub async fn record(tx: &mut Tx, tenant: TenantId, fact: &Fact<'_>) -> Result<()> {
     sqlx::query!(
         "insert into audit (tenant_id, id, at, actor, action, agent, server, outcome, detail)
@@ -157,7 +156,7 @@ pub async fn record(tx: &mut Tx, tenant: TenantId, fact: &Fact<'_>) -> Result<()
     Ok(())
 }
 
-/// The same for what concerns no single tenant; wants [`super::Db::system`].
+/// Like [`record`], for an action of the operator that concerns no single tenant. Needs the system role.
 pub async fn record_for_operator(
     tx: &mut Tx,
     actor: &str,
@@ -174,4 +173,81 @@ pub async fn record_for_operator(
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+/// At most `limit` lines of the tenant that match a filter, the newest first, before `before`.
+pub async fn list(
+    tx: &mut Tx,
+    tenant: TenantId,
+    filter: &Filter,
+    before: Option<AuditId>,
+    limit: i64,
+) -> Result<Vec<Line>> {
+    // A generic plan, which serves all filters, would read the whole trail for each of them.
+    sqlx::query("set local plan_cache_mode = force_custom_plan")
+        .execute(tx.conn())
+        .await?;
+    let (first, last) = filter.ids();
+    let last = before.map_or(last, |before| before.0.min(last));
+    let lines = sqlx::query_as!(
+        Line,
+        r#"
+        select a.id as "id: _", at, actor, action, agent, run_id as "run_id: _", server, tool, encode(args_sha256, 'hex') as args_sha256,
+               coalesce(o.outcome, a.outcome) as "outcome!", detail
+        from audit a
+        left join audit_outcomes o on o.tenant_id = $1 and o.id = a.id
+        where a.tenant_id = $1 and a.id >= $2 and a.id < $3
+          and ($4::timestamptz is null or at >= $4) and ($5::timestamptz is null or at < $5)
+          and ($6::text is null or actor = $6)
+          and ($7::text is null or action = $7) and ($8::text is null or starts_with(action, $8))
+          -- what lets the index of all that is not a call serve
+          and ($8::text is null or $8 = 'tool.' or action <> 'tool.call')
+          and ($9::text is null or server = $9) and ($10::text is null or tool = $10)
+          and ($11::uuid is null or run_id = $11) and ($12::text is null or coalesce(o.outcome, a.outcome) = $12)
+          and ($13::bytea is null or args_sha256 = $13)
+        order by a.id desc
+        limit $14
+        "#,
+        tenant.0,
+        first,
+        last,
+        filter.since,
+        filter.until,
+        filter.actor,
+        filter
+            .action
+            .as_deref()
+            .filter(|action| !action.ends_with('.')),
+        filter
+            .action
+            .as_deref()
+            .filter(|action| action.ends_with('.')),
+        filter.server,
+        filter.tool,
+        filter.run.map(|run| run.0),
+        filter.outcome,
+        filter.args_sha256,
+        limit,
+    );
+    Ok(lines.fetch_all(tx.conn()).await?)
+}
+
+/// The newest lines of the operator's trail since a time. Needs the system role.
+pub async fn list_of_operator(
+    tx: &mut Tx,
+    since: Option<OffsetDateTime>,
+    limit: i64,
+) -> Result<Vec<OperatorLine>> {
+    let lines = sqlx::query_as!(
+        OperatorLine,
+        r#"
+        select id as "id: _", at, actor, action, detail from operator_audit
+        where $1::timestamptz is null or at >= $1
+        order by id desc
+        limit $2
+        "#,
+        since,
+        limit,
+    );
+    Ok(lines.fetch_all(tx.conn()).await?)
 }

@@ -1,6 +1,6 @@
-//! Credentials that are sign-ins: their tokens, which are replaced in place with each refresh. One replica refreshes for
-//! all of them. While it asks, it has a lease on the row and no open transaction; when it dies, another replica asks
-//! after the lease has ended.
+//! The tokens of credentials that are sign-ins. A refresh replaces them in the row of the credential. One replica
+//! refreshes for all replicas. Meanwhile it has a lease on the row and no open transaction. If it stops, another
+//! replica refreshes after the lease has ended.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ use domain::{
     oauth::{Authorization, scopes_of},
 };
 
-/// Tokens as they are kept.
+/// Stored tokens.
 pub struct StoredTokens {
     pub sealed: Vec<u8>,
     pub version: i64,
-    /// Until they are to be refreshed; `None` when nobody knows.
+    /// The time until the next refresh. `None` if it is not known.
     pub refresh_in: Option<Duration>,
-    /// Another replica is refreshing them.
+    /// Whether another replica is refreshing them.
     pub is_claimed: bool,
 }
 
 /// The right to refresh tokens, until the lease ends.
 pub struct RefreshClaim {
     pub fence: i64,
-    /// Of the tokens to refresh.
+    /// The version of the tokens to refresh.
     pub version: i64,
 }
 
-/// Which scopes an authorization has, and which its server asked for since.
+/// The scopes of an authorization, and the scopes that its server has asked for since.
 pub struct Scopes {
     pub granted: Vec<String>,
     pub wanted: Vec<String>,
 }
 
-/// The tokens of a credential that is in force.
+/// The tokens of an active credential.
 pub async fn get(tx: &mut Tx, of: &CredentialRef) -> Result<Option<StoredTokens>> {
     let row = sqlx::query!(
         r#"select sealed, token_version,
@@ -60,8 +60,8 @@ pub async fn get(tx: &mut Tx, of: &CredentialRef) -> Result<Option<StoredTokens>
     }))
 }
 
-/// Claims the right to refresh the tokens of this version; `None` when they were refreshed, or another replica is about
-/// to.
+/// Claims the right to refresh the tokens of this version. `None` if they were refreshed, or another replica is
+/// refreshing them.
 pub async fn claim(
     tx: &mut Tx,
     of: &CredentialRef,
@@ -85,14 +85,15 @@ pub async fn claim(
     Ok(fence.map(|fence| RefreshClaim { fence, version }))
 }
 
-/// Keeps the tokens of a refresh, and says when they are to be refreshed again; `false` when the credential was replaced
-/// or removed, or newer tokens are there. A claim that was lost meanwhile is no reason to lose tokens, too.
+/// Stores the tokens of a refresh, and when they are to be refreshed again. `false` if the credential was replaced or
+/// deleted, or has newer tokens. The tokens are stored even if the claim was lost meanwhile.
 pub async fn put(
     tx: &mut Tx,
     of: &CredentialRef,
     claim: &RefreshClaim,
     sealed: &[u8],
-    (tokens, refresh_at): (&Authorization, Option<OffsetDateTime>),
+    tokens: &Authorization,
+    refresh_at: Option<OffsetDateTime>,
 ) -> Result<bool> {
     let done = sqlx::query!(
         "update credentials
@@ -126,7 +127,7 @@ pub async fn release(tx: &mut Tx, of: &CredentialRef, claim: &RefreshClaim) -> R
     Ok(())
 }
 
-/// Counts a refusal that may mean the end of the authorization: how many there were in this time, with this one.
+/// Counts a refusal that may mean the end of the authorization. Returns the number of refusals within this time.
 pub async fn count_doubtful(tx: &mut Tx, of: &CredentialRef, within: Duration) -> Result<i32> {
     let now = tx.now().await?;
     let count = sqlx::query_scalar!(
@@ -145,7 +146,7 @@ pub async fn count_doubtful(tx: &mut Tx, of: &CredentialRef, within: Duration) -
     Ok(count.unwrap_or(0))
 }
 
-/// Notes that a credential which was just stored is a sign-in.
+/// Records that a credential that was just stored is a sign-in, with its issuer, scopes and times.
 pub async fn describe(
     tx: &mut Tx,
     of: &CredentialRef,
@@ -170,7 +171,7 @@ pub async fn describe(
     Ok(())
 }
 
-/// The scopes of a sign-in, whatever its state; `None` for another credential.
+/// The scopes of a sign-in in any state. `None` for another credential.
 pub async fn scopes(tx: &mut Tx, id: CredentialId) -> Result<Option<Scopes>> {
     let row = sqlx::query!(
         "select scopes, wanted_scopes from credentials where tenant_id = $1 and id = $2 and issuer is not null",
@@ -186,8 +187,8 @@ pub async fn scopes(tx: &mut Tx, id: CredentialId) -> Result<Option<Scopes>> {
     }))
 }
 
-/// Keeps what a server asks for until the user signs in again.
-pub async fn want_scopes(tx: &mut Tx, id: CredentialId, wanted: &[String]) -> Result<()> {
+/// Stores the scopes that a server asks for, until the user signs in again.
+pub async fn put_wanted_scopes(tx: &mut Tx, id: CredentialId, wanted: &[String]) -> Result<()> {
     sqlx::query!(
         "update credentials set wanted_scopes = $3 where tenant_id = $1 and id = $2",
         tx.tenant()?.0,

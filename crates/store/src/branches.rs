@@ -1,4 +1,4 @@
-//! Rows of branches: versions of a conversation that begin where a message was edited or asked again.
+//! Rows of branches: versions of a conversation that begin where a message was edited or sent again.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use domain::{
     run::ConversationBranch,
 };
 
-/// The branches of a conversation, in the order in which they were made, without the first one.
+/// The branches of a conversation in the order of their numbers, without the first branch, which has no row.
 pub async fn list(tx: &mut Tx, conversation: ConversationId) -> Result<Vec<ConversationBranch>> {
     let rows = sqlx::query!(
         "select number, parent, from_seq, created_at from branches
@@ -34,9 +34,9 @@ pub async fn list(tx: &mut Tx, conversation: ConversationId) -> Result<Vec<Conve
         .collect())
 }
 
-/// Where a branch that replaces a message begins: in which branch, and at which number. A message that began a branch
-/// itself is replaced by another branch from the same place.
-pub async fn fork_of(
+/// Finds where a branch that replaces a message begins: the parent branch, and the number of the message. If the
+/// message began a branch itself, the new branch begins at the same place.
+pub async fn find_fork(
     tx: &mut Tx,
     conversation: ConversationId,
     message: MessageId,
@@ -58,8 +58,8 @@ pub async fn fork_of(
     Ok(row.map(|row| (row.parent, row.from_seq)))
 }
 
-/// The runs that wrote what the active branch shows from a message on.
-pub async fn runs_from(
+/// The runs of the messages of the active branch, from a message on.
+pub async fn list_runs_from(
     tx: &mut Tx,
     conversation: ConversationId,
     message: MessageId,
@@ -80,7 +80,7 @@ pub async fn runs_from(
     Ok(runs.fetch_all(tx.conn()).await?)
 }
 
-/// Makes a branch and makes it the active one; its number. The conversation is locked.
+/// Adds a branch and makes it the active one. Returns its number. The caller has locked the conversation.
 pub async fn insert(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -105,7 +105,7 @@ pub async fn insert(
     Ok(number)
 }
 
-/// Makes a branch the active one; `false` when there is none with this number.
+/// Makes a branch the active one. `false` if there is none with this number.
 pub async fn switch(tx: &mut Tx, conversation: ConversationId, number: i32) -> Result<bool> {
     let switched = sqlx::query!(
         "update conversations set branch = $3
@@ -120,7 +120,7 @@ pub async fn switch(tx: &mut Tx, conversation: ConversationId, number: i32) -> R
     Ok(switched.rows_affected() == 1)
 }
 
-/// Whether a turn of a conversation is under way or waits. The conversation is locked.
+/// Whether a turn of a conversation is queued or running. The caller has locked the conversation.
 pub async fn has_open_turn(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
     let is_open = sqlx::query_scalar!(
         r#"select exists(

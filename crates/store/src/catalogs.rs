@@ -1,7 +1,8 @@
-//! Rows of discovered tools. They let a replica that starts while a server is down show what it knows.
+//! Rows of discovered tools, so that a replica that starts while a server is down still knows its tools.
+
+use std::{sync::Arc, time::Duration};
 
 use sqlx::types::Json;
-use std::{sync::Arc, time::Duration};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -14,7 +15,7 @@ use domain::{
     tool::{CacheHints, CacheScope, Catalog, Tool},
 };
 
-/// Stores the catalog of a server as its owner sees it, over an older one.
+/// Stores the catalog of a server as its owner sees it, in place of an older one.
 pub async fn put(
     tx: &mut Tx,
     tenant: TenantId,
@@ -36,9 +37,9 @@ pub async fn put(
         catalog.server.as_str(),
         owner.to_string(),
         catalog.version,
-        written(&catalog.tools)?,
-        written(&catalog.prompts)?,
-        written(&catalog.dropped)?,
+        to_json_text(&catalog.tools)?,
+        to_json_text(&catalog.prompts)?,
+        to_json_text(&catalog.dropped)?,
         catalog.fetched_at,
         catalog.cache.ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)),
         catalog.cache.scope.map(<&str>::from),
@@ -48,9 +49,9 @@ pub async fn put(
     Ok(())
 }
 
-/// As text: Postgres would parse a parameter of a JSON type, and a schema of a server may hold numbers and
+/// JSON as text. Postgres would parse a parameter of a JSON type, and the schema of a server may contain numbers and
 /// escapes that Postgres cannot read.
-fn written(json: &impl serde::Serialize) -> Result<String> {
+fn to_json_text(json: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(json).map_err(Error::internal)
 }
 
@@ -72,7 +73,7 @@ impl TryFrom<Row> for (Catalog, CatalogOwner) {
     fn try_from(row: Row) -> Result<Self> {
         let owner = row.scope.parse().map_err(Error::internal)?;
         let ttl = row.ttl_ms.and_then(|ttl| u64::try_from(ttl).ok());
-        // The check of the column allows no third word. An unexpected word must not make the list shared.
+        // The column allows only two words. If there is another one, the list must not become shared.
         let scope = row
             .cache_scope
             .map(|scope| scope.parse().unwrap_or(CacheScope::Private));
@@ -92,7 +93,7 @@ impl TryFrom<Row> for (Catalog, CatalogOwner) {
     }
 }
 
-/// The stored catalogs among these, each with its owner.
+/// The stored ones of these catalogs, each with its owner.
 pub async fn get(
     tx: &mut Tx,
     agent: &AgentId,
@@ -119,7 +120,7 @@ pub async fn get(
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// Deletes the lists that one credential was shown.
+/// Deletes the catalog of a server as one credential sees it.
 pub async fn delete(
     tx: &mut Tx,
     agent: &AgentId,

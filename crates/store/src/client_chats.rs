@@ -1,4 +1,4 @@
-//! Rows of chats that clients name themselves: which conversation a chat is, and the run that answers it.
+//! Rows of chats that clients name themselves: the conversation of each chat, and the run that answers last.
 
 use super::{Tx, conversations};
 use domain::{
@@ -7,7 +7,7 @@ use domain::{
     run::Conversation,
 };
 
-/// Where the answer to a question is in a chat that its client names.
+/// The place of an answer in a chat that its client names.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatAnswer<'a> {
     pub chat: &'a str,
@@ -17,7 +17,7 @@ pub struct ChatAnswer<'a> {
     pub first_event: i64,
 }
 
-/// Records the answer in a chat. [`super::request_keys::insert`] does it together with a key.
+/// Records the place of an answer in a chat. [`super::request_keys::insert`] does so together with a key.
 pub async fn put(tx: &mut Tx, user: &UserId, answer: ChatAnswer<'_>) -> Result<()> {
     sqlx::query!(
         "insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
@@ -38,8 +38,12 @@ pub async fn put(tx: &mut Tx, user: &UserId, answer: ChatAnswer<'_>) -> Result<(
     Ok(())
 }
 
-/// The conversation of a chat, locked, and the last event that its client was told of.
-pub async fn place(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<(Conversation, i64)>> {
+/// Locks the conversation of a chat. Returns it with the last event that the client received.
+pub async fn lock_conversation(
+    tx: &mut Tx,
+    user: &UserId,
+    chat: &str,
+) -> Result<Option<(Conversation, i64)>> {
     let found = sqlx::query_scalar!(
         r#"select conversation_id as "id: ConversationId" from client_chats
            where tenant_id = $1 and user_id = $2 and chat = $3"#,
@@ -53,21 +57,21 @@ pub async fn place(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<(Con
         return Ok(None);
     };
     let conversation = conversations::get(tx, user, id, true).await?;
-    let told = conversations::keyed::told_event(tx, id).await?;
-    Ok(Some((conversation, told)))
+    let delivered = conversations::keyed::delivered_event(tx, id).await?;
+    Ok(Some((conversation, delivered)))
 }
 
-/// An answer that is under way.
+/// An answer whose run has not ended.
 pub struct OpenAnswer {
     pub conversation: ConversationId,
     pub run: RunId,
     pub first_event: i64,
-    /// How often the client came back to it.
+    /// How often the client has asked for it again.
     pub repeats: i32,
 }
 
-/// The answer under way in a chat, to which the client comes back.
-pub async fn come_back(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<OpenAnswer>> {
+/// Finds the answer in a chat whose run has not ended, and counts that the client asked for it again.
+pub async fn resume(tx: &mut Tx, user: &UserId, chat: &str) -> Result<Option<OpenAnswer>> {
     let answer = sqlx::query_as!(
         OpenAnswer,
         r#"update client_chats c set repeats = repeats + 1

@@ -1,8 +1,7 @@
-//! Rows of conversations. A conversation belongs to one user of one tenant; every read names both.
+//! Rows of conversations. A conversation belongs to one user of one tenant, and every query names both.
 
 pub mod keyed;
 pub mod listing;
-pub mod titles;
 
 use super::Tx;
 use domain::{
@@ -11,7 +10,7 @@ use domain::{
     run::Conversation,
 };
 
-/// A query for conversations: what stands before the columns and behind them, and its values.
+/// A query for conversations: the SQL before and after the columns, and its values.
 macro_rules! conversations {
     ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -27,7 +26,7 @@ macro_rules! conversations {
 }
 use conversations;
 
-/// The conversation in a row that has more columns.
+/// Takes the conversation out of a row that has more columns.
 macro_rules! conversation_of {
     ($row:ident) => {
         Conversation {
@@ -46,6 +45,7 @@ macro_rules! conversation_of {
 }
 use conversation_of;
 
+/// Adds a conversation. `external_key` is the key by which a frontend finds it.
 pub async fn insert(
     tx: &mut Tx,
     user: &UserId,
@@ -68,7 +68,7 @@ pub async fn insert(
     Ok(inserted.fetch_one(tx.conn()).await?)
 }
 
-/// A conversation of this user; another user's is not found. Locks its counters when `lock` is set.
+/// A conversation of this user. `NotFound` for a conversation of another user. Locks its row if `lock` is set.
 pub async fn get(
     tx: &mut Tx,
     user: &UserId,
@@ -112,7 +112,7 @@ pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
     Ok(awaits)
 }
 
-/// Removes a conversation with everything in it; the agent it was with.
+/// Deletes a conversation with everything in it. Returns the name of its agent.
 pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<String> {
     let agent = sqlx::query_scalar!(
         "delete from conversations where tenant_id = $3 and id = $1 and user_id = $2 returning agent",
@@ -124,7 +124,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<St
     agent.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
 }
 
-/// Number of the last durable event of each conversation, for listeners. Needs the system role.
+/// The number of the last durable event of each conversation, for listeners. Needs the system role.
 pub async fn last_events(
     tx: &mut Tx,
     conversations: &[(TenantId, ConversationId)],
@@ -146,4 +146,31 @@ pub async fn last_events(
         .into_iter()
         .map(|row| (row.id, row.last_event))
         .collect())
+}
+
+/// Claims the right to let a model title a conversation, which happens once. `false` if a user gave the title, or a
+/// model was asked already.
+pub async fn claim_title(tx: &mut Tx, id: ConversationId) -> Result<bool> {
+    let claimed = sqlx::query!(
+        "update conversations set titled_by = 'model'
+         where tenant_id = $1 and id = $2 and titled_by = 'message'",
+        tx.tenant()?.0,
+        id.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(claimed.rows_affected() == 1)
+}
+
+/// Sets the title that a model made. `false` if the user has given one meanwhile.
+pub async fn set_title(tx: &mut Tx, id: ConversationId, title: &str) -> Result<bool> {
+    let set = sqlx::query!(
+        "update conversations set title = $3 where tenant_id = $1 and id = $2 and titled_by = 'model'",
+        tx.tenant()?.0,
+        id.0,
+        title,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(set.rows_affected() == 1)
 }

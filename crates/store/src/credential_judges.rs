@@ -1,5 +1,5 @@
-//! Whether a server tells a false credential from a right one, as it was found out by asking it with a false one. One row
-//! for each server of an agent, so that a server is asked once, however many users and replicas there are.
+//! Rows that say whether a server notices a false credential, which the program tests by sending a false one. There
+//! is one row for each server of an agent, so that a server is tested once for all users and replicas.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use domain::{
     ids::{AgentId, ServerId},
 };
 
-/// How long an answer holds, by what it says; `unknown` also keeps two from asking at once.
+/// How long a result of the test is valid. `unknown` also prevents two tests at once.
 #[derive(Clone, Copy)]
 pub struct Lives {
     pub judges: Duration,
@@ -19,7 +19,7 @@ pub struct Lives {
     pub unknown: Duration,
 }
 
-/// What is known of a server that is asked like this.
+/// The result of the test of a server. `asked` identifies the request of the test. `None` if there is no valid result.
 pub async fn get(
     tx: &mut Tx,
     agent: &AgentId,
@@ -41,7 +41,7 @@ pub async fn get(
     Ok(known.fetch_optional(tx.conn()).await?.flatten())
 }
 
-/// Claims the right to ask a server; `false` when that was done not long ago, or somebody is at it.
+/// Claims the right to test a server. `false` if there is a valid result, or a test is running.
 pub async fn claim(
     tx: &mut Tx,
     agent: &AgentId,
@@ -69,7 +69,7 @@ pub async fn claim(
     Ok(done.rows_affected() == 1)
 }
 
-/// Remembers what came of it.
+/// Stores the result of the test.
 pub async fn put(
     tx: &mut Tx,
     agent: &AgentId,

@@ -1,20 +1,18 @@
-//! Rows of credentials: one per (agent, server, user), replaced as a whole and only in the generation that the
-//! caller has seen. What is sealed leaves here only by [`sealed`], and by `super::sealed` to be sealed anew.
-
-mod changes;
+//! Rows of credentials: one for each agent, server and user. A credential is replaced as a whole, and only in the
+//! generation that the caller has seen. Its sealed values are read only by [`get_sealed`], and by `super::sealed` to be
+//! sealed again.
 
 use time::OffsetDateTime;
 
-pub use self::changes::{
-    Removed, delete, delete_sign_ins, doubt, drop_candidate, mark, promote, put, put_candidate,
-    take_refused_candidates, take_unnotified, verify,
-};
 use super::Tx;
 use domain::{
-    credential::{CredentialMeta, CredentialState},
-    error::Result,
-    ids::{AgentId, CredentialId, TenantId, UserId},
+    credential::{CredentialMeta, CredentialRef, CredentialState},
+    error::{Error, ErrorCode, Result},
+    ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
 };
+
+/// The largest number of sign-ins that one transaction deletes.
+const BATCH: i64 = 200;
 
 struct Row {
     tenant_id: TenantId,
@@ -49,7 +47,7 @@ impl From<Row> for CredentialMeta {
     }
 }
 
-/// A query for credentials without their content: what follows the columns, and its values.
+/// A query for credentials without their sealed values: the SQL after the table, and its values.
 macro_rules! rows {
     ($after:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -79,10 +77,10 @@ pub async fn of_user(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<
     Ok(rows.into_iter().map(Into::into).collect())
 }
 
-/// Who has credentials at which agent of which tenant.
+/// A user of an agent of a tenant.
 pub type Whose = (TenantId, AgentId, UserId);
 
-/// The credentials of many users of any tenants, in one query; by server. Needs the system role.
+/// The credentials of many users of any tenants in one query, by server. Needs the system role.
 pub async fn of_users<'a>(
     tx: &mut Tx,
     whose: impl Iterator<Item = &'a Whose>,
@@ -108,7 +106,7 @@ pub async fn of_users<'a>(
         .collect())
 }
 
-/// The ids of a user's credentials at every agent.
+/// The ids of a user's credentials at all agents.
 pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>> {
     let ids = sqlx::query_scalar!(
         r#"select id as "id: CredentialId" from credentials where tenant_id = $2 and user_id = $1"#,
@@ -118,9 +116,9 @@ pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
-/// Which of these credentials, of any tenants, are in force, in which generations: there may be a candidate beside the
-/// one before. Needs the system role.
-pub async fn in_force(
+/// The active ones of these credentials, of any tenants, with their generations: a candidate is a second generation.
+/// Needs the system role.
+pub async fn find_active(
     tx: &mut Tx,
     ids: &[(TenantId, CredentialId)],
 ) -> Result<Vec<(TenantId, CredentialId, u64)>> {
@@ -144,8 +142,8 @@ pub async fn in_force(
         .collect())
 }
 
-/// What a credential holds, or its candidate, if this generation of it is still there.
-pub async fn sealed(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<Option<Vec<u8>>> {
+/// The sealed values of this generation of a credential, or of its candidate. `None` if it has neither.
+pub async fn get_sealed(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<Option<Vec<u8>>> {
     let sealed = sqlx::query_scalar!(
         r#"select coalesce(case when generation = $2 then sealed else candidate end, '') as "sealed!" from credentials
            where tenant_id = $3 and id = $1 and (generation = $2 or candidate_generation = $2)"#,
@@ -154,4 +152,297 @@ pub async fn sealed(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<Op
         tx.tenant()?.0,
     );
     Ok(sealed.fetch_optional(tx.conn()).await?)
+}
+
+/// Adds a credential of the transaction's tenant, or replaces one as a whole. `replaces` is the generation that the
+/// caller has seen, or `None` if there was no credential. `Conflict` if there is another generation now, which then
+/// stays.
+pub async fn put(
+    tx: &mut Tx,
+    credential: &CredentialRef,
+    sealed: &[u8],
+    replaces: Option<u64>,
+) -> Result<()> {
+    if replaces.is_some_and(|generation| credential.generation <= generation) {
+        return Err(Error::internal(anyhow::anyhow!(
+            "credential {}: its generation does not grow",
+            credential.id
+        )));
+    }
+    let (tenant, id) = (tx.tenant()?.0, credential.id.0);
+    let agent = credential.agent.as_str();
+    let (server, user) = (credential.server.as_str(), credential.user.as_str());
+    let generation = credential.generation.cast_signed();
+    let query = match replaces {
+        None => sqlx::query!(
+            "insert into credentials (tenant_id, id, agent, server, user_id, generation, state, sealed, verified_at)
+             values ($1, $2, $3, $4, $5, $6, 'active', $7, now())
+             on conflict (tenant_id, agent, server, user_id) do nothing",
+            tenant,
+            id,
+            agent,
+            server,
+            user,
+            generation,
+            sealed,
+        ),
+        Some(seen) => sqlx::query!(
+            "update credentials
+             set generation = $6, state = 'active', reason = null, sealed = $7, updated_at = now(), verified_at = now(),
+                 issuer = null, scopes = null, wanted_scopes = null, refresh_at = null, tokens_end_at = null,
+                 signed_in_at = null, lease_until = null, candidate = null, candidate_generation = null,
+                 candidate_refused = false
+             where tenant_id = $1 and id = $2 and agent = $3 and server = $4 and user_id = $5 and generation = $8",
+            tenant,
+            id,
+            agent,
+            server,
+            user,
+            generation,
+            sealed,
+            seen.cast_signed(),
+        ),
+    };
+    let done = query.execute(tx.conn()).await?;
+    if done.rows_affected() == 1 {
+        return Ok(());
+    }
+    Err(changed_meanwhile(credential))
+}
+
+fn changed_meanwhile(credential: &CredentialRef) -> Error {
+    Error::conflict(
+        ErrorCode::Conflict,
+        format!(
+            "the credential for {} was changed meanwhile; look at it again",
+            credential.server
+        ),
+    )
+}
+
+/// Records that it is not known yet whether the server accepts a credential that was just stored.
+pub async fn doubt(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<()> {
+    sqlx::query!(
+        "update credentials set verified_at = null where tenant_id = $1 and id = $2 and generation = $3",
+        tx.tenant()?.0,
+        id.0,
+        generation.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Stores a candidate beside the active credential, in place of an earlier candidate, until [`promote`] or
+/// [`drop_candidate`]. `beside` is the generation that the caller has seen. `Conflict` if there is another one now.
+pub async fn put_candidate(
+    tx: &mut Tx,
+    credential: &CredentialRef,
+    sealed: &[u8],
+    beside: u64,
+) -> Result<()> {
+    let generation = credential.generation.cast_signed();
+    let done = sqlx::query!(
+        "update credentials
+         set candidate = $4, candidate_generation = $3, last_generation = $3, candidate_refused = false,
+             updated_at = now()
+         where tenant_id = $1 and id = $2 and generation = $5 and state = 'active'
+           and $3 > greatest(generation, last_generation)",
+        tx.tenant()?.0,
+        credential.id.0,
+        generation,
+        sealed,
+        beside.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    if done.rows_affected() == 1 {
+        return Ok(());
+    }
+    Err(changed_meanwhile(credential))
+}
+
+/// Makes a candidate the credential, in place of the one before. `false` if it is not the candidate any more.
+pub async fn promote(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<bool> {
+    let done = sqlx::query!(
+        "update credentials
+         set generation = candidate_generation, sealed = candidate, state = 'active', reason = null,
+             updated_at = now(), verified_at = now(), issuer = null, scopes = null, wanted_scopes = null,
+             refresh_at = null, tokens_end_at = null, signed_in_at = null, lease_until = null, candidate = null,
+             candidate_generation = null, candidate_refused = false
+         where tenant_id = $1 and id = $2 and candidate_generation = $3 and candidate_generation > generation
+           and candidate is not null",
+        tx.tenant()?.0,
+        id.0,
+        generation.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Deletes a candidate that the server refused, and marks that its user must be notified. `false` if it is not the
+/// candidate any more.
+pub async fn drop_candidate(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<bool> {
+    let done = sqlx::query!(
+        "update credentials
+         set candidate = null, candidate_generation = null, candidate_refused = true, updated_at = now()
+         where tenant_id = $1 and id = $2 and candidate_generation = $3 and candidate_generation > generation",
+        tx.tenant()?.0,
+        id.0,
+        generation.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Marks a credential that needs attention: an active one as rejected, any one as quarantined. `false` if it has
+/// another generation by now, or is marked already.
+pub async fn mark(
+    tx: &mut Tx,
+    id: CredentialId,
+    generation: u64,
+    state: CredentialState,
+    reason: &str,
+) -> Result<bool> {
+    let done = sqlx::query!(
+        "update credentials set state = $3, reason = $4, updated_at = now()
+         where tenant_id = $5 and id = $1 and generation = $2
+           and (state = 'active' or $3 = 'quarantined' and state <> 'quarantined')",
+        id.0,
+        generation.cast_signed(),
+        state.into_str(),
+        reason,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Records that the server accepts a credential.
+pub async fn verify(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<()> {
+    sqlx::query!(
+        "update credentials
+         set verified_at = now(), updated_at = now(), told_generation = 0, reason = null,
+             state = case when state = 'rejected' then 'active' else state end
+         where tenant_id = $3 and id = $1 and generation = $2",
+        id.0,
+        generation.cast_signed(),
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Claims the notices for a user: the servers whose credentials need attention and of which the user was not notified
+/// yet.
+pub async fn take_unnotified(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<String>> {
+    let servers = sqlx::query_scalar!(
+        "update credentials set told_generation = generation
+         where tenant_id = $3 and agent = $1 and user_id = $2 and state <> 'active'
+           and told_generation <> generation returning server",
+        agent.as_str(),
+        user.as_str(),
+        tx.tenant()?.0,
+    );
+    Ok(servers.fetch_all(tx.conn()).await?)
+}
+
+/// Claims the notices for a user about refused candidates. Returns their servers.
+pub async fn take_refused_candidates(
+    tx: &mut Tx,
+    agent: &AgentId,
+    user: &UserId,
+) -> Result<Vec<String>> {
+    let servers = sqlx::query_scalar!(
+        "update credentials set candidate_refused = false
+         where tenant_id = $3 and agent = $1 and user_id = $2 and candidate_refused returning server",
+        agent.as_str(),
+        user.as_str(),
+        tx.tenant()?.0,
+    );
+    Ok(servers.fetch_all(tx.conn()).await?)
+}
+
+/// A deleted credential.
+pub struct DeletedCredential {
+    pub credential: CredentialRef,
+    /// The sealed tokens of a sign-in, so that they can be revoked.
+    pub tokens: Option<Vec<u8>>,
+}
+
+/// Deletes the credentials of a user: all of them, or the one for a server of an agent. Returns them, so that
+/// connections made with them can be closed.
+pub async fn delete(
+    tx: &mut Tx,
+    user: &UserId,
+    only: Option<(&AgentId, &ServerId)>,
+) -> Result<Vec<DeletedCredential>> {
+    let tenant = tx.tenant()?;
+    let rows = sqlx::query!(
+        r#"delete from credentials
+           where tenant_id = $4 and user_id = $1
+             and ($2::text is null or agent = $2) and ($3::text is null or server = $3)
+           returning agent as "agent: AgentId", server as "server: ServerId", id as "id: CredentialId", generation,
+                     case when issuer is not null then sealed end as tokens"#,
+        user.as_str(),
+        only.map(|(agent, _)| agent.as_str()),
+        only.map(|(_, server)| server.as_str()),
+        tenant.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let deleted = rows.into_iter().map(|row| DeletedCredential {
+        credential: CredentialRef {
+            tenant,
+            user: user.clone(),
+            agent: row.agent,
+            server: row.server,
+            id: row.id,
+            generation: row.generation.cast_unsigned(),
+        },
+        tokens: row.tokens,
+    });
+    Ok(deleted.collect())
+}
+
+/// Deletes at most 200 sign-ins at servers that were made until a time: of one user, or of all users. Returns them.
+pub async fn delete_sign_ins(
+    tx: &mut Tx,
+    user: Option<&UserId>,
+    until: OffsetDateTime,
+) -> Result<Vec<DeletedCredential>> {
+    let tenant = tx.tenant()?;
+    let rows = sqlx::query!(
+        r#"delete from credentials
+           where tenant_id = $1 and id in (
+             select id from credentials
+             where tenant_id = $1 and issuer is not null and ($2::text is null or user_id = $2)
+               and (signed_in_at is null or signed_in_at <= $3)
+             limit $4
+           )
+           returning agent as "agent: AgentId", server as "server: ServerId", user_id as "user: UserId",
+                     id as "id: CredentialId", generation, sealed"#,
+        tenant.0,
+        user.map(UserId::as_str),
+        until,
+        BATCH,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let deleted = rows.into_iter().map(|row| DeletedCredential {
+        credential: CredentialRef {
+            tenant,
+            user: row.user,
+            agent: row.agent,
+            server: row.server,
+            id: row.id,
+            generation: row.generation.cast_unsigned(),
+        },
+        tokens: Some(row.sealed),
+    });
+    Ok(deleted.collect())
 }

@@ -1,7 +1,5 @@
-//! Rows of the webhooks' outbox. A message is a row that was written in the transaction of its event. The
-//! sender moves the row's time ahead, which is the lease, and counts the try, which is the fence.
-
-mod history;
+//! Rows of the webhooks' outbox. A message is a row that was written in the transaction of its event. The sender
+//! moves the time of the row ahead, which is the lease, and counts the attempt, which is the fence.
 
 use std::time::Duration;
 
@@ -9,14 +7,14 @@ use serde_json::{Value, value::RawValue};
 use sqlx::types::Json;
 use time::OffsetDateTime;
 
-pub use self::history::{list, prune, tenants_with_old};
 use super::Tx;
 use domain::{
     error::Result,
     ids::{DeliveryId, TenantId, WebhookId},
+    webhook::{Delivery, DeliveryState},
 };
 
-/// Adds a message to one webhook that the caller sends at once, and only once.
+/// Adds a message to one webhook. The caller sends it at once, and it is not tried again.
 pub async fn insert_once(
     tx: &mut Tx,
     tenant: TenantId,
@@ -41,7 +39,7 @@ pub async fn insert_once(
     Ok(id)
 }
 
-/// A message whose time has come.
+/// A message that is due.
 #[derive(Clone, Copy, Debug)]
 pub struct DueDelivery {
     pub tenant: TenantId,
@@ -49,9 +47,8 @@ pub struct DueDelivery {
     pub webhook: WebhookId,
 }
 
-/// Messages whose time has come, the longest waiting first; none to the webhooks in `busy`. Wants
-/// [`super::Db::system`].
-pub async fn due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<DueDelivery>> {
+/// The messages that are due, the longest waiting first, without those to webhooks in `busy`. Needs the system role.
+pub async fn list_due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<DueDelivery>> {
     let busy: Vec<_> = busy.iter().map(|id| id.0).collect();
     let due = sqlx::query_as!(
         DueDelivery,
@@ -67,7 +64,7 @@ pub async fn due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<DueD
     Ok(due.fetch_all(tx.conn()).await?)
 }
 
-/// A message to be sent by whoever claimed it, and where to.
+/// A message that this replica has claimed, and the webhook to send it to.
 pub struct ClaimedDelivery {
     pub tenant: TenantId,
     pub id: DeliveryId,
@@ -78,11 +75,11 @@ pub struct ClaimedDelivery {
     pub event: String,
     pub payload: Box<RawValue>,
     pub created_at: OffsetDateTime,
-    /// This try, counted from 1.
+    /// The number of this attempt, from 1.
     pub attempt: i32,
 }
 
-/// Claims a message for the time of a lease; `None` when somebody else was first.
+/// Claims a message for the time of a lease. `None` if another sender was first.
 pub async fn claim(
     tx: &mut Tx,
     due: &DueDelivery,
@@ -140,17 +137,17 @@ pub async fn get_claimed(tx: &mut Tx, tenant: TenantId, id: DeliveryId) -> Resul
     })
 }
 
-/// How a try ended.
+/// The result of an attempt.
 #[derive(Clone, Debug)]
 pub struct DeliveryAttempt {
     pub status: Option<u16>,
-    /// `None`: it was delivered.
+    /// `None` if the message was delivered.
     pub error: Option<String>,
-    /// After which time to try again; `None`: not at all.
+    /// The time until the next attempt. `None` if there is none.
     pub again: Option<Duration>,
 }
 
-/// Records how a try ended, in the message and in the webhook. `false` when another sender has claimed the
+/// Records the result of an attempt in the message and in the webhook. `false` if another sender has claimed the
 /// message since.
 pub async fn finish(
     tx: &mut Tx,
@@ -194,4 +191,85 @@ pub async fn finish(
     .execute(tx.conn())
     .await?;
     Ok(true)
+}
+
+/// At most `limit` messages of a webhook, the newest first, before `before`.
+pub async fn list(
+    tx: &mut Tx,
+    tenant: TenantId,
+    webhook: WebhookId,
+    before: Option<DeliveryId>,
+    limit: i64,
+) -> Result<Vec<Delivery>> {
+    let rows = sqlx::query!(
+        r#"
+        select id as "id: DeliveryId", event, attempts, created_at, next_attempt_at, delivered_at, last_status, last_error
+        from webhook_deliveries
+        where tenant_id = $1 and webhook_id = $2 and ($3::uuid is null or id < $3)
+        order by id desc
+        limit $4
+        "#,
+        tenant.0,
+        webhook.0,
+        before.map(|id| id.0),
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let state = |delivered: bool, waits: bool| match (delivered, waits) {
+        (true, _) => DeliveryState::Delivered,
+        (false, true) => DeliveryState::Pending,
+        (false, false) => DeliveryState::Failed,
+    };
+    let rows = rows.into_iter().map(|row| Delivery {
+        id: row.id,
+        event: row.event,
+        state: state(row.delivered_at.is_some(), row.next_attempt_at.is_some()),
+        attempts: row.attempts,
+        created_at: row.created_at,
+        next_attempt_at: row.next_attempt_at,
+        delivered_at: row.delivered_at,
+        last_status: row.last_status,
+        last_error: row.last_error,
+    });
+    Ok(rows.collect())
+}
+
+/// The tenants with messages that are older than this many days. Needs the system role.
+pub async fn tenants_with_old(tx: &mut Tx, days: i32) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!(
+        r#"
+        select distinct tenant_id as "id: TenantId" from (
+          select tenant_id from webhook_deliveries
+          where created_at < now() - make_interval(days => $1) and next_attempt_at is null
+          order by created_at
+          limit 10000
+        ) old
+        "#,
+        days,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids)
+}
+
+/// Deletes at most `limit` of a tenant's messages that are older than `days` and not to be sent any more. Returns how
+/// many.
+pub async fn prune(tx: &mut Tx, tenant: TenantId, days: i32, limit: i64) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        delete from webhook_deliveries
+        where tenant_id = $1 and id in (
+          select id from webhook_deliveries
+          where tenant_id = $1 and created_at < now() - make_interval(days => $2) and next_attempt_at is null
+          limit $3
+        )
+        ",
+        tenant.0,
+        days,
+        limit,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected())
 }

@@ -1,18 +1,19 @@
-//! Rows of questions of servers. At most one in a conversation is open; the request and the answer are sealed.
-
-mod expiry;
+//! Rows of elicitations: questions of servers to a user. At most one in a conversation is open. The request and the
+//! answer are sealed.
 
 use std::time::Duration;
 
 use uuid::Uuid;
 
-pub use self::expiry::{expire, renew_lease, tenants_with_overdue};
 use super::Tx;
 use domain::{
     elicitation::{AnswerError, Elicitation, State},
     error::{Error, Result},
     ids::{AgentId, ConversationId, RunId, ServerId, TenantId, UserId},
 };
+
+/// How long an answer is kept that no run has read yet: its run may wait in a queue.
+const ANSWERED_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 struct Row {
     id: Uuid,
@@ -65,7 +66,7 @@ impl TryFrom<Row> for Elicitation {
     }
 }
 
-/// A query for rows: what stands before the columns and behind them, and its values.
+/// A query for whole rows: the SQL before and after the columns, and its values.
 macro_rules! rows {
     ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -79,16 +80,14 @@ macro_rules! rows {
         )
     };
 }
-use rows;
-
-/// Begins to ask. `false` when another question of the conversation is open. The conversation is locked.
+/// Adds a question. `false` if another question of the conversation is open. The caller has locked the conversation.
 pub async fn begin(
     tx: &mut Tx,
     tenant: TenantId,
     new: &Elicitation,
     life: Duration,
 ) -> Result<bool> {
-    // An overdue one that was not deleted yet.
+    // An overdue question may not be deleted yet.
     sqlx::query!(
         "delete from elicitations
          where tenant_id = $2 and conversation_id = $1 and state = 'open' and expires_at < statement_timestamp()",
@@ -123,8 +122,8 @@ pub async fn begin(
     Ok(done.rows_affected() == 1)
 }
 
-/// The question that is open in a conversation.
-pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Elicitation>> {
+/// The open question of a conversation.
+pub async fn get_open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Elicitation>> {
     let row = rows!(
         "select",
         "from elicitations where tenant_id = $2 and conversation_id = $1 and state = 'open'
@@ -137,8 +136,8 @@ pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<El
     row.map(TryInto::try_into).transpose()
 }
 
-/// The questions whose answers a run was given.
-pub async fn answered_for(tx: &mut Tx, run: RunId) -> Result<Vec<Elicitation>> {
+/// The questions whose answers a run reads.
+pub async fn list_answered(tx: &mut Tx, run: RunId) -> Result<Vec<Elicitation>> {
     let rows = rows!(
         "select",
         "from elicitations where tenant_id = $2 and answer_run = $1 order by id",
@@ -150,17 +149,17 @@ pub async fn answered_for(tx: &mut Tx, run: RunId) -> Result<Vec<Elicitation>> {
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// How a row changes with an answer.
+/// The change of a row by an answer.
 pub struct NextStep<'a> {
     pub state: State,
     pub step: usize,
     pub entered: &'a [u8],
     pub fault: Option<AnswerError>,
-    /// The run that goes on with the answer. `None` where the call that asked waits for it.
+    /// The run that goes on with the answer. `None` if the call that asked waits for the answer.
     pub run: Option<RunId>,
 }
 
-/// Takes in an answer. `false` when the question was answered or ended meanwhile.
+/// Stores an answer. `false` if the question was answered or ended meanwhile.
 pub async fn answer(
     tx: &mut Tx,
     seen: &Elicitation,
@@ -188,7 +187,7 @@ pub async fn answer(
     Ok(done.rows_affected() == 1)
 }
 
-/// Notes that the call is about to be sent with the answer. `false` when it may have been sent before.
+/// Records that the call is about to be sent with the answer. `false` if it may have been sent before.
 pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
     let done = sqlx::query!(
         "update elicitations set state = 'sent' where tenant_id = $2 and id = $1 and state = 'answered'",
@@ -200,7 +199,7 @@ pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Deletes a question. `false` when it was gone before.
+/// Deletes a question. `false` if there is none.
 pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
     let done = sqlx::query!(
         "delete from elicitations where tenant_id = $2 and id = $1",
@@ -210,4 +209,49 @@ pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
     .execute(tx.conn())
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Renews the lease of the call that waits for the answer. Returns the row, or `None` if it was deleted.
+pub async fn renew_lease(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Elicitation>> {
+    let row = rows!(
+        "update elicitations
+         set expires_at = case when state = 'open' then clock.until else expires_at end
+         from (select statement_timestamp() + make_interval(secs => $2) as until offset 0) clock
+         where tenant_id = $3 and id = $1 returning",
+        "",
+        id,
+        lease.as_secs_f64(),
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// The tenants with overdue questions. Needs the system role.
+pub async fn tenants_with_overdue(tx: &mut Tx) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!(
+        r#"select distinct tenant_id as "id: TenantId" from elicitations where expires_at < now()"#
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
+}
+
+/// Deletes the tenant's overdue questions, and old answers that no run has read. Returns the questions whose user
+/// must be notified: those that were open, and those whose waiting call is gone.
+pub async fn expire(tx: &mut Tx) -> Result<Vec<Elicitation>> {
+    let rows = rows!(
+        "delete from elicitations
+         where tenant_id = $2
+           and expires_at < now() - case when state = 'open' or live then interval '0' else make_interval(secs => $1) end
+         returning",
+        "",
+        ANSWERED_LIFE.as_secs_f64(),
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let expired: Result<Vec<Elicitation>> = rows.into_iter().map(TryInto::try_into).collect();
+    let mut expired = expired?;
+    expired.retain(|one| one.state == State::Open || one.live);
+    Ok(expired)
 }

@@ -1,4 +1,4 @@
-//! Rows of feedback: what a user thinks of a message, one row for each.
+//! Rows of feedback: a user's rating of a message, one row for each message.
 
 use uuid::Uuid;
 
@@ -9,7 +9,7 @@ use domain::{
     message::Feedback,
 };
 
-/// Keeps what the user thinks of a message, in place of what they thought before.
+/// Stores the feedback on a message, in place of earlier feedback.
 pub async fn put(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -33,7 +33,7 @@ pub async fn put(
     Ok(())
 }
 
-/// What the user thinks of a message, if they have said it.
+/// The feedback on a message, if there is any.
 pub async fn get(
     tx: &mut Tx,
     conversation: ConversationId,

@@ -1,14 +1,11 @@
-//! Rows of configuration flows: one per conversation, with a time after which it is ignored. The user's
-//! values are sealed.
-
-mod ending;
+//! Rows of configuration flows: one for each conversation, with a time after which it is ignored. The values that the
+//! user enters are sealed.
 
 use std::time::Duration;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use self::ending::{end, forget_old, refuse, tenants_with_old};
 use super::Tx;
 use domain::{
     error::{Error, Result},
@@ -59,7 +56,7 @@ impl TryFrom<Row> for Flow {
     }
 }
 
-/// The query for one row, by a condition and its values.
+/// A query for flows, by a condition and its values.
 macro_rules! flow {
     ($condition:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -74,7 +71,7 @@ macro_rules! flow {
     };
 }
 
-/// Starts a flow in a conversation, in place of the one before.
+/// Begins a flow in a conversation, in place of an earlier one.
 pub async fn begin(
     tx: &mut Tx,
     tenant: TenantId,
@@ -109,7 +106,7 @@ pub async fn begin(
     Ok(())
 }
 
-/// The flow of a conversation, over or not.
+/// The flow of a conversation, also one that has expired.
 pub async fn get(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Flow>> {
     let row = flow!(
         "tenant_id = $2 and conversation_id = $1",
@@ -121,8 +118,8 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Flo
     row.map(TryInto::try_into).transpose()
 }
 
-/// Passes an answer to the run that reads it. `false` when the flow has moved on since, or when another run is about to
-/// read an answer: each one is judged, and each wrong code counted, before there is a next one.
+/// Stores an answer for the run that reads it. `false` if the flow has another step by now, or another run is about
+/// to read an answer: each answer is checked, and each wrong code counted, before the next answer.
 pub async fn answer(tx: &mut Tx, seen: &Flow, run: RunId, answer: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
         "update flows f set answer = $4, answer_run = $5
@@ -141,7 +138,7 @@ pub async fn answer(tx: &mut Tx, seen: &Flow, run: RunId, answer: &[u8]) -> Resu
     Ok(done.rows_affected() == 1)
 }
 
-/// Goes on to a step of the same flow with what was entered so far; the answer is used up.
+/// Goes on to a step of the same flow with the values entered so far. Deletes the answer, which was read.
 pub async fn proceed(tx: &mut Tx, flow: &Flow, life: Duration) -> Result<()> {
     sqlx::query!(
         "update flows
@@ -163,8 +160,8 @@ pub async fn proceed(tx: &mut Tx, flow: &Flow, life: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Stores the values of the page, or the sign-in that was offered beside a field. The link is used up, and the user must name the code in the conversation.
-/// `false` when the link was used before.
+/// Stores the values of the page, or the sign-in that was offered beside a field. The link then works no more, and
+/// the user must enter the code in the conversation. `false` if the link was used before.
 pub async fn accept_page(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
         "update flows set step = 'confirm', entered = $2, code_hash = $3, link_hash = null
@@ -179,7 +176,7 @@ pub async fn accept_page(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]
     Ok(done.rows_affected() == 1)
 }
 
-/// The flow of a link. Needs the system role; reads nothing else.
+/// The tenant and id of the flow with a link. Needs the system role.
 pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!(
         r#"select tenant_id as "tenant_id: TenantId", id from flows where link_hash = $1"#,
@@ -198,7 +195,7 @@ pub async fn by_id(tx: &mut Tx, id: Uuid) -> Result<Option<Flow>> {
     row.map(TryInto::try_into).transpose()
 }
 
-/// Whether a user is configuring a server of an agent; in one conversation, where it is said which.
+/// Whether a user is configuring a server of an agent. If `conversation` is given, only in that conversation.
 pub async fn is_open(
     tx: &mut Tx,
     user: &UserId,
@@ -221,7 +218,7 @@ pub async fn is_open(
     Ok(open)
 }
 
-/// Whether the conversation is one of a client that keeps the transcript itself.
+/// Whether a conversation belongs to a client that keeps the transcript itself.
 pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
     let external = sqlx::query_scalar!(
         r#"select external_key is not null as "external!" from conversations
@@ -232,4 +229,51 @@ pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<b
     .fetch_optional(tx.conn())
     .await?;
     Ok(external.unwrap_or(false))
+}
+
+/// The tenants with flows that expired at least this long ago. Needs the system role.
+pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!(
+        r#"select distinct tenant_id as "id: TenantId" from flows
+           where expires_at < now() - make_interval(secs => $1)"#,
+        age.as_secs_f64(),
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
+}
+
+/// Deletes the tenant's flows that expired at least this long ago, with the values in them.
+pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
+    sqlx::query!(
+        "delete from flows where tenant_id = $2 and expires_at < now() - make_interval(secs => $1)",
+        age.as_secs_f64(),
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Ends the flow of a conversation. `false` if there is none.
+pub async fn end(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
+    let done = sqlx::query!(
+        "delete from flows where tenant_id = $2 and conversation_id = $1",
+        conversation.0,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Counts a wrong code. The flow expires at the same time as before.
+pub async fn count_wrong_code(tx: &mut Tx, id: Uuid) -> Result<()> {
+    sqlx::query!(
+        "update flows set tries = tries + 1, answer = null, answer_run = null
+         where tenant_id = $2 and id = $1",
+        id,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
 }

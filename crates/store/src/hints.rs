@@ -1,5 +1,5 @@
-//! Hints between replicas over `NOTIFY`: "another replica changed this conversation". A lost hint costs a
-//! second and never a row, because every replica also polls.
+//! Sends hints between replicas with `NOTIFY`, such as "this conversation has changed". A lost hint only costs a
+//! second, because every replica also polls the rows.
 
 use sqlx::postgres::PgListener;
 
@@ -12,7 +12,7 @@ use domain::{
 
 const CHANNEL: &str = "chatelaine";
 
-/// What another replica should read again.
+/// A change that another replica should read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Hint {
     /// A conversation has new events.
@@ -43,7 +43,7 @@ pub enum Hint {
     Tenant { tenant: TenantId },
     /// The tenant's registry of servers, or a secret of it, changed.
     Registry { tenant: TenantId },
-    /// A client cancelled a call of its own, by the id that it gave the call.
+    /// A client cancelled its own call, which it names by the id that it chose.
     CallCancelled {
         tenant: TenantId,
         agent: AgentId,
@@ -52,14 +52,14 @@ pub enum Hint {
     },
 }
 
-/// Hints of the other replicas.
+/// Receives the hints of the other replicas.
 pub struct Hints {
     listener: PgListener,
     me: ReplicaId,
 }
 
 impl Db {
-    /// Starts to listen, on a connection beside those of the pool.
+    /// Starts to listen, on a connection that is not one of the pool.
     pub async fn hints(&self, me: ReplicaId) -> Result<Hints> {
         let one = single(self.pool.options().clone());
         let mut listener = PgListener::connect_with(&one).await?;
@@ -67,11 +67,11 @@ impl Db {
         Ok(Hints { listener, me })
     }
 
-    /// Tells the other replicas, in one statement outside of any business transaction.
+    /// Sends hints to the other replicas, in one statement and outside of a transaction.
     pub async fn hint(&self, me: ReplicaId, hints: &[Hint]) -> Result<()> {
         let payloads: Vec<_> = hints
             .iter()
-            .map(|hint| format!("{me} {}", written(hint)))
+            .map(|hint| format!("{me} {}", to_payload(hint)))
             .collect();
         let notify = sqlx::query!(
             "select pg_notify($1, payload) from unnest($2::text[]) payload",
@@ -87,11 +87,11 @@ impl Db {
 }
 
 impl Hints {
-    /// The next hint of another replica; waits for one. Reconnects by itself.
+    /// Waits for the next hint of another replica. Reconnects by itself.
     pub async fn next(&mut self) -> Result<Hint> {
         loop {
             let notification = self.listener.recv().await?;
-            if let Some((from, hint)) = parse(notification.payload())
+            if let Some((from, hint)) = parse_payload(notification.payload())
                 && from != self.me
             {
                 return Ok(hint);
@@ -100,8 +100,8 @@ impl Hints {
     }
 }
 
-/// User ids may hold blanks, so one always comes last.
-fn written(hint: &Hint) -> String {
+/// The payload of a hint: words between blanks. The id of a user may contain blanks, so it is always the last word.
+fn to_payload(hint: &Hint) -> String {
     match hint {
         Hint::Conversation {
             tenant,
@@ -132,7 +132,7 @@ fn written(hint: &Hint) -> String {
     }
 }
 
-fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
+fn parse_payload(payload: &str) -> Option<(ReplicaId, Hint)> {
     let mut words = payload.splitn(4, ' ');
     let from = words.next()?.parse().ok()?;
     let (kind, tenant, rest) = (words.next()?, words.next()?.parse().ok()?, words.next()?);

@@ -1,4 +1,4 @@
-//! Rows of issuers. An issuer and audience belong to one tenant, so that a token names its tenant.
+//! Rows of issuers. A pair of issuer and audience belongs to one tenant, so that a token identifies its tenant.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ struct Row {
     of_tenant: Option<bool>,
 }
 
-/// A query that answers whole rows.
+/// A query for whole rows, by the SQL after the tables.
 macro_rules! rows {
     ($after:literal, $value:expr) => {
         sqlx::query_as!(
@@ -59,7 +59,7 @@ impl TryFrom<Row> for Issuer {
             algorithm,
             ..
         } = row;
-        // A release that knows no sources has written the issuer.
+        // Without a source, an older release has written the issuer.
         let prefix = row
             .prefix
             .unwrap_or_else(|| SourceName::Issuer(&issuer).prefix());
@@ -80,8 +80,8 @@ impl TryFrom<Row> for Issuer {
     }
 }
 
-/// Adds an issuer, or replaces the keys of the tenant's own issuer with the same audience, which keeps its id. One
-/// of another tenant is a conflict. Whether it is new.
+/// Adds an issuer, or replaces the keys of the tenant's issuer with the same audience, which keeps its id. Returns
+/// whether the issuer is new. `Conflict` if another tenant has the same issuer and audience.
 pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
     let keys = issuer.keys.clone();
     let (jwks_url, public_key, secret_env) = match &keys {
@@ -142,7 +142,7 @@ pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
     Ok(before.is_none())
 }
 
-/// Removes one issuer; the issuer and audience that it had.
+/// Deletes one row. Returns its issuer and audience.
 pub async fn take(tx: &mut Tx, tenant: TenantId, id: IssuerId) -> Result<Option<(String, String)>> {
     let row = sqlx::query!(
         "delete from issuers where tenant_id = $1 and id = $2 returning issuer, audience",
@@ -154,7 +154,7 @@ pub async fn take(tx: &mut Tx, tenant: TenantId, id: IssuerId) -> Result<Option<
     Ok(row.map(|row| (row.issuer, row.audience)))
 }
 
-/// The issuers of all tenants that say `issuer`, at most 100; wants [`super::Db::system`].
+/// At most 100 rows with this issuer, of all tenants. Needs the system role.
 pub async fn by_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<Issuer>> {
     let rows = rows!("where i.issuer = $1 order by i.id limit 100", issuer)
         .fetch_all(tx.conn())
@@ -173,7 +173,7 @@ pub async fn list(tx: &mut Tx, tenant: TenantId) -> Result<Vec<Issuer>> {
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// Removes an issuer, with all its audiences or one; says how many rows there were.
+/// Deletes an issuer with all its audiences, or with one of them. Returns the number of deleted rows.
 pub async fn delete(
     tx: &mut Tx,
     tenant: TenantId,
@@ -194,7 +194,7 @@ pub async fn delete(
     Ok(deleted.rows_affected())
 }
 
-/// A stamp of each of these issuers that changes whenever a row of it does. Needs the system role.
+/// A hash of the rows of each of these issuers, to notice changes. Needs the system role.
 pub async fn stamps(tx: &mut Tx, issuers: &[String]) -> Result<HashMap<String, String>> {
     let rows = sqlx::query!(
         r#"select i.issuer, md5(string_agg(i::text || coalesce(s::text, ''), ',' order by i.id)) as "stamp!"

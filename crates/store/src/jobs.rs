@@ -1,11 +1,11 @@
-//! Rows of jobs that one replica does at a time. Every function needs the system role.
+//! Rows of jobs that only one replica does at a time. Every function needs the system role.
 
 use std::time::Duration;
 
 use super::Tx;
 use domain::{error::Result, ids::ReplicaId};
 
-/// Claims a job that no replica has, if it was last done before `period`. `false` when there is nothing to do.
+/// Claims a job if no replica has claimed it and it was last done at least `period` ago. `false` if it is not due.
 pub async fn claim(
     tx: &mut Tx,
     name: &str,
@@ -30,7 +30,7 @@ pub async fn claim(
     Ok(claimed.rows_affected() == 1)
 }
 
-/// Prolongs the lease; `false` when it was lost.
+/// Prolongs the lease. `false` if it was lost.
 pub async fn prolong(tx: &mut Tx, name: &str, owner: ReplicaId, lease: Duration) -> Result<bool> {
     let held = sqlx::query!(
         "update jobs set lease_until = statement_timestamp() + make_interval(secs => $3)

@@ -1,5 +1,5 @@
-//! Rows of the key ring: which keys the database knows, which of them seals, and which replica has which.
-//! Never a key, only its check value. All of it wants [`super::Db::system`].
+//! Rows of the key ring: the keys that the database knows, the one that seals, and the keys that each replica has. A
+//! row never has a key itself, only its check value. Every function needs the system role.
 
 use time::OffsetDateTime;
 
@@ -23,17 +23,17 @@ pub struct KekRecord {
 #[strum(serialize_all = "snake_case", const_into_str)]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum KekState {
-    /// Known, and never used.
+    /// The key was never used.
     Added,
-    /// Wraps the tenants' new keys. At most one does.
+    /// The key wraps new keys of tenants. At most one key is in this state.
     Sealing,
-    /// Has wrapped tenants' keys before.
+    /// The key has wrapped keys of tenants before.
     Opening,
-    /// Nothing needs it any more.
+    /// The key is not needed any more.
     Retired,
 }
 
-/// A query that answers known keys.
+/// A query for keys. The SQL after it may lock the rows.
 macro_rules! keks {
     ($after:literal) => {
         sqlx::query_as!(
@@ -44,18 +44,18 @@ macro_rules! keks {
     };
 }
 
-/// Every key.
+/// All keys.
 pub async fn list(tx: &mut Tx) -> Result<Vec<KekRecord>> {
     Ok(keks!("").fetch_all(tx.conn()).await?)
 }
 
-/// Every key, locked: starts, promotions and retirements happen one after the other. Tenants' keys may be
-/// added meanwhile.
+/// All keys, locked, so that starts, promotions and retirements happen one after the other. Keys of tenants can still
+/// be added.
 pub async fn lock(tx: &mut Tx) -> Result<Vec<KekRecord>> {
     Ok(keks!(" for no key update").fetch_all(tx.conn()).await?)
 }
 
-/// Adds a key; `false` when the database has it already, and then the row stays as it is.
+/// Adds a key. `false` if the database has it already; its row stays as it is.
 pub async fn add(tx: &mut Tx, id: &KekId, check_value: &[u8; 16]) -> Result<bool> {
     let added = sqlx::query!(
         "insert into keks (id, check_value, state) values ($1, $2, 'added') on conflict (id) do nothing",
@@ -67,7 +67,7 @@ pub async fn add(tx: &mut Tx, id: &KekId, check_value: &[u8; 16]) -> Result<bool
     Ok(added.rows_affected() == 1)
 }
 
-/// Makes a key the one that seals, in place of the one that does.
+/// Makes a key the sealing one, in place of the sealing one so far.
 pub async fn promote(tx: &mut Tx, id: &KekId) -> Result<()> {
     sqlx::query!(
         "update keks set state = 'opening' where state = 'sealing' and id <> $1",
@@ -90,8 +90,8 @@ pub async fn promote(tx: &mut Tx, id: &KekId) -> Result<()> {
     Ok(())
 }
 
-/// Marks a key as no longer needed. The row is deleted and inserted again: the foreign key of the tenants'
-/// keys waits for open transactions, so a tenant's key that still uses it makes this fail.
+/// Marks a key as no longer needed. `Conflict` if a key of a tenant still uses it: the row is deleted and inserted
+/// again, so that the foreign key of the tenants' keys finds such a use, also one in an open transaction.
 pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
     let taken = sqlx::query!(
         "delete from keks where id = $1 and state in ('added', 'opening') returning check_value, created_at, promoted_at",
@@ -129,7 +129,7 @@ pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
     Ok(())
 }
 
-/// Says that a replica is alive and which keys it has; forgets replicas that are long gone.
+/// Records that a replica runs and which keys it has. Deletes the rows of replicas that were not seen for an hour.
 pub async fn record_replica(tx: &mut Tx, replica: ReplicaId, keks: &[String]) -> Result<()> {
     sqlx::query!("delete from key_holders where seen_at < now() - interval '1 hour'")
         .execute(tx.conn())
@@ -147,7 +147,7 @@ pub async fn record_replica(tx: &mut Tx, replica: ReplicaId, keks: &[String]) ->
     Ok(())
 }
 
-/// Removes the row of a replica that ends.
+/// Deletes the row of a replica that stops.
 pub async fn remove_replica(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
     sqlx::query!("delete from key_holders where replica = $1", replica.0)
         .execute(tx.conn())
@@ -155,7 +155,7 @@ pub async fn remove_replica(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
     Ok(())
 }
 
-/// The replicas that were alive in the last minute and do not have a key.
+/// The replicas that were seen in the last minute and do not have this key.
 pub async fn replicas_without(tx: &mut Tx, id: &KekId) -> Result<Vec<ReplicaId>> {
     let replicas = sqlx::query_scalar!(
         r#"

@@ -1,11 +1,11 @@
-//! Postgres. Truth is rows.
+//! Reads and writes the rows in Postgres. All SQL of the program is here, and no state of it lives anywhere else.
 //!
-//! [`Db`] is the only holder of the pool. Work happens in a [`Tx`], which names its tenant: row-level
-//! security then shows it that tenant's rows and no others, whatever the SQL forgets. What must be found
-//! before a tenant is known (a key's owner, work to claim) goes through [`Db::system`], a role that sees
-//! a few columns of a few tables and no content.
+//! Only [`Db`] has the pool. Work happens in a [`Tx`], which names its tenant: row-level security then shows it the
+//! rows of that tenant and no others, even if a query forgets its condition. Rows that must be found before the
+//! tenant is known (the owner of a key, work to claim) are read in [`Db::system`], a role that sees a few columns of
+//! a few tables and no content.
 //!
-//! One file per noun; row structs stay private to it.
+//! Most tables have a file of their own. Row structs are private to it.
 
 pub mod access_tokens;
 pub mod api_keys;
@@ -77,21 +77,21 @@ use domain::{
     secret::Secret,
 };
 
-/// How long a statement may take, by the clock of Postgres.
+/// The longest time of a statement, measured by Postgres.
 const STATEMENT_MS: u32 = 10_000;
-/// How long a statement may wait for a lock.
+/// The longest time that a statement waits for a lock.
 const LOCK_MS: u32 = 5_000;
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
 pub struct Db {
     pool: Pool,
-    /// Transactions of tenants that were begun.
+    /// The number of transactions of tenants that this process has begun.
     begun: Arc<AtomicU64>,
     health: Arc<Health>,
 }
 
-/// A transaction that knows its tenant (or, from [`Db::system`], that it has none). Dropped without
+/// A transaction of one tenant, or of the program itself if it comes from [`Db::system`]. If it is dropped without
 /// [`Tx::commit`], it is rolled back. Never hold one across a network call.
 pub struct Tx {
     connection: InUse,
@@ -100,13 +100,13 @@ pub struct Tx {
 }
 
 impl Db {
-    /// Brings the schema up to date, safe when several replicas start at once. Opens this many connections at most, at
-    /// least two: one is for [`Db::hints`].
+    /// Opens the database and brings its schema up to date. Several replicas may do so at once. `connections` is the
+    /// largest number of connections, at least two: one of them is for [`Db::hints`].
     pub async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Self> {
         Self::connect_within(Duration::ZERO, url, connections).await
     }
 
-    /// The same, and waits this long for a database that is not there yet.
+    /// Like [`Db::connect`], but waits this long for a database that cannot be reached yet.
     pub async fn connect_within(
         wait: Duration,
         url: &Secret,
@@ -120,7 +120,7 @@ impl Db {
         Self::of(options, connections)
     }
 
-    /// Opens what may be the database of another version, and leaves its schema as it is.
+    /// Opens a database that may belong to another version of the program, and leaves its schema as it is.
     pub async fn connect_to_read(url: &Secret) -> anyhow::Result<Self> {
         let options: PgConnectOptions = url.expose().parse()?;
         let options = options.application_name("chatelaine");
@@ -143,8 +143,8 @@ impl Db {
         self.begin_tenant(tenant, "").await
     }
 
-    /// The same, for what may be lost: its commit does not wait for the disk. A crash of Postgres loses at most what was
-    /// committed within the last second, and no crash of the program does.
+    /// Like [`Db::tenant`], but the commit does not wait for the disk. For rows that may be lost: a crash of Postgres
+    /// loses at most the commits of the last second. A crash of the program loses none.
     pub async fn tenant_unflushed(&self, tenant: TenantId) -> Result<Tx> {
         self.begin_tenant(tenant, "; set local synchronous_commit = off")
             .await
@@ -164,23 +164,24 @@ impl Db {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// A transaction of the program itself, for what has no tenant yet.
+    /// A transaction of the program itself, for rows whose tenant is not known yet.
     pub async fn system(&self) -> Result<Tx> {
         let sql = format!("begin; {}; set local role chatelaine_system", limits());
         self.begin(sql, None).await
     }
 
-    /// Safe SQL: the only thing ever formatted into it is a UUID. When the connection turns out to be closed, another one
-    /// is used: nothing has been done with it yet, and the pool asks the other one first.
+    /// Begins a transaction. If the connection turns out to be closed, another one is used: nothing has been done in
+    /// the transaction yet, and the pool checks the other connection first. The SQL is safe: only a UUID is formatted
+    /// into it.
     fn begin(&self, sql: String, tenant: Option<TenantId>) -> BoxFuture<'_, Result<Tx>> {
-        // Boxed: without that it would be a part of each future that uses the database, and they would not fit on a stack.
+        // Boxed, because otherwise each future that uses the database would contain it and be too large for a stack.
         Box::pin(async move {
             let mut connection = in_time(self.pool.get()).await?;
             if let Err(error) = self.execute(&mut connection, &sql).await {
                 if !is_closed(&error) {
                     return Err(error.into());
                 }
-                // Its place must be free for the next one.
+                // The place of the closed connection must be free before the next one is taken.
                 connection.discard();
                 connection = in_time(self.pool.get()).await?;
                 self.execute(&mut connection, &sql).await?;
@@ -199,7 +200,7 @@ impl Db {
         Ok(())
     }
 
-    /// Whether the database answers and can be written, for readiness.
+    /// Whether the database answers and accepts writes. The readiness of the replica depends on it.
     pub async fn is_writable(&self) -> bool {
         let asked = in_time(async {
             let mut connection = self.pool.get().await?;
@@ -210,19 +211,20 @@ impl Db {
         asked.await.unwrap_or(false) && !self.health.is_unwritable()
     }
 
+    /// Closes all connections, after those in use are given back.
     pub async fn close(&self) {
         self.pool.close().await;
     }
 }
 
 impl Tx {
-    /// The connection, for the files of this folder.
+    /// The connection, for the queries of this crate.
     fn conn(&mut self) -> Limited<'_> {
         Limited::new(&mut self.connection, &self.health)
     }
 
-    /// The tenant of this transaction. Every query on a tenant's table names it, so that row-level security is
-    /// the second lock and not the first. A transaction of the program itself has none.
+    /// The tenant of this transaction. Every query on a tenant's table names it, so that row-level security is only the
+    /// second protection. `Err` in a transaction of the program itself.
     fn tenant(&self) -> Result<TenantId> {
         self.tenant.ok_or_else(|| {
             Error::Internal(anyhow::anyhow!(
@@ -231,10 +233,10 @@ impl Tx {
         })
     }
 
-    /// Makes a transaction of the program itself one of this tenant, from here to its end: for what is done to a
-    /// tenant and written down with it.
+    /// Turns a transaction of the program itself into one of this tenant, until its end. With it, a change of a
+    /// tenant and the tenant's audit line are one transaction.
     pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
-        // Safe SQL: the only thing formatted into it is a UUID.
+        // The SQL is safe: only a UUID is formatted into it.
         let sql = format!("set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'");
         self.conn()
             .execute(sqlx::raw_sql(AssertSqlSafe(sql)))
@@ -256,7 +258,8 @@ impl Tx {
     }
 }
 
-/// What limits the time of each statement of a transaction. Set with `set local`, so that it holds behind a pooler too.
+/// The SQL that limits the time of each statement of a transaction. It uses `set local`, which also works behind a
+/// pooler.
 fn limits() -> String {
     format!("set local statement_timeout = {STATEMENT_MS}; set local lock_timeout = {LOCK_MS}")
 }

@@ -1,7 +1,7 @@
-//! Time limits of statements, and what an error of the database means.
+//! Limits the time of statements, and classifies errors of the database.
 //!
-//! Postgres ends a statement that takes too long by itself. When the connection has gone silent, Postgres cannot say so:
-//! each statement has a limit here, too, a little longer.
+//! Postgres itself ends a statement that takes too long. If the connection is silent, the program does not hear of
+//! it, so each statement also has a limit here, which is a little longer.
 
 use std::{
     io,
@@ -23,15 +23,15 @@ use domain::{
     error::{Error, database::code},
 };
 
-/// How long an answer of Postgres may take before the connection counts as lost.
+/// The longest time of an answer of Postgres. After it the connection counts as lost.
 const SILENCE: Duration = Duration::from_secs(12);
-/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
+/// How long the database counts as not writable after a write has failed because it is full or read-only.
 const UNWRITABLE: Duration = Duration::from_secs(30);
 
-/// What the errors of statements say about the database.
+/// The state of the database, as the errors of statements show it.
 #[derive(Debug, Default)]
 pub struct Health {
-    /// When a write failed last since the database takes none.
+    /// The last time when a write failed because the database accepts none.
     unwritable: Mutex<Option<Instant>>,
     troubles: AtomicU64,
 }
@@ -48,13 +48,14 @@ impl Health {
         }
     }
 
-    /// Whether a write has failed lately since the database takes none.
+    /// Whether a write has failed lately because the database accepts none.
     pub fn is_unwritable(&self) -> bool {
         let last = *self.last_unwritable();
         last.is_some_and(|at| at.elapsed() < UNWRITABLE)
     }
 
-    /// How often a connection was lost or could not be written. When this has grown, other connections may have the same fault.
+    /// How often a connection was lost or accepted no writes. After a new trouble, other connections may have the
+    /// same fault.
     pub fn troubles(&self) -> u64 {
         self.troubles.load(Ordering::Relaxed)
     }
@@ -144,12 +145,12 @@ impl<'c> Executor<'c> for Limited<'c> {
     }
 }
 
-/// Waits for an answer of Postgres, and takes a long silence for a lost connection.
+/// Waits for an answer of Postgres. After a long silence the connection counts as lost.
 pub async fn in_time<T>(answer: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
     within(SILENCE, answer).await
 }
 
-/// The same with another time.
+/// Like [`in_time`], with another limit.
 pub async fn within<T>(
     time: Duration,
     answer: impl Future<Output = sqlx::Result<T>>,
@@ -162,7 +163,7 @@ pub async fn within<T>(
         })
 }
 
-/// Whether the connection was closed at its other end, and not just silent.
+/// Whether the other end has closed the connection. A silent connection does not count.
 pub fn is_closed(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(error) => error.kind() != io::ErrorKind::TimedOut,
@@ -170,12 +171,12 @@ pub fn is_closed(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the database takes no writes: it is full or read-only.
+/// Whether the database accepts no writes, because it is full or read-only.
 fn is_unwritable(error: &sqlx::Error) -> bool {
     matches!(code(error).as_deref(), Some("25006" | "53100"))
 }
 
-/// Whether a connection could not be opened since the database starts, stops, or has too many of them.
+/// Whether a connection could not be opened because the database starts, stops, or has too many connections.
 pub fn is_starting(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
@@ -183,8 +184,9 @@ pub fn is_starting(error: &sqlx::Error) -> bool {
     }
 }
 
-/// An error before a session is there, as one that passes, unless Postgres itself gave it. A proxy in front of a
-/// database that is away accepts a connection and closes it, or says something that is no Postgres.
+/// Turns an error before the session begins into "connection refused", so that the caller tries again. An error that
+/// Postgres itself sent stays. A proxy in front of a database that does not run accepts a connection and closes it,
+/// or answers in another protocol.
 pub fn without_session(error: sqlx::Error) -> sqlx::Error {
     match error {
         sqlx::Error::Protocol(_) | sqlx::Error::Tls(_) | sqlx::Error::Io(_) if !matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut) => {
@@ -194,7 +196,7 @@ pub fn without_session(error: sqlx::Error) -> sqlx::Error {
     }
 }
 
-/// Whether a transaction was undone since two waited for each other: it may be tried again as a whole.
+/// Whether a transaction was rolled back because of a deadlock. It may be tried again as a whole.
 pub fn is_deadlock(error: &Error) -> bool {
     let Error::Internal(error) = error else {
         return false;

@@ -1,19 +1,10 @@
-//! Rows of messages and of the durable events that announce them. Both get their numbers from the row of
-//! the conversation, under its lock, so that a listener never misses one that commits late.
-
-mod events;
-mod import;
-mod transcript;
+//! Rows of messages and of the durable events that announce them. Both get their numbers from the row of the
+//! conversation, under its lock, so that a listener never misses an event that commits late.
 
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use self::{
-    events::{append_run_event, events},
-    import::import,
-    transcript::{for_model, of_run},
-};
 use super::Tx;
 use domain::{
     approval::Note,
@@ -21,17 +12,18 @@ use domain::{
     event::{Event, EventKind},
     ids::{ApprovalId, ConversationId, MessageId, RunId, TenantId},
     message::{Message, MessageRange, Part, Role},
+    run::{ClaimedRun, RunStatus},
 };
 
 /// A message to add.
 pub struct NewMessage<'a> {
-    /// The run it belongs to; a greeting or an imported transcript has none.
+    /// The run of the message. A greeting or an imported message has none.
     pub run: Option<RunId>,
-    /// Position of that run; orders the transcript that a model reads. 0 without a run.
+    /// The number of that run in its conversation, which orders the messages for a model. 0 without a run.
     pub run_ordinal: i64,
     pub role: Role,
     pub parts: &'a [Part],
-    /// `false` keeps it from the model: greetings, commands and their answers.
+    /// Whether a model reads the message. `false` for greetings, commands and their answers.
     pub for_model: bool,
 }
 
@@ -46,7 +38,7 @@ struct Row {
 }
 
 impl Row {
-    fn message(self, conversation_id: ConversationId) -> Message {
+    fn into_message(self, conversation_id: ConversationId) -> Message {
         Message {
             id: self.id,
             conversation_id,
@@ -120,7 +112,7 @@ pub async fn append(
     Ok((message, event))
 }
 
-/// What a model may read of a conversation up to the end of a run: the last `most` messages, oldest first.
+/// The messages that a model may read of a conversation up to the end of a run: the last `most`, the oldest first.
 pub async fn until(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -143,13 +135,23 @@ pub async fn until(
     Ok(said.map(|row| (row.role, row.parts.0)).collect())
 }
 
-/// What was said in a conversation, of which the model knows: up to the question that a run answers, or without one all of
-/// the active branch. After the message with a number, or from one end.
-pub async fn said(
+/// A page of messages.
+#[derive(Clone, Copy)]
+pub struct MessagePage {
+    /// The number of the last message of the page before.
+    pub after: Option<i64>,
+    /// The oldest first, instead of the newest.
+    pub oldest_first: bool,
+    pub limit: i64,
+}
+
+/// A page of the transcript: the messages of the user and the assistant that a model knows, up to the question that
+/// `run` answers, or without a run all of the active branch.
+pub async fn list_dialogue(
     tx: &mut Tx,
     conversation: ConversationId,
     run: Option<RunId>,
-    (after, oldest_first, limit): (Option<i64>, bool, i64),
+    page: MessagePage,
 ) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
@@ -172,19 +174,19 @@ pub async fn said(
         tx.tenant()?.0,
         conversation.0,
         run.map(|run| run.0),
-        after,
-        oldest_first,
-        limit,
+        page.after,
+        page.oldest_first,
+        page.limit,
     )
     .fetch_all(tx.conn())
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| row.message(conversation))
+        .map(|row| row.into_message(conversation))
         .collect())
 }
 
-/// Number of the event that announced the first message of a run.
+/// The number of the event that announced the first message of a run.
 pub async fn opening_event(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<i64> {
     let event = sqlx::query_scalar!(
         "select min(e.seq) from events e
@@ -197,7 +199,7 @@ pub async fn opening_event(tx: &mut Tx, conversation: ConversationId, run: RunId
     Ok(event.fetch_one(tx.conn()).await?.unwrap_or_default())
 }
 
-/// One message of a conversation.
+/// One message of a conversation. `NotFound` if there is none.
 pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Result<Message> {
     let row = sqlx::query_as!(
         Row,
@@ -209,11 +211,11 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Re
     )
     .fetch_optional(tx.conn())
     .await?;
-    row.map(|row| row.message(conversation))
+    row.map(|row| row.into_message(conversation))
         .ok_or_else(|| Error::NotFound(Thing::Conversation(conversation)))
 }
 
-/// At most `limit` messages after a number, whichever branch they are on; the oldest first.
+/// At most `limit` messages of all branches after a number, the oldest first.
 pub async fn list_all_branches(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -234,12 +236,12 @@ pub async fn list_all_branches(
     .await?;
     Ok(rows
         .into_iter()
-        .map(|row| row.message(conversation))
+        .map(|row| row.into_message(conversation))
         .collect())
 }
 
-/// At most `limit` messages of a branch, absent: the active one: those after a number, the oldest first, or those before
-/// one, the newest first.
+/// At most `limit` messages of a branch, or of the active branch if none is given. Messages after a number come oldest
+/// first, messages before a number newest first.
 pub async fn list(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -292,11 +294,11 @@ pub async fn list(
     };
     Ok(rows
         .into_iter()
-        .map(|row| row.message(conversation))
+        .map(|row| row.into_message(conversation))
         .collect())
 }
 
-/// The state of a request for consent in the latest note about it in its conversation.
+/// The newest note about a request for approval in its conversation.
 pub async fn approval_note(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -321,4 +323,203 @@ pub async fn approval_note(
             _ => None,
         });
     Ok(notes.into_iter().next())
+}
+
+/// The messages that a model reads for a run: all of this run, and the last `window` messages before it, the oldest
+/// first. They are ordered by run and then by number, so that a message that arrived during an earlier run comes
+/// after that run.
+pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<Vec<Message>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"with path as materialized (
+             select branch, upto from branch_path($4, $1, (
+               select branch from conversations where tenant_id = $4 and id = $1))
+           )
+           select id as "id!: _", branch as "branch!", seq as "seq!", role as "role!: _", parts as "parts!: _",
+                  run_id as "run_id: _", created_at as "created_at!"
+           from (
+             select * from messages
+             where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal = $2
+             union all (
+               select * from messages m
+               where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal < $2
+                 and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)
+               order by run_ordinal desc, seq desc limit $3)
+           ) shown
+           order by run_ordinal, seq"#,
+        run.conversation.0,
+        run.ordinal,
+        i64::try_from(window).unwrap_or(i64::MAX),
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| row.into_message(run.conversation))
+        .collect())
+}
+
+/// The messages of a run and the message that it answers, the oldest first.
+pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<Vec<Message>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
+           from messages where tenant_id = $3 and conversation_id = $1 and run_id = $2 order by seq"#,
+        conversation.0,
+        run.0,
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| row.into_message(conversation))
+        .collect())
+}
+
+/// Adds the messages of a transcript that a client brings along, in their order. Locks the conversation until the end
+/// of `tx`.
+pub async fn import(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    messages: &[(Role, Vec<Part>)],
+) -> Result<()> {
+    let ids: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
+    let events: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
+    let roles: Vec<String> = messages
+        .iter()
+        .map(|(role, _)| role.into_str().to_owned())
+        .collect();
+    let parts = messages
+        .iter()
+        .map(|(_, parts)| serde_json::to_string(parts).map_err(Error::internal))
+        .collect::<Result<Vec<_>>>()?;
+    let tenant = tx.tenant()?.0;
+    let counted = sqlx::query!(
+        r#"update conversations set last_seq = last_seq + $3, last_event = last_event + $3
+           where tenant_id = $1 and id = $2
+           returning last_seq - $3 as "seq!", last_event - $3 as "event!", last_run"#,
+        tenant,
+        conversation.0,
+        i64::try_from(messages.len()).map_err(Error::internal)?,
+    );
+    let counted = counted.fetch_one(tx.conn()).await?;
+    sqlx::query!(
+        "insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
+         select $1, id, $2, $3::bigint + place, $7, role, parts::json, true
+         from unnest($4::uuid[], $5::text[], $6::text[]) with ordinality as given (id, role, parts, place)",
+        tenant,
+        conversation.0,
+        counted.seq,
+        &ids,
+        &roles,
+        &parts,
+        counted.last_run,
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
+         select $1, id, $2, $3::bigint + place, 'message', message
+         from unnest($4::uuid[], $5::uuid[]) with ordinality as given (id, message, place)",
+        tenant,
+        conversation.0,
+        counted.event,
+        &events,
+        &ids,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Adds the event for a change of a run's state that its worker did not make.
+pub async fn append_run_event(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+    status: RunStatus,
+    error: Option<&str>,
+) -> Result<Event> {
+    let seq = sqlx::query_scalar!(
+        r#"with counted as (
+             update conversations set last_event = last_event + 1, updated_at = now()
+             where tenant_id = $1 and id = $2 returning last_event
+           ), event as (
+             insert into events (tenant_id, id, conversation_id, seq, kind, run_id, run_status, run_error)
+             select $1, $3, $2, last_event, 'run', $4, $5, $6 from counted
+           )
+           select last_event as "seq!" from counted"#,
+        tx.tenant()?.0,
+        conversation.0,
+        Uuid::now_v7(),
+        run.0,
+        status.into_str(),
+        error,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    let kind = EventKind::Run {
+        run_id: run,
+        status,
+        error: error.map(str::to_owned),
+    };
+    Ok(Event { seq, kind })
+}
+
+/// At most `limit` durable events after the number `after`, the oldest first.
+pub async fn events(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Event>> {
+    let rows = sqlx::query!(
+        r#"select e.seq, e.run_id as "event_run: RunId", e.run_status as "run_status: RunStatus", e.run_error,
+                  m.id as "message_id?: MessageId", m.branch as "branch?", m.seq as "message_seq?",
+                  m.role as "role?: Role", m.parts as "parts?: Json<Vec<Part>>", m.run_id as "message_run: RunId",
+                  m.created_at as "created_at?"
+           from events e left join messages m on m.tenant_id = e.tenant_id and m.id = e.message_id
+           where e.tenant_id = $4 and e.conversation_id = $1 and e.seq > $2 order by e.seq limit $3"#,
+        conversation.0,
+        after,
+        limit,
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let broken = || Error::Internal(anyhow::anyhow!("event without a subject"));
+    rows.into_iter()
+        .map(|row| {
+            let kind = match (
+                row.message_id,
+                row.message_seq,
+                row.role,
+                row.parts,
+                row.created_at,
+            ) {
+                (Some(id), Some(seq), Some(role), Some(parts), Some(created_at)) => {
+                    EventKind::Message(
+                        Row {
+                            id,
+                            branch: row.branch.unwrap_or_default(),
+                            seq,
+                            role,
+                            parts,
+                            run_id: row.message_run,
+                            created_at,
+                        }
+                        .into_message(conversation),
+                    )
+                }
+                _ => EventKind::Run {
+                    run_id: row.event_run.ok_or_else(broken)?,
+                    status: row.run_status.ok_or_else(broken)?,
+                    error: row.run_error,
+                },
+            };
+            Ok(Event { seq: row.seq, kind })
+        })
+        .collect()
 }

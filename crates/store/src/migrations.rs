@@ -1,5 +1,5 @@
-//! Bringing the schema up to date. A release runs beside the next one: it accepts a database with one migration that it
-//! does not know, and refuses one with more.
+//! Brings the schema up to date. A release can run beside the next one: it accepts a database with one migration that
+//! it does not know, and refuses a database with more.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -14,24 +14,24 @@ use sqlx::{
 
 use super::pool::single;
 
-/// Migrations of a newer release that this one can run with.
+/// The largest number of unknown migrations that this release accepts.
 const NEWER: usize = 1;
 
-/// Applies the embedded migrations. Without the advisory lock that Citus and YugabyteDB lack, replicas
-/// that start together may collide; whoever loses finds the work done when it looks again.
+/// Applies the embedded migrations. There is no advisory lock, because Citus and YugabyteDB have none. So replicas that
+/// start together may collide; one of them then tries again and finds the migration applied.
 pub async fn apply(
     connection: &mut PgConnection,
     options: &PgConnectOptions,
 ) -> anyhow::Result<()> {
     let mut migrator = sqlx::migrate!("../../migrations");
     migrator.set_locking(false);
-    let applied = applied(connection).await?;
+    let applied = read_applied(connection).await?;
     refuse_newer(&applied, &migrator)?;
     if is_current(&applied, &migrator) {
         return Ok(());
     }
     migrator.set_ignore_missing(true);
-    // A migration that takes a second would be a warning with its whole text.
+    // Otherwise a migration that takes a second would be logged as a warning with its whole text.
     let quiet = single(options.clone().disable_statement_logging());
     let mut tries = 0;
     let done = loop {
@@ -48,10 +48,10 @@ pub async fn apply(
     done
 }
 
-/// The versions of the applied migrations with the checksums of those that succeeded.
+/// The versions of the applied migrations, and the checksum of each that succeeded.
 type Applied = BTreeMap<i64, Option<Vec<u8>>>;
 
-async fn applied(connection: &mut PgConnection) -> anyhow::Result<Applied> {
+async fn read_applied(connection: &mut PgConnection) -> anyhow::Result<Applied> {
     let exists: bool = sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null")
         .fetch_one(&mut *connection)
         .await?;
@@ -63,7 +63,7 @@ async fn applied(connection: &mut PgConnection) -> anyhow::Result<Applied> {
     Ok(rows.fetch_all(connection).await?.into_iter().collect())
 }
 
-/// Whether nothing is left to apply. Then no further connection is needed.
+/// Whether all migrations are applied. Then no further connection is needed.
 fn is_current(applied: &Applied, migrator: &Migrator) -> bool {
     let is_applied = |migration: &Migration| {
         let checksum = applied.get(&migration.version).and_then(Option::as_deref);

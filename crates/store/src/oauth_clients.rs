@@ -1,5 +1,5 @@
-//! The program as authorization servers have registered it: one client for each tenant, issuer and address to come back
-//! to.
+//! Rows of OAuth clients: the registrations of this program at authorization servers, one for each tenant, issuer and
+//! redirect address.
 
 use std::time::Duration;
 
@@ -9,16 +9,17 @@ use uuid::Uuid;
 use super::Tx;
 use domain::{error::Result, ids::UserId};
 
-/// A client as it is kept.
+/// A stored client.
 pub struct StoredClient {
     pub id: Uuid,
     pub sealed: Vec<u8>,
-    /// The authorization server may not know it any more: it said so, or somebody was sent there and did not come back.
+    /// Whether the authorization server may not know the client any more: the server said so, or a user was sent
+    /// there and did not come back.
     pub is_doubtful: bool,
 }
 
-/// The client of an issuer. A user who begins again before coming back makes it doubtful, and so does a last sign-in that
-/// ran out of its `life`.
+/// The client of an issuer. It is doubtful if `user` begins again before coming back, or if the last sign-in took
+/// longer than its `life`.
 pub async fn get(
     tx: &mut Tx,
     issuer: &str,
@@ -51,8 +52,8 @@ pub async fn get(
     }))
 }
 
-/// The clients of an issuer: their ids, and what is sealed.
-pub async fn of_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<(Uuid, Vec<u8>)>> {
+/// The ids and sealed data of the clients of an issuer.
+pub async fn list_of_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<(Uuid, Vec<u8>)>> {
     let rows = sqlx::query!(
         "select id, sealed from oauth_clients where tenant_id = $1 and issuer = $2",
         tx.tenant()?.0,
@@ -63,7 +64,7 @@ pub async fn of_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<(Uuid, Vec<u8>)>
     Ok(rows.into_iter().map(|row| (row.id, row.sealed)).collect())
 }
 
-/// Keeps a client in place of the one before. The sign-ins that were made with that one keep it.
+/// Stores a client in place of the one before. Sign-ins that were made with the old client keep it.
 pub async fn put(
     tx: &mut Tx,
     id: Uuid,
@@ -87,7 +88,7 @@ pub async fn put(
     Ok(())
 }
 
-/// Claims the right to register another client in place of one; `false` when that was done less than `pause` ago.
+/// Claims the right to register another client in place of one. `false` if it was claimed less than `pause` ago.
 pub async fn claim_another(tx: &mut Tx, id: Uuid, pause: Duration) -> Result<bool> {
     let done = sqlx::query!(
         "update oauth_clients set registered_again_at = now()
@@ -102,7 +103,7 @@ pub async fn claim_another(tx: &mut Tx, id: Uuid, pause: Duration) -> Result<boo
     Ok(done.rows_affected() == 1)
 }
 
-/// Gives the right back: no other client was registered.
+/// Releases that right, because no other client was registered.
 pub async fn release_claim(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
         "update oauth_clients set registered_again_at = null where tenant_id = $1 and id = $2",
@@ -114,7 +115,7 @@ pub async fn release_claim(tx: &mut Tx, id: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Notes that a user was sent to sign in with a client.
+/// Records that a user was sent to sign in with a client.
 pub async fn note_begun(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
         "update oauth_clients set begun_at = now() where tenant_id = $1 and id = $2",
@@ -126,7 +127,7 @@ pub async fn note_begun(tx: &mut Tx, id: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Notes that a user came back: the authorization server knows the client.
+/// Records that a user came back, so the authorization server knows the client.
 pub async fn note_back(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
         "update oauth_clients set came_back_at = now() where tenant_id = $1 and id = $2",
@@ -138,7 +139,7 @@ pub async fn note_back(tx: &mut Tx, id: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Notes that the authorization server does not know a client any more, or not with what is asked for.
+/// Records that the authorization server does not know a client any more, or refuses its request.
 pub async fn note_unknown(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
         "update oauth_clients set unknown_since = now() where tenant_id = $1 and id = $2",
@@ -150,7 +151,7 @@ pub async fn note_unknown(tx: &mut Tx, id: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// A client without what is sealed.
+/// A client without its sealed data.
 pub struct ClientRow {
     pub id: Uuid,
     pub issuer: String,
@@ -161,7 +162,7 @@ pub struct ClientRow {
 }
 
 /// The clients of the tenant, by issuer.
-pub async fn all(tx: &mut Tx) -> Result<Vec<ClientRow>> {
+pub async fn list(tx: &mut Tx) -> Result<Vec<ClientRow>> {
     let rows = sqlx::query_as!(
         ClientRow,
         "select id, issuer, redirect_uri, created_at, came_back_at, unknown_since
@@ -171,7 +172,7 @@ pub async fn all(tx: &mut Tx) -> Result<Vec<ClientRow>> {
     Ok(rows.fetch_all(tx.conn()).await?)
 }
 
-/// Forgets a client, or those of an issuer: how many. The sign-ins that were made with one keep it.
+/// Deletes a client, or the clients of an issuer. Returns how many. Sign-ins that were made with a client keep it.
 pub async fn delete(tx: &mut Tx, id: Option<Uuid>, issuer: Option<&str>) -> Result<u64> {
     let done = sqlx::query!(
         "delete from oauth_clients

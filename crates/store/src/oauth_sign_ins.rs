@@ -1,4 +1,4 @@
-//! Users who were sent to sign in at a server. A row is used once, and ends by itself.
+//! Rows of sign-ins that have begun: users who were sent to sign in at a server. A row works once, and expires.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ pub struct SignIn {
     pub locale: Option<String>,
     pub agent: AgentId,
     pub server: ServerId,
-    /// Where it began.
+    /// The conversation in which it began.
     pub conversation: Option<ConversationId>,
-    /// In which the code of the page is named.
+    /// The flow in which the user enters the code of the page.
     pub flow: Option<Uuid>,
-    /// SHA-256 of what the browser that asked for it was given.
+    /// SHA-256 of the cookie of the browser that began it.
     pub browser_hash: Vec<u8>,
     /// The client that was registered for it.
     pub client: Option<Uuid>,
@@ -29,6 +29,7 @@ pub struct SignIn {
     pub sealed: Vec<u8>,
 }
 
+/// Adds a sign-in that expires after `life`.
 pub async fn begin(tx: &mut Tx, sign_in: &SignIn, state_hash: &[u8], life: Duration) -> Result<()> {
     sqlx::query!(
         "insert into oauth_sign_ins (tenant_id, id, state_hash, browser_hash, user_id, locale, agent, server,
@@ -53,7 +54,7 @@ pub async fn begin(tx: &mut Tx, sign_in: &SignIn, state_hash: &[u8], life: Durat
     Ok(())
 }
 
-/// Whose sign-in a state is of. Needs the system role; reads nothing else.
+/// The tenant and id of the sign-in with a state. Needs the system role.
 pub async fn by_state(tx: &mut Tx, state_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!(
         r#"select tenant_id as "tenant_id: TenantId", id from oauth_sign_ins where state_hash = $1"#,
@@ -64,7 +65,7 @@ pub async fn by_state(tx: &mut Tx, state_hash: &[u8]) -> Result<Option<(TenantId
     Ok(row.map(|row| (row.tenant_id, row.id)))
 }
 
-/// Uses a sign-in up; `None` when it was used before or is too old.
+/// Uses a sign-in. `None` if it was used before or has expired.
 pub async fn take(tx: &mut Tx, id: Uuid) -> Result<Option<SignIn>> {
     let taken = sqlx::query_as!(
         SignIn,
@@ -79,7 +80,7 @@ pub async fn take(tx: &mut Tx, id: Uuid) -> Result<Option<SignIn>> {
     Ok(taken.fetch_optional(tx.conn()).await?)
 }
 
-/// Whether a sign-in that cannot be taken was used; otherwise it is too old.
+/// Whether a sign-in that cannot be taken was used. If not, it has expired.
 pub async fn is_used(tx: &mut Tx, id: Uuid) -> Result<bool> {
     let used = sqlx::query_scalar!(
         r#"select used_at is not null as "used!" from oauth_sign_ins where tenant_id = $1 and id = $2"#,
@@ -91,11 +92,8 @@ pub async fn is_used(tx: &mut Tx, id: Uuid) -> Result<bool> {
     Ok(used.unwrap_or(false))
 }
 
-/// Whether the sign-in of a flow was not ended since it began. It cannot end before the transaction does.
-pub async fn is_in_force(
-    tx: &mut Tx,
-    (conversation, flow): (ConversationId, Uuid),
-) -> Result<bool> {
+/// Whether the sign-in of a flow still exists. It cannot be deleted before the transaction ends.
+pub async fn is_in_force(tx: &mut Tx, conversation: ConversationId, flow: Uuid) -> Result<bool> {
     let found = sqlx::query_scalar!(
         "select id from oauth_sign_ins where tenant_id = $1 and conversation_id = $2 and flow_id = $3 for key share",
         tx.tenant()?.0,
@@ -107,7 +105,7 @@ pub async fn is_in_force(
     Ok(found.is_some())
 }
 
-/// Ends the sign-ins of a user, or of everybody: all of them, or those at one server of an agent.
+/// Deletes the sign-ins of a user, or of all users: all of them, or those at one server of an agent.
 pub async fn end(
     tx: &mut Tx,
     user: Option<&UserId>,
@@ -127,7 +125,7 @@ pub async fn end(
     Ok(())
 }
 
-/// The tenants with sign-ins that ended this long ago; wants [`super::Db::system`].
+/// The tenants with sign-ins that expired at least this long ago. Needs the system role.
 pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
         r#"select distinct tenant_id as "id: TenantId" from oauth_sign_ins
@@ -137,7 +135,7 @@ pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
-/// Deletes the tenant's sign-ins that ended this long ago.
+/// Deletes the tenant's sign-ins that expired at least this long ago.
 pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
     sqlx::query!(
         "delete from oauth_sign_ins where tenant_id = $2 and expires_at < now() - make_interval(secs => $1)",

@@ -1,8 +1,10 @@
-//! The pool of connections. One whose transaction was committed goes back as it is: asking whether it still works
-//! would be a round trip for each transaction. It is asked before it is used again when there is a reason to doubt it:
-//! it was idle, or something was wrong with the database since it was opened or asked. One whose transaction was given
-//! up is rolled back and asked before it goes back. A connection that does not answer, or that cannot be written any
-//! more since its server became a standby, is closed.
+//! The pool of connections.
+//!
+//! A connection whose transaction was committed goes back without a check, because a check would be a round trip for
+//! each transaction. It is checked before its next use only if there is a reason for doubt: it was idle, or there was
+//! trouble with the database since the last check. A connection whose transaction was dropped is rolled back and
+//! checked before it goes back. A connection that does not answer, or accepts no writes since its server became a
+//! standby, is closed.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -22,21 +24,21 @@ use tokio::{runtime::Handle, time::Instant};
 
 use super::limits::{Health, is_starting, within, without_session};
 
-/// A connection that was taken from the pool longer ago than this is asked whether it still works before it is used.
+/// A connection that was last taken from the pool longer ago than this is checked before its next use.
 const TRUSTED: Duration = Duration::from_secs(1);
-/// How long a connection may take to say that it still works.
+/// The longest time of such a check.
 const PROBE: Duration = Duration::from_secs(3);
-/// How long to wait for a place in the pool, and how long to try to open a connection.
+/// The longest time to wait for a place in the pool, and the longest time to open a connection.
 const ACQUIRE: Duration = Duration::from_secs(10);
-/// Between two attempts to reach a database that is not there yet.
+/// The pause between two attempts to reach a database that cannot be reached yet.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A connection is not used any more after this time: what its process in Postgres has cached goes with it.
+/// A connection that is older is closed, which frees the caches of its process in Postgres.
 const MAX_AGE: Duration = Duration::from_secs(30 * 60);
-/// A connection that nobody needed for this time is closed.
+/// A connection that was not used for this time is closed.
 const MAX_IDLE: Duration = Duration::from_secs(10 * 60);
-/// How often idle connections are looked for.
+/// How often the pool looks for idle connections.
 const IDLE_CHECK: Duration = Duration::from_secs(60);
-/// How often closing looks whether the connections in use have come back.
+/// How often closing checks whether the connections in use were given back.
 const CLOSE_CHECK: Duration = Duration::from_millis(10);
 
 /// Connections to one database. Cheap to clone.
@@ -52,15 +54,15 @@ struct Connector {
 /// A connection of the pool.
 struct Pooled {
     connection: PgConnection,
-    /// What [`Health::troubles`] said before it was opened or last asked.
+    /// The value of [`Health::troubles`] before the connection was opened or last checked.
     troubles: u64,
 }
 
-/// A connection that is in use. Dropped without [`InUse::give_back`], it is rolled back and asked whether it still works.
+/// A connection that is in use. If it is dropped without [`InUse::give_back`], it is rolled back and checked.
 pub struct InUse(Option<Object<Connector>>);
 
 impl Pool {
-    /// A pool that opens at most `size` connections, when they are needed.
+    /// A pool that opens up to `size` connections when they are needed.
     pub fn new(options: PgConnectOptions, size: u32, health: Arc<Health>) -> anyhow::Result<Self> {
         let pool = managed::Pool::builder(Connector { options, health })
             .max_size(usize::try_from(size)?)
@@ -73,13 +75,13 @@ impl Pool {
         Ok(Self(pool))
     }
 
-    /// How its connections are opened.
+    /// The options with which its connections are opened.
     pub fn options(&self) -> &PgConnectOptions {
         &self.0.manager().options
     }
 
     pub async fn get(&self) -> sqlx::Result<InUse> {
-        // Boxed: it is large, and would be a part of each future that waits for it.
+        // Boxed, because it is large, and otherwise each future that waits for it would contain it.
         match Box::pin(self.0.get()).await {
             Ok(connection) => Ok(InUse(Some(connection))),
             Err(PoolError::Backend(error)) => Err(error),
@@ -88,7 +90,7 @@ impl Pool {
         }
     }
 
-    /// Closes all connections; waits for those in use.
+    /// Closes all connections, after those in use are given back.
     pub async fn close(&self) {
         let idle = self.0.retain(|_, _| false).removed;
         self.0.close();
@@ -129,7 +131,7 @@ impl managed::Manager for Connector {
 }
 
 impl InUse {
-    /// Gives the connection back as one that works and is in no transaction.
+    /// Gives a connection back that works and is in no transaction.
     pub fn give_back(mut self) {
         if let Some(object) = self.0.take() {
             give_back(object);
@@ -161,7 +163,7 @@ impl Drop for InUse {
         let Some(mut doubtful) = self.0.take().map(Doubtful::new) else {
             return;
         };
-        // Without a runtime the process ends.
+        // There is no runtime only when the process ends.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -174,7 +176,7 @@ impl Drop for InUse {
     }
 }
 
-/// A connection that may be in a transaction. However its owner ends, it is closed unless [`Doubtful::trust`] was called.
+/// A connection that may be in a transaction. It is closed when it is dropped, unless [`Doubtful::trust`] was called.
 struct Doubtful(Option<Object<Connector>>);
 
 impl Doubtful {
@@ -206,7 +208,7 @@ fn give_back(mut object: Object<Connector>) {
     object.connection.shrink_buffers();
 }
 
-/// What needs a connection of its own, in the form that `sqlx` wants; opened when it is used.
+/// A pool of one connection, for the parts of `sqlx` that need a pool. It is opened at its first use.
 pub fn single(options: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(1)
@@ -215,7 +217,7 @@ pub fn single(options: PgConnectOptions) -> PgPool {
         .connect_lazy_with(options)
 }
 
-/// Opens a connection. While there is an error that may pass, tries again for as long as `wait`.
+/// Opens a connection. After an error that `may_pass` accepts, tries again, for as long as `wait`.
 pub async fn connect(
     options: &PgConnectOptions,
     wait: Duration,
@@ -237,12 +239,12 @@ pub async fn connect(
     }
 }
 
-/// Whether what is written with a connection is kept.
+/// Whether a connection accepts writes.
 pub async fn is_writable(connection: &mut PgConnection) -> sqlx::Result<bool> {
     is_off("show transaction_read_only", connection).await
 }
 
-/// Ends the transaction that a connection may be in. Whether what is written with it from now on is kept.
+/// Ends the transaction that a connection may be in. Returns whether the connection accepts writes.
 async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<bool> {
     is_off("rollback; show transaction_read_only", connection).await
 }
@@ -252,7 +254,7 @@ async fn is_off(sql: &'static str, connection: &mut PgConnection) -> sqlx::Resul
     Ok(row.try_get::<String, _>(0)? == "off")
 }
 
-/// Closes what was idle for long, until the pool is gone.
+/// Closes connections that were idle for long, until the pool is gone.
 async fn close_idle(pool: managed::WeakPool<Connector>) {
     loop {
         tokio::time::sleep(IDLE_CHECK).await;
@@ -262,7 +264,7 @@ async fn close_idle(pool: managed::WeakPool<Connector>) {
     }
 }
 
-/// Says goodbye to Postgres. One that has gone silent is only dropped.
+/// Closes connections properly. A connection that does not answer is only dropped.
 async fn close_all(connections: Vec<Pooled>) {
     for pooled in connections {
         let _ = within(PROBE, pooled.connection.close()).await;

@@ -1,4 +1,4 @@
-//! Rows of the registry of servers. A row's `definition` is without its secrets; those are in `sealed`.
+//! Rows of the registry of servers. The `definition` of a row has no secrets; these are in `sealed`.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,14 @@ pub struct StoredEntry {
     pub id: Uuid,
     pub entry: String,
     pub name: String,
-    /// JSON.
+    /// The definition as JSON, without its secrets.
     pub definition: String,
     pub sealed: Option<Vec<u8>>,
     pub version: i64,
     pub updated_at: OffsetDateTime,
 }
 
-/// A query that answers whole entries.
+/// A query for whole entries, by a condition and its values.
 macro_rules! entries {
     ($condition:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -33,7 +33,7 @@ macro_rules! entries {
     };
 }
 
-/// Adds an entry; `false` when its id is taken.
+/// Adds an entry. `false` if its id is taken.
 pub async fn insert(tx: &mut Tx, tenant: TenantId, row: &StoredEntry) -> Result<bool> {
     let done = sqlx::query!(
         "insert into mcp_servers (tenant_id, id, entry, name, definition, sealed, version, created_at, updated_at)
@@ -52,7 +52,7 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, row: &StoredEntry) -> Result<
     Ok(done.rows_affected() == 1)
 }
 
-/// How many entries there are.
+/// The number of entries.
 pub async fn count(tx: &mut Tx) -> Result<i64> {
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from mcp_servers where tenant_id = $1"#,
@@ -66,7 +66,7 @@ pub async fn get(tx: &mut Tx, entry: &str) -> Result<Option<StoredEntry>> {
     Ok(row.fetch_optional(tx.conn()).await?)
 }
 
-/// Entries by name, after the one with this name and id.
+/// At most `limit` entries by name, after the one with this name and id.
 pub async fn list(
     tx: &mut Tx,
     after: Option<(&str, &str)>,
@@ -83,7 +83,7 @@ pub async fn list(
     Ok(rows.fetch_all(tx.conn()).await?)
 }
 
-/// Puts a row in the place of the version before it; `false` when that is not there any more.
+/// Replaces an entry by its next version. `false` if the version before does not exist any more.
 pub async fn update(tx: &mut Tx, row: &StoredEntry) -> Result<bool> {
     let done = sqlx::query!(
         "update mcp_servers
@@ -103,7 +103,7 @@ pub async fn update(tx: &mut Tx, row: &StoredEntry) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Removes one version of an entry; `false` when it is not there any more.
+/// Deletes an entry of this version. `false` if it has another version by now, or was deleted.
 pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
     let done = sqlx::query!(
         "delete from mcp_servers where tenant_id = $3 and id = $1 and version = $2",
@@ -116,7 +116,7 @@ pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Changes whenever an entry or a secret of the tenant does.
+/// A hash of all entries and secrets of the tenant, to notice changes.
 pub async fn stamp(tx: &mut Tx) -> Result<String> {
     let stamp = sqlx::query_scalar!(
         "select md5(string_agg(line, ',' order by line))
@@ -129,7 +129,8 @@ pub async fn stamp(tx: &mut Tx) -> Result<String> {
     Ok(stamp.unwrap_or_default())
 }
 
-/// The same of many tenants, in one query; a tenant without entries and secrets is left out. Needs the system role.
+/// Like [`stamp`], for many tenants in one query. A tenant without entries and secrets is left out. Needs the system
+/// role.
 pub async fn stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
     let tenants: Vec<_> = tenants.iter().map(|tenant| tenant.0).collect();
     let rows = sqlx::query!(

@@ -1,4 +1,4 @@
-//! Rows of replicas that are at work. Every function needs the system role.
+//! Rows of the replicas that run. Every function needs the system role.
 
 use time::OffsetDateTime;
 
@@ -9,7 +9,7 @@ use domain::{
     replica::{Readiness, Replica},
 };
 
-/// Writes how a replica is; forgets those that have said nothing for an hour.
+/// Writes the state of a replica. Deletes the rows of replicas that have written nothing for an hour.
 pub async fn put(
     tx: &mut Tx,
     id: ReplicaId,
@@ -33,7 +33,7 @@ pub async fn put(
     Ok(())
 }
 
-/// Removes the row of a replica that ends.
+/// Deletes the row of a replica that stops.
 pub async fn delete(tx: &mut Tx, id: ReplicaId) -> Result<()> {
     sqlx::query!("delete from replicas where id = $1", id.0)
         .execute(tx.conn())
@@ -41,7 +41,7 @@ pub async fn delete(tx: &mut Tx, id: ReplicaId) -> Result<()> {
     Ok(())
 }
 
-/// Those that have said within the last hour how they are, the one that started first first.
+/// The replicas that have written their state within the last hour, in the order of their starts.
 pub async fn list(tx: &mut Tx) -> Result<Vec<Replica>> {
     let rows = sqlx::query!(
         r#"select id as "id: ReplicaId", version, started_at, seen_at, readiness::text as "readiness!",

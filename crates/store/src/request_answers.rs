@@ -1,5 +1,5 @@
-//! Answers of requests that made something. A row is written before the thing is made, so that a request that is sent
-//! again makes nothing.
+//! Rows of answers to requests that create something. A row is written before the thing is created, so that a request
+//! that is sent again creates nothing.
 
 use std::time::Duration;
 
@@ -12,17 +12,18 @@ use domain::{
     request_key::{REMEMBERED_HOURS, RequestKey},
 };
 
-/// What is known of an earlier request with the same key.
+/// An earlier request with the same key, and its answer.
 pub struct EarlierAnswer {
     pub id: Uuid,
     pub digest: Vec<u8>,
-    /// `None`: the request has not ended, or its answer was not kept.
+    /// `None` if the request has not ended, or its answer was not stored.
     pub answer: Option<Vec<u8>>,
     pub age: Duration,
 }
 
-/// The right to answer a request, by the id of its row; `None` when a request with the key came first. Deletes what is
-/// older than a day. `excluded.created_at` is now: Citus takes no clock in this place.
+/// Claims the right to answer a request. Returns the id of its row, or `None` if a request with the key came first.
+/// Also deletes the tenant's rows that are older than a day. `excluded.created_at` is the time now: Citus allows no
+/// clock function there.
 pub async fn claim(tx: &mut Tx, user: &UserId, key: &RequestKey) -> Result<Option<Uuid>> {
     let id = sqlx::query_scalar!(
         "with old as (
@@ -46,8 +47,8 @@ pub async fn claim(tx: &mut Tx, user: &UserId, key: &RequestKey) -> Result<Optio
     Ok(id.fetch_optional(tx.conn()).await?)
 }
 
-/// The request that came first.
-pub async fn earlier(tx: &mut Tx, user: &UserId, key: &str) -> Result<Option<EarlierAnswer>> {
+/// The earlier request with a key.
+pub async fn get_earlier(tx: &mut Tx, user: &UserId, key: &str) -> Result<Option<EarlierAnswer>> {
     let row = sqlx::query!(
         r#"select id, digest, sealed, extract(epoch from now() - created_at)::float8 as "age!"
            from request_answers where tenant_id = $1 and user_id = $2 and key = $3"#,
@@ -65,7 +66,7 @@ pub async fn earlier(tx: &mut Tx, user: &UserId, key: &str) -> Result<Option<Ear
     }))
 }
 
-/// Keeps the answer of a request.
+/// Stores the answer of a request.
 pub async fn keep(tx: &mut Tx, id: Uuid, sealed: &[u8]) -> Result<()> {
     sqlx::query!(
         "update request_answers set sealed = $3 where tenant_id = $1 and id = $2",
@@ -78,7 +79,7 @@ pub async fn keep(tx: &mut Tx, id: Uuid, sealed: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Forgets a request that made nothing.
+/// Deletes the row of a request that created nothing.
 pub async fn forget(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
         "delete from request_answers where tenant_id = $1 and id = $2",
@@ -90,7 +91,7 @@ pub async fn forget(tx: &mut Tx, id: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// [`claim`] for the operator; wants [`super::Db::system`], as the following functions do.
+/// Like [`claim`], for the operator. Needs the system role, as the functions below do.
 pub async fn claim_for_operator(tx: &mut Tx, key: &RequestKey) -> Result<Option<Uuid>> {
     let id = sqlx::query_scalar!(
         "with old as (
@@ -110,7 +111,8 @@ pub async fn claim_for_operator(tx: &mut Tx, key: &RequestKey) -> Result<Option<
     Ok(id.fetch_optional(tx.conn()).await?)
 }
 
-pub async fn earlier_of_operator(tx: &mut Tx, key: &str) -> Result<Option<EarlierAnswer>> {
+/// Like [`get_earlier`], for the operator.
+pub async fn get_earlier_of_operator(tx: &mut Tx, key: &str) -> Result<Option<EarlierAnswer>> {
     let row = sqlx::query!(
         r#"select id, digest, answer, extract(epoch from now() - created_at)::float8 as "age!"
            from operator_request_answers where key = $1"#,
@@ -126,6 +128,7 @@ pub async fn earlier_of_operator(tx: &mut Tx, key: &str) -> Result<Option<Earlie
     }))
 }
 
+/// Like [`keep`], for the operator.
 pub async fn keep_for_operator(tx: &mut Tx, id: Uuid, answer: &[u8]) -> Result<()> {
     sqlx::query!(
         "update operator_request_answers set answer = $2 where id = $1",
@@ -137,6 +140,7 @@ pub async fn keep_for_operator(tx: &mut Tx, id: Uuid, answer: &[u8]) -> Result<(
     Ok(())
 }
 
+/// Like [`forget`], for the operator.
 pub async fn forget_for_operator(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!("delete from operator_request_answers where id = $1", id)
         .execute(tx.conn())

@@ -1,4 +1,5 @@
-//! Rows of requests that clients may send again, each written together with the work that it began.
+//! Rows of requests that clients may send again. A row is written in the transaction that begins the work of its
+//! request.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -11,8 +12,8 @@ use domain::{
     run::RunStatus,
 };
 
-/// Counts a repetition of an earlier request with this key, not older than this. Returns what the earlier one began, and its
-/// digest.
+/// Counts a repetition of a request. Returns what the earlier request with this key began, and the digest of that
+/// request. `None` if there is none within `within_seconds`.
 pub async fn repeat(
     tx: &mut Tx,
     user: &UserId,
@@ -43,25 +44,25 @@ pub async fn repeat(
     }))
 }
 
-/// The run of an equal request.
+/// The run that an equal request began.
 pub struct EqualRun {
     pub conversation: ConversationId,
     pub run: RunId,
     pub status: RunStatus,
-    /// An equal request must not begin a second run: this one failed after it had called tools, or its client was left
-    /// without the answer, within the last [`REFUSED_SECONDS`]. A client counts as left also when the replica with its
-    /// connection has stopped to renew its record.
+    /// Whether an equal request must not begin a second run: this one failed after it had called tools, or its client
+    /// was left without the answer, within the last [`REFUSED_SECONDS`]. A client counts as left also when the
+    /// replica with its connection has not renewed its record.
     pub is_left: bool,
-    /// It began after the other request had arrived.
+    /// Whether it began after the other request had arrived.
     pub is_newer: bool,
-    /// It was stopped, and its client saw where.
+    /// Whether it was stopped, and its client saw where.
     pub is_stopped: bool,
-    /// Until when another replica says that it has the client's connection.
+    /// The time until which another replica has the client's connection.
     pub served_elsewhere_until: Option<OffsetDateTime>,
 }
 
-/// What an equal request began. A client that sees where its turn was stopped may ask again.
-pub async fn equal_run(
+/// Finds the run that an equal request began. A client that sees where its turn was stopped may ask again.
+pub async fn find_equal_run(
     tx: &mut Tx,
     user: &UserId,
     key: &RequestKey,
@@ -91,8 +92,8 @@ pub async fn equal_run(
     Ok(earlier.fetch_optional(tx.conn()).await?)
 }
 
-/// Records that a run has failed or was stopped, or that its client was left without an answer, so that an equal request
-/// does not begin it again at once. `is_stopped` says nothing of a client that had left before ([`mark_left`]).
+/// Records that a run has failed or was stopped, or that its client was left without an answer, so that an equal
+/// request does not begin it again at once. `is_stopped` has no effect if the client had left before ([`mark_left`]).
 pub async fn mark_failed(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -113,7 +114,8 @@ pub async fn mark_failed(
     Ok(())
 }
 
-/// Records that the client of a run went away before it had the whole answer. `is_stopped`: the run is stopped for it.
+/// Records that the client of a run left before it had the whole answer. `is_stopped` if the run is stopped because
+/// of it.
 pub async fn mark_left(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -133,8 +135,8 @@ pub async fn mark_left(
     Ok(())
 }
 
-/// Records that the client of a run has its answer, or will be told that it failed. `clears_failure`: also what
-/// [`mark_failed`] and [`mark_left`] recorded is cleared.
+/// Records that the client of a run has its answer, or will be told that the run failed. `clears_failure` also clears
+/// the marks of [`mark_failed`] and [`mark_left`].
 pub async fn mark_answered(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -156,7 +158,7 @@ pub async fn mark_answered(
     Ok(())
 }
 
-/// Records that the client of a run still has its connection.
+/// Records that this replica still has the connection of a run's client.
 pub async fn mark_served(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -177,8 +179,8 @@ pub async fn mark_served(
     Ok(())
 }
 
-/// How often a client came back to a run: by sending its request again, or by the id of its chat.
-pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
+/// Counts how often a client came back to a run: by sending its request again, or by the id of its chat.
+pub async fn count_repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
     let repeats = sqlx::query_scalar!(
         r#"select coalesce(sum(repeats), 0)::int as "repeats!" from (
              select k.repeats from request_keys k join runs r
@@ -195,8 +197,8 @@ pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
     Ok(repeats.fetch_one(tx.conn()).await?)
 }
 
-/// Records what a request began and, in the same statement, its answer in a chat. `false` when a request with the same
-/// key came first, or an equal one that this one does not replace ([`equal_run`]).
+/// Records what a request began and, in the same statement, the place of its answer in a chat. `false` if a request
+/// with the same key came first, or an equal one that this one does not replace ([`find_equal_run`]).
 pub async fn insert(
     tx: &mut Tx,
     user: &UserId,
@@ -205,7 +207,7 @@ pub async fn insert(
     answer: Option<ChatAnswer<'_>>,
 ) -> Result<bool> {
     let (tenant, id, user) = (tx.tenant()?.0, Uuid::now_v7(), user.as_str());
-    // `excluded.created_at` is now: Citus takes no clock in this place.
+    // `excluded.created_at` is the time now. Citus allows no clock function here.
     macro_rules! insert_key {
         ($before:literal $(, $value:expr)*) => {
             sqlx::query!(

@@ -1,4 +1,4 @@
-//! Rows of links: what the tool results of a conversation linked to.
+//! Rows of links to resources, from the tool results of a conversation.
 
 use uuid::Uuid;
 
@@ -9,15 +9,16 @@ use domain::{
     resource::{Link, ResourceLink},
 };
 
-/// Links of one conversation; the ones that come after them are not kept.
+/// The largest number of links of one conversation. Later links are not stored.
 const MAX_RESOURCES: i64 = 500;
 
-/// Keeps what a result of a tool linked to.
+/// Stores the links of a tool result.
 pub async fn insert(
     tx: &mut Tx,
     tenant: TenantId,
     conversation: ConversationId,
-    (server, tool): (&str, &str),
+    server: &str,
+    tool: &str,
     links: &[ResourceLink],
 ) -> Result<()> {
     for link in links {
@@ -45,7 +46,7 @@ pub async fn insert(
     Ok(())
 }
 
-/// The links of a conversation, the newest first; of one address, where it is said which.
+/// The links of a conversation, the newest first. If `uri` is given, only those to this address.
 pub async fn list(
     tx: &mut Tx,
     conversation: ConversationId,

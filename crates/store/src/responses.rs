@@ -1,4 +1,4 @@
-//! Rows of responses: answers that can be read again and continued by the id of their run.
+//! Rows of responses: answers that a client can read again and continue, by the id of their run.
 
 use sqlx::types::Json;
 
@@ -10,10 +10,11 @@ use domain::{
     run::{Conversation, RunStatus},
 };
 
-/// Records a response; the answer begins after event `first_event` of the conversation.
+/// Records a response. Its answer begins after the event `first_event` of the conversation.
 pub async fn insert(
     tx: &mut Tx,
-    (conversation, run): (ConversationId, RunId),
+    conversation: ConversationId,
+    run: RunId,
     first_event: i64,
     settings: &ResponseSettings,
 ) -> Result<()> {
@@ -54,20 +55,24 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Option<StoredR
     }))
 }
 
-/// Where a response stands.
+/// A response that is to be continued.
 pub struct AnsweredPlace {
-    /// Locked.
+    /// The conversation, which is locked.
     pub conversation: Conversation,
-    /// The last event that the client was told of.
-    pub told: i64,
+    /// The last event that the client received.
+    pub delivered_event: i64,
     pub status: RunStatus,
-    /// The user has said something after it.
+    /// Whether the user has sent a message after it.
     pub is_followed: bool,
     pub instructions: Option<String>,
 }
 
-/// The place of a response of this user.
-pub async fn place(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Option<AnsweredPlace>> {
+/// Locks the conversation of a response of this user.
+pub async fn lock_conversation(
+    tx: &mut Tx,
+    user: &UserId,
+    id: RunId,
+) -> Result<Option<AnsweredPlace>> {
     let Some(stored) = get(tx, user, id).await? else {
         return Ok(None);
     };
@@ -88,14 +93,14 @@ pub async fn place(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Option<Answe
     .await?;
     Ok(Some(AnsweredPlace {
         conversation,
-        told: conversations::keyed::told_event(tx, stored.conversation).await?,
+        delivered_event: conversations::keyed::delivered_event(tx, stored.conversation).await?,
         status: row.status,
         is_followed: row.is_followed,
         instructions: stored.settings.instructions,
     }))
 }
 
-/// Forgets a response of this user; `false` when there is none.
+/// Deletes a response of this user. `false` if there is none.
 pub async fn delete(tx: &mut Tx, user: &UserId, id: RunId) -> Result<bool> {
     let deleted = sqlx::query!(
         "delete from responses p using runs r

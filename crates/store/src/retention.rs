@@ -1,34 +1,31 @@
-//! What is old enough to be deleted, counted and deleted in batches. A batch is one transaction, which takes only rows that
-//! nobody else holds. Ids are UUIDv7, so that what was made after the cutoff is not read at all.
-
-mod audit;
+//! Counts and deletes old rows in batches. A batch is one transaction, and takes only rows that no other transaction
+//! has locked. Ids are UUIDv7, so that rows after the cutoff are not read at all.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-pub use self::audit::{count_arguments, count_audit, purge_arguments, purge_audit, set_audit_days};
 use super::Tx;
 use domain::{
     audit::id_after,
     error::Result,
-    ids::{ConversationId, UserId},
+    ids::{ConversationId, TenantId, UserId},
 };
 
-/// Conversations deleted in one transaction.
+/// The largest number of conversations that one transaction deletes.
 const CONVERSATIONS: i64 = 100;
-/// Rows deleted by one statement, which ends in much less than the time limit of statements.
+/// The largest number of rows that one statement deletes, so that it takes much less than the time limit of statements.
 const ROWS: i64 = 2_000;
 
-/// A batch that was deleted.
+/// The result of deleting a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Batch {
     pub rows: u64,
-    /// The next batch is of ids before this one; `None` after the last batch.
+    /// The next batch has ids before this one. `None` after the last batch.
     pub before: Option<Uuid>,
 }
 
-/// Conversations that nobody used since a time, with those that their runs have started. One is kept as long as a run of
-/// it is open or a call of it waits for approval.
+/// A query for conversations that were not used since a time, with the conversations below them. A conversation does
+/// not count while a run of it is open or a call of it waits for approval.
 macro_rules! old_conversations {
     ($select:literal, $limit:literal $(, $value:expr)*) => {
         sqlx::query_scalar!(
@@ -54,8 +51,8 @@ macro_rules! old_conversations {
     };
 }
 
-/// Runs that ended before a time, of trees that have ended. One is kept as long as a call of its conversation waits for
-/// approval.
+/// A query for runs that ended before a time, in trees that have ended. A run does not count while a call of its
+/// conversation waits for approval.
 macro_rules! old_runs {
     ($select:literal, $limit:literal $(, $value:expr)*) => {
         sqlx::query_scalar!(
@@ -73,7 +70,7 @@ macro_rules! old_runs {
     };
 }
 
-/// Conversations to delete: of guests, or of users.
+/// Counts the conversations to delete: of guests, or of users.
 pub async fn count_conversations(
     tx: &mut Tx,
     of_guests: bool,
@@ -90,7 +87,7 @@ pub async fn count_conversations(
     Ok(count.fetch_one(tx.conn()).await?)
 }
 
-/// Deletes conversations, the newest first: a session goes before the one that started it.
+/// Deletes conversations, the newest first, so that a session is deleted before the one that started it.
 pub async fn purge_conversations(
     tx: &mut Tx,
     of_guests: bool,
@@ -108,10 +105,10 @@ pub async fn purge_conversations(
     );
     let ids = ids.fetch_all(tx.conn()).await?;
     delete_conversations(tx, &ids).await?;
-    Ok(batch(&ids, CONVERSATIONS))
+    Ok(to_batch(&ids, CONVERSATIONS))
 }
 
-/// Deletes some conversations of a user, whatever their state; those that were deleted.
+/// Deletes at most 100 conversations of a user in any state. Returns their ids.
 pub async fn delete_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<ConversationId>> {
     let ids = sqlx::query_scalar!(
         "select id from conversations where tenant_id = $1 and user_id = $2 order by id desc limit $3 for update",
@@ -125,7 +122,8 @@ pub async fn delete_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<Conversati
     Ok(ids.into_iter().map(ConversationId).collect())
 }
 
-/// Deletes conversations that are locked. What there is many of goes first, in statements that are short enough.
+/// Deletes conversations that are locked. Events, messages and runs are deleted first, in statements that are short
+/// enough.
 async fn delete_conversations(tx: &mut Tx, ids: &[Uuid]) -> Result<()> {
     let tenant = tx.tenant()?.0;
     loop {
@@ -168,7 +166,7 @@ async fn delete_conversations(tx: &mut Tx, ids: &[Uuid]) -> Result<()> {
     Ok(())
 }
 
-/// Runs to delete.
+/// Counts the runs to delete.
 pub async fn count_runs(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<i64> {
     let count = old_runs!(
         r#"select count(*) as "count!""#,
@@ -180,7 +178,7 @@ pub async fn count_runs(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<i64> {
     Ok(count.fetch_one(tx.conn()).await?)
 }
 
-/// Deletes runs. Their messages stay, and no longer name a run.
+/// Deletes runs. Their messages stay, without a run.
 pub async fn purge_runs(
     tx: &mut Tx,
     cutoff: OffsetDateTime,
@@ -210,10 +208,10 @@ pub async fn purge_runs(
     )
     .execute(tx.conn())
     .await?;
-    Ok(batch(&ids, ROWS / 4))
+    Ok(to_batch(&ids, ROWS / 4))
 }
 
-/// Deletes a batch of the keys of requests that are older than `cutoff`; how many it deleted.
+/// Deletes a batch of keys of requests from before `cutoff`. Returns how many.
 pub async fn purge_request_keys(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u64> {
     let deleted = sqlx::query!(
         "delete from request_keys
@@ -229,7 +227,7 @@ pub async fn purge_request_keys(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u
     Ok(deleted.execute(tx.conn()).await?.rows_affected())
 }
 
-/// Deletes a batch of attachments that were sent before `cutoff` and that no message names.
+/// Deletes a batch of attachments from before `cutoff` that no message names. Returns how many.
 pub async fn purge_unnamed_attachments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<u64> {
     let deleted = sqlx::query!(
         "delete from attachments
@@ -244,11 +242,104 @@ pub async fn purge_unnamed_attachments(tx: &mut Tx, cutoff: OffsetDateTime) -> R
     Ok(deleted.execute(tx.conn()).await?.rows_affected())
 }
 
-/// A batch of these ids, in the order of the query.
-fn batch(ids: &[Uuid], limit: i64) -> Batch {
+/// The batch of these ids, in the order of the query.
+fn to_batch(ids: &[Uuid], limit: i64) -> Batch {
     let full = i64::try_from(ids.len()).is_ok_and(|count| count == limit);
     Batch {
         rows: ids.len() as u64,
         before: ids.last().copied().filter(|_| full),
     }
+}
+
+/// Counts the closed approvals whose arguments are to be erased.
+pub async fn count_arguments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<i64> {
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from approvals
+           where tenant_id = $1 and length(sealed) > 7 and changed_at < $2
+             and state not in ('pending', 'approved', 'executing')"#,
+        tx.tenant()?.0,
+        cutoff,
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
+}
+
+/// Erases the arguments of closed approvals, the answers of the servers, and the claims of the requesters. The bytes
+/// of the sealed arguments that name the key stay.
+pub async fn purge_arguments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batch> {
+    let ids = sqlx::query_scalar!(
+        "update approvals
+         set sealed = substr(sealed, 1, 7), evidence = null,
+             principal = json_build_object('tenant', tenant_id, 'user', requester, 'claims', '{}'::json, 'locale', null,
+                                           'authenticated', not starts_with(requester, 'guest:'))
+         where tenant_id = $1 and id in (
+           select id from approvals
+           where tenant_id = $1 and length(sealed) > 7 and changed_at < $2
+             and state not in ('pending', 'approved', 'executing')
+           order by id limit $3 for update skip locked)
+         returning id",
+        tx.tenant()?.0,
+        cutoff,
+        ROWS,
+    );
+    let ids = ids.fetch_all(tx.conn()).await?;
+    sqlx::query!(
+        "update approval_results set result = null where tenant_id = $1 and id = any($2)",
+        tx.tenant()?.0,
+        &ids,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(to_batch(&ids, ROWS))
+}
+
+/// Counts the lines of the audit trail to delete.
+pub async fn count_audit(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<i64> {
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from audit where tenant_id = $1 and id < $2 and at < $3"#,
+        tx.tenant()?.0,
+        id_after(cutoff),
+        cutoff,
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
+}
+
+/// Deletes lines of the audit trail, the oldest first. Only a special role may delete them, which is set for this one
+/// statement. That role sees no line that is younger than the days of [`set_audit_days`].
+pub async fn purge_audit(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batch> {
+    let tenant = tx.tenant()?.0;
+    sqlx::query("set local role chatelaine_retention")
+        .execute(tx.conn())
+        .await?;
+    let deleted = sqlx::query!(
+        "delete from audit where tenant_id = $1 and id in (
+           select id from audit where tenant_id = $1 and id < $2 and at < $3 order by id limit $4)",
+        tenant,
+        id_after(cutoff),
+        cutoff,
+        ROWS,
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query("set local role chatelaine_tenant")
+        .execute(tx.conn())
+        .await?;
+    let rows = deleted.rows_affected();
+    let more = rows == ROWS.cast_unsigned();
+    Ok(Batch {
+        rows,
+        before: more.then(Uuid::max),
+    })
+}
+
+/// Sets after how many days lines of a tenant's trail may be deleted. Returns whether the value is new. Needs the
+/// system role.
+pub async fn set_audit_days(tx: &mut Tx, tenant: TenantId, days: Option<i32>) -> Result<bool> {
+    let changed = sqlx::query!(
+        "update tenants set audit_days = $2 where id = $1 and audit_days is distinct from $2",
+        tenant.0,
+        days,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(changed.rows_affected() == 1)
 }

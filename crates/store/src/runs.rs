@@ -1,12 +1,10 @@
-//! Rows of runs: which replica works on which run, until when. Every write of a worker carries its fence; a
-//! worker that lost its lease changes nothing. A writer of a run and its conversation locks the conversation
-//! first, as a delete does, so that two writers never wait for each other.
+//! Rows of runs. A replica works on a run until its lease ends. Every write of a worker carries its fence, so that a
+//! worker that lost its lease changes nothing. A writer of a run and its conversation locks the conversation first,
+//! as a delete does, so that two writers never wait for each other.
 
 mod claiming;
 mod creation;
 mod finishing;
-pub mod listing;
-mod open;
 
 use std::time::Duration;
 
@@ -14,15 +12,16 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 pub use self::{
-    claiming::{Claimable, FullShares, assert_held, claim, claimable, heartbeat, release, waiting},
+    claiming::{
+        Claimable, FullShares, assert_held, claim, find_claimable, find_waiting, heartbeat, release,
+    },
     creation::{NewRun, OpenRuns, WrittenRun, create},
     finishing::{RunResult, finish},
-    open::{open, open_of_key, open_of_user},
 };
 use super::Tx;
 use domain::{
     error::{Error, ErrorCode, Result, Thing},
-    ids::{AgentId, ConversationId, RunId, UserId},
+    ids::{AgentId, ApiKeyId, ConversationId, RunId, UserId},
     run::{ClaimedRun, Run, RunKind, RunStatus, Usage},
 };
 
@@ -64,7 +63,7 @@ impl From<Row> for Run {
     }
 }
 
-/// A query for runs: what stands before the columns and behind them, and its values.
+/// A query for runs: the SQL before and after the columns, and its values.
 macro_rules! runs {
     ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -78,9 +77,9 @@ macro_rules! runs {
         )
     };
 }
-use runs;
 
-/// Adds one model step and what it used. Whether an equal request takes the place of the run: see [`supersede`].
+/// Adds one model step and the tokens that it used. Returns whether an equal request has replaced the run (see
+/// [`supersede`]). `Conflict` if the lease was lost.
 pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<bool> {
     let superseded = sqlx::query_scalar!(
         r#"with conversation as (
@@ -112,9 +111,9 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<boo
     superseded.ok_or_else(|| lost(run))
 }
 
-/// Records that an equal request takes the place of a run, in the transaction that begins the other run. Its worker writes
-/// no call from then on; those that it wrote before can be read in this transaction. The conversation of the run, if the run
-/// has not ended.
+/// Records that an equal request replaces a run, in the transaction that begins the new run. From then on the worker
+/// of the old run writes no call; calls that it wrote before can be read in this transaction. Returns the
+/// conversation of the old run, or `None` if that run has ended.
 pub async fn supersede(tx: &mut Tx, id: RunId) -> Result<Option<ConversationId>> {
     let conversation = sqlx::query_scalar!(
         r#"with conversation as (
@@ -131,7 +130,7 @@ pub async fn supersede(tx: &mut Tx, id: RunId) -> Result<Option<ConversationId>>
     Ok(conversation.fetch_optional(tx.conn()).await?)
 }
 
-/// A run of this user; another user's is not found.
+/// A run of this user. `NotFound` for a run of another user.
 pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     runs!(
         "select",
@@ -146,8 +145,8 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     .ok_or_else(|| Error::NotFound(Thing::Run(id)))
 }
 
-/// How long it takes until the model may be asked again whose silence has made a run fail; `None` when it failed
-/// otherwise.
+/// The time until the model may be asked again, for a run that failed because the model did not answer. `None` for any
+/// other run.
 pub async fn retry_after(tx: &mut Tx, id: RunId) -> Result<Option<Duration>> {
     let seconds = sqlx::query_scalar!(
         r#"select greatest(extract(epoch from retry_at - now()), 0)::float8 as seconds
@@ -159,23 +158,23 @@ pub async fn retry_after(tx: &mut Tx, id: RunId) -> Result<Option<Duration>> {
     Ok(seconds.map(Duration::from_secs_f64))
 }
 
-/// What a client that sends whole transcripts was told of a conversation.
-pub struct ToldAnswer<'a> {
+/// An answer that was delivered to a client that sends whole transcripts.
+pub struct DeliveredAnswer<'a> {
     pub conversation: ConversationId,
-    /// By which its client finds the conversation next time.
+    /// The key by which the client finds the conversation next time.
     pub key: &'a str,
     /// The last event that the client received.
     pub event: i64,
-    /// It counts only while this is the last event.
+    /// If given, the delivery is recorded only while this is the last event of the conversation.
     pub only_if_last: Option<i64>,
 }
 
-/// Writes what a client was told, and reads the run of this user that answered.
-pub async fn record_told(
+/// Records the delivery of an answer, and reads the run of this user that answered.
+pub async fn record_delivery(
     tx: &mut Tx,
     user: &UserId,
     id: RunId,
-    told: &ToldAnswer<'_>,
+    delivered: &DeliveredAnswer<'_>,
 ) -> Result<Run> {
     runs!(
         "with told as (
@@ -188,10 +187,10 @@ pub async fn record_told(
         id.0,
         user.as_str(),
         tx.tenant()?.0,
-        told.conversation.0,
-        told.key,
-        told.event,
-        told.only_if_last,
+        delivered.conversation.0,
+        delivered.key,
+        delivered.event,
+        delivered.only_if_last,
     )
     .fetch_optional(tx.conn())
     .await?
@@ -199,7 +198,8 @@ pub async fn record_told(
     .ok_or_else(|| Error::NotFound(Thing::Run(id)))
 }
 
-/// Asks the worker of a run to stop. A queued run is cancelled on the spot (returns true).
+/// Asks the worker of a run to stop. Returns `true` if the run was queued and is cancelled at once. `Conflict` if it
+/// has ended.
 pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<bool> {
     let row = sqlx::query!(
         r#"with conversation as (
@@ -237,4 +237,68 @@ fn lost(run: &ClaimedRun) -> Error {
         ErrorCode::Conflict,
         format!("run {} is no longer held by this replica", run.id),
     )
+}
+
+/// Which runs to list.
+#[derive(Clone, Copy)]
+pub struct RunFilter {
+    pub conversation: Option<ConversationId>,
+    pub status: Option<RunStatus>,
+    /// The last run of the page before.
+    pub cursor: Option<RunId>,
+    pub limit: i64,
+}
+
+/// The user's runs, the newest first.
+pub async fn list(tx: &mut Tx, user: &UserId, filter: RunFilter) -> Result<Vec<Run>> {
+    let rows = runs!(
+        "select",
+        "from runs
+         where tenant_id = $1 and user_id = $2 and ($3::uuid is null or conversation_id = $3)
+           and ($4::text is null or status = $4) and ($5::uuid is null or id < $5)
+         order by id desc limit $6",
+        tx.tenant()?.0,
+        user.as_str(),
+        filter.conversation.map(|id| id.0),
+        filter.status.map(<&str>::from),
+        filter.cursor.map(|id| id.0),
+        filter.limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows.into_iter().map(Into::into).collect())
+}
+
+/// The open runs of a user, in all conversations.
+pub async fn list_open_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<RunId>> {
+    let ids = sqlx::query_scalar!(
+        r#"select id as "id: RunId" from runs
+           where tenant_id = $2 and user_id = $1 and status in ('queued', 'running')"#,
+        user.as_str(),
+        tx.tenant()?.0,
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
+}
+
+/// The open runs that were begun with an API key, and their users.
+pub async fn list_open_of_key(tx: &mut Tx, key: ApiKeyId) -> Result<Vec<(RunId, UserId)>> {
+    let rows = sqlx::query!(
+        r#"select id as "id: RunId", user_id as "user_id: UserId" from runs
+           where tenant_id = $1 and principal->>'key' = $2 and status in ('queued', 'running')"#,
+        tx.tenant()?.0,
+        key.to_string(),
+    );
+    let rows = rows.fetch_all(tx.conn()).await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.user_id)).collect())
+}
+
+/// The open runs of the tenant, and their users.
+pub async fn list_open(tx: &mut Tx) -> Result<Vec<(RunId, UserId)>> {
+    let rows = sqlx::query!(
+        r#"select id as "id: RunId", user_id as "user_id: UserId" from runs
+           where tenant_id = $1 and status in ('queued', 'running')"#,
+        tx.tenant()?.0,
+    );
+    let rows = rows.fetch_all(tx.conn()).await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.user_id)).collect())
 }

@@ -1,10 +1,10 @@
-//! Every sealed value in the database: how many values each version of a tenant's key has sealed, and which
-//! are to be sealed again.
+//! Counts the sealed values in the database by the version of the tenant's key, and seals them again with a newer
+//! one.
 //!
 //! A value of seven bytes or less has no content: it was erased, or was empty from the start.
 //!
-//! A new column that holds something sealed gets a line in `kinds!`, and nothing else here; `tests/it/keys` looks
-//! for columns of that kind in the catalog.
+//! A new column with sealed values only needs a line in `kinds!`. `tests/it/keys` finds such columns in the catalog
+//! of the database.
 
 use std::collections::BTreeMap;
 
@@ -13,36 +13,36 @@ use uuid::Uuid;
 use super::Tx;
 use domain::error::{Error, Result};
 
-/// A sealed value, with what it was sealed for; what does not belong to its kind is empty.
+/// A sealed value, with the parts of its context. Parts that its kind does not use are empty.
 #[derive(Clone, Debug)]
 pub struct Sealed {
     pub kind: Kind,
     pub id: Uuid,
     pub user: String,
     pub agent: String,
-    /// Of a credential, an approval or an elicitation its server, else the name of what it is.
+    /// The server of a credential, an approval or an elicitation; the name of a value of another kind.
     pub name: String,
     pub version: i64,
     pub sealed: Vec<u8>,
 }
 
-/// One line for each kind: its table, the column with the version of the key, the values that it was sealed
-/// for (user, agent, name, version), and what else changes when it is sealed again.
+/// One line for each kind: its table and column, the column with the version of the key, the parts of its context
+/// (user, agent, name, version), and other columns to set when it is sealed again.
 macro_rules! kinds {
     ($(
         $(#[$doc:meta])*
         $kind:ident = $name:literal: $table:literal $column:literal $key:literal
             for ($user:literal, $agent:literal, $named:literal, $version:literal) $($also:literal)?;
     )+) => {
-        /// What a sealed value is.
+        /// The kind of a sealed value.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::EnumString, strum::IntoStaticStr)]
         #[strum(const_into_str)]
         pub enum Kind {
             $($(#[$doc])* #[strum(serialize = $name)] $kind,)+
         }
 
-        /// How many values are sealed with each version of the tenant's key.
-        pub async fn by_version(tx: &mut Tx) -> Result<BTreeMap<u32, u64>> {
+        /// Counts the values that are sealed with each version of the tenant's key.
+        pub async fn count_by_version(tx: &mut Tx) -> Result<BTreeMap<u32, u64>> {
             let rows = sqlx::query!(
                 r#"select version as "version!", count(*) as "count!" from (select null::int as version where false"#
                 $(+ " union all select " + $key + " from " + $table + " where tenant_id = $1 and length(" + $column + ") > 7")+
@@ -55,9 +55,9 @@ macro_rules! kinds {
             Ok(rows.into_iter().map(|row| count(row.version, row.count)).collect())
         }
 
-        /// Some of the tenant's values that are not sealed with this version of its key, in the order of kind and id,
-        /// those after `after` only.
-        pub async fn not_sealed_with(
+        /// Finds values of the tenant that are not sealed with this version of its key, at most `limit`, in the order
+        /// of kind and id, after `after`.
+        pub async fn find_not_sealed_with(
             tx: &mut Tx,
             version: u32,
             after: Option<(Kind, Uuid)>,
@@ -94,8 +94,8 @@ macro_rules! kinds {
                 .collect()
         }
 
-        /// Puts the same values, sealed anew, in the place of what was read, all of one kind. A value that was
-        /// replaced or sealed by somebody else meanwhile is left alone. Answers how many were changed.
+        /// Replaces values of one kind by the same values sealed again. A value that has changed since it was read
+        /// stays as it is. Returns how many were replaced.
         pub async fn reseal(tx: &mut Tx, kind: Kind, read: &[Sealed], resealed: &[Vec<u8>]) -> Result<u64> {
             let ids: Vec<Uuid> = read.iter().map(|row| row.id).collect();
             let before: Vec<Vec<u8>> = read.iter().map(|row| row.sealed.clone()).collect();
@@ -119,29 +119,31 @@ macro_rules! kinds {
 kinds! {
     /// The arguments of a call that waits for approval.
     Approval = "approval": "approvals" "sealed" "tenant_key_version" for ("requester", "agent", "server", "1");
-    /// What a user entered for a personal server. One that was quarantined is active again, since it could be opened.
+    /// The values that a user entered for a personal server. A quarantined credential becomes active again, because it
+    /// could be opened.
     Credential = "credential": "credentials" "sealed" "tenant_key_version"
         for ("user_id", "agent", "server", "generation")
         ", state = case when t.state = 'quarantined' then 'active' else t.state end,
            reason = case when t.state = 'quarantined' then null else t.reason end";
-    /// What a user entered last, beside it, until the server's first call shows whether it is good.
+    /// The values that a user entered last, beside the credential, until the server's first call shows whether they are
+    /// good.
     CredentialCandidate = "credential_candidate": "credentials" "candidate" "candidate_key_version"
         for ("user_id", "agent", "server", "candidate_generation");
     /// A call that waits for its user's answers.
     Elicitation = "elicitation": "elicitations" "sealed" "tenant_key_version" for ("user_id", "agent", "server", "1");
-    /// What they answered so far.
+    /// The answers so far of the user of such a call.
     ElicitationEntered = "elicitation_entered": "elicitations" "entered" "entered_key_version"
         for ("user_id", "agent", "server", "1");
     /// The sensitive values of a server's definition.
     Entry = "entry": "mcp_servers" "sealed" "tenant_key_version" for ("''", "''", "entry", "version");
-    /// An answer of a flow on its way.
+    /// An answer in a flow that no run has read yet.
     FlowAnswer = "flow_answer": "flows" "answer" "answer_key_version" for ("user_id", "agent", "''", "1");
-    /// What was entered so far in a flow.
+    /// The values entered so far in a flow.
     FlowEntered = "flow_entered": "flows" "entered" "entered_key_version" for ("user_id", "agent", "''", "1");
     /// The scope of a tree of runs.
     RunScope = "run_scope": "runs" "scope" "scope_key_version" for ("''", "''", "''", "1");
     /// A tenant's secret.
     Secret = "secret": "secrets" "sealed" "tenant_key_version" for ("''", "''", "name", "version");
-    /// What the messages of a webhook are signed with.
+    /// The key with which the messages of a webhook are signed.
     Webhook = "webhook": "webhooks" "sealed" "tenant_key_version" for ("''", "''", "''", "1");
 }

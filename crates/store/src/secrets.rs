@@ -15,7 +15,7 @@ pub struct StoredSecret {
     pub updated_at: OffsetDateTime,
 }
 
-/// How many there are.
+/// The number of secrets.
 pub async fn count(tx: &mut Tx) -> Result<i64> {
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from secrets where tenant_id = $1"#,
@@ -24,7 +24,7 @@ pub async fn count(tx: &mut Tx) -> Result<i64> {
     Ok(count.fetch_one(tx.conn()).await?)
 }
 
-/// Id and version of a secret.
+/// The id and version of a secret.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<(Uuid, i64)>> {
     let row = sqlx::query!(
         "select id, version from secrets where tenant_id = $2 and name = $1",
@@ -36,7 +36,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<(Uuid, i64)>> {
     Ok(row.map(|row| (row.id, row.version)))
 }
 
-/// Adds a secret, or replaces the version before it; `false` when another writer was first.
+/// Adds a secret, or replaces the version before it. `false` if another writer was first.
 pub async fn put(tx: &mut Tx, tenant: TenantId, row: &StoredSecret) -> Result<bool> {
     let done = sqlx::query!(
         "insert into secrets as s (tenant_id, id, name, sealed, version, created_at, updated_at)
@@ -56,7 +56,7 @@ pub async fn put(tx: &mut Tx, tenant: TenantId, row: &StoredSecret) -> Result<bo
     Ok(done.rows_affected() == 1)
 }
 
-/// All of the tenant's, by name.
+/// All secrets of the tenant, by name.
 pub async fn all(tx: &mut Tx) -> Result<Vec<StoredSecret>> {
     let rows = sqlx::query_as!(
         StoredSecret,
@@ -68,7 +68,7 @@ pub async fn all(tx: &mut Tx) -> Result<Vec<StoredSecret>> {
     Ok(rows)
 }
 
-/// Removes a secret; `false` when there is none.
+/// Deletes a secret. `false` if there is none with this name.
 pub async fn delete(tx: &mut Tx, name: &str) -> Result<bool> {
     let done = sqlx::query!(
         "delete from secrets where tenant_id = $2 and name = $1",

@@ -1,4 +1,4 @@
-//! Rows of sign-outs: one per user who ever signed out.
+//! Rows of sign-outs: one for each user who ever signed out.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use domain::{
     session::SignOut,
 };
 
-/// Ends a user's tokens. What was ended before stays so.
+/// Ends the tokens of a user. Tokens that were ended before stay ended.
 pub async fn put(tx: &mut Tx, tenant: TenantId, user: &UserId, sign_out: SignOut) -> Result<()> {
     sqlx::query!(
         "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until, others_at, changed_at)
@@ -45,7 +45,8 @@ pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SignOut>> {
     Ok(row)
 }
 
-/// Blocks a user whose sessions were ended in this transaction; one that is blocked stays so, by whom it was.
+/// Blocks a user whose sessions were ended in this transaction. For a user who is blocked already, the first block
+/// stays.
 pub async fn block(tx: &mut Tx, user: &UserId, by: &UserId) -> Result<()> {
     sqlx::query!(
         "update sign_outs
@@ -61,7 +62,7 @@ pub async fn block(tx: &mut Tx, user: &UserId, by: &UserId) -> Result<()> {
     Ok(())
 }
 
-/// Ends the block of a user; `false` when they are not blocked.
+/// Ends the block of a user. `false` if the user is not blocked.
 pub async fn unblock(tx: &mut Tx, user: &UserId) -> Result<bool> {
     let done = sqlx::query!(
         "update sign_outs set blocked_at = null, blocked_by = null, changed_at = statement_timestamp()
@@ -74,19 +75,19 @@ pub async fn unblock(tx: &mut Tx, user: &UserId) -> Result<bool> {
     Ok(done.rows_affected() > 0)
 }
 
-/// What happened a moment ago that every replica has to know.
+/// A recent change that every replica must know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Recent {
-    /// A user signed out, was signed out, was blocked or is blocked no longer.
+    /// A user signed out, was signed out, was blocked or was unblocked.
     Session(UserId),
     /// A key was revoked.
     Key(ApiKeyId),
-    /// Other claims of a user were written.
+    /// New claims of a user were written.
     Claims(UserId),
 }
 
-/// What happened within the last ten seconds, by the database's clock, and when. Needs the system role.
-pub async fn recent(tx: &mut Tx) -> Result<Vec<(TenantId, Recent, OffsetDateTime)>> {
+/// The changes within the last ten seconds by the database's clock, each with its time. Needs the system role.
+pub async fn list_recent(tx: &mut Tx) -> Result<Vec<(TenantId, Recent, OffsetDateTime)>> {
     let rows = sqlx::query!(
         r#"select tenant_id as "tenant!: TenantId", user_id as "user: UserId", null::uuid as "key: ApiKeyId", changed_at as "at!", false as "is_claims!"
            from sign_outs where changed_at > statement_timestamp() - interval '10 seconds'

@@ -1,5 +1,5 @@
-//! Rows of the tenants' keys, wrapped. A version is never deleted: a value that was sealed with it and comes
-//! back with an old backup or a slow replica can still be opened.
+//! Rows of the tenants' keys, which are stored wrapped. A version is never deleted, so that a value from an old
+//! backup or a slow replica can still be opened.
 
 use uuid::Uuid;
 
@@ -12,12 +12,12 @@ use domain::{
 /// A version of a tenant's key.
 pub struct WrappedKey {
     pub version: u32,
-    /// Which key of the ring it is wrapped with.
+    /// The key of the ring that wraps it.
     pub kek: KekId,
     pub wrapped: Vec<u8>,
 }
 
-/// A query that answers versions of the tenant's key.
+/// A query for versions of the tenant's key.
 macro_rules! versions {
     ($condition:literal $(, $value:expr)* $(,)?) => {
         sqlx::query!(
@@ -32,7 +32,7 @@ macro_rules! versions {
     };
 }
 
-/// The key of the ring that seals now.
+/// The sealing key of the ring.
 pub async fn sealing_kek(tx: &mut Tx) -> Result<Option<KekId>> {
     let id = sqlx::query_scalar!(r#"select id as "id: KekId" from keks where state = 'sealing'"#);
     Ok(id.fetch_optional(tx.conn()).await?)
@@ -44,6 +44,7 @@ pub async fn sealing(tx: &mut Tx, tenant: TenantId) -> Result<Option<WrappedKey>
     Ok(key.fetch_optional(tx.conn()).await?)
 }
 
+/// One version of the tenant's key.
 pub async fn get(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Option<WrappedKey>> {
     let Ok(version) = i32::try_from(version) else {
         return Ok(None);
@@ -53,7 +54,7 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Option<W
 }
 
 /// The tenant's versions that are not wrapped with this key of the ring.
-pub async fn not_wrapped_with(
+pub async fn find_not_wrapped_with(
     tx: &mut Tx,
     tenant: TenantId,
     kek: &KekId,
@@ -62,8 +63,8 @@ pub async fn not_wrapped_with(
     Ok(keys.fetch_all(tx.conn()).await?)
 }
 
-/// Makes a new version the sealing one. `false` when another replica was first, or when the key of the ring
-/// no longer seals: roll back and read again.
+/// Adds a new version and makes it the sealing one. `false` if another replica was first, or the key of the ring is
+/// not the sealing one any more: roll back and read again.
 pub async fn insert(tx: &mut Tx, tenant: TenantId, key: &WrappedKey) -> Result<bool> {
     sqlx::query!(
         "update tenant_keys set state = 'opening' where tenant_id = $1 and state = 'sealing' and version < $2",
@@ -89,7 +90,8 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, key: &WrappedKey) -> Result<b
     Ok(added.rows_affected() == 1)
 }
 
-/// Replaces the wrapping of a version, if it is still wrapped with `from` and the new key seals.
+/// Replaces the wrapping of a version. `false` if it is not wrapped with `from` any more, or the new key is not the
+/// sealing one.
 pub async fn rewrap(tx: &mut Tx, tenant: TenantId, from: &KekId, key: &WrappedKey) -> Result<bool> {
     let changed = sqlx::query!(
         "
@@ -108,7 +110,7 @@ pub async fn rewrap(tx: &mut Tx, tenant: TenantId, from: &KekId, key: &WrappedKe
     Ok(changed.rows_affected() == 1)
 }
 
-/// The tenants that have a key; wants [`super::Db::system`].
+/// The tenants that have a key. Needs the system role.
 pub async fn tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
         r#"select distinct tenant_id as "id: TenantId" from tenant_keys order by 1"#
@@ -116,24 +118,24 @@ pub async fn tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
-/// The keys of the ring that wrap anything; wants [`super::Db::system`].
+/// The keys of the ring that wrap any key of a tenant. Needs the system role.
 pub async fn keks(tx: &mut Tx) -> Result<Vec<KekId>> {
     let ids =
         sqlx::query_scalar!(r#"select distinct kek_id as "id: KekId" from tenant_keys order by 1"#);
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
-/// What a key of the ring is needed for.
+/// The numbers of values that a key of the ring protects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KekUsage {
-    /// Versions of tenants' keys that it wraps.
+    /// The versions of tenants' keys that it wraps.
     pub tenant_keys: u64,
-    /// Records sealed with those.
+    /// The records that are sealed with these versions.
     pub records: u64,
 }
 
-/// The tenant's versions, each with the key of the ring that wraps it.
-pub async fn wrapped_with(tx: &mut Tx, tenant: TenantId) -> Result<Vec<(u32, KekId)>> {
+/// All versions of the tenant's key, each with the key of the ring that wraps it.
+pub async fn list_versions(tx: &mut Tx, tenant: TenantId) -> Result<Vec<(u32, KekId)>> {
     let rows = sqlx::query!(
         r#"select version, kek_id as "kek: KekId" from tenant_keys where tenant_id = $1"#,
         tenant.0

@@ -1,5 +1,4 @@
-//! Rows of tenants. They are written by the operator only, so every function but [`get`] wants the
-//! program's own transaction ([`super::Db::system`]).
+//! Rows of tenants. Only the operator writes them, so every function except [`get`] needs the system role.
 
 use std::collections::HashMap;
 
@@ -15,7 +14,7 @@ use domain::{
     usage::Limits,
 };
 
-/// A query that answers tenants.
+/// A query for tenants.
 macro_rules! tenants {
     ($after:literal $(, $value:expr)*) => {
         sqlx::query_as!(
@@ -28,7 +27,7 @@ macro_rules! tenants {
     };
 }
 
-/// Adds a tenant; a name that is taken is a conflict.
+/// Adds a tenant. `Conflict` if the name is taken.
 pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     let added = sqlx::query!(
         "
@@ -56,7 +55,7 @@ pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     Ok(())
 }
 
-/// Writes what may change of a tenant.
+/// Writes the fields of a tenant that can change.
 pub async fn update(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     sqlx::query!(
         "
@@ -97,7 +96,7 @@ pub async fn list(tx: &mut Tx) -> Result<Vec<Tenant>> {
     page(tx, None, i64::MAX).await
 }
 
-/// Tenants by name, those after `after` only.
+/// At most `limit` tenants by name, after the one named `after`.
 pub async fn page(tx: &mut Tx, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
     let page = tenants!(
         "where $1::text is null or name > $1 order by name limit $2",
@@ -107,7 +106,7 @@ pub async fn page(tx: &mut Tx, after: Option<&str>, limit: i64) -> Result<Vec<Te
     Ok(page.fetch_all(tx.conn()).await?)
 }
 
-/// Removes a tenant with everything it has; says whether there was one.
+/// Deletes a tenant with everything in it. `false` if there is none with this id.
 pub async fn delete(tx: &mut Tx, id: TenantId) -> Result<bool> {
     let deleted = sqlx::query!("delete from tenants where id = $1", id.0)
         .execute(tx.conn())
@@ -115,7 +114,7 @@ pub async fn delete(tx: &mut Tx, id: TenantId) -> Result<bool> {
     Ok(deleted.rows_affected() > 0)
 }
 
-/// A stamp of each of these tenants that changes whenever its row does. Needs the system role.
+/// A hash of the row of each of these tenants, to notice changes. Needs the system role.
 pub async fn stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
     let ids: Vec<Uuid> = tenants.iter().map(|tenant| tenant.0).collect();
     let rows = sqlx::query!(

@@ -1,4 +1,4 @@
-//! Rows of tickets for event streams. Only the hash of a ticket is kept.
+//! Rows of tickets for event streams. A row has only the hash of its ticket.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Tx;
 use domain::{error::Result, principal::Principal};
 
-/// Keeps a ticket, and forgets those of the tenant that are over.
+/// Adds a ticket, and deletes the expired ones of the tenant. Returns when the ticket expires.
 pub async fn insert(
     tx: &mut Tx,
     hash: &[u8; 32],
@@ -33,7 +33,7 @@ pub async fn insert(
     Ok(expires_at)
 }
 
-/// Uses a ticket up: who asked for it, if it is still good.
+/// Uses a ticket, which works once. Returns who asked for it. `None` if it is unknown, used or expired.
 pub async fn take(tx: &mut Tx, hash: &[u8; 32]) -> Result<Option<Principal>> {
     let principal = sqlx::query_scalar!(
         r#"delete from stream_tickets

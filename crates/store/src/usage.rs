@@ -1,6 +1,6 @@
-//! Rows of usage, by day (UTC), user and agent. A run only adds rows to `usage_additions`, so that no two
-//! runs wait for each other; they are folded into `usage` a little later. Usage outlives conversations:
-//! deleting one does not reduce it. Tool calls are counted with the lines of the audit trail.
+//! Rows of usage, by day (UTC), user and agent. A run only adds rows to `usage_additions`, so that two runs never
+//! wait for each other. A little later these rows are added up into `usage`. Deleting a conversation does not reduce
+//! the usage. Tool calls are counted from the lines of the audit trail.
 
 use time::Date;
 
@@ -13,8 +13,8 @@ use domain::{
     usage::{DayLine, Line, Together, Used},
 };
 
-/// Locks the tenant's row until the end of the transaction, so that no two admissions count the same place within a
-/// limit.
+/// Locks the row of the tenant until the end of the transaction, so that two requests at once cannot both take the
+/// last place of a limit.
 pub async fn lock(tx: &mut Tx) -> Result<()> {
     let tenant = tx.tenant()?;
     sqlx::query!(
@@ -26,7 +26,7 @@ pub async fn lock(tx: &mut Tx) -> Result<()> {
     Ok(())
 }
 
-/// What was used today: by the user, and by the whole tenant.
+/// The usage of today: of the user, and of the whole tenant.
 pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
     let row = sqlx::query!(
         r#"with used as (
@@ -57,13 +57,13 @@ pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
     Ok((user, tenant))
 }
 
-/// Bytes that were stored today: by the user, and by everybody whom the same limit concerns.
+/// The bytes that were stored today: by the user, and by all users with whom the user shares a limit.
 pub struct StoredToday {
     pub user: i64,
     pub together: i64,
 }
 
-/// What was stored today by the user, and together by all users of the tenant, or by its guests only.
+/// The bytes that were stored today. `together` says which users share a limit: all of the tenant, or its guests.
 pub async fn stored_today(tx: &mut Tx, user: &UserId, together: Together) -> Result<StoredToday> {
     let prefix = match together {
         Together::Nobody => None,
@@ -93,7 +93,7 @@ pub async fn stored_today(tx: &mut Tx, user: &UserId, together: Together) -> Res
     .map_err(Into::into)
 }
 
-/// Adds bytes that the user has stored, other than messages, which count themselves.
+/// Adds bytes that the user has stored. Bytes of messages are counted when the messages are written.
 pub async fn add_stored(tx: &mut Tx, user: &UserId, agent: &AgentId, bytes: i64) -> Result<()> {
     sqlx::query!(
         "insert into usage_additions (tenant_id, id, day, user_id, agent, bytes)
@@ -109,7 +109,7 @@ pub async fn add_stored(tx: &mut Tx, user: &UserId, agent: &AgentId, bytes: i64)
     Ok(())
 }
 
-/// Adds tokens that no run has used.
+/// Adds tokens that were used outside of runs.
 pub async fn add(tx: &mut Tx, user: &UserId, agent: &AgentId, tokens: Usage) -> Result<()> {
     sqlx::query!(
         "insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens,
@@ -128,15 +128,15 @@ pub async fn add(tx: &mut Tx, user: &UserId, agent: &AgentId, tokens: Usage) -> 
     Ok(())
 }
 
-/// The tenants with additions to fold. Needs the system role.
+/// The tenants with rows to add up. Needs the system role.
 pub async fn tenants_to_fold(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let ids =
         sqlx::query_scalar!(r#"select distinct tenant_id as "id: TenantId" from usage_additions"#);
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
-/// Adds at most `limit` additions up into the rows of their days. Two statements, since Citus does not plan one that
-/// deletes from one table and adds to another.
+/// Adds at most `limit` rows of `usage_additions` up into the rows of their days. Returns how many rows of `usage` were
+/// written. It takes two statements, because Citus cannot plan one that deletes from one table and adds to another.
 pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
     let tenant = tx.tenant()?.0;
     let sums = sqlx::query!(
@@ -185,7 +185,7 @@ fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()
 }
 
-/// By user and agent, from a day on and before another one; whoever used the most tokens first.
+/// The usage by user and agent, from `since` on and before `until`. The user with the most tokens comes first.
 pub async fn list(
     tx: &mut Tx,
     since: Option<Date>,
@@ -227,8 +227,8 @@ pub async fn list(
     Ok(rows)
 }
 
-/// By day, from `since` on and before `until`, oldest first: of all users, or of one. Days on which nothing was used
-/// are among them.
+/// The usage by day, from `since` on and before `until`, the oldest day first: of all users, or of one. Also lists days
+/// without usage.
 pub async fn by_day(
     tx: &mut Tx,
     user: Option<&UserId>,

@@ -1,11 +1,11 @@
-//! What is a user's besides conversations and credentials: counted by day, and deleted.
+//! The data of a user beside conversations and credentials: usage by day, and the deletion of the rest.
 
 use serde::Serialize;
 
 use super::Tx;
 use domain::{error::Result, ids::UserId};
 
-/// What a user has used on one day (UTC) with one agent.
+/// The usage of a user on one day (UTC) with one agent.
 #[derive(Debug, Serialize)]
 pub struct DayOfUsage {
     pub day: String,
@@ -37,8 +37,8 @@ pub async fn usage(tx: &mut Tx, user: &UserId) -> Result<Vec<DayOfUsage>> {
     Ok(days.fetch_all(tx.conn()).await?)
 }
 
-/// Deletes a user's claims, and erases from their requests for approval everything but their id. `false` when a call of
-/// theirs that was approved is being made now: its row is left as it is.
+/// Deletes a user's claims, and erases everything but the user's id from their requests for approval. `false` if an
+/// approved call of the user is being made: its row stays as it is.
 pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     let tenant = tx.tenant()?.0;
     sqlx::query!(
@@ -88,7 +88,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     )
     .execute(tx.conn())
     .await?;
-    // What is still to be sent goes with the other messages, after some days.
+    // Messages that are still to be sent are deleted after some days, like all messages.
     sqlx::query!(
         "delete from webhook_deliveries
          where tenant_id = $1 and next_attempt_at is null and payload->'requester'->>'user' = $2",

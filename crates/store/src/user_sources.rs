@@ -1,4 +1,5 @@
-//! Rows of what vouches for users. A row is made with the first issuer or key of its name and never removed.
+//! Rows of sources of users: issuers, and the keys of frontends. A row is added with the first issuer or key of its
+//! name, and never deleted.
 
 use uuid::Uuid;
 
@@ -9,9 +10,9 @@ use domain::{
     ids::TenantId,
 };
 
-/// Notes a source of the transaction's tenant, or changes what is said of it. The first one of a tenant has users without
-/// a prefix; each other has its own, unless the settings name another whose users it shares. With its own name it has
-/// users of its own again.
+/// Adds a source of the transaction's tenant, or changes its settings. The ids of users of the first source of a
+/// tenant have no prefix. Every other source has a prefix of its own, unless the settings name a source whose users
+/// it shares. If they name the source itself, it has its own users again.
 pub async fn put(
     tx: &mut Tx,
     source: SourceName<'_>,
@@ -27,7 +28,7 @@ pub async fn put(
         distrust_addresses(tx, source).await?;
     }
     if shared.is_none() {
-        // Of two first ones that come at once, the index lets one be it.
+        // If two sources come first at once, the index allows only one of them.
         sqlx::query!(
             "insert into user_sources (tenant_id, id, kind, name, prefix, is_first)
              select $1, $4, $2, $3, '', true where not exists (select from user_sources where tenant_id = $1)
@@ -62,7 +63,7 @@ pub async fn put(
     })
 }
 
-/// The prefix of a source that shares nobody's users; absent: the source is new.
+/// The prefix of a source that shares no users. `None` if the source is new.
 async fn own_prefix(tx: &mut Tx, source: SourceName<'_>) -> Result<Option<String>> {
     let is_first = sqlx::query_scalar!(
         "select is_first from user_sources where tenant_id = $1 and kind = $2 and name = $3",
@@ -81,9 +82,9 @@ async fn own_prefix(tx: &mut Tx, source: SourceName<'_>) -> Result<Option<String
     }))
 }
 
-/// What was kept of the users of a trusted source says of their addresses that they are verified. Until the users come
-/// back, nobody knows. Another source may share the users, and keeps what it has verified: an issuer's claims name it. A
-/// frontend's name no issuer, and are not told from those of another frontend that shares the users.
+/// Deletes the claim `email_verified` of the users of a source that was trusted so far. Another source may share the
+/// users: claims that name another issuer stay. The claims of frontends name no issuer, so they are deleted for all
+/// frontends that share the users.
 async fn distrust_addresses(tx: &mut Tx, source: SourceName<'_>) -> Result<()> {
     sqlx::query!(
         "update users u set claims = (u.claims::jsonb - 'email_verified')::json

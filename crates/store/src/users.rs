@@ -1,17 +1,23 @@
-//! Users, as far as their rows tell of them. Whoever came with a token or by a frontend, has a conversation, a credential,
-//! a request for approval or some usage, or has voted, has been seen, even if the conversation is gone.
+//! Rows of users, and their newest verified claims.
+//!
+//! The tenant has seen a user who came with a token or through a frontend, or has a conversation, a credential, a
+//! request for approval, a vote or usage. A deleted conversation leaves its usage, so its user stays seen.
 
-mod newest;
+use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use sqlx::types::Json;
 use time::OffsetDateTime;
+use uuid::Uuid;
 
-pub use self::newest::{ClaimsWritten, has_been_claimed, has_lookalike, newest, put, session_ends};
 use super::Tx;
 use domain::{
     account::{SeenUser, UserCredential},
-    error::Result,
+    error::{Error, Result},
     ids::UserId,
+    lookalike::skeleton,
+    principal::{KEY_USER, Principal},
+    session::{PastAct, SessionEnd, SignOut},
 };
 
 struct Row {
@@ -57,7 +63,7 @@ impl From<Row> for SeenUser {
     }
 }
 
-/// Users by id, whose id starts with `prefix`, those after `after` only.
+/// At most `limit` users whose id starts with `prefix`, in the order of their ids, after `after`.
 pub async fn list(
     tx: &mut Tx,
     prefix: &str,
@@ -99,7 +105,7 @@ pub async fn list(
     list_by_ids(tx, &ids).await
 }
 
-/// One of them.
+/// One user. `None` if the tenant has never seen the user.
 pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SeenUser>> {
     let seen = sqlx::query_scalar!(
         r#"select exists (select from conversations where tenant_id = $2 and user_id = $1)
@@ -164,4 +170,179 @@ async fn list_by_ids(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
     .fetch_all(tx.conn())
     .await?;
     Ok(rows.into_iter().map(Into::into).collect())
+}
+
+/// The result of [`put`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimsWritten {
+    /// The user had no claims before.
+    First,
+    /// The user had other claims before.
+    Changed,
+    /// The user already had the same claims, or newer ones.
+    Kept,
+}
+
+/// Stores the claims of a user, unless there are newer ones. The same claims are written again after five minutes at
+/// the earliest.
+pub async fn put(
+    tx: &mut Tx,
+    principal: &Principal,
+    issued_at: Option<OffsetDateTime>,
+) -> Result<ClaimsWritten> {
+    let claims = serde_json::to_string(&*principal.claims).map_err(Error::internal)?;
+    let row = sqlx::query!(
+        "with old as (
+           select claims::text as claims from users where tenant_id = $1 and user_id = $3
+         ), put as (
+           insert into users (tenant_id, id, user_id, claims, locale, claims_at, changed_at, id_look, name_look)
+           values ($1, $2, $3, $4::text::json, $5, least($6, statement_timestamp()), statement_timestamp(), $7, $8)
+           on conflict (tenant_id, user_id) do update
+           set claims = excluded.claims, locale = excluded.locale, claims_at = excluded.claims_at,
+               id_look = excluded.id_look, name_look = excluded.name_look,
+               changed_at = case when users.claims::text <> excluded.claims::text then excluded.changed_at
+                                 else users.changed_at end
+           where users.claims_at <= excluded.claims_at
+             and (users.claims::text <> excluded.claims::text or users.locale is distinct from excluded.locale
+                  or excluded.claims_at - users.claims_at > interval '5 minutes')
+           returning claims::text as claims
+         )
+         select (select claims from old) as old, (select claims from put) as new",
+        principal.tenant.0,
+        Uuid::now_v7(),
+        principal.user.as_str(),
+        claims,
+        principal.locale,
+        issued_at,
+        skeleton(principal.user.as_str()),
+        skeleton(&principal.display_name()),
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(match (row.old, row.new) {
+        (None, Some(_)) => ClaimsWritten::First,
+        (Some(old), Some(new)) if old != new => ClaimsWritten::Changed,
+        _ => ClaimsWritten::Kept,
+    })
+}
+
+/// Whether another user of the tenant has an id or a name that people can mistake for this user's.
+pub async fn has_lookalike(tx: &mut Tx, principal: &Principal) -> Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"select exists (select from users where tenant_id = $1 and user_id <> $2
+                          and (id_look = any($3) or name_look = any($3))) as "found!""#,
+        tx.tenant()?.0,
+        principal.user.as_str(),
+        &[
+            skeleton(principal.user.as_str()),
+            skeleton(&principal.display_name())
+        ],
+    );
+    Ok(found.fetch_one(tx.conn()).await?)
+}
+
+/// Whether the newest token of any of the last 1,000 users with a token had this claim. `None` if no user came with a
+/// token.
+pub async fn has_been_claimed(tx: &mut Tx, claim: &str) -> Result<Option<bool>> {
+    let found = sqlx::query_scalar!(
+        r#"select bool_or(claims ? $2) from (
+             select claims::jsonb as claims from users
+             where tenant_id = $1 and claims::jsonb ? 'iss' order by claims_at desc limit 1000
+           ) newest"#,
+        tx.tenant()?.0,
+        claim,
+    );
+    Ok(found.fetch_one(tx.conn()).await?)
+}
+
+/// The principals of users: people with their newest claims, and programs with the claims of their live key. A user
+/// without stored claims is left out.
+pub async fn list_principals(tx: &mut Tx, users: &[UserId]) -> Result<Vec<Principal>> {
+    let tenant = tx.tenant()?;
+    let keys: Vec<String> = users
+        .iter()
+        .filter_map(|user| user.as_str().strip_prefix(KEY_USER).map(str::to_owned))
+        .collect();
+    let users: Vec<String> = users.iter().map(UserId::to_string).collect();
+    let rows = sqlx::query!(
+        r#"select user_id as "user!: UserId", claims as "claims!: Json<Map<String, Value>>", locale from users
+           where tenant_id = $1 and user_id = any($2)
+           union all
+           (select distinct on (name) $4 || name, claims::json, null from api_keys
+            where tenant_id = $1 and kind = 'service' and name = any($3) and revoked_at is null
+              and (expires_at is null or expires_at > statement_timestamp())
+            order by name, created_at desc)"#,
+        tenant.0,
+        &users,
+        &keys,
+        KEY_USER,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let people = rows.into_iter().map(|row| Principal {
+        tenant,
+        user: row.user,
+        claims: Arc::new(row.claims.0),
+        locale: row.locale,
+        authenticated: true,
+        key: None,
+    });
+    Ok(people.collect())
+}
+
+/// Finds for each act why it does not count any more: its user was signed out or blocked since, the key was revoked,
+/// or the issuer was removed. `None` for an act that counts.
+pub async fn find_session_ends(
+    tx: &mut Tx,
+    acts: &[PastAct<'_>],
+) -> Result<Vec<Option<SessionEnd>>> {
+    let users: Vec<String> = acts.iter().map(|act| act.who.user.to_string()).collect();
+    let keys: Vec<Option<Uuid>> = acts
+        .iter()
+        .map(|act| act.who.key.map(|key| key.0))
+        .collect();
+    let issuers: Vec<Option<String>> = acts
+        .iter()
+        .map(|act| act.who.issuer().map(str::to_owned))
+        .collect();
+    let rows = sqlx::query!(
+        r#"select s.issued_until as "issued_until?", s.expires_until as "expires_until?", s.others_at as "others_at?",
+                  (s.blocked_at is not null) as "is_blocked!",
+                  (act.key_id is not null and k.id is null
+                   or k.revoked_at is not null and k.revoked_at < coalesce(k.expires_at, 'infinity')) as "is_key_revoked!",
+                  (act.issuer is null
+                   or exists (select from issuers i where i.tenant_id = $1 and i.issuer = act.issuer)) as "is_trusted!"
+           from unnest($2::text[], $3::uuid[], $4::text[]) with ordinality act (user_id, key_id, issuer, place)
+           left join sign_outs s on s.tenant_id = $1 and s.user_id = act.user_id
+           left join api_keys k on k.tenant_id = $1 and k.id = act.key_id
+           order by act.place"#,
+        tx.tenant()?.0,
+        &users,
+        &keys as &[Option<Uuid>],
+        &issuers as &[Option<String>],
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let ends = acts.iter().zip(rows).map(|(act, row)| {
+        if row.is_blocked {
+            return Some(SessionEnd::Blocked);
+        }
+        if row.is_key_revoked {
+            return Some(SessionEnd::KeyRevoked);
+        }
+        if !row.is_trusted {
+            return Some(SessionEnd::IssuerRemoved);
+        }
+        let sign_out = row.issued_until.zip(row.expires_until);
+        let sign_out = sign_out.map(|(issued_until, expires_until)| SignOut {
+            issued_until,
+            expires_until,
+            others_at: row.others_at,
+            is_blocked: row.is_blocked,
+        });
+        sign_out
+            .filter(|sign_out| sign_out.ends_act(act))
+            .map(|_| SessionEnd::SignedOut)
+    });
+    Ok(ends.collect())
 }

@@ -1,11 +1,11 @@
-//! Seals and opens secrets. Pure: no store, no clock, no environment.
+//! Seals and opens secrets. Uses no database, no clock and no environment.
 //!
-//! Three kinds of key, each protecting the next: a key of the ring ([`domain::ring::Kek`], from the
-//! environment) wraps a tenant's key ([`TenantKey`], stored wrapped); that one, with a random salt, gives
-//! every record a key of its own. What comes of it is `CV1` (`envelope.rs`).
+//! There are three kinds of keys, and each protects the next: a key of the ring ([`domain::ring::Kek`], from the
+//! environment) wraps a tenant's key ([`TenantKey`], stored wrapped). From the tenant's key and a random salt, every
+//! record gets a key of its own. The format of a sealed value is `CV1` (`envelope.rs`).
 //!
-//! A sealed value opens for the [`Context`] it was sealed for, or not at all: everything that it carries and
-//! everything it belongs to is authenticated. Whatever is wrong is one of [`Unopenable`], never plaintext.
+//! A sealed value opens only for the [`Context`] for which it was sealed: its content and its context are
+//! authenticated. Every fault is one of [`Unopenable`], and never gives plaintext.
 
 pub mod cipher;
 mod envelope;
@@ -21,18 +21,18 @@ use domain::{
     secret::Secret,
 };
 
-/// The owner of a record. All fields must be the same when the record is opened.
+/// The place of a record. All fields must be the same when the record is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
     pub tenant: TenantId,
     pub user: UserId,
-    /// `<agent>/<server>`.
+    /// The agent and the server, as `<agent>/<server>`.
     pub scope: String,
     pub credential: Uuid,
     pub generation: u64,
 }
 
-/// Why something sealed does not open.
+/// Why a sealed value does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unopenable {
     #[error("it is cut short")]
@@ -49,7 +49,7 @@ pub enum Unopenable {
     Altered,
 }
 
-/// A version of a tenant's key. Zeroed on drop; neither printed nor serialised.
+/// A version of a tenant's key. It is overwritten when it is dropped, and cannot be printed or serialised.
 pub struct TenantKey {
     pub version: u32,
     bytes: Zeroizing<[u8; KEY_BYTES]>,
@@ -76,7 +76,7 @@ pub fn seal(key: &TenantKey, context: &Context, plaintext: &Secret) -> Vec<u8> {
     )
 }
 
-/// Opens what [`seal`] made with the same key for the same context.
+/// Opens a value that [`seal`] made with the same key for the same context.
 pub fn open(key: &TenantKey, context: &Context, sealed: &[u8]) -> Result<Secret, Unopenable> {
     let opened = envelope::open(
         Purpose::Record,
@@ -89,18 +89,18 @@ pub fn open(key: &TenantKey, context: &Context, sealed: &[u8]) -> Result<Secret,
     Ok(Secret::new(text))
 }
 
-/// A tenant's key as it may be stored.
+/// Seals a tenant's key with a key of the ring, so that it can be stored.
 pub fn wrap(kek: &Kek, tenant: TenantId, key: &TenantKey) -> Vec<u8> {
     envelope::seal(
         Purpose::TenantKey,
         kek.expose(),
         key.version,
-        &owner(kek, tenant),
+        &wrapping_data(kek, tenant),
         &*key.bytes,
     )
 }
 
-/// Undoes [`wrap`].
+/// Opens a tenant's key that [`wrap`] sealed.
 pub fn unwrap(
     kek: &Kek,
     tenant: TenantId,
@@ -111,7 +111,7 @@ pub fn unwrap(
         Purpose::TenantKey,
         kek.expose(),
         version,
-        &owner(kek, tenant),
+        &wrapping_data(kek, tenant),
         wrapped,
     )?;
     let bytes = opened
@@ -124,7 +124,7 @@ pub fn unwrap(
     })
 }
 
-/// A value that identifies a key of the ring and reveals nothing else about it. The database stores it.
+/// A value that identifies a key of the ring and reveals nothing else about it. It is stored in the database.
 pub fn check_value(kek: &Kek) -> [u8; 16] {
     let mut value = [0; 16];
     cipher::derive(
@@ -136,6 +136,7 @@ pub fn check_value(kek: &Kek) -> [u8; 16] {
     value
 }
 
+/// The associated data of a record.
 fn associated_data(context: &Context) -> Vec<u8> {
     envelope::length_prefixed(&[
         context.tenant.0.as_bytes(),
@@ -146,6 +147,7 @@ fn associated_data(context: &Context) -> Vec<u8> {
     ])
 }
 
-fn owner(kek: &Kek, tenant: TenantId) -> Vec<u8> {
+/// The associated data of a wrapped key of a tenant.
+fn wrapping_data(kek: &Kek, tenant: TenantId) -> Vec<u8> {
     envelope::length_prefixed(&[kek.id.as_str().as_bytes(), tenant.0.as_bytes()])
 }

@@ -1,4 +1,4 @@
-//! Rows of webhooks, and what is put into their outbox ([`super::deliveries`] is how it leaves it).
+//! Rows of webhooks, and the messages that are put into their outbox. [`super::deliveries`] takes them out of it.
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use domain::{
     webhook::{MAX_WEBHOOKS, Webhook},
 };
 
-/// A query that answers webhooks. The columns stand between the two.
+/// A query for webhooks: the SQL before and after the columns, and its values.
 macro_rules! webhooks {
     ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
         sqlx::query_as!(
@@ -23,7 +23,7 @@ macro_rules! webhooks {
     };
 }
 
-/// Adds a webhook in a free slot; a conflict when there is none.
+/// Adds a webhook in a free slot. `Conflict` if there is none.
 pub async fn insert(
     tx: &mut Tx,
     id: WebhookId,
@@ -83,7 +83,7 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<Webhook
     one.ok_or_else(|| Error::NotFound(Thing::Webhook(id)))
 }
 
-/// Removes a webhook with its messages.
+/// Deletes a webhook with its messages. `NotFound` if there is none.
 pub async fn delete(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<()> {
     let done = sqlx::query!(
         "delete from webhooks where tenant_id = $1 and id = $2",
@@ -99,8 +99,8 @@ pub async fn delete(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<()> 
     }
 }
 
-/// Puts a message into the outbox of each of the tenant's webhooks that wants this event. Part of the
-/// transaction of what happened; sent after its commit, within about a second.
+/// Puts a message into the outbox of each of the tenant's webhooks that wants this event, in the transaction of the
+/// event. The message is sent about a second after the commit.
 pub async fn enqueue(tx: &mut Tx, tenant: TenantId, event: &str, payload: &Value) -> Result<()> {
     let ids: Vec<Uuid> = (0..MAX_WEBHOOKS).map(|_| DeliveryId::new().0).collect();
     sqlx::query!(
@@ -123,7 +123,7 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, event: &str, payload: &Value
     Ok(())
 }
 
-/// Sends nothing to a webhook any more and gives up what waits. `false` when it was disabled already.
+/// Disables a webhook, and gives its waiting messages up. `false` if it was disabled already.
 pub async fn disable(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<bool> {
     let done = sqlx::query!(
         "update webhooks set disabled_at = now() where tenant_id = $1 and id = $2 and disabled_at is null",

@@ -90,7 +90,8 @@ impl Shared {
             return Ok(known.newest);
         }
         let mut tx = self.db.tenant(principal.tenant).await?;
-        let found = store::users::newest(&mut tx, std::slice::from_ref(&principal.user)).await?;
+        let found =
+            store::users::list_principals(&mut tx, std::slice::from_ref(&principal.user)).await?;
         let newest = found.into_iter().next().map(Arc::new);
         let known = KnownClaims {
             newest: newest.clone(),
@@ -197,9 +198,9 @@ pub type Standing = std::result::Result<Principal, SessionEnd>;
 /// Judges acts in a transaction of their tenant: which of them still count. Both the people who asked for a call and
 /// those who voted on it are judged here and nowhere else.
 pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Standing>> {
-    let ends = store::users::session_ends(tx, acts).await?;
+    let ends = store::users::find_session_ends(tx, acts).await?;
     let users: Vec<UserId> = acts.iter().map(|act| act.who.user.clone()).collect();
-    let newest = store::users::newest(tx, &users).await?;
+    let newest = store::users::list_principals(tx, &users).await?;
     let judged = acts.iter().zip(ends).map(|(act, end)| {
         if let Some(end) = end {
             return Err(end);

@@ -44,10 +44,10 @@ pub async fn replace(
         None => text_of(&old),
     };
     // Requests are locked first, as a decision locks its request before the conversation.
-    let runs = store::branches::runs_from(&mut tx, id, replaced).await?;
+    let runs = store::branches::list_runs_from(&mut tx, id, replaced).await?;
     let withdrawn = store::approvals::withdraw(&mut tx, &runs, &principal.user).await?;
     let conversation = lock_idle(&mut tx, principal, id).await?;
-    let fork = store::branches::fork_of(&mut tx, id, replaced).await?;
+    let fork = store::branches::find_fork(&mut tx, id, replaced).await?;
     let (parent, from_seq) = fork.ok_or(Error::NotFound(Thing::Conversation(id)))?;
     if store::branches::insert(&mut tx, id, parent, from_seq).await? > MAX_BRANCHES {
         return Err(Error::conflict(

@@ -80,7 +80,7 @@ pub(super) async fn match_answer(
         return Ok(None);
     }
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let open = store::elicitations::open(&mut tx, conversation).await?;
+    let open = store::elicitations::get_open(&mut tx, conversation).await?;
     let Some(elicitation) = open.filter(|open| open.user == principal.user) else {
         return Ok(None);
     };

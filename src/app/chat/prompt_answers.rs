@@ -109,7 +109,7 @@ pub async fn load_input(app: &App, run: &ClaimedRun) -> Result<RunInput> {
     if !app.keys.has_ring() {
         return Ok(RunInput::Nothing);
     }
-    let mut calls = store::elicitations::answered_for(&mut tx, run.id).await?;
+    let mut calls = store::elicitations::list_answered(&mut tx, run.id).await?;
     let asked = calls.iter().position(|given| given.state == State::Open);
     Ok(match asked {
         Some(at) => RunInput::Question(Box::new(calls.swap_remove(at))),

@@ -11,7 +11,7 @@ use domain::{
     principal::Principal,
     response::{ResponseSettings, StoredResponse},
 };
-use store::Tx;
+use store::{Tx, messages::MessagePage};
 
 /// Reads a response of the principal.
 pub async fn get(app: &App, principal: &Principal, id: RunId) -> Result<StoredResponse> {
@@ -89,8 +89,12 @@ async fn page(
             Some(found?.seq)
         }
     };
-    let page = (after, range.oldest_first, range.limit);
-    store::messages::said(tx, conversation, run, page).await
+    let page = MessagePage {
+        after,
+        oldest_first: range.oldest_first,
+        limit: range.limit,
+    };
+    store::messages::list_dialogue(tx, conversation, run, page).await
 }
 
 /// One message of a conversation, if somebody or the agent said it.

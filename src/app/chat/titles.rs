@@ -53,7 +53,7 @@ pub(super) fn make_title(app: &Arc<App>, run: &ClaimedRun, follows: i64) {
 /// Asks the model and stores the title. `None` when another run has asked, or when the conversation has a title.
 async fn ask_for_title(app: &Arc<App>, run: &ClaimedRun) -> Result<Option<String>> {
     let mut tx = app.db.tenant(run.tenant).await?;
-    if !store::conversations::titles::claim(&mut tx, run.conversation).await? {
+    if !store::conversations::claim_title(&mut tx, run.conversation).await? {
         return Ok(None);
     }
     let first = MessageRange::After(0);
@@ -75,7 +75,7 @@ async fn ask_for_title(app: &Arc<App>, run: &ClaimedRun) -> Result<Option<String
         return Ok(None);
     }
     let mut tx = app.db.tenant(run.tenant).await?;
-    let is_set = store::conversations::titles::set(&mut tx, run.conversation, &title).await?;
+    let is_set = store::conversations::set_title(&mut tx, run.conversation, &title).await?;
     tx.commit().await?;
     Ok(is_set.then_some(title))
 }

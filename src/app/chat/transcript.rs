@@ -42,7 +42,7 @@ use store::{
     client_chats::ChatAnswer,
     conversations::keyed::{NO_KEY, take_or_insert},
     responses::AnsweredPlace,
-    runs::ToldAnswer,
+    runs::DeliveredAnswer,
 };
 
 /// A transcript as a client sends it, oldest first.
@@ -194,8 +194,7 @@ async fn remember_question(
     });
     repeats::remember_answer(tx, principal, Some(&question.key), begun, answer).await?;
     if let Some(settings) = &question.response {
-        let answer = (run.conversation_id, run.id);
-        store::responses::insert(tx, answer, delivered, settings).await?;
+        store::responses::insert(tx, run.conversation_id, run.id, delivered, settings).await?;
     }
     Ok(())
 }
@@ -232,7 +231,7 @@ pub async fn resume_stream(
     chat: &str,
 ) -> Result<Option<(PostedQuestion, i32)>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let open = store::client_chats::come_back(&mut tx, &principal.user, chat).await?;
+    let open = store::client_chats::resume(&mut tx, &principal.user, chat).await?;
     let Some(open) = open else { return Ok(None) };
     tx.commit().await?;
     let (conversation, after) = (open.conversation, Some(open.first_event));
@@ -249,7 +248,7 @@ pub struct UnreadEvents {
 /// Reads the events that the client of a chat has not got yet; only the first ones when there are many.
 pub async fn unread(app: &App, principal: &Principal, chat: &str) -> Result<UnreadEvents> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let found = store::client_chats::place(&mut tx, &principal.user, chat).await?;
+    let found = store::client_chats::lock_conversation(&mut tx, &principal.user, chat).await?;
     let (conversation, delivered) = found.ok_or_else(|| Error::not_found("this thread"))?;
     let events = store::messages::events(&mut tx, conversation.id, delivered, MOST_UNREAD).await?;
     Ok(UnreadEvents {
@@ -312,7 +311,7 @@ pub async fn record_answer(
     // with the transcript, as after an edit.
     let mut tx = app.db.tenant_unflushed(principal.tenant).await?;
     let key = question.place.key_of_answer(question, run);
-    let answer = ToldAnswer {
+    let answer = DeliveredAnswer {
         conversation,
         key: &key,
         event: delivered.event,
@@ -325,7 +324,7 @@ pub async fn record_answer(
     if delivered.is_cut {
         store::approvals::forget_shown(&mut tx, run).await?;
     }
-    let run = store::runs::record_told(&mut tx, &principal.user, run, &answer).await?;
+    let run = store::runs::record_delivery(&mut tx, &principal.user, run, &answer).await?;
     tx.commit().await?;
     Ok(run)
 }
@@ -400,7 +399,7 @@ async fn locate(
             } else {
                 FoundConversation {
                     conversation: found.conversation,
-                    delivered: found.told_event,
+                    delivered: found.delivered_event,
                 }
             }
         }
@@ -414,7 +413,8 @@ async fn locate(
         }
         QuestionPlace::Chat => {
             let chat = question.chat.as_deref().unwrap_or_default();
-            let known = store::client_chats::place(&mut tx, &principal.user, chat).await?;
+            let known =
+                store::client_chats::lock_conversation(&mut tx, &principal.user, chat).await?;
             let known = known.filter(|(conversation, _)| conversation.agent == *pack.id());
             match known {
                 Some((mut conversation, delivered)) => {
@@ -465,10 +465,10 @@ async fn continue_after(
     wanted: Option<&String>,
     mut new: Vec<(Role, Vec<Part>)>,
 ) -> Result<FoundConversation> {
-    let place = store::responses::place(tx, &principal.user, run).await?;
+    let place = store::responses::lock_conversation(tx, &principal.user, run).await?;
     let AnsweredPlace {
         mut conversation,
-        told,
+        delivered_event,
         status,
         is_followed,
         instructions,
@@ -495,7 +495,7 @@ async fn continue_after(
         conversation.last_event += import(tx, conversation.id, new).await?;
         return Ok(FoundConversation {
             conversation,
-            delivered: told,
+            delivered: delivered_event,
         });
     }
     let mut messages = store::messages::until(tx, conversation.id, run, MOST_IMPORTED).await?;
@@ -523,7 +523,7 @@ async fn continue_in(
     if let Some(text) = instructions {
         new.insert(0, (Role::User, vec![instruction(text)]));
     }
-    let delivered = store::conversations::keyed::told_event(tx, id).await?;
+    let delivered = store::conversations::keyed::delivered_event(tx, id).await?;
     conversation.last_event += import(tx, id, new).await?;
     Ok(FoundConversation {
         conversation,

@@ -237,5 +237,5 @@ pub async fn of_operator(
     limit: i64,
 ) -> Result<Vec<OperatorLine>> {
     let mut tx = db.system().await?;
-    store::audit::operators(&mut tx, since, limit).await
+    store::audit::list_of_operator(&mut tx, since, limit).await
 }

@@ -331,7 +331,7 @@ impl Keys {
     pub async fn open_credential(&self, credential: &CredentialRef) -> Result<Secret, OpenError> {
         let mut tx = self.db.tenant(credential.tenant).await?;
         let (id, generation) = (credential.id, credential.generation);
-        let sealed = store::credentials::sealed(&mut tx, id, generation).await?;
+        let sealed = store::credentials::get_sealed(&mut tx, id, generation).await?;
         drop(tx);
         let gone = || {
             Error::conflict(

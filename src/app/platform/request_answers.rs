@@ -46,14 +46,15 @@ pub async fn claim(app: &App, owner: &RequestOwner, key: &RequestKey) -> Result<
         RequestOwner::User(tenant, user) => {
             let mut tx = app.db.tenant(*tenant).await?;
             let id = store::request_answers::claim(&mut tx, user, key).await?;
-            let earlier = store::request_answers::earlier(&mut tx, user, &key.key).await?;
+            let earlier = store::request_answers::get_earlier(&mut tx, user, &key.key).await?;
             tx.commit().await?;
             (id, earlier)
         }
         RequestOwner::Operator => {
             let mut tx = app.db.system().await?;
             let id = store::request_answers::claim_for_operator(&mut tx, key).await?;
-            let earlier = store::request_answers::earlier_of_operator(&mut tx, &key.key).await?;
+            let earlier =
+                store::request_answers::get_earlier_of_operator(&mut tx, &key.key).await?;
             tx.commit().await?;
             (id, earlier)
         }

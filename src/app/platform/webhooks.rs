@@ -265,7 +265,7 @@ async fn send_due(app: &Arc<App>) -> Result<bool> {
         }
         let busy = app.webhooks.busy_webhooks();
         let mut tx = app.db.system().await?;
-        let due = store::deliveries::due(&mut tx, &busy, BATCH).await?;
+        let due = store::deliveries::list_due(&mut tx, &busy, BATCH).await?;
         drop(tx);
         if due.is_empty() {
             return Ok(!busy.is_empty());

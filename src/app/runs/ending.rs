@@ -185,7 +185,7 @@ async fn try_to_finalize(app: &App, tenant: TenantId, run: RunId) -> Result<()> 
 /// for the next turn, together with other messages that come meanwhile.
 async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
-    let Some((user, session)) = store::trees::awaiting(&mut tx, run).await? else {
+    let Some((user, session)) = store::trees::find_callback_session(&mut tx, run).await? else {
         return Ok(());
     };
     let conversation = match store::conversations::get(&mut tx, &user, session, true).await {

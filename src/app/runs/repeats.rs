@@ -122,7 +122,7 @@ pub async fn settle_equal(
     loop {
         let mut tx = app.db.tenant(principal.tenant).await?;
         let found =
-            store::request_keys::equal_run(&mut tx, &principal.user, key, app.replica).await?;
+            store::request_keys::find_equal_run(&mut tx, &principal.user, key, app.replica).await?;
         let Some(found) = found else {
             return Ok(EqualRequest::Replaced(None));
         };
@@ -268,7 +268,7 @@ async fn supersede(tx: &mut Tx, run: RunId) -> Result<()> {
 /// Reads how often the request that began a run was sent again.
 async fn count_repeats(app: &App, principal: &Principal, run: RunId) -> Result<i32> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::request_keys::repeats(&mut tx, run).await
+    store::request_keys::count_repeats(&mut tx, run).await
 }
 
 /// What happens to a run whose client has left.

@@ -114,7 +114,8 @@ pub async fn claim_waiting(app: &Arc<App>) -> Result<()> {
         return Ok(());
     }
     let mut tx = app.db.system().await?;
-    let mut found = store::runs::claimable(&mut tx, BATCH, &app.run_slots.full_shares()).await?;
+    let mut found =
+        store::runs::find_claimable(&mut tx, BATCH, &app.run_slots.full_shares()).await?;
     drop(tx);
     while !found.is_empty() {
         if app.run_slots.is_full() {

@@ -124,7 +124,7 @@ impl Stop<'_> {
             Some(by) => store::approvals::withdraw_of_user(&mut tx, user, by, self.cause).await?,
             None => Vec::new(),
         };
-        let mut open = store::runs::open_of_user(&mut tx, user).await?;
+        let mut open = store::runs::list_open_of_user(&mut tx, user).await?;
         open.retain(|run| Some(*run) != self.but);
         // No session is notified: the session that would continue belongs to the same user.
         store::trees::stop(&mut tx, &open).await?;
@@ -168,7 +168,7 @@ async fn stop_work_of_key(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserI
     app.accounts.key_revoked(tenant, key).await;
     let mut tx = app.db.tenant(tenant).await?;
     let withdrawn = store::approvals::withdraw_of_key(&mut tx, key, by).await?;
-    let open = store::runs::open_of_key(&mut tx, key).await?;
+    let open = store::runs::list_open_of_key(&mut tx, key).await?;
     let runs: Vec<RunId> = open.iter().map(|(run, _)| *run).collect();
     store::trees::stop(&mut tx, &runs).await?;
     tx.commit().await?;
@@ -186,7 +186,7 @@ pub async fn poll_ended(
     known: &mut HashSet<(TenantId, Recent, OffsetDateTime)>,
 ) -> Result<()> {
     let mut tx = app.db.system().await?;
-    let found = store::sign_outs::recent(&mut tx).await?;
+    let found = store::sign_outs::list_recent(&mut tx).await?;
     drop(tx);
     for (tenant, what, at) in &found {
         if known.contains(&(*tenant, what.clone(), *at)) {
@@ -220,7 +220,7 @@ async fn cancel(app: &App, tenant: TenantId, user: &UserId, run: RunId) -> Resul
 /// Asks every run of a tenant to stop.
 async fn stop_all(app: &App, tenant: TenantId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
-    let open = store::runs::open(&mut tx).await?;
+    let open = store::runs::list_open(&mut tx).await?;
     drop(tx);
     for (run, user) in open {
         cancel(app, tenant, &user, run).await?;

@@ -367,7 +367,7 @@ async fn lock_session(
 ) -> Result<Conversation> {
     let found = store::conversations::get(tx, &principal.user, id, true).await;
     let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;
-    if store::runs::waiting(tx, id).await?.is_some() {
+    if store::runs::find_waiting(tx, id).await?.is_some() {
         return Err(Error::conflict(
             ErrorCode::SessionBusy,
             format!("Session not finished: {id} (status: pending)"),

@@ -97,7 +97,7 @@ async fn end_sessions(db: &Db, tenant: TenantId, user: &UserId, by: &UserId) -> 
     accounts::end_sessions(&mut tx, tenant, user).await?;
     let withdrawn =
         store::approvals::withdraw_of_user(&mut tx, user, by, SessionEnd::SignedOut).await?;
-    let runs = store::runs::open_of_user(&mut tx, user).await?;
+    let runs = store::runs::list_open_of_user(&mut tx, user).await?;
     store::trees::stop(&mut tx, &runs).await?;
     let fact = Fact::new(by.as_str(), "user.deleted").detail(user.as_str());
     store::audit::record(&mut tx, tenant, &fact).await?;
@@ -274,7 +274,7 @@ impl Export<'_> {
     /// Writes the user's account, and the data of which there is little.
     async fn write_head(&mut self, by: &UserId) -> std::result::Result<(), ExportEnd> {
         let mut tx = self.tx().await?;
-        let known = store::users::newest(&mut tx, std::slice::from_ref(self.user)).await?;
+        let known = store::users::list_principals(&mut tx, std::slice::from_ref(self.user)).await?;
         let seen = store::users::get(&mut tx, self.user).await?;
         let usage = store::user_data::usage(&mut tx, self.user).await?;
         let exported_at = time_of(tx.now().await?);

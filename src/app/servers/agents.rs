@@ -108,7 +108,7 @@ pub async fn roles(
 /// The roles of another user at each agent, from their newest claims; empty when no claims of theirs are stored.
 pub async fn roles_of_user(app: &App, admin: &Admin, user: &str) -> Result<Vec<AgentRoles>> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
-    let found = store::users::newest(&mut tx, &[UserId(user.into())]).await?;
+    let found = store::users::list_principals(&mut tx, &[UserId(user.into())]).await?;
     drop(tx);
     match found.first() {
         Some(principal) => Ok(roles(app, principal).await?.0),

@@ -640,7 +640,7 @@ async fn close_outdated(app: &App, mut keys: Vec<Key>) -> Result<()> {
     }
     let ids: Vec<_> = ids.into_iter().collect();
     let mut tx = app.db.system().await?;
-    let rows = store::credentials::in_force(&mut tx, &ids).await?;
+    let rows = store::credentials::find_active(&mut tx, &ids).await?;
     drop(tx);
     let in_force: HashSet<(TenantId, ConnectionOwner)> = rows
         .into_iter()

@@ -300,7 +300,7 @@ async fn open(
     part: &Part,
 ) -> Result<OpenOutcome> {
     let mut tx = app.db.tenant(tenant).await?;
-    if let Some(other) = store::elicitations::open(&mut tx, elicitation.conversation).await? {
+    if let Some(other) = store::elicitations::get_open(&mut tx, elicitation.conversation).await? {
         return Ok(OpenOutcome::Busy { live: other.live });
     }
     let life = if elicitation.live {

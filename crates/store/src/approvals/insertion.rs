@@ -1,4 +1,4 @@
-//! New requests, and the open requests that a new one equals.
+//! Writes new requests, and finds open requests for the same call.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use domain::{
     principal::Principal,
 };
 
-/// A request to keep. Its id is chosen before, because the arguments are sealed for it.
+/// A request to add. Its id is chosen before, because the arguments are sealed for it.
 pub struct NewApproval<'a> {
     pub id: ApprovalId,
     pub principal: &'a Principal,
@@ -33,8 +33,8 @@ pub struct NewApproval<'a> {
     pub timeout: Duration,
 }
 
-/// Keeps a request; `None` when its code is taken or the same call waits already. The code of a request that was closed
-/// stays taken for a day: who decides late must not decide another request.
+/// Adds a request. `None` if its code is taken or the same call waits already. The code of a closed request stays
+/// taken for a day, so that a late decision cannot decide another request.
 pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
@@ -76,7 +76,7 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
     row.map(TryInto::try_into).transpose()
 }
 
-/// The open request for the same call of the same person in the same conversation.
+/// Finds the open request for the same call of the same person in the same conversation.
 pub async fn find_same(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<Approval>> {
     let row = rows!(
         "select",
@@ -97,8 +97,8 @@ pub async fn find_same(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<Appr
     row.map(TryInto::try_into).transpose()
 }
 
-/// The code of an open request for the same call of the same person in another conversation.
-pub async fn equal_elsewhere(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<String>> {
+/// Finds an open request for the same call of the same person in another conversation. Returns its code.
+pub async fn find_elsewhere(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<String>> {
     let code = sqlx::query_scalar!(
         "select code from approvals
          where tenant_id = $1 and requester = $2 and agent = $3 and server = $4 and tool = $5
@@ -118,7 +118,7 @@ pub async fn equal_elsewhere(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Optio
     Ok(code)
 }
 
-/// How many requests are open: of this user, and of the tenant.
+/// Counts the open requests of a user, and of the tenant.
 pub async fn count_open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"select count(*) filter (where requester = $1) as "own!", count(*) as "all!"

@@ -1,4 +1,4 @@
-//! Lists of requests, for requesters and for approvers.
+//! Lists and counts requests, for requesters and for approvers.
 
 use std::collections::HashMap;
 
@@ -12,16 +12,16 @@ use domain::{
     ids::{ApprovalId, TenantId, UserId},
 };
 
-/// Whose requests.
+/// The user whose requests are listed.
 #[derive(Clone, Copy)]
 pub enum ApprovalOwner<'a> {
-    /// Those that this user made.
+    /// The requests that this user made.
     Requester(&'a UserId),
-    /// Those of which they hold an approver role.
+    /// The requests that this user's roles may decide.
     Approver(&'a Approver),
 }
 
-/// Which part of a list.
+/// A page of a list, and its filters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Page<'a> {
     pub state: Option<State>,
@@ -99,8 +99,8 @@ pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Resu
     found.into_iter().map(TryInto::try_into).collect()
 }
 
-/// How many requests wait for this approver.
-pub async fn badge_of_approver(tx: &mut Tx, approver: &Approver) -> Result<i64> {
+/// Counts the requests that wait for this approver.
+pub async fn count_undecided(tx: &mut Tx, approver: &Approver) -> Result<i64> {
     let (agents, roles) = approver.columns();
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from approvals a
@@ -121,8 +121,8 @@ pub async fn badge_of_approver(tx: &mut Tx, approver: &Approver) -> Result<i64> 
     Ok(count.fetch_one(tx.conn()).await?)
 }
 
-/// How many open requests a user has.
-pub async fn open_of_requester(tx: &mut Tx, user: &UserId) -> Result<i64> {
+/// Counts the open requests of a user.
+pub async fn count_open_of_requester(tx: &mut Tx, user: &UserId) -> Result<i64> {
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from approvals
            where tenant_id = $2 and requester = $1 and state in ('pending', 'approved', 'executing')"#,
@@ -132,9 +132,9 @@ pub async fn open_of_requester(tx: &mut Tx, user: &UserId) -> Result<i64> {
     Ok(count.fetch_one(tx.conn()).await?)
 }
 
-/// What changed from a moment on and concerns this user, as requester or as approver; the oldest change
+/// The requests of which this user is requester or approver and that have changed since a time, the oldest change
 /// first.
-pub async fn changed(
+pub async fn list_changed(
     tx: &mut Tx,
     user: &UserId,
     approver: Option<&Approver>,
@@ -162,14 +162,22 @@ pub async fn changed(
     found.into_iter().map(TryInto::try_into).collect()
 }
 
-/// Whether a tenant's requests have changed since the previous result: the time of the newest change, and the
-/// number of changes within ten seconds of now (a change that commits late may not be the newest). Needs the
-/// system role. A tenant without a key has no requests, since their arguments are sealed; the keys are a table of few
-/// rows that is sharded like the requests.
-pub async fn changed_last(
+/// A value that differs after a change of a tenant's requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastChange {
+    /// The time of the newest change.
+    pub at: Option<OffsetDateTime>,
+    /// The number of changes in the last ten seconds. It shows a change that commits late and is not the newest.
+    pub recent: i64,
+}
+
+/// The last change of the requests of each of these tenants. Needs the system role. The query begins at the tenants'
+/// keys, a table of few rows that is sharded like the requests: a tenant without a key has no requests, because their
+/// arguments are sealed.
+pub async fn list_last_changes(
     tx: &mut Tx,
     tenants: &[TenantId],
-) -> Result<Vec<(TenantId, (Option<OffsetDateTime>, i64))>> {
+) -> Result<Vec<(TenantId, LastChange)>> {
     let ids: Vec<_> = tenants.iter().map(|tenant| tenant.0).collect();
     let rows = sqlx::query!(
         r#"select k.tenant_id as "tenant_id!",
@@ -184,11 +192,17 @@ pub async fn changed_last(
     .await?;
     let found: HashMap<_, _> = rows
         .into_iter()
-        .map(|row| (row.tenant_id, (row.last, row.fresh)))
+        .map(|row| {
+            let change = LastChange {
+                at: row.last,
+                recent: row.fresh,
+            };
+            (row.tenant_id, change)
+        })
         .collect();
-    let news = |tenant: &TenantId| found.get(&tenant.0).copied().unwrap_or_default();
+    let change_of = |tenant: &TenantId| found.get(&tenant.0).copied().unwrap_or_default();
     Ok(tenants
         .iter()
-        .map(|tenant| (*tenant, news(tenant)))
+        .map(|tenant| (*tenant, change_of(tenant)))
         .collect())
 }

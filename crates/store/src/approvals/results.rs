@@ -1,4 +1,4 @@
-//! What came of requests of clients that call tools themselves. A request of any other kind has no row here.
+//! Rows of results of approved calls, for clients that call tools themselves. Other requests have no row here.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{NewApproval, rows};
 use crate::Tx;
 use domain::{approval::Approval, error::Result, ids::ApprovalId};
 
-/// Marks a request as one whose client will ask for the outcome, and deletes outcomes that are older than `age`.
+/// Marks a request whose client will ask for the result. Deletes results that are older than `age`.
 pub async fn await_result(tx: &mut Tx, id: ApprovalId, age: Duration) -> Result<()> {
     sqlx::query!(
         "delete from approval_results r using approvals a
@@ -27,7 +27,7 @@ pub async fn await_result(tx: &mut Tx, id: ApprovalId, age: Duration) -> Result<
     Ok(())
 }
 
-/// Keeps what the server answered, if a client will ask for it.
+/// Stores the answer of the server, if a client will ask for it.
 pub async fn keep_result(tx: &mut Tx, id: ApprovalId, result: &str) -> Result<()> {
     sqlx::query!(
         "update approval_results set result = $3 where tenant_id = $1 and id = $2",
@@ -40,8 +40,8 @@ pub async fn keep_result(tx: &mut Tx, id: ApprovalId, result: &str) -> Result<()
     Ok(())
 }
 
-/// What was kept of a request of a client; the outer `None` for any other request.
-pub async fn result(tx: &mut Tx, id: ApprovalId) -> Result<Option<Option<String>>> {
+/// The result of a request. The outer `None` if no client asks for it, the inner one if there is no result yet.
+pub async fn get_result(tx: &mut Tx, id: ApprovalId) -> Result<Option<Option<String>>> {
     let found = sqlx::query_scalar!(
         "select result from approval_results where tenant_id = $1 and id = $2",
         tx.tenant()?.0,
@@ -52,8 +52,8 @@ pub async fn result(tx: &mut Tx, id: ApprovalId) -> Result<Option<Option<String>
     Ok(found)
 }
 
-/// Notes that the client was told how a request ended.
-pub async fn collect(tx: &mut Tx, id: ApprovalId) -> Result<()> {
+/// Records that the client has received the end of a request.
+pub async fn mark_collected(tx: &mut Tx, id: ApprovalId) -> Result<()> {
     sqlx::query!(
         "update approval_results set collected_at = statement_timestamp()
          where tenant_id = $1 and id = $2 and collected_at is null",
@@ -65,8 +65,8 @@ pub async fn collect(tx: &mut Tx, id: ApprovalId) -> Result<()> {
     Ok(())
 }
 
-/// The newest request for the same call of the same client that ended within `age`, and whose end the client was not
-/// told, or only within `grace`: its answer may have been lost.
+/// Finds the newest request for the same call of the same client that ended within `age` and whose end the client has
+/// not received, or has received within `grace`: that answer may have been lost.
 pub async fn find_uncollected(
     tx: &mut Tx,
     new: &NewApproval<'_>,

@@ -1,4 +1,4 @@
-//! What was shown of requests in a conversation.
+//! Rows of requests that an answer in a conversation shows, so that a person decides only what they have seen.
 
 use uuid::Uuid;
 
@@ -9,13 +9,13 @@ use domain::{
     ids::{ApprovalId, ConversationId, RunId},
 };
 
-/// A person needs so long to see what an answer shows. A command that comes earlier was pressed twice.
+/// The time that a person needs to see an answer. A command that comes earlier was sent by a double click.
 const SEEN_SECONDS: f64 = 1.0;
 
-/// A request as it was shown: which one, and the hash of its arguments.
+/// A request that an answer shows, and the hash of the arguments that it shows.
 pub type ShownRequest = (ApprovalId, Hash);
 
-/// Remembers what the answer of a run shows, in place of what earlier ones have shown of the same requests.
+/// Records the requests that the answer of a run shows. They replace the records of earlier answers.
 pub async fn remember_shown(
     tx: &mut Tx,
     conversation: ConversationId,
@@ -45,7 +45,7 @@ pub async fn remember_shown(
     Ok(())
 }
 
-/// Forgets what the answer of a run shows: its client did not get all of it.
+/// Deletes the records of a run, because its client has not received the whole answer.
 pub async fn forget_shown(tx: &mut Tx, run: RunId) -> Result<()> {
     sqlx::query!(
         "delete from shown_requests where tenant_id = $1 and run_id = $2",
@@ -57,7 +57,7 @@ pub async fn forget_shown(tx: &mut Tx, run: RunId) -> Result<()> {
     Ok(())
 }
 
-/// The same if the key of its request says that the client left, or that it still waits.
+/// Like [`forget_shown`], but only if the key of the request says that the client has left or still waits.
 pub async fn forget_undelivered(tx: &mut Tx, run: RunId) -> Result<()> {
     sqlx::query!(
         "delete from shown_requests s using request_keys k
@@ -71,17 +71,17 @@ pub async fn forget_undelivered(tx: &mut Tx, run: RunId) -> Result<()> {
     Ok(())
 }
 
-/// What a conversation last showed of a request.
+/// A request as a conversation has shown it last.
 pub struct LastShown {
-    /// Of the arguments.
+    /// The hash of the arguments.
     pub hash: Hash,
-    /// The answer that shows it has been sent, and its client has not read it to its end.
+    /// Whether the client has not read the answer that shows it to the end yet.
     pub is_underway: bool,
 }
 
-/// What a conversation last showed of a request, by an answer that was there a second before `run` was wanted. A client
-/// that left before the end of that answer was shown nothing.
-pub async fn last_shown(
+/// Finds a request as a conversation has shown it last, in an answer that was complete a second before `run` was
+/// created. An answer whose client left before its end does not count.
+pub async fn find_last_shown(
     tx: &mut Tx,
     conversation: ConversationId,
     run: RunId,

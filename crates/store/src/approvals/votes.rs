@@ -1,4 +1,4 @@
-//! The votes on requests, and the evidence that is recorded afterwards.
+//! Rows of votes on requests, and the evidence that is recorded afterwards.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use domain::{
     principal::Principal,
 };
 
-/// Claims that name the session of a vote.
+/// The claims that identify the session of a vote.
 const OF_A_SESSION: [&str; 3] = ["iss", "iat", "exp"];
 
-/// Records a vote on a locked row, and marks the row as changed. An earlier vote of the same person is replaced: the
-/// caller has seen that it does not count.
+/// Adds a vote on a locked request, and marks the request as changed. Replaces an earlier vote of the same person: the
+/// caller has checked that it does not count any more.
 pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
     let session: Map<String, Value> = OF_A_SESSION
         .into_iter()
@@ -48,8 +48,8 @@ pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
     Ok(())
 }
 
-/// What was said about some requests, the oldest first.
-pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
+/// The votes on some requests, the oldest first.
+pub async fn list_votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
     let tenant = tx.tenant()?;
     let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     let rows = sqlx::query!(
@@ -78,7 +78,8 @@ pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
     Ok(votes.collect())
 }
 
-/// Adds evidence that arrived too late.
+/// Adds evidence of the outcome of a call that arrived after the request was closed. `None` if the outcome is known,
+/// or there is evidence already.
 pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "update approvals a set evidence = $2, changed_at = statement_timestamp()
@@ -93,8 +94,9 @@ pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result
     row.map(TryInto::try_into).transpose()
 }
 
-/// Records what really happened, once; `None` when the outcome is not unknown or was recorded before.
-pub async fn record(
+/// Records what really happened to a call of unknown outcome, once. `None` if the outcome is known or was recorded
+/// before.
+pub async fn record_outcome(
     tx: &mut Tx,
     id: ApprovalId,
     happened: bool,

@@ -1,7 +1,7 @@
-//! Conversations that a frontend finds by a key of its own, and what the frontend was told of them.
+//! Finds conversations by the key of a frontend, and records the last event that the frontend received.
 //!
-//! A conversation has a key only while its last message is an answer that its client was given. A question uses the key
-//! up, and its answer sets the next one. So a conversation whose last question failed or was stopped is never found.
+//! A conversation has a key only while its last message is an answer that the client received. A question removes the
+//! key, and its answer sets the next one. So a conversation whose last question failed or was stopped is never found.
 
 use super::{super::Tx, conversation_of};
 use domain::{
@@ -14,17 +14,17 @@ use domain::{
 pub struct KeyedConversation {
     pub conversation: Conversation,
     /// The last event that the frontend received.
-    pub told_event: i64,
+    pub delivered_event: i64,
     pub is_new: bool,
 }
 
-/// The key of a conversation that is found by none.
+/// The key of a conversation that no frontend can find.
 pub const NO_KEY: &str = "unanswered";
 
-/// Takes the one conversation with this key of the frontend, and its key from it; makes a new one when there is none or
-/// more than one. Not taken is a conversation whose user wrote something that this client was not told of, because it ends
-/// otherwise than the client shows. With `only_shown`, nor is one that holds anything that a transcript does not show:
-/// results of tools, images. Locks the counters of the conversation.
+/// Finds the one conversation with this key of the frontend and removes its key. Creates a conversation if there is
+/// none or more than one. A conversation does not count if its user has sent a message that the client has not
+/// received: the client then shows another end. With `only_shown`, one with parts that a transcript does not show,
+/// such as results of tools and images, does not count either. Locks the row of the conversation.
 pub async fn take_or_insert(
     tx: &mut Tx,
     user: &UserId,
@@ -77,13 +77,13 @@ pub async fn take_or_insert(
     .await?;
     Ok(KeyedConversation {
         conversation: conversation_of!(row),
-        told_event: row.told_event,
+        delivered_event: row.told_event,
         is_new: row.is_new,
     })
 }
 
-/// A user's conversation that the program itself keeps under a name, such as the one for links; a new one with this title
-/// when there is none.
+/// Finds a user's conversation that the program itself keeps under a name, such as the one for links. Creates one
+/// with this title if there is none.
 pub async fn own_or_insert(
     tx: &mut Tx,
     user: &UserId,
@@ -112,8 +112,8 @@ pub async fn own_or_insert(
     Ok(id.fetch_one(tx.conn()).await?)
 }
 
-/// The last event that the client of a conversation was told of.
-pub async fn told_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
+/// The last event that the client of a conversation received.
+pub async fn delivered_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
     let told = sqlx::query_scalar!(
         r#"select coalesce(told_event, last_event) as "told!" from conversations
            where tenant_id = $1 and id = $2"#,
@@ -123,20 +123,19 @@ pub async fn told_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
     Ok(told.fetch_one(tx.conn()).await?)
 }
 
-/// Sets the key by which a frontend finds a conversation next time, and the last event that the frontend
-/// received.
+/// Sets the key by which the frontend finds a conversation next time, and the last event that the frontend received.
 pub async fn set_external_key(
     tx: &mut Tx,
     id: ConversationId,
     key: &str,
-    told_event: i64,
+    delivered_event: i64,
 ) -> Result<()> {
     sqlx::query!(
         "update conversations set external_key = $2, told_event = $4 where tenant_id = $3 and id = $1",
         id.0,
         key,
         tx.tenant()?.0,
-        told_event,
+        delivered_event,
     )
     .execute(tx.conn())
     .await?;

@@ -1,4 +1,4 @@
-//! Conversations as their user lists, searches and changes them.
+//! Lists, searches and changes the conversations of a user.
 
 use sqlx::types::Json;
 
@@ -15,12 +15,12 @@ use domain::{
 #[derive(Clone, Copy)]
 pub struct ListFilter<'a> {
     pub agent: Option<&'a AgentId>,
-    /// Also those that runs have started.
+    /// Whether to list the conversations that runs have started, too.
     pub children: bool,
     pub archived: bool,
-    /// Only the pinned ones, or only the others.
+    /// If given, only the pinned conversations, or only the others.
     pub pinned: Option<bool>,
-    /// Only those that come after this one in the list.
+    /// The last conversation of the page before.
     pub cursor: Option<ConversationId>,
     pub limit: i64,
 }
@@ -48,14 +48,14 @@ pub async fn list(tx: &mut Tx, user: &UserId, filter: ListFilter<'_>) -> Result<
     Ok(listed.fetch_all(tx.conn()).await?)
 }
 
-/// The newest message of a conversation with the words.
+/// The newest message of a conversation that has all the words.
 pub struct Hit {
     pub seq: i64,
     pub parts: Vec<Part>,
 }
 
-/// Those of the user's conversations that have all the words, in the title or in one message. Words may be of any
-/// language; the last one may be the beginning of a word.
+/// Finds the user's conversations that have all the words, in the title or in one message. The words may be of any
+/// language, and the last one may be the beginning of a word.
 pub async fn search(
     tx: &mut Tx,
     user: &UserId,
@@ -111,7 +111,7 @@ pub async fn search(
     Ok(found.collect())
 }
 
-/// Changes a conversation of the user. Its title is the user's from then on.
+/// Changes a conversation of the user. A model never replaces a title that is set here.
 pub async fn change(
     tx: &mut Tx,
     user: &UserId,

@@ -1,4 +1,4 @@
-//! Who works on a run, and for how long: claiming in turn, prolonging, giving back.
+//! Leases of runs: a replica claims a run, prolongs the lease and releases it. Users and tenants take turns.
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ use domain::{
     run::{ClaimedRun, RunKind, RunStart},
 };
 
-/// Users and tenants that have reached their limit of runs at once in this process. All guests of a tenant count as
-/// one user.
+/// The users and tenants that have reached the largest number of runs at once in this process. All guests of a tenant
+/// count as one user.
 #[derive(Default)]
 pub struct FullShares {
     pub users: Vec<FairShareKey>,
     pub tenants: Vec<TenantId>,
 }
 
-/// A run that nobody works on.
+/// A run that no replica works on.
 pub struct Claimable {
     pub id: RunId,
     /// The share of the slots that the run would take.
     pub share: FairShareKey,
 }
 
-/// Runs that nobody works on: queued with nothing under way before them, or with a lease that has ended. One of each
-/// tenant in turn, and within a tenant one of each user in turn, the oldest first; none of those whose shares are used
-/// up. Needs the system role; learns whose they are and nothing else.
-pub async fn claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec<Claimable>> {
+/// Finds runs that no replica works on: queued turns of conversations without a running turn, queued commands, and
+/// runs whose lease has ended. Tenants take turns, the users of a tenant take turns, and the runs of a user come
+/// oldest first. Users and tenants in `full` are left out. Needs the system role; reads only the owners of the runs.
+pub async fn find_claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec<Claimable>> {
     let tenants: Vec<_> = full.tenants.iter().map(|tenant| tenant.0).collect();
     let (of, users): (Vec<_>, Vec<_>) = full
         .users
@@ -83,8 +83,8 @@ pub async fn claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec
         .collect())
 }
 
-/// The turn that waits in a conversation, if one does.
-pub async fn waiting(tx: &mut Tx, conversation: ConversationId) -> Result<Option<RunId>> {
+/// The queued turn of a conversation, if there is one.
+pub async fn find_waiting(tx: &mut Tx, conversation: ConversationId) -> Result<Option<RunId>> {
     let id = sqlx::query_scalar!(
         r#"select id as "id: RunId" from runs
            where tenant_id = $2 and conversation_id = $1 and status = 'queued' and kind = 'turn'"#,
@@ -94,8 +94,8 @@ pub async fn waiting(tx: &mut Tx, conversation: ConversationId) -> Result<Option
     Ok(id.fetch_optional(tx.conn()).await?)
 }
 
-/// Takes a run, if it is still free. The new fence shuts out whoever held it before. Also whether somebody has asked to
-/// cancel it.
+/// Claims a run. `None` if it is not free any more. The new fence stops the writes of an earlier worker. Also returns
+/// whether the run is to be cancelled.
 pub async fn claim(
     tx: &mut Tx,
     tenant: TenantId,
@@ -103,8 +103,8 @@ pub async fn claim(
     replica: ReplicaId,
     lease: Duration,
 ) -> Result<Option<(ClaimedRun, bool)>> {
-    // Taken first by everyone who changes which run is under way, so that a message never joins a queued
-    // run in the moment in which that run starts to read.
+    // Every writer that changes which run is running locks the conversation first, so that a message never joins a
+    // queued run while that run starts to read.
     sqlx::query!(
         "select 1 as one from conversations
          where tenant_id = $2 and id = (select conversation_id from runs where tenant_id = $2 and id = $1)
@@ -141,7 +141,7 @@ pub async fn claim(
     .fetch_optional(tx.conn())
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let start = start_of(tx, id).await?;
+    let start = read_start(tx, id).await?;
     let run = ClaimedRun {
         start,
         tenant,
@@ -157,8 +157,8 @@ pub async fn claim(
     Ok(Some((run, row.cancel_requested)))
 }
 
-/// What the worker of a claimed run begins with.
-async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
+/// The facts with which the worker of a claimed run begins.
+async fn read_start(tx: &mut Tx, id: RunId) -> Result<RunStart> {
     let row = sqlx::query!(
         r#"select c.last_event, c.external_key is not null as "is_of_client!",
                   c.titled_by = 'message' and c.external_key is null as "may_be_titled!",
@@ -189,7 +189,7 @@ async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
     })
 }
 
-/// Prolongs the lease. `Conflict` when it was lost; otherwise whether somebody asked to cancel.
+/// Prolongs the lease. Returns whether the run is to be cancelled. `Conflict` if the lease was lost.
 pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result<bool> {
     sqlx::query_scalar!(
         "update runs set lease_until = statement_timestamp() + make_interval(secs => $3)
@@ -204,8 +204,8 @@ pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result
     .ok_or_else(|| lost(run))
 }
 
-/// Locks the run for a write of its worker, and says whether it is to stop: somebody has asked for that, or an equal request
-/// has taken its place. `Conflict` when the lease was lost.
+/// Locks the run for a write of its worker. Returns whether the run is to stop, because it is to be cancelled or an
+/// equal request has replaced it. `Conflict` if the lease was lost.
 pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
     sqlx::query_scalar!(
         r#"with conversation as (
@@ -223,7 +223,7 @@ pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
     .ok_or_else(|| lost(run))
 }
 
-/// Gives a run back at shutdown, so that whoever is up next need not wait for the lease to end.
+/// Releases a run at shutdown, so that the next replica does not wait until the lease ends.
 pub async fn release(tx: &mut Tx, run: &ClaimedRun) -> Result<()> {
     sqlx::query!(
         "update runs set lease_until = statement_timestamp()

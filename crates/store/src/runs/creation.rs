@@ -1,4 +1,4 @@
-//! Rows of new runs, within the limits of their conversation and tenant.
+//! Writes new runs.
 
 use std::time::Duration;
 
@@ -16,39 +16,39 @@ use domain::{
     run::{ClaimedRun, Run, RunKind, RunStart, RunStatus, Usage},
 };
 
-/// A run to create. The conversation is locked by the caller.
+/// A run to create. The caller has locked the conversation.
 pub struct NewRun<'a> {
-    /// Taken when a run is created and no other one joined.
+    /// The id of the run, unless its message joins a queued run.
     pub id: RunId,
     pub conversation: ConversationId,
     pub agent: &'a AgentId,
     pub principal: &'a Principal,
     pub kind: RunKind,
-    /// The replica that starts it at once; absent: it waits in the queue.
+    /// The replica that starts the run at once, with its lease. Absent if the run waits in the queue.
     pub worker: Option<(ReplicaId, Duration)>,
-    /// The message that it answers.
+    /// The role of the message that the run answers.
     pub role: Role,
     pub parts: &'a [Part],
     pub for_model: bool,
-    /// The title of a conversation that has none.
+    /// A title for the conversation, used if it has none.
     pub title: Option<&'a str>,
-    /// The form that the answer must have. A message that joins a run with a form of its own replaces it.
+    /// The form that the answer must have. If the message joins a queued run, this form replaces the form of that run.
     pub format: Option<&'a AnswerFormat>,
 }
 
 /// A run that was written, with the message that it answers.
 pub struct WrittenRun {
-    /// A run that was waiting already, if the message joined it.
+    /// The new run, or the queued run that the message joined.
     pub run: Run,
     pub message: Message,
     pub event: Event,
-    /// Present when this replica works on it.
+    /// Present if this replica works on the run.
     pub claimed: Option<ClaimedRun>,
-    /// Runs that were open before it; `None` when the message joined one.
+    /// The runs that were open before. `None` if the message joined one.
     pub open_before: Option<OpenRuns>,
 }
 
-/// How many runs are open: queued or under way.
+/// The numbers of open runs: queued or running.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenRuns {
     pub of_user: i64,
@@ -72,8 +72,8 @@ struct Row {
     of_tenant: i64,
 }
 
-/// One statement instead of ten round trips. It claims the run at birth for `$8` unless another turn is under way, and
-/// joins the turn that waits already.
+/// One statement instead of ten round trips. It claims the new run for the replica `$8` unless another turn is
+/// running, and joins a queued turn.
 macro_rules! write_run {
     ($($value:expr,)*) => {
         sqlx::query_as!(
@@ -143,8 +143,8 @@ macro_rules! write_run {
     };
 }
 
-/// Creates a run, or joins the turn that waits already, and adds the message that it answers. A turn is claimed at birth
-/// unless another one of the conversation is under way; a command always is. Counts a new turn for the limits.
+/// Creates a run, or joins a queued turn, and adds the message that the run answers. With a `worker`, a command is
+/// claimed at once, and a turn unless another turn of the conversation is running. A new turn counts for the limits.
 pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
     let (tenant, message_id) = (tx.tenant()?, MessageId::new());
     let row = write_run!(
@@ -187,23 +187,23 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
             of_guests: row.of_guests,
             of_tenant: row.of_tenant,
         }),
-        run: row.run(new),
+        run: row.to_run(new),
         event: Event {
             seq: row.event,
             kind: EventKind::Message(message.clone()),
         },
-        claimed: row.claimed_run(tenant, new, &message),
+        claimed: row.to_claimed_run(tenant, new, &message),
         message,
     })
 }
 
 impl Row {
-    /// The replica that wrote the run works on it.
+    /// Whether the replica that wrote the run works on it.
     fn is_claimed(&self) -> bool {
         self.fence > 0
     }
 
-    fn run(&self, new: &NewRun<'_>) -> Run {
+    fn to_run(&self, new: &NewRun<'_>) -> Run {
         Run {
             id: self.id,
             kind: new.kind,
@@ -222,7 +222,7 @@ impl Row {
         }
     }
 
-    fn claimed_run(
+    fn to_claimed_run(
         &self,
         tenant: TenantId,
         new: &NewRun<'_>,

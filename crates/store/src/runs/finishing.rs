@@ -1,4 +1,4 @@
-//! The end of a run as rows: its state, its last messages and the events that announce them, in one statement.
+//! Writes the end of a run in one statement: its state, its last messages, and the events that announce them.
 
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ use domain::{
 pub struct RunResult<'a> {
     pub status: RunStatus,
     pub error: Option<&'a str>,
-    /// How long nobody asks the model, when that is why it failed.
+    /// The time until the model may be asked again, if the run failed because the model did not answer.
     pub retry_after: Option<Duration>,
-    /// What its last step used, when that is known.
+    /// The tokens that its last step used, if they are not counted yet.
     pub usage: Option<Usage>,
-    /// Oldest first.
+    /// The last messages, the oldest first.
     pub final_messages: Vec<NewMessage<'a>>,
 }
 
 /// A run that has ended.
 pub struct FinishedRun {
-    /// Those of its last messages, then that of the end.
+    /// The events of its last messages, then the event of its end.
     pub events: Vec<Event>,
-    /// It belongs to a tree of runs.
+    /// Whether it belongs to a tree of runs.
     pub in_tree: bool,
-    /// The turn that waits in the conversation.
+    /// The queued turn of the conversation.
     pub next: Option<RunId>,
 }
 
@@ -47,7 +47,7 @@ struct Columns {
     for_model: Vec<bool>,
 }
 
-/// The place of the first message, and what else the statement has found.
+/// The numbers of the first message and its event, and other values that the statement returns.
 struct Row {
     seq: i64,
     event: i64,
@@ -57,7 +57,7 @@ struct Row {
     next: Option<RunId>,
 }
 
-/// Ends a run. `Conflict` when its lease was lost.
+/// Ends a run. `Conflict` if its lease was lost.
 pub async fn finish(tx: &mut Tx, run: &ClaimedRun, result: &RunResult<'_>) -> Result<FinishedRun> {
     let columns = Columns::of(&result.final_messages)?;
     let row = write(tx, run, result, &columns)
@@ -95,7 +95,7 @@ pub async fn finish(tx: &mut Tx, run: &ClaimedRun, result: &RunResult<'_>) -> Re
     })
 }
 
-/// One statement: the run, its last messages, and the events of all.
+/// The statement that writes the run, its last messages, and their events.
 macro_rules! write_end {
     ($($value:expr,)*) => {
         sqlx::query_as!(

@@ -1,4 +1,4 @@
-//! The two primitives, as narrow as the vault needs them: AES-256-GCM with a 12-byte nonce, HKDF-SHA-256.
+//! The two primitives of the vault: AES-256-GCM with a nonce of 12 bytes, and HKDF-SHA-256.
 
 use aes_gcm::{
     Aes256Gcm, KeyInit,
@@ -30,7 +30,7 @@ pub fn encrypt(
     out.extend_from_slice(&tag);
 }
 
-/// Decrypts ciphertext and tag; `None` when any part has been changed.
+/// Decrypts ciphertext and tag. `None` if any part was changed.
 pub fn decrypt(
     key: &[u8; KEY_BYTES],
     nonce: &[u8; NONCE_BYTES],
@@ -50,7 +50,7 @@ pub fn decrypt(
     Some(plaintext)
 }
 
-/// HKDF-SHA-256 (RFC 5869), extract and expand; fills at most 8160 bytes.
+/// HKDF-SHA-256 (RFC 5869), extract and expand. `out` may have at most 8160 bytes.
 pub fn derive(salt: &[u8], key: &[u8], info: &[u8], out: &mut [u8]) {
     Hkdf::<Sha256>::new(Some(salt), key)
         .expand(info, out)

@@ -1,13 +1,13 @@
-//! `CV1`, the one format of everything sealed:
+//! Reads and writes `CV1`, the format of all sealed values:
 //!
 //! ```text
 //! 01 | suite u16 | key version u32 | salt 32 | nonce 12 | commitment 32 | ciphertext, tag 16
 //! ```
 //!
-//! Numbers are big-endian. Suite 1: HKDF-SHA-256 over the sealing key, with the salt, gives 64 bytes: the key of
-//! this value and the commitment. The commitment says which key it was, in constant time and before anything is
-//! decrypted, so that no ciphertext opens under two keys (AES-GCM alone does not promise that). Then AES-256-GCM;
-//! authenticated with it is everything up to the ciphertext, and what the value belongs to.
+//! Numbers are big-endian. In suite 1, HKDF-SHA-256 over the sealing key and the salt gives 64 bytes: the key of this
+//! value, and the commitment. The commitment is compared in constant time before anything is decrypted, so that no
+//! ciphertext opens with two keys; AES-GCM alone does not guarantee that. The value is encrypted with AES-256-GCM, which
+//! also authenticates everything before the ciphertext, and the context of the value.
 
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -26,12 +26,12 @@ const COMMITMENT_BYTES: usize = 32;
 const PREFIX_BYTES: usize = 1 + 2 + 4;
 const HEADER_BYTES: usize = PREFIX_BYTES + SALT_BYTES + NONCE_BYTES + COMMITMENT_BYTES;
 
-/// What is sealed. A value of one kind does not open as another.
+/// The kind of a sealed value. A value of one kind does not open as another.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
-    /// With a tenant's key.
+    /// Sealed with a tenant's key.
     Record,
-    /// With a key of the ring.
+    /// Sealed with a key of the ring.
     TenantKey,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn open(
     associated_data: &[u8],
     sealed: &[u8],
 ) -> Result<Zeroizing<Vec<u8>>, Unopenable> {
-    let parts = parts(sealed)?;
+    let parts = parse_parts(sealed)?;
     if parts.version != version {
         return Err(Unopenable::UnknownVersion(parts.version));
     }
@@ -94,12 +94,12 @@ pub(super) fn open(
     cipher::decrypt(&own_key, parts.nonce, &aad, parts.ciphertext).ok_or(Unopenable::Altered)
 }
 
-/// Which version of the tenant's key a record was sealed with.
+/// The version of the tenant's key with which a record was sealed.
 pub fn key_version(sealed: &[u8]) -> Result<u32, Unopenable> {
-    parts(sealed).map(|parts| parts.version)
+    parse_parts(sealed).map(|parts| parts.version)
 }
 
-fn parts(sealed: &[u8]) -> Result<Parts<'_>, Unopenable> {
+fn parse_parts(sealed: &[u8]) -> Result<Parts<'_>, Unopenable> {
     let format = *sealed.first().ok_or(Unopenable::Truncated)?;
     if format != FORMAT {
         return Err(Unopenable::UnknownFormat(format));
@@ -154,7 +154,7 @@ fn derive_value_key(
     (own_key, commitment)
 }
 
-/// Fields one after the other, each behind its length (u32), so that no two lists of fields look alike.
+/// Joins fields, each after its length (u32), so that two different lists of fields never give the same bytes.
 pub(super) fn length_prefixed(fields: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(fields.iter().map(|field| 4 + field.len()).sum());
     for field in fields {

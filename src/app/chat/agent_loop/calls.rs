@@ -276,8 +276,9 @@ impl RunWorker {
             store::audit::insert(&mut tx, tenant, std::slice::from_ref(next)).await?;
         }
         if let (Some(server), Some(tool)) = (&recorded.call.server, &recorded.call.tool) {
-            let whose = (server.as_str(), tool.as_str());
-            store::resources::insert(&mut tx, tenant, self.run.conversation, whose, &links).await?;
+            let session = self.run.conversation;
+            store::resources::insert(&mut tx, tenant, session, server.as_str(), tool, &links)
+                .await?;
         }
         let parts = [Part::ToolResult(result.clone())];
         self.append_and_commit(tx, role, &parts, for_model).await?;
@@ -387,7 +388,7 @@ impl RunWorker {
         let lines: Vec<AuditId> = open.iter().filter_map(|call| call.audit_id).collect();
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         let requests = store::approvals::of_run(&mut tx, self.run.id).await?;
-        let sent = store::audit::written(&mut tx, &lines).await?;
+        let sent = store::audit::find_written(&mut tx, &lines).await?;
         drop(tx);
         let for_model = self.run.kind == domain::run::RunKind::Turn;
         for call in open {

@@ -276,12 +276,12 @@ impl RunWorker {
             .as_ref()
             .map(|raw| resource::links_in(raw))
             .unwrap_or_default();
-        let whose = (elicitation.server.as_str(), elicitation.tool.as_str());
         store::resources::insert(
             &mut tx,
             self.run.tenant,
             self.run.conversation,
-            whose,
+            elicitation.server.as_str(),
+            &elicitation.tool,
             &links,
         )
         .await?;

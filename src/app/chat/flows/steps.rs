@@ -503,7 +503,7 @@ impl FlowContext<'_> {
             )]);
         }
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
-        store::flows::refuse(&mut tx, flow.id).await?;
+        store::flows::count_wrong_code(&mut tx, flow.id).await?;
         tx.commit().await?;
         Ok(vec![self.notice(
             "typed_secret",

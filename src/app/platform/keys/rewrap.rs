@@ -70,7 +70,7 @@ async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
     })?;
     let kek: &Kek = keys.kek(&id)?;
     let mut wrapped = 0;
-    for old in store::tenant_keys::not_wrapped_with(&mut tx, tenant, &id).await? {
+    for old in store::tenant_keys::find_not_wrapped_with(&mut tx, tenant, &id).await? {
         let key = match vault::unwrap(keys.kek(&old.kek)?, tenant, old.version, &old.wrapped) {
             Ok(key) => key,
             Err(why) => {
@@ -112,8 +112,9 @@ async fn seal_anew(
     let mut after = None;
     loop {
         let mut tx = keys.db.tenant(tenant).await?;
-        let read = store::sealed::not_sealed_with(&mut tx, newest.version, after, i64::from(batch))
-            .await?;
+        let read =
+            store::sealed::find_not_sealed_with(&mut tx, newest.version, after, i64::from(batch))
+                .await?;
         drop(tx);
         let Some(last) = read.last() else {
             return Ok(());
@@ -191,7 +192,7 @@ pub(super) async fn count_stale(keys: &Keys, tenants: &[TenantId]) -> Result<u64
         let newest = store::tenant_keys::sealing(&mut tx, *tenant)
             .await?
             .map(|key| key.version);
-        let sealed = store::sealed::by_version(&mut tx).await?;
+        let sealed = store::sealed::count_by_version(&mut tx).await?;
         stale += sealed
             .iter()
             .filter(|(version, _)| Some(**version) != newest)

@@ -167,8 +167,8 @@ async fn count_needs(keys: &Keys, tenants: &[TenantId]) -> Result<BTreeMap<KekId
     let mut needs: BTreeMap<KekId, KekUsage> = BTreeMap::new();
     for tenant in tenants {
         let mut tx = keys.db.tenant(*tenant).await?;
-        let versions = store::tenant_keys::wrapped_with(&mut tx, *tenant).await?;
-        let sealed = store::sealed::by_version(&mut tx).await?;
+        let versions = store::tenant_keys::list_versions(&mut tx, *tenant).await?;
+        let sealed = store::sealed::count_by_version(&mut tx).await?;
         for (version, kek) in versions {
             let needed = needs.entry(kek).or_default();
             needed.tenant_keys += 1;

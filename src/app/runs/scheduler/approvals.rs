@@ -5,7 +5,6 @@
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast::error::RecvError, mpsc};
 
 use crate::app::{
@@ -18,6 +17,7 @@ use domain::{
     error::{Error, Result},
     ids::{ApprovalId, TenantId},
 };
+use store::approvals::LastChange;
 
 /// Approved calls of this process that are under way at once.
 const MAX_PARALLEL_EXECUTIONS: usize = 32;
@@ -53,7 +53,7 @@ pub async fn receive_due(
 /// Takes the step that is due for each request, by its state and the time.
 async fn sweep(app: &Arc<App>, slots: &Arc<Semaphore>) -> Result<()> {
     let mut tx = app.db.system().await?;
-    let due = store::approvals::due(&mut tx, BATCH).await?;
+    let due = store::approvals::list_due(&mut tx, BATCH).await?;
     drop(tx);
     for (tenant, id, state) in due {
         let done = match state {
@@ -128,14 +128,14 @@ pub async fn follow_user_claims(app: Arc<App>) {
 /// query serves all tenants.
 pub(crate) async fn poll_changes(
     app: &Arc<App>,
-    known: &mut HashMap<TenantId, (Option<OffsetDateTime>, i64)>,
+    known: &mut HashMap<TenantId, LastChange>,
 ) -> Result<()> {
     let watched = app.live.watched_approvals();
     if watched.is_empty() {
         return Ok(());
     }
     let mut tx = app.db.system().await?;
-    let now = store::approvals::changed_last(&mut tx, &watched).await?;
+    let now = store::approvals::list_last_changes(&mut tx, &watched).await?;
     drop(tx);
     for (tenant, now) in now {
         if known.insert(tenant, now) != Some(now) {

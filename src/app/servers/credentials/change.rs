@@ -41,7 +41,7 @@ use domain::{
     server::{AccessMode, CatalogScope, ServerSpec},
 };
 use mcp::Key;
-use store::credentials::Removed;
+use store::credentials::DeletedCredential;
 
 /// Tests the values that a user entered and, when they work, puts them in force in place of the old ones.
 pub async fn put(
@@ -250,7 +250,7 @@ async fn store_credential(
     let sealed = app.keys.seal(tenant, &context, &new.text).await?;
     let mut tx = app.db.tenant(tenant).await?;
     if let Some(sign_in) = &new.sign_in
-        && !store::oauth_sign_ins::is_in_force(&mut tx, sign_in.flow).await?
+        && !store::oauth_sign_ins::is_in_force(&mut tx, sign_in.flow.0, sign_in.flow.1).await?
     {
         let why = "the user signed out while they signed in; sign in again";
         return Err(Error::conflict(ErrorCode::NoSignIn, why));
@@ -480,17 +480,17 @@ pub async fn end_sign_ins(
 async fn finish_removal(
     app: &App,
     mut tx: store::Tx,
-    removed: Vec<Removed>,
+    removed: Vec<DeletedCredential>,
     fact: &Fact<'_>,
 ) -> Result<()> {
-    for Removed { credential, .. } in &removed {
+    for DeletedCredential { credential, .. } in &removed {
         catalogs::forget(app, &mut tx, credential).await?;
         let fact = (*fact).at(credential.agent.as_str(), credential.server.as_str());
         store::audit::record(&mut tx, credential.tenant, &fact).await?;
     }
     tx.commit().await?;
     let mut sign_ins = Vec::new();
-    for Removed { credential, tokens } in removed {
+    for DeletedCredential { credential, tokens } in removed {
         let generation = (credential.id, credential.generation);
         announce_change(app, credential.tenant, &credential.agent, &credential.user).await;
         app.credentials.decrypted.invalidate(&generation).await;

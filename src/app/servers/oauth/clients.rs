@@ -57,7 +57,7 @@ pub async fn forget_client(app: &App, admin: &Admin, id: &str) -> Result<()> {
 /// The clients of a tenant, for an operator.
 pub async fn list_clients_of(db: &Db, tenant: TenantId) -> Result<Vec<RegisteredClient>> {
     let mut tx = db.tenant(tenant).await?;
-    let rows = store::oauth_clients::all(&mut tx).await?;
+    let rows = store::oauth_clients::list(&mut tx).await?;
     let view = |row: store::oauth_clients::ClientRow| RegisteredClient {
         id: row.id,
         issuer: row.issuer,
@@ -100,7 +100,7 @@ pub(super) async fn open(
 pub(super) async fn note_unknown(db: &Db, keys: &Keys, tenant: TenantId, issuer: &str, id: &str) {
     let found = async {
         let mut tx = db.tenant(tenant).await?;
-        let stored = store::oauth_clients::of_issuer(&mut tx, issuer).await?;
+        let stored = store::oauth_clients::list_of_issuer(&mut tx, issuer).await?;
         drop(tx);
         for (row, sealed) in stored {
             let client = open(keys, tenant, row, &sealed).await?;

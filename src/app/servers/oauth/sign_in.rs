@@ -406,7 +406,7 @@ pub async fn step_up(app: &App, credential: &CredentialRef, scope: &str) -> Resu
     }
     let mut wanted = so_far.wanted;
     add_scopes(&mut wanted, asked.iter().map(String::as_str));
-    store::authorizations::want_scopes(&mut tx, credential.id, &wanted).await?;
+    store::authorizations::put_wanted_scopes(&mut tx, credential.id, &wanted).await?;
     tx.commit().await?;
     Ok(true)
 }

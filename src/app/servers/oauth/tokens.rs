@@ -366,9 +366,9 @@ impl UserTokens {
         let text = to_sealable(tokens);
         let sealed = self.keys.seal(credential.tenant, &context, &text).await?;
         let mut tx = self.db.tenant(credential.tenant).await?;
-        let times = (tokens, refresh_at);
         let is_kept =
-            store::authorizations::put(&mut tx, credential, claim, &sealed, times).await?;
+            store::authorizations::put(&mut tx, credential, claim, &sealed, tokens, refresh_at)
+                .await?;
         let is_there = is_kept
             || store::authorizations::scopes(&mut tx, credential.id)
                 .await?

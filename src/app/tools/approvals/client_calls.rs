@@ -83,11 +83,11 @@ pub async fn outcome(
     let approval = approval
         .filter(|found| *found.requester() == principal.user && found.agent == *agent)
         .ok_or_else(not_found)?;
-    let result = store::approvals::result(&mut tx, id)
+    let result = store::approvals::get_result(&mut tx, id)
         .await?
         .ok_or_else(not_found)?;
     if approval.finished_at.is_some() {
-        store::approvals::collect(&mut tx, id).await?;
+        store::approvals::mark_collected(&mut tx, id).await?;
     }
     tx.commit().await?;
     let result = result.map(RawValue::from_string).transpose();

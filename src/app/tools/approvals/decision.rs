@@ -51,7 +51,7 @@ pub async fn decide(
     let packs = served_packs(app, approver.tenant()).await?;
     let mut tx = app.db.tenant(approver.tenant()).await?;
     let approval = lock(&mut tx, approver, id, verdict).await?;
-    let votes = store::approvals::votes(&mut tx, &[id]).await?;
+    let votes = store::approvals::list_votes(&mut tx, &[id]).await?;
     let mine = votes.iter().find(|vote| vote.by() == approver.user());
     let counted = count_votes(&mut tx, &packs, &[&approval], &votes).await?;
     // An approval that no longer counts can be given again, or turned into a rejection.
@@ -351,7 +351,8 @@ pub async fn record(
     }
     let note = note.map(|note| one_line(note, REASON));
     let user = approver.user();
-    let recorded = store::approvals::record(&mut tx, id, happened, note.as_deref(), user).await?;
+    let recorded =
+        store::approvals::record_outcome(&mut tx, id, happened, note.as_deref(), user).await?;
     let recorded = recorded.ok_or_else(|| {
         Error::conflict(
             ErrorCode::OutcomeKnown,
@@ -424,7 +425,7 @@ pub(super) async fn is_approved(
     packs: &[Arc<Pack>],
     approval: &Approval,
 ) -> Result<bool> {
-    let votes = store::approvals::votes(tx, &[approval.id]).await?;
+    let votes = store::approvals::list_votes(tx, &[approval.id]).await?;
     let counted = count_votes(tx, packs, &[approval], &votes).await?;
     Ok(are_enough(counted.len(), approval))
 }

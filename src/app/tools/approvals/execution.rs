@@ -475,11 +475,9 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     }
     // A delivered outcome means that the conversation exists and is locked.
     if let (Some(_), Some(session), Some(raw)) = (&delivered, ended.conversation, &result.raw) {
-        let (whose, links) = (
-            (ended.server.as_str(), ended.tool.as_str()),
-            resource::links_in(raw),
-        );
-        store::resources::insert(&mut tx, ended.tenant, session, whose, &links).await?;
+        let (server, links) = (ended.server.as_str(), resource::links_in(raw));
+        store::resources::insert(&mut tx, ended.tenant, session, server, &ended.tool, &links)
+            .await?;
     }
     let step = AuditedStep::new("approval.executed", approval.requester());
     audit(app, &mut tx, &ended, step).await?;

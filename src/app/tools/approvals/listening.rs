@@ -149,8 +149,9 @@ impl ApprovalStream {
                     .await?,
             );
         }
-        let changed = store::approvals::changed_last(&mut tx, &[self.principal.tenant]).await?;
-        let newest = changed.first().and_then(|(_, (newest, _))| *newest);
+        let changed =
+            store::approvals::list_last_changes(&mut tx, &[self.principal.tenant]).await?;
+        let newest = changed.first().and_then(|(_, change)| change.at);
         self.from = newest.unwrap_or(OffsetDateTime::UNIX_EPOCH);
         drop(tx);
         open.sort_by_key(|approval| approval.changed_at);
@@ -183,7 +184,8 @@ impl ApprovalStream {
         let approver = approver_if_any(&self.app, &self.principal).await?;
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let user = &self.principal.user;
-        let found = store::approvals::changed(&mut tx, user, approver.as_ref(), from, PAGE).await?;
+        let found =
+            store::approvals::list_changed(&mut tx, user, approver.as_ref(), from, PAGE).await?;
         drop(tx);
         let is_last = usize::try_from(PAGE).is_ok_and(|page| found.len() < page);
         let last = found.last().filter(|_| !is_last);

@@ -97,7 +97,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     if let Some(same) = find_same(&mut tx, &new).await? {
         return requested_again(tx, same).await;
     }
-    let equal_elsewhere = store::approvals::equal_elsewhere(&mut tx, &new).await?;
+    let equal_elsewhere = store::approvals::find_elsewhere(&mut tx, &new).await?;
     check_caps(app, &mut tx, &principal.user).await?;
     let approval = match insert_with_code(&mut tx, &new).await? {
         Inserted::New(approval) => approval,

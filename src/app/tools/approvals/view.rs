@@ -167,7 +167,7 @@ async fn votes_by_request(
     approvals: &[Approval],
 ) -> Result<HashMap<ApprovalId, Vec<VoteView>>> {
     let ids: Vec<_> = approvals.iter().map(|approval| approval.id).collect();
-    let given = store::approvals::votes(tx, &ids).await?;
+    let given = store::approvals::list_votes(tx, &ids).await?;
     let pending: Vec<&Approval> = approvals
         .iter()
         .filter(|approval| approval.state == State::Pending)
@@ -368,7 +368,8 @@ pub async fn last_shown(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<O
     let deadline = clock::instant() + RECORDED_WITHIN;
     loop {
         let mut tx = app.db.tenant(run.tenant).await?;
-        let shown = store::approvals::last_shown(&mut tx, run.conversation, run.id, id).await?;
+        let shown =
+            store::approvals::find_last_shown(&mut tx, run.conversation, run.id, id).await?;
         drop(tx);
         match shown {
             Some(shown) if shown.is_underway && clock::instant() < deadline => {
@@ -389,11 +390,11 @@ pub async fn decidable_count(app: &App, principal: &Principal) -> Result<i64> {
         return Ok(0);
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::approvals::badge_of_approver(&mut tx, &approver).await
+    store::approvals::count_undecided(&mut tx, &approver).await
 }
 
 /// How many of this principal's own requests are open.
 pub async fn own_open_count(app: &App, principal: &Principal) -> Result<i64> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::approvals::open_of_requester(&mut tx, &principal.user).await
+    store::approvals::count_open_of_requester(&mut tx, &principal.user).await
 }

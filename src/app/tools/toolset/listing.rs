@@ -108,7 +108,7 @@ pub async fn explain_for(
         return Err(unknown());
     }
     let mut tx = app.db.tenant(admin.tenant()).await?;
-    let found = store::users::newest(&mut tx, &[UserId(user.into())]).await?;
+    let found = store::users::list_principals(&mut tx, &[UserId(user.into())]).await?;
     drop(tx);
     let principal = found.into_iter().next().ok_or_else(unknown)?;
     explain(app, &principal, agent, true).await

@@ -402,7 +402,7 @@ impl RealRequests {
     pub async fn look(&self, person: usize) -> Seen {
         let (rows, trail) = self.rows().await;
         let mut system = self.db.system().await.unwrap();
-        let due = store::approvals::due(&mut system, i64::from(u16::MAX))
+        let due = store::approvals::list_due(&mut system, i64::from(u16::MAX))
             .await
             .unwrap();
         drop(system);
