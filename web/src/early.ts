@@ -38,8 +38,10 @@ export function takeEarly(request: Request): Promise<Response> | undefined {
 }
 
 const tenant = new URLSearchParams(window.location.search).get('tenant');
+/** An installed page goes on to the page of its tenant. */
+export const IS_LEAVING = !window.location.search && window.matchMedia('(display-mode: standalone)').matches && Boolean(localStorage.getItem(TENANT));
 if (tenant !== null) localStorage.setItem(TENANT, tenant);
-else if (!window.location.search && window.matchMedia('(display-mode: standalone)').matches && localStorage.getItem(TENANT))
+else if (IS_LEAVING)
   window.location.replace(`/?tenant=${encodeURIComponent(localStorage.getItem(TENANT) ?? '')}${window.location.hash}`);
 
 const conversation = /^#\/chat\/([\w-]+)$/.exec(window.location.hash)?.[1];

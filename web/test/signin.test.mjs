@@ -58,6 +58,25 @@ after(async () => {
   await stage?.stop();
 });
 
+/** Another tab of the same browser. */
+async function openTab(page, address = stage.origin) {
+  const tab = await page.context().newPage();
+  await tab.goto(address);
+  return tab;
+}
+
+/** Notes with which `prompt` a browser asks the issuer. */
+function listenForQuestions(page) {
+  const prompts = [];
+  page.context().on('request', (request) => {
+    const { pathname, searchParams } = new URL(request.url());
+    if (request.url().startsWith(issuer) && pathname === '/auth') prompts.push(searchParams.get('prompt') ?? 'login');
+  });
+  return prompts;
+}
+
+const signInButton = (page) => page.getByRole('button', { name: 'Sign in with Acme' });
+
 async function enter(page, name, provider = 'Acme') {
   await page.getByRole('button', { name: `Sign in with ${provider}` }).click();
   await page.getByPlaceholder('Enter any login').fill(name);
@@ -68,6 +87,7 @@ async function enter(page, name, provider = 'Acme') {
 
 test('a person signs in at the issuer, and a reload asks the issuer and not the person', async () => {
   const page = await stage.open({}, stage.origin);
+  await signInButton(page).waitFor();
   await check(page, 'sign-in-provider');
   await enter(page, 'ines');
   await page.getByRole('heading', { name: 'Hello ines!' }).waitFor();
@@ -114,4 +134,94 @@ test("a tenant's page offers the tenant's own issuer, and stays the tenant's pag
   assert.equal(new URL(page.url()).search, '?tenant=demo');
   await page.reload();
   await page.getByRole('heading', { name: 'Hello nora!' }).waitFor();
+});
+
+test('a new tab and a link from a mail ask the issuer, and not the person', async () => {
+  const page = await stage.open({}, stage.origin);
+  await enter(page, 'rosa');
+  await page.getByRole('heading', { name: 'Hello rosa!' }).waitFor();
+  const prompts = listenForQuestions(page);
+  for (const hash of ['#/approvals/AB12', '#/connections']) {
+    const tab = await openTab(page, `${stage.origin}/${hash}`);
+    await tab.getByRole('button', { name: 'rosa' }).waitFor();
+    assert.equal(tab.url(), `${stage.origin}/${hash}`);
+  }
+  assert.deepEqual(prompts, ['none', 'none']);
+});
+
+test('whoever is not known at the issuer is asked once, and still lands where the link points', async () => {
+  const page = await stage.open({}, `${stage.origin}/healthz`);
+  const prompts = listenForQuestions(page);
+  await page.goto(`${stage.origin}/#/connections`);
+  await signInButton(page).waitFor();
+  assert.equal(await page.getByRole('alert').count(), 0);
+  assert.deepEqual(prompts, ['none']);
+  await page.reload();
+  await signInButton(page).waitFor();
+  assert.deepEqual(prompts, ['none'], 'a tab asks once');
+  await enter(page, 'ada');
+  await page.getByRole('article', { name: 'bank' }).waitFor();
+  assert.match(page.url(), /#\/connections$/);
+});
+
+test('after a sign-out no tab asks, until somebody signs in', async () => {
+  const page = await stage.open({}, stage.origin);
+  await enter(page, 'ivan');
+  await page.getByRole('heading', { name: 'Hello ivan!' }).waitFor();
+  const other = await openTab(page);
+  await other.getByRole('heading', { name: 'Hello ivan!' }).waitFor();
+  await page.getByRole('button', { name: 'ivan' }).click();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await signInButton(page).waitFor();
+  const prompts = listenForQuestions(page);
+  const tab = await openTab(page);
+  await signInButton(tab).waitFor();
+  await other.reload();
+  await signInButton(other).waitFor();
+  assert.deepEqual(prompts, []);
+  await signInButton(tab).click();
+  await tab.getByRole('heading', { name: 'Hello ivan!' }).waitFor();
+  await page.reload();
+  await page.getByRole('heading', { name: 'Hello ivan!' }).waitFor();
+  assert.deepEqual(prompts, ['login', 'none']);
+});
+
+test('an issuer that shows a page of its own keeps nobody', async () => {
+  const page = await stage.open({}, `${stage.origin}/healthz`);
+  await page.context().route(`${issuer}/auth?*`, (route) => route.fulfill({ status: 400, contentType: 'text/html', body: '<h1>Something is wrong</h1>' }));
+  await page.goto(`${stage.origin}/#/approvals`);
+  await page.getByRole('heading', { name: 'Something is wrong' }).waitFor();
+  await page.goBack();
+  await signInButton(page).waitFor();
+  assert.match(page.url(), /#\/approvals$/);
+  // Another link of the mail, a minute later.
+  await page.evaluate(() => localStorage.setItem('chatelaine.away', String(Date.now() - 60_000)));
+  const tab = await openTab(page, `${stage.origin}/#/approvals`);
+  await signInButton(tab).waitFor();
+});
+
+test('the link of the demo offers its people, also in a new tab, and asks no issuer', async () => {
+  const page = await stage.open({}, `${stage.origin}/healthz`);
+  const prompts = listenForQuestions(page);
+  await page.goto(stage.link);
+  await page.getByRole('button', { name: 'Mona, finance manager' }).waitFor();
+  const tab = await openTab(page, `${stage.origin}/#/approvals`);
+  await tab.getByRole('button', { name: 'Mona, finance manager' }).click();
+  await tab.getByRole('tab', { name: 'History' }).waitFor();
+  assert.match(tab.url(), /#\/approvals$/);
+  assert.deepEqual(prompts, []);
+});
+
+test("a tenant's page stays the tenant's page when an issuer for everybody was asked", async () => {
+  const page = await stage.open({}, stage.origin);
+  await enter(page, 'mila');
+  await page.getByRole('heading', { name: 'Hello mila!' }).waitFor();
+  const tab = await openTab(page, `${stage.origin}/?tenant=demo#/connections`);
+  await signInButton(tab).click();
+  await tab.getByRole('article', { name: 'bank' }).waitFor();
+  assert.equal(tab.url(), `${stage.origin}/?tenant=demo#/connections`);
+  // The next tab knows where this page's user signs in.
+  const next = await openTab(page, `${stage.origin}/?tenant=demo`);
+  await next.getByRole('heading', { name: 'Hello mila!' }).waitFor();
+  assert.equal(new URL(next.url()).search, '?tenant=demo');
 });

@@ -3,10 +3,8 @@
  * browser is at the provider, this tab keeps the verifier, the state and the nonce, and nothing else.
  */
 import * as oauth from 'oauth4webapi';
-import type { Schemas } from '../api/client';
+import { type Answer, type Pending, type Provider, rememberPending } from './remembered';
 import { pageAddress } from './tenant';
-
-export type Provider = Schemas['SignInProviderView'];
 
 /** What a provider issued. */
 export interface Tokens {
@@ -15,19 +13,6 @@ export interface Tokens {
   lifetime: number | undefined;
   refreshToken: string | undefined;
 }
-
-interface Pending {
-  issuer: string;
-  clientId: string;
-  verifier: string;
-  state: string;
-  nonce: string;
-  /** The page to return to. */
-  hash: string;
-  isSilent: boolean;
-}
-
-const PENDING = 'chatelaine.oidc';
 
 /** A tenant's own provider knows the address of the tenant's page. */
 const redirectUri = ({ tenant }: Provider) => `${window.location.origin}/${tenant ? `?tenant=${encodeURIComponent(tenant)}` : ''}`;
@@ -49,7 +34,7 @@ export async function beginSignIn(provider: Provider, isSilent: boolean): Promis
     verifier: oauth.generateRandomCodeVerifier(),
     state: oauth.generateRandomState(),
     nonce: oauth.generateRandomNonce(),
-    hash: window.location.hash,
+    page: `${pageAddress()}${window.location.hash}`,
     isSilent,
   };
   const address = new URL(server.authorization_endpoint ?? '');
@@ -66,21 +51,18 @@ export async function beginSignIn(provider: Provider, isSilent: boolean): Promis
     ...(isSilent && { prompt: 'none' }),
   };
   for (const [name, value] of Object.entries(parameters)) address.searchParams.set(name, value);
-  sessionStorage.setItem(PENDING, JSON.stringify(pending));
+  rememberPending(pending);
+  // Who comes back by the browser's own button meets the page as it was left: waiting.
+  window.addEventListener('pageshow', ({ persisted }) => persisted && window.location.reload());
   window.location.assign(address);
   return new Promise(() => {});
 }
 
 /** The end of a sign-in that began in this tab. `undefined`: there is none, or the provider has to ask the user first. */
-export async function finishSignIn(providers: Provider[]): Promise<{ provider: Provider; tokens: Tokens } | undefined> {
-  const address = new URL(window.location.href);
-  const pending = JSON.parse(sessionStorage.getItem(PENDING) ?? 'null') as Pending | null;
-  sessionStorage.removeItem(PENDING);
-  if (!address.searchParams.has('state')) return undefined;
-  history.replaceState(null, '', `${pageAddress()}${pending?.hash ?? ''}`);
-  if (pending?.isSilent && address.searchParams.has('error')) return undefined;
-  const provider = providers.find((one) => one.issuer === pending?.issuer && one.client_id === pending.clientId);
-  if (!pending || !provider) return undefined;
+export async function finishSignIn(providers: Provider[], { address, pending }: Answer): Promise<{ provider: Provider; tokens: Tokens } | undefined> {
+  if (!pending || (pending.isSilent && address.searchParams.has('error'))) return undefined;
+  const provider = providers.find((one) => one.issuer === pending.issuer && one.client_id === pending.clientId);
+  if (!provider) return undefined;
   const [server, client] = [await discover(provider), clientOf(provider)];
   const answer = oauth.validateAuthResponse(server, client, address, pending.state);
   const response = await oauth.authorizationCodeGrantRequest(server, client, oauth.None(), answer, redirectUri(provider), pending.verifier, {

@@ -1,17 +1,17 @@
 /**
- * Who is signed in. A provider's tokens are in memory: after a reload the provider is asked again, without a
- * question to the user. A pasted token stays in this tab (`sessionStorage`) until the tab closes.
+ * Who is signed in. A provider's tokens are in memory: after a reload and in a new tab the provider is asked, without
+ * a question to the user. A pasted token stays in this tab (`sessionStorage`) until the tab closes.
  */
 import { createContext, type ReactNode, startTransition, useCallback, useContext, useEffect, useMemo, useRef, useState } from 'react';
 import { api, asError, credential, read, Refused, type Schemas } from '../api/client';
 import { queries } from '../api/queries';
-import { IS_PANE, TOKEN } from '../early';
-import type { Provider, Tokens } from './oidc';
+import { IS_LEAVING, IS_PANE, TOKEN } from '../early';
+import type { Tokens } from './oidc';
+import { type Answer, type Provider, providerToAsk, rememberSignIn, rememberSignOut, takeAnswer } from './remembered';
 import { pageAddress, tenantOfPage } from './tenant';
 
+/** Where a browser keeps the key of the demo, so that a new tab offers the people, too. */
 const DEMO = 'chatelaine.demo';
-/** The provider at which this tab signed in. */
-const PROVIDER = 'chatelaine.provider';
 
 /** The library for OpenID Connect is loaded where it is used. */
 const oidc = () => import('./oidc');
@@ -48,16 +48,18 @@ const Context = createContext<Session | null>(null);
 function demoKey(): string {
   const found = /^#demo=([0-9a-f]+)$/.exec(window.location.hash)?.[1];
   if (found) {
-    sessionStorage.setItem(DEMO, found);
+    localStorage.setItem(DEMO, found);
     history.replaceState(null, '', pageAddress());
   }
-  return found ?? sessionStorage.getItem(DEMO) ?? '';
+  return found ?? localStorage.getItem(DEMO) ?? '';
 }
 
 async function askForDemo(): Promise<Demo> {
   const key = demoKey();
   if (!key) return NO_DEMO;
   const response = await fetch('/v1/demo/people', { headers: { Authorization: `Bearer ${key}` } });
+  // The key of another demo is of no use.
+  if (response.status === 401 || response.status === 404) localStorage.removeItem(DEMO);
   return response.ok ? ((await response.json()) as Demo) : NO_DEMO;
 }
 
@@ -81,17 +83,16 @@ async function signInAgain(token: string, signIn: (token: string) => Promise<voi
   }
 }
 
-const nameOf = (provider: Provider) => `${provider.issuer} ${provider.client_id}`;
-
-/** What a provider has sent somebody back with. Who has signed in at one before is sent there again. */
-async function returnFromProvider(items: Provider[]) {
-  const before = items.find((provider) => nameOf(provider) === sessionStorage.getItem(PROVIDER));
-  sessionStorage.removeItem(PROVIDER);
-  if (!before && !new URLSearchParams(window.location.search).has('state')) return undefined;
-  const { beginSignIn, finishSignIn } = await oidc();
-  const finished = await finishSignIn(items);
-  if (!finished && before) await beginSignIn(before, true);
-  return finished;
+/** The sign-in that a provider answered. Without one, leaves for the provider that may be asked silently, if there is one. */
+async function signInByProvider(providers: Provider[], answer: Answer | undefined, demo: Promise<Demo>) {
+  const finished = answer && (await (await oidc()).finishSignIn(providers, answer));
+  if (finished) return finished;
+  // Who has the link of the demo chooses a person.
+  const { people } = await demo.catch(() => NO_DEMO);
+  const provider = Object.keys(people).length === 0 ? providerToAsk(providers) : undefined;
+  // Where a provider does not answer, the person signs in by hand, and sees why that fails.
+  if (provider) await (await oidc()).beginSignIn(provider, true).catch(() => {});
+  return undefined;
 }
 
 /** Seconds before the end of a token at which it is replaced. */
@@ -134,8 +135,7 @@ export function SessionProvider({ children }: { children: ReactNode }) {
   }, [stop]);
   const signOut = useCallback(() => {
     forget();
-    // Also what was typed and not sent: the next person of this tab may be another one.
-    for (const key of Object.keys(sessionStorage)) if (key !== DEMO) sessionStorage.removeItem(key);
+    rememberSignOut();
     setHasEnded(false);
     window.location.hash = '';
   }, [forget]);
@@ -160,15 +160,17 @@ export function SessionProvider({ children }: { children: ReactNode }) {
     const asked = askForDemo();
     const start = async () => {
       if (IS_PANE) return enterPane((await asked).people, enter);
+      if (IS_LEAVING) return new Promise<never>(() => {});
       const stored = sessionStorage.getItem(TOKEN);
+      const answer = takeAnswer();
       const tenant = tenantOfPage();
       const listed = read(api.GET('/v1/sign-in', { params: { query: tenant ? { tenant } : {} } }));
       listed.then(({ items }) => setProviders(items), () => {});
       if (stored) return signInAgain(stored, signIn);
-      const finished = await returnFromProvider((await listed).items);
+      const finished = await signInByProvider((await listed).items, answer, asked);
       if (!finished) return false;
       await enter(finished.tokens.token);
-      sessionStorage.setItem(PROVIDER, nameOf(finished.provider));
+      rememberSignIn(finished.provider);
       keepFresh(finished.provider, finished.tokens);
       return true;
     };
