@@ -1,6 +1,9 @@
 //! What frontends and SDKs send as they come: tools, images, limits, requests beside the chat, an early goodbye.
 
-use domain::account::{ChatSettings, FrontendHeaders, KeyKind, ShownCalls};
+use domain::{
+    account::{ChatSettings, FrontendHeaders, KeyKind, ShownCalls},
+    run::Conversation,
+};
 use serde_json::{Value, json};
 
 use super::{PATH, complete, content, request, stream};
@@ -392,4 +395,12 @@ async fn of_a_client_that_sends_back_the_words_alone_the_conversation_is_found()
         first.header("x-conversation-id"),
         next.header("x-conversation-id")
     );
+}
+
+#[test]
+fn the_files_that_open_webui_lists_are_no_title() {
+    let files = "<attached_files>\n<file type=\"image\" url=\"f1\"/>\n</attached_files>\n\n";
+    for text in ["What is this?", &format!("{files}What is this?\nTell me.")] {
+        assert_eq!(Conversation::title_from(text), "What is this?");
+    }
 }

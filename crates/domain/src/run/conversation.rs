@@ -60,8 +60,11 @@ pub struct ConversationChange<'a> {
 const MAX_TITLE: usize = 80;
 
 impl Conversation {
-    /// The first line of a text, as a title.
+    /// The first line of a text, as a title. The list of files that Open WebUI puts before the text is passed over.
     pub fn title_from(text: &str) -> String {
+        let said = text.trim_start().strip_prefix("<attached_files>");
+        let said = said.and_then(|list| list.split_once("</attached_files>"));
+        let text = said.map_or(text, |(_, said)| said);
         let line = text.trim().lines().next().unwrap_or_default();
         if line.chars().count() <= MAX_TITLE {
             return line.to_owned();
