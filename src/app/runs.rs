@@ -104,7 +104,7 @@ pub async fn cancel_for_user(
     let mut tx = app.db.tenant(tenant).await?;
     let run = store::runs::get(&mut tx, user, id).await?;
     // Requests are locked first, as a decision locks its request before the conversation.
-    let mut whole = store::trees::descendants(&mut tx, id).await?;
+    let mut whole = store::trees::list_descendants(&mut tx, id).await?;
     whole.push(id);
     let mut withdrawn = match requests {
         OpenRequests::TakeBack => store::approvals::withdraw(&mut tx, &whole, user).await?,
@@ -113,7 +113,7 @@ pub async fn cancel_for_user(
     store::conversations::get(&mut tx, user, run.conversation_id, true).await?;
     store::trees::lock(&mut tx, id).await?;
     let own = store::runs::request_cancel(&mut tx, user, id).await;
-    let below = store::trees::descendants(&mut tx, id).await?;
+    let below = store::trees::list_descendants(&mut tx, id).await?;
     let open = store::trees::stop(&mut tx, &below).await?;
     let ended = match own {
         Err(Error::Conflict(..)) if !open.is_empty() || !withdrawn.is_empty() => false,
@@ -197,18 +197,18 @@ pub async fn delete_conversation(
 async fn try_to_delete(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let runs_in = async |tx: &mut Tx, sessions: &[ConversationId]| {
-        let runs = store::trees::runs_of(tx, sessions).await?;
+        let runs = store::trees::list_runs(tx, sessions).await?;
         Ok::<_, Error>(runs.into_iter().map(|(run, _)| run).collect::<Vec<RunId>>())
     };
     // Requests are locked first, as a decision locks its request before the conversation.
-    let below = store::trees::sessions_below(&mut tx, &principal.user, id).await?;
+    let below = store::trees::list_sessions_below(&mut tx, &principal.user, id).await?;
     let asking = runs_in(&mut tx, &below).await?;
     let mut withdrawn = store::approvals::withdraw(&mut tx, &asking, &principal.user).await?;
     let below = store::trees::lock_sessions_below(&mut tx, &principal.user, id).await?;
     // Withdraws the requests that were made between the two reads of the tree.
     let asking = runs_in(&mut tx, &below).await?;
     withdrawn.extend(store::approvals::withdraw(&mut tx, &asking, &principal.user).await?);
-    let open = store::trees::runs_of(&mut tx, &[&below[..], &[id]].concat()).await?;
+    let open = store::trees::list_runs(&mut tx, &[&below[..], &[id]].concat()).await?;
     let agent = store::conversations::delete(&mut tx, &principal.user, id).await?;
     let detail = id.to_string();
     let fact = Fact::new(principal.user.as_str(), "conversation.deleted").detail(&detail);

@@ -132,6 +132,6 @@ async fn suspend(
 /// Tells the replicas that a tenant has changed.
 async fn hint_replicas(db: &Db, tenant: TenantId) -> anyhow::Result<()> {
     Ok(db
-        .hint(ReplicaId::new(), &[Hint::Tenant { tenant }])
+        .send_hints(ReplicaId::new(), &[Hint::Tenant { tenant }])
         .await?)
 }

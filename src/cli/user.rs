@@ -107,6 +107,6 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
 
 /// Tells the replicas that the sessions of a user have ended.
 async fn hint_replicas(db: &Db, tenant: TenantId, user: UserId) -> Result<()> {
-    db.hint(ReplicaId::new(), &[Hint::SignedOut { tenant, user }])
+    db.send_hints(ReplicaId::new(), &[Hint::SignedOut { tenant, user }])
         .await
 }

@@ -123,7 +123,7 @@ async fn put(
 /// The credential as it is stored now, without its content.
 async fn stored(db: &Db, credential: &CredentialRef) -> CredentialMeta {
     let mut tx = db.tenant(credential.tenant).await.unwrap();
-    let all = store::credentials::of_user(&mut tx, &credential.agent, &credential.user)
+    let all = store::credentials::list_of_user(&mut tx, &credential.agent, &credential.user)
         .await
         .unwrap();
     let found = all.into_iter().find(|meta| meta.id == credential.id);
@@ -387,7 +387,7 @@ async fn a_user_lists_and_removes_what_is_theirs() {
         (&ours.user, &ours.agent, Some(ours.id)),
         (&ours.user, &other, None),
     ] {
-        let listed = store::credentials::of_user(&mut tx, agent, user).await;
+        let listed = store::credentials::list_of_user(&mut tx, agent, user).await;
         let ids: Vec<_> = listed.unwrap().iter().map(|meta| meta.id).collect();
         assert_eq!(ids, Vec::from_iter(found));
     }
@@ -400,9 +400,9 @@ async fn a_user_lists_and_removes_what_is_theirs() {
     let credentials: Vec<_> = removed.iter().map(|removed| &removed.credential).collect();
     assert_eq!(credentials, [&ours]);
     assert!(removed[0].tokens.is_none(), "it was no sign-in");
-    let left = store::credentials::of_user(&mut tx, &ours.agent, &ours.user).await;
+    let left = store::credentials::list_of_user(&mut tx, &ours.agent, &ours.user).await;
     assert_eq!(left.unwrap(), []);
-    let left = store::credentials::of_user(&mut tx, &theirs.agent, &theirs.user).await;
+    let left = store::credentials::list_of_user(&mut tx, &theirs.agent, &theirs.user).await;
     assert_eq!(left.unwrap().len(), 1);
 }
 

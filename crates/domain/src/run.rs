@@ -130,14 +130,14 @@ pub struct RunValues {
     pub session_id: ConversationId,
 }
 
-/// Where a run stands among those that it belongs with.
+/// The position of a run in the tree of runs that started each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Branch {
-    /// The one that began it all.
+pub struct TreePosition {
+    /// The run that nobody started; all others are below it.
     pub root: RunId,
-    /// The one that started it; none started the root.
+    /// The run that started this one. `None` for the root.
     pub parent: Option<RunId>,
-    /// Generations below the root.
+    /// The number of generations below the root.
     pub depth: i32,
 }
 

@@ -138,7 +138,7 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
 }
 
 /// The key with a prefix, and the hash of the whole key. Needs the system role.
-pub async fn by_prefix(tx: &mut Tx, prefix: &str) -> Result<Option<(ApiKey, Vec<u8>)>> {
+pub async fn find_by_prefix(tx: &mut Tx, prefix: &str) -> Result<Option<(ApiKey, Vec<u8>)>> {
     let row = rows!("where k.prefix = $1", prefix)
         .fetch_optional(tx.conn())
         .await?;
@@ -162,7 +162,7 @@ pub async fn list(tx: &mut Tx, tenant: TenantId, name: Option<&str>) -> Result<V
 }
 
 /// At most `limit` keys of a tenant, without those of guests, the newest first, before `before`.
-pub async fn page(
+pub async fn list_page(
     tx: &mut Tx,
     tenant: TenantId,
     before: Option<ApiKeyId>,
@@ -192,7 +192,7 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<Option<A
 }
 
 /// The slot of a live key.
-pub async fn slot(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<i16> {
+pub async fn get_slot(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<i16> {
     let slot = sqlx::query_scalar!(
         "select slot from api_keys where tenant_id = $1 and id = $2",
         tenant.0,

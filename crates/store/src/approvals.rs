@@ -9,22 +9,22 @@ mod shown;
 mod transitions;
 mod votes;
 
-pub use lists::{
-    ApprovalOwner, LastChange, Page, count_open_of_requester, count_undecided, list, list_changed,
-    list_last_changes,
-};
-pub use results::{await_result, find_uncollected, get_result, keep_result, mark_collected};
-pub use shown::{LastShown, find_last_shown, forget_shown, forget_undelivered, remember_shown};
 use sqlx::types::Json;
 use time::OffsetDateTime;
-pub use votes::{add_evidence, list_votes, record_outcome, vote};
 
 pub use self::{
     insertion::{NewApproval, count_open, find_elsewhere, find_same, insert},
+    lists::{
+        ApprovalOwner, ApprovalPage, LastChange, count_open_of_requester, count_undecided, list,
+        list_changed, list_last_changes,
+    },
+    results::{await_result, find_uncollected, get_result, keep_result, mark_collected},
+    shown::{LastShown, find_last_shown, forget_shown, forget_undelivered, remember_shown},
     transitions::{
         Transition, TransitionGuard, change, claim, heartbeat, list_due, release, withdraw,
         withdraw_of_key, withdraw_of_user,
     },
+    votes::{add_evidence, add_vote, list_votes, record_outcome},
 };
 use super::Tx;
 use domain::{
@@ -156,7 +156,10 @@ impl TryFrom<Row> for Approval {
 }
 
 /// The conversation of a run, its number there, and its kind.
-pub async fn run_origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
+pub async fn get_run_origin(
+    tx: &mut Tx,
+    run: RunId,
+) -> Result<Option<(ConversationId, i64, RunKind)>> {
     let row = sqlx::query!(
         r#"select conversation_id as "conversation_id: ConversationId", ordinal, kind as "kind: RunKind"
            from runs where tenant_id = $2 and id = $1"#,
@@ -181,7 +184,7 @@ pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {
 }
 
 /// The requests of a run.
-pub async fn of_run(tx: &mut Tx, run: RunId) -> Result<Vec<Approval>> {
+pub async fn list_of_run(tx: &mut Tx, run: RunId) -> Result<Vec<Approval>> {
     let rows = rows!(
         "select",
         "from approvals a where a.tenant_id = $2 and run_id = $1",
@@ -194,7 +197,7 @@ pub async fn of_run(tx: &mut Tx, run: RunId) -> Result<Vec<Approval>> {
 }
 
 /// The request with a code: the open one, else the newest one.
-pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
+pub async fn find_by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "select",
         "from approvals a where a.tenant_id = $2 and code = $1

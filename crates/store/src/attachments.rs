@@ -38,7 +38,7 @@ pub async fn insert(
 }
 
 /// The attachments of a conversation with these ids, in the order of the ids.
-pub async fn find(
+pub async fn list(
     tx: &mut Tx,
     conversation: ConversationId,
     ids: &[AttachmentId],
@@ -79,7 +79,7 @@ pub async fn mark_named(
 }
 
 /// The contents of attachments of a conversation.
-pub async fn contents(
+pub async fn list_contents(
     tx: &mut Tx,
     conversation: ConversationId,
     ids: &[AttachmentId],

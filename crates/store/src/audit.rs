@@ -1,8 +1,8 @@
 //! Rows of the audit trail. Rows are only added. A row has hashes of arguments, never arguments or results.
 //!
 //! The line of a call in a run is written in the transaction that stores the call, before the call is sent. Its
-//! outcome is written beside it afterwards ([`end`]). Calls outside of runs are written in batches. Every other line
-//! is written in the transaction that it describes ([`record`]).
+//! outcome is written beside it afterwards ([`record_outcome`]). Calls outside of runs are written in batches. Every
+//! other line is written in the transaction that it describes ([`record`]).
 
 use std::collections::HashSet;
 
@@ -91,7 +91,7 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<
 }
 
 /// Records the outcome of a call whose line was written before the call was sent.
-pub async fn end(tx: &mut Tx, line: AuditId, outcome: &str) -> Result<()> {
+pub async fn record_outcome(tx: &mut Tx, line: AuditId, outcome: &str) -> Result<()> {
     sqlx::query!(
         "insert into audit_outcomes (tenant_id, id, outcome)
          select tenant_id, id, $3 from audit where tenant_id = $1 and id = $2 on conflict do nothing",
@@ -104,8 +104,8 @@ pub async fn end(tx: &mut Tx, line: AuditId, outcome: &str) -> Result<()> {
     Ok(())
 }
 
-/// Like [`end`], for many lines.
-pub async fn end_many(tx: &mut Tx, ended: &[(AuditId, &'static str)]) -> Result<()> {
+/// Like [`record_outcome`], for many lines.
+pub async fn record_outcomes(tx: &mut Tx, ended: &[(AuditId, &'static str)]) -> Result<()> {
     let lines: Vec<Uuid> = ended.iter().map(|(line, _)| line.0).collect();
     let outcomes: Vec<String> = ended
         .iter()
@@ -126,7 +126,7 @@ pub async fn end_many(tx: &mut Tx, ended: &[(AuditId, &'static str)]) -> Result<
 }
 
 /// Finds which of these lines exist.
-pub async fn find_written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>> {
+pub async fn list_written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>> {
     let ids: Vec<Uuid> = lines.iter().map(|line| line.0).collect();
     let found = sqlx::query_scalar!(
         r#"select id as "id: AuditId" from audit where tenant_id = $1 and id = any($2)"#,

@@ -32,7 +32,7 @@ pub struct RefreshClaim {
 }
 
 /// The scopes of an authorization, and the scopes that its server has asked for since.
-pub struct Scopes {
+pub struct SignInScopes {
     pub granted: Vec<String>,
     pub wanted: Vec<String>,
 }
@@ -147,7 +147,7 @@ pub async fn count_doubtful(tx: &mut Tx, of: &CredentialRef, within: Duration) -
 }
 
 /// Records that a credential that was just stored is a sign-in, with its issuer, scopes and times.
-pub async fn describe(
+pub async fn mark_sign_in(
     tx: &mut Tx,
     of: &CredentialRef,
     tokens: &Authorization,
@@ -172,7 +172,7 @@ pub async fn describe(
 }
 
 /// The scopes of a sign-in in any state. `None` for another credential.
-pub async fn scopes(tx: &mut Tx, id: CredentialId) -> Result<Option<Scopes>> {
+pub async fn get_scopes(tx: &mut Tx, id: CredentialId) -> Result<Option<SignInScopes>> {
     let row = sqlx::query!(
         "select scopes, wanted_scopes from credentials where tenant_id = $1 and id = $2 and issuer is not null",
         tx.tenant()?.0,
@@ -181,7 +181,7 @@ pub async fn scopes(tx: &mut Tx, id: CredentialId) -> Result<Option<Scopes>> {
     .fetch_optional(tx.conn())
     .await?;
     let list = |text: Option<String>| scopes_of(&text.unwrap_or_default());
-    Ok(row.map(|row| Scopes {
+    Ok(row.map(|row| SignInScopes {
         granted: list(row.scopes),
         wanted: list(row.wanted_scopes),
     }))

@@ -94,7 +94,7 @@ impl TryFrom<Row> for (Catalog, CatalogOwner) {
 }
 
 /// The stored ones of these catalogs, each with its owner.
-pub async fn get(
+pub async fn list(
     tx: &mut Tx,
     agent: &AgentId,
     wanted: &[(ServerId, CatalogOwner)],

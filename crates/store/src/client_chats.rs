@@ -57,7 +57,7 @@ pub async fn lock_conversation(
         return Ok(None);
     };
     let conversation = conversations::get(tx, user, id, true).await?;
-    let delivered = conversations::keyed::delivered_event(tx, id).await?;
+    let delivered = conversations::keyed::get_delivered_event(tx, id).await?;
     Ok(Some((conversation, delivered)))
 }
 

@@ -112,6 +112,19 @@ pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
     Ok(awaits)
 }
 
+/// Whether a conversation belongs to a client that keeps the transcript itself.
+pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
+    let external = sqlx::query_scalar!(
+        r#"select external_key is not null as "external!" from conversations
+           where tenant_id = $2 and id = $1"#,
+        conversation.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(external.unwrap_or(false))
+}
+
 /// Deletes a conversation with everything in it. Returns the name of its agent.
 pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<String> {
     let agent = sqlx::query_scalar!(
@@ -125,7 +138,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<St
 }
 
 /// The number of the last durable event of each conversation, for listeners. Needs the system role.
-pub async fn last_events(
+pub async fn list_last_events(
     tx: &mut Tx,
     conversations: &[(TenantId, ConversationId)],
 ) -> Result<Vec<(ConversationId, i64)>> {

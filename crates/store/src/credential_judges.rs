@@ -13,7 +13,7 @@ use domain::{
 
 /// How long a result of the test is valid. `unknown` also prevents two tests at once.
 #[derive(Clone, Copy)]
-pub struct Lives {
+pub struct ResultLives {
     pub judges: Duration,
     pub is_blind: Duration,
     pub unknown: Duration,
@@ -25,7 +25,7 @@ pub async fn get(
     agent: &AgentId,
     server: &ServerId,
     asked: &[u8],
-    lives: Lives,
+    lives: ResultLives,
 ) -> Result<Option<bool>> {
     let known = sqlx::query_scalar!(
         "select judges from credential_judges
@@ -47,7 +47,7 @@ pub async fn claim(
     agent: &AgentId,
     server: &ServerId,
     asked: &[u8],
-    lives: Lives,
+    lives: ResultLives,
 ) -> Result<bool> {
     let done = sqlx::query!(
         "insert into credential_judges as j (tenant_id, id, agent, server, asked) values ($1, $2, $3, $4, $5)

@@ -66,7 +66,11 @@ macro_rules! rows {
 }
 
 /// A user's credentials at an agent, by server.
-pub async fn of_user(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<CredentialMeta>> {
+pub async fn list_of_user(
+    tx: &mut Tx,
+    agent: &AgentId,
+    user: &UserId,
+) -> Result<Vec<CredentialMeta>> {
     let rows = rows!(
         "where c.tenant_id = $1 and c.agent = $2 and c.user_id = $3",
         tx.tenant()?.0,
@@ -78,15 +82,15 @@ pub async fn of_user(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<
 }
 
 /// A user of an agent of a tenant.
-pub type Whose = (TenantId, AgentId, UserId);
+pub type AgentUser = (TenantId, AgentId, UserId);
 
 /// The credentials of many users of any tenants in one query, by server. Needs the system role.
-pub async fn of_users<'a>(
+pub async fn list_of_users<'a>(
     tx: &mut Tx,
-    whose: impl Iterator<Item = &'a Whose>,
-) -> Result<Vec<(Whose, CredentialMeta)>> {
+    agent_users: impl Iterator<Item = &'a AgentUser>,
+) -> Result<Vec<(AgentUser, CredentialMeta)>> {
     let (mut tenants, mut agents, mut users) = (Vec::new(), Vec::new(), Vec::new());
-    for (tenant, agent, user) in whose {
+    for (tenant, agent, user) in agent_users {
         tenants.push(tenant.0);
         agents.push(agent.to_string());
         users.push(user.to_string());
@@ -99,15 +103,15 @@ pub async fn of_users<'a>(
         &users,
     );
     let rows = rows.fetch_all(tx.conn()).await?;
-    let whose = |row: &Row| (row.tenant_id, row.agent.clone(), row.user_id.clone());
+    let agent_user = |row: &Row| (row.tenant_id, row.agent.clone(), row.user_id.clone());
     Ok(rows
         .into_iter()
-        .map(|row| (whose(&row), row.into()))
+        .map(|row| (agent_user(&row), row.into()))
         .collect())
 }
 
 /// The ids of a user's credentials at all agents.
-pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>> {
+pub async fn list_ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>> {
     let ids = sqlx::query_scalar!(
         r#"select id as "id: CredentialId" from credentials where tenant_id = $2 and user_id = $1"#,
         user.as_str(),
@@ -118,7 +122,7 @@ pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>
 
 /// The active ones of these credentials, of any tenants, with their generations: a candidate is a second generation.
 /// Needs the system role.
-pub async fn find_active(
+pub async fn list_active(
     tx: &mut Tx,
     ids: &[(TenantId, CredentialId)],
 ) -> Result<Vec<(TenantId, CredentialId, u64)>> {
@@ -221,7 +225,7 @@ fn changed_meanwhile(credential: &CredentialRef) -> Error {
 }
 
 /// Records that it is not known yet whether the server accepts a credential that was just stored.
-pub async fn doubt(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<()> {
+pub async fn mark_unverified(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<()> {
     sqlx::query!(
         "update credentials set verified_at = null where tenant_id = $1 and id = $2 and generation = $3",
         tx.tenant()?.0,
@@ -322,7 +326,7 @@ pub async fn mark(
 }
 
 /// Records that the server accepts a credential.
-pub async fn verify(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<()> {
+pub async fn mark_verified(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<()> {
     sqlx::query!(
         "update credentials
          set verified_at = now(), updated_at = now(), told_generation = 0, reason = null,

@@ -236,7 +236,7 @@ pub async fn list(
 }
 
 /// The tenants with messages that are older than this many days. Needs the system role.
-pub async fn tenants_with_old(tx: &mut Tx, days: i32) -> Result<Vec<TenantId>> {
+pub async fn list_tenants_with_old(tx: &mut Tx, days: i32) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
         r#"
         select distinct tenant_id as "id: TenantId" from (

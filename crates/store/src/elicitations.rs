@@ -80,6 +80,7 @@ macro_rules! rows {
         )
     };
 }
+
 /// Adds a question. `false` if another question of the conversation is open. The caller has locked the conversation.
 pub async fn begin(
     tx: &mut Tx,
@@ -229,7 +230,7 @@ pub async fn renew_lease(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Optio
 }
 
 /// The tenants with overdue questions. Needs the system role.
-pub async fn tenants_with_overdue(tx: &mut Tx) -> Result<Vec<TenantId>> {
+pub async fn list_tenants_with_overdue(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
         r#"select distinct tenant_id as "id: TenantId" from elicitations where expires_at < now()"#
     );

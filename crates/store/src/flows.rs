@@ -177,7 +177,7 @@ pub async fn accept_page(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]
 }
 
 /// The tenant and id of the flow with a link. Needs the system role.
-pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
+pub async fn find_by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!(
         r#"select tenant_id as "tenant_id: TenantId", id from flows where link_hash = $1"#,
         link_hash
@@ -188,7 +188,7 @@ pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, 
 }
 
 /// A flow by its id.
-pub async fn by_id(tx: &mut Tx, id: Uuid) -> Result<Option<Flow>> {
+pub async fn get_by_id(tx: &mut Tx, id: Uuid) -> Result<Option<Flow>> {
     let row = flow!("tenant_id = $2 and id = $1", id, tx.tenant()?.0,)
         .fetch_optional(tx.conn())
         .await?;
@@ -218,21 +218,8 @@ pub async fn is_open(
     Ok(open)
 }
 
-/// Whether a conversation belongs to a client that keeps the transcript itself.
-pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
-    let external = sqlx::query_scalar!(
-        r#"select external_key is not null as "external!" from conversations
-           where tenant_id = $2 and id = $1"#,
-        conversation.0,
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(external.unwrap_or(false))
-}
-
 /// The tenants with flows that expired at least this long ago. Needs the system role.
-pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
+pub async fn list_tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
         r#"select distinct tenant_id as "id: TenantId" from flows
            where expires_at < now() - make_interval(secs => $1)"#,
@@ -242,7 +229,7 @@ pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId
 }
 
 /// Deletes the tenant's flows that expired at least this long ago, with the values in them.
-pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
+pub async fn delete_old(tx: &mut Tx, age: Duration) -> Result<()> {
     sqlx::query!(
         "delete from flows where tenant_id = $2 and expires_at < now() - make_interval(secs => $1)",
         age.as_secs_f64(),

@@ -59,8 +59,8 @@ pub struct Hints {
 }
 
 impl Db {
-    /// Starts to listen, on a connection that is not one of the pool.
-    pub async fn hints(&self, me: ReplicaId) -> Result<Hints> {
+    /// Starts to listen for hints, on a connection that is not one of the pool.
+    pub async fn listen(&self, me: ReplicaId) -> Result<Hints> {
         let one = single(self.pool.options().clone());
         let mut listener = PgListener::connect_with(&one).await?;
         listener.listen(CHANNEL).await?;
@@ -68,7 +68,7 @@ impl Db {
     }
 
     /// Sends hints to the other replicas, in one statement and outside of a transaction.
-    pub async fn hint(&self, me: ReplicaId, hints: &[Hint]) -> Result<()> {
+    pub async fn send_hints(&self, me: ReplicaId, hints: &[Hint]) -> Result<()> {
         let payloads: Vec<_> = hints
             .iter()
             .map(|hint| format!("{me} {}", to_payload(hint)))

@@ -155,7 +155,7 @@ pub async fn take(tx: &mut Tx, tenant: TenantId, id: IssuerId) -> Result<Option<
 }
 
 /// At most 100 rows with this issuer, of all tenants. Needs the system role.
-pub async fn by_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<Issuer>> {
+pub async fn list_by_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<Issuer>> {
     let rows = rows!("where i.issuer = $1 order by i.id limit 100", issuer)
         .fetch_all(tx.conn())
         .await?;
@@ -195,7 +195,7 @@ pub async fn delete(
 }
 
 /// A hash of the rows of each of these issuers, to notice changes. Needs the system role.
-pub async fn stamps(tx: &mut Tx, issuers: &[String]) -> Result<HashMap<String, String>> {
+pub async fn list_stamps(tx: &mut Tx, issuers: &[String]) -> Result<HashMap<String, String>> {
     let rows = sqlx::query!(
         r#"select i.issuer, md5(string_agg(i::text || coalesce(s::text, ''), ',' order by i.id)) as "stamp!"
            from issuers i left join user_sources s

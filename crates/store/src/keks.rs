@@ -156,7 +156,7 @@ pub async fn remove_replica(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
 }
 
 /// The replicas that were seen in the last minute and do not have this key.
-pub async fn replicas_without(tx: &mut Tx, id: &KekId) -> Result<Vec<ReplicaId>> {
+pub async fn list_replicas_without(tx: &mut Tx, id: &KekId) -> Result<Vec<ReplicaId>> {
     let replicas = sqlx::query_scalar!(
         r#"
         select replica as "id: ReplicaId" from key_holders

@@ -101,7 +101,7 @@ pub struct Tx {
 
 impl Db {
     /// Opens the database and brings its schema up to date. Several replicas may do so at once. `connections` is the
-    /// largest number of connections, at least two: one of them is for [`Db::hints`].
+    /// largest number of connections, at least two: one of them is for [`Db::listen`].
     pub async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Self> {
         Self::connect_within(Duration::ZERO, url, connections).await
     }
@@ -117,7 +117,7 @@ impl Db {
         let mut connection = pool::connect(&options, wait, is_away).await?;
         migrations::apply(&mut connection, &options).await?;
         connection.close().await?;
-        Self::of(options, connections)
+        Self::open(options, connections)
     }
 
     /// Opens a database that may belong to another version of the program, and leaves its schema as it is.
@@ -126,10 +126,10 @@ impl Db {
         let options = options.application_name("chatelaine");
         let connection = pool::connect(&options, Duration::ZERO, is_away).await?;
         connection.close().await?;
-        Self::of(options, 2)
+        Self::open(options, 2)
     }
 
-    fn of(options: PgConnectOptions, connections: u32) -> anyhow::Result<Self> {
+    fn open(options: PgConnectOptions, connections: u32) -> anyhow::Result<Self> {
         let health = Arc::new(Health::default());
         Ok(Self {
             pool: Pool::new(options, connections.max(2) - 1, health.clone())?,

@@ -113,7 +113,7 @@ pub async fn append(
 }
 
 /// The messages that a model may read of a conversation up to the end of a run: the last `most`, the oldest first.
-pub async fn until(
+pub async fn list_until_run(
     tx: &mut Tx,
     conversation: ConversationId,
     run: RunId,
@@ -147,7 +147,7 @@ pub struct MessagePage {
 
 /// A page of the transcript: the messages of the user and the assistant that a model knows, up to the question that
 /// `run` answers, or without a run all of the active branch.
-pub async fn list_dialogue(
+pub async fn list_transcript(
     tx: &mut Tx,
     conversation: ConversationId,
     run: Option<RunId>,
@@ -187,7 +187,11 @@ pub async fn list_dialogue(
 }
 
 /// The number of the event that announced the first message of a run.
-pub async fn opening_event(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<i64> {
+pub async fn get_opening_event(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+) -> Result<i64> {
     let event = sqlx::query_scalar!(
         "select min(e.seq) from events e
          join messages m on m.tenant_id = e.tenant_id and m.id = e.message_id
@@ -299,7 +303,7 @@ pub async fn list(
 }
 
 /// The newest note about a request for approval in its conversation.
-pub async fn approval_note(
+pub async fn find_approval_note(
     tx: &mut Tx,
     conversation: ConversationId,
     approval: ApprovalId,
@@ -328,7 +332,11 @@ pub async fn approval_note(
 /// The messages that a model reads for a run: all of this run, and the last `window` messages before it, the oldest
 /// first. They are ordered by run and then by number, so that a message that arrived during an earlier run comes
 /// after that run.
-pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<Vec<Message>> {
+pub async fn list_model_input(
+    tx: &mut Tx,
+    run: &ClaimedRun,
+    window: usize,
+) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
         r#"with path as materialized (
@@ -361,7 +369,11 @@ pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<V
 }
 
 /// The messages of a run and the message that it answers, the oldest first.
-pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<Vec<Message>> {
+pub async fn list_of_run(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
         r#"select id as "id: _", branch, seq, role as "role: _", parts as "parts: _", run_id as "run_id: _", created_at
@@ -469,7 +481,7 @@ pub async fn append_run_event(
 }
 
 /// At most `limit` durable events after the number `after`, the oldest first.
-pub async fn events(
+pub async fn list_events(
     tx: &mut Tx,
     conversation: ConversationId,
     after: i64,

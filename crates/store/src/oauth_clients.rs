@@ -116,7 +116,7 @@ pub async fn release_claim(tx: &mut Tx, id: Uuid) -> Result<()> {
 }
 
 /// Records that a user was sent to sign in with a client.
-pub async fn note_begun(tx: &mut Tx, id: Uuid) -> Result<()> {
+pub async fn mark_begun(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
         "update oauth_clients set begun_at = now() where tenant_id = $1 and id = $2",
         tx.tenant()?.0,
@@ -128,7 +128,7 @@ pub async fn note_begun(tx: &mut Tx, id: Uuid) -> Result<()> {
 }
 
 /// Records that a user came back, so the authorization server knows the client.
-pub async fn note_back(tx: &mut Tx, id: Uuid) -> Result<()> {
+pub async fn mark_returned(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
         "update oauth_clients set came_back_at = now() where tenant_id = $1 and id = $2",
         tx.tenant()?.0,
@@ -140,7 +140,7 @@ pub async fn note_back(tx: &mut Tx, id: Uuid) -> Result<()> {
 }
 
 /// Records that the authorization server does not know a client any more, or refuses its request.
-pub async fn note_unknown(tx: &mut Tx, id: Uuid) -> Result<()> {
+pub async fn mark_unknown(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
         "update oauth_clients set unknown_since = now() where tenant_id = $1 and id = $2",
         tx.tenant()?.0,

@@ -55,7 +55,7 @@ pub async fn begin(tx: &mut Tx, sign_in: &SignIn, state_hash: &[u8], life: Durat
 }
 
 /// The tenant and id of the sign-in with a state. Needs the system role.
-pub async fn by_state(tx: &mut Tx, state_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
+pub async fn find_by_state(tx: &mut Tx, state_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!(
         r#"select tenant_id as "tenant_id: TenantId", id from oauth_sign_ins where state_hash = $1"#,
         state_hash
@@ -126,7 +126,7 @@ pub async fn end(
 }
 
 /// The tenants with sign-ins that expired at least this long ago. Needs the system role.
-pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
+pub async fn list_tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
         r#"select distinct tenant_id as "id: TenantId" from oauth_sign_ins
            where expires_at < now() - make_interval(secs => $1)"#,
@@ -136,7 +136,7 @@ pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId
 }
 
 /// Deletes the tenant's sign-ins that expired at least this long ago.
-pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
+pub async fn delete_old(tx: &mut Tx, age: Duration) -> Result<()> {
     sqlx::query!(
         "delete from oauth_sign_ins where tenant_id = $2 and expires_at < now() - make_interval(secs => $1)",
         age.as_secs_f64(),

@@ -117,7 +117,7 @@ pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
 }
 
 /// A hash of all entries and secrets of the tenant, to notice changes.
-pub async fn stamp(tx: &mut Tx) -> Result<String> {
+pub async fn get_stamp(tx: &mut Tx) -> Result<String> {
     let stamp = sqlx::query_scalar!(
         "select md5(string_agg(line, ',' order by line))
          from (select id || '.' || version as line from mcp_servers where tenant_id = $1
@@ -129,9 +129,9 @@ pub async fn stamp(tx: &mut Tx) -> Result<String> {
     Ok(stamp.unwrap_or_default())
 }
 
-/// Like [`stamp`], for many tenants in one query. A tenant without entries and secrets is left out. Needs the system
-/// role.
-pub async fn stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
+/// Like [`get_stamp`], for many tenants in one query. A tenant without entries and secrets is left out. Needs the
+/// system role.
+pub async fn list_stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
     let tenants: Vec<_> = tenants.iter().map(|tenant| tenant.0).collect();
     let rows = sqlx::query!(
         r#"select tenant_id as "tenant_id!: TenantId", md5(string_agg(line, ',' order by line)) as "stamp!"

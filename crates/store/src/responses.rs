@@ -93,7 +93,7 @@ pub async fn lock_conversation(
     .await?;
     Ok(Some(AnsweredPlace {
         conversation,
-        delivered_event: conversations::keyed::delivered_event(tx, stored.conversation).await?,
+        delivered_event: conversations::keyed::get_delivered_event(tx, stored.conversation).await?,
         status: row.status,
         is_followed: row.is_followed,
         instructions: stored.settings.instructions,

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 pub use self::{
     claiming::{
-        Claimable, FullShares, assert_held, claim, find_claimable, find_waiting, heartbeat, release,
+        Claimable, FullShares, assert_held, claim, find_waiting, heartbeat, list_claimable, release,
     },
     creation::{NewRun, OpenRuns, WrittenRun, create},
     finishing::{RunResult, finish},
@@ -147,7 +147,7 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
 
 /// The time until the model may be asked again, for a run that failed because the model did not answer. `None` for any
 /// other run.
-pub async fn retry_after(tx: &mut Tx, id: RunId) -> Result<Option<Duration>> {
+pub async fn get_retry_after(tx: &mut Tx, id: RunId) -> Result<Option<Duration>> {
     let seconds = sqlx::query_scalar!(
         r#"select greatest(extract(epoch from retry_at - now()), 0)::float8 as seconds
            from runs where tenant_id = $1 and id = $2 and retry_at is not null"#,

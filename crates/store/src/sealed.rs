@@ -57,7 +57,7 @@ macro_rules! kinds {
 
         /// Finds values of the tenant that are not sealed with this version of its key, at most `limit`, in the order
         /// of kind and id, after `after`.
-        pub async fn find_not_sealed_with(
+        pub async fn list_not_sealed_with(
             tx: &mut Tx,
             version: u32,
             after: Option<(Kind, Uuid)>,

@@ -57,7 +57,7 @@ pub async fn put(tx: &mut Tx, tenant: TenantId, row: &StoredSecret) -> Result<bo
 }
 
 /// All secrets of the tenant, by name.
-pub async fn all(tx: &mut Tx) -> Result<Vec<StoredSecret>> {
+pub async fn list(tx: &mut Tx) -> Result<Vec<StoredSecret>> {
     let rows = sqlx::query_as!(
         StoredSecret,
         "select id, name, sealed, version, updated_at from secrets where tenant_id = $1 order by name",

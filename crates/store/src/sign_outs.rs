@@ -77,7 +77,7 @@ pub async fn unblock(tx: &mut Tx, user: &UserId) -> Result<bool> {
 
 /// A recent change that every replica must know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Recent {
+pub enum RecentChange {
     /// A user signed out, was signed out, was blocked or was unblocked.
     Session(UserId),
     /// A key was revoked.
@@ -87,7 +87,7 @@ pub enum Recent {
 }
 
 /// The changes within the last ten seconds by the database's clock, each with its time. Needs the system role.
-pub async fn list_recent(tx: &mut Tx) -> Result<Vec<(TenantId, Recent, OffsetDateTime)>> {
+pub async fn list_recent(tx: &mut Tx) -> Result<Vec<(TenantId, RecentChange, OffsetDateTime)>> {
     let rows = sqlx::query!(
         r#"select tenant_id as "tenant!: TenantId", user_id as "user: UserId", null::uuid as "key: ApiKeyId", changed_at as "at!", false as "is_claims!"
            from sign_outs where changed_at > statement_timestamp() - interval '10 seconds'
@@ -103,9 +103,9 @@ pub async fn list_recent(tx: &mut Tx) -> Result<Vec<(TenantId, Recent, OffsetDat
     .await?;
     let recent = rows.into_iter().filter_map(|row| {
         let what = match (row.user, row.key) {
-            (Some(user), _) if row.is_claims => Recent::Claims(user),
-            (Some(user), _) => Recent::Session(user),
-            (None, key) => Recent::Key(key?),
+            (Some(user), _) if row.is_claims => RecentChange::Claims(user),
+            (Some(user), _) => RecentChange::Session(user),
+            (None, key) => RecentChange::Key(key?),
         };
         Some((row.tenant, what, row.at))
     });

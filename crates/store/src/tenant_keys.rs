@@ -33,13 +33,13 @@ macro_rules! versions {
 }
 
 /// The sealing key of the ring.
-pub async fn sealing_kek(tx: &mut Tx) -> Result<Option<KekId>> {
+pub async fn get_sealing_kek(tx: &mut Tx) -> Result<Option<KekId>> {
     let id = sqlx::query_scalar!(r#"select id as "id: KekId" from keks where state = 'sealing'"#);
     Ok(id.fetch_optional(tx.conn()).await?)
 }
 
 /// The version that seals the tenant's records.
-pub async fn sealing(tx: &mut Tx, tenant: TenantId) -> Result<Option<WrappedKey>> {
+pub async fn get_sealing(tx: &mut Tx, tenant: TenantId) -> Result<Option<WrappedKey>> {
     let key = versions!("state = 'sealing'", tenant.0);
     Ok(key.fetch_optional(tx.conn()).await?)
 }
@@ -54,7 +54,7 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Option<W
 }
 
 /// The tenant's versions that are not wrapped with this key of the ring.
-pub async fn find_not_wrapped_with(
+pub async fn list_not_wrapped_with(
     tx: &mut Tx,
     tenant: TenantId,
     kek: &KekId,
@@ -111,7 +111,7 @@ pub async fn rewrap(tx: &mut Tx, tenant: TenantId, from: &KekId, key: &WrappedKe
 }
 
 /// The tenants that have a key. Needs the system role.
-pub async fn tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
+pub async fn list_tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
         r#"select distinct tenant_id as "id: TenantId" from tenant_keys order by 1"#
     );
@@ -119,7 +119,7 @@ pub async fn tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
 }
 
 /// The keys of the ring that wrap any key of a tenant. Needs the system role.
-pub async fn keks(tx: &mut Tx) -> Result<Vec<KekId>> {
+pub async fn list_keks(tx: &mut Tx) -> Result<Vec<KekId>> {
     let ids =
         sqlx::query_scalar!(r#"select distinct kek_id as "id: KekId" from tenant_keys order by 1"#);
     Ok(ids.fetch_all(tx.conn()).await?)

@@ -80,7 +80,7 @@ pub async fn get(tx: &mut Tx, id: TenantId) -> Result<Option<Tenant>> {
     Ok(tenant.fetch_optional(tx.conn()).await?)
 }
 
-pub async fn by_name(tx: &mut Tx, name: &str) -> Result<Option<Tenant>> {
+pub async fn find_by_name(tx: &mut Tx, name: &str) -> Result<Option<Tenant>> {
     let tenant = tenants!("where name = $1", name);
     Ok(tenant.fetch_optional(tx.conn()).await?)
 }
@@ -93,11 +93,11 @@ pub async fn lock(tx: &mut Tx, name: &str) -> Result<Option<Tenant>> {
 
 /// All tenants by name.
 pub async fn list(tx: &mut Tx) -> Result<Vec<Tenant>> {
-    page(tx, None, i64::MAX).await
+    list_page(tx, None, i64::MAX).await
 }
 
 /// At most `limit` tenants by name, after the one named `after`.
-pub async fn page(tx: &mut Tx, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
+pub async fn list_page(tx: &mut Tx, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
     let page = tenants!(
         "where $1::text is null or name > $1 order by name limit $2",
         after,
@@ -115,7 +115,7 @@ pub async fn delete(tx: &mut Tx, id: TenantId) -> Result<bool> {
 }
 
 /// A hash of the row of each of these tenants, to notice changes. Needs the system role.
-pub async fn stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
+pub async fn list_stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
     let ids: Vec<Uuid> = tenants.iter().map(|tenant| tenant.0).collect();
     let rows = sqlx::query!(
         r#"select id as "id: TenantId", md5(t::text) as "stamp!" from tenants t where id = any($1)"#,

@@ -14,11 +14,11 @@ use domain::{
     json::Members,
     message::Part,
     principal::Principal,
-    run::{Branch, RunStatus},
+    run::{RunStatus, TreePosition},
 };
 
 /// The size of a tree, for a run that starts another one.
-pub struct Count {
+pub struct TreeSize {
     pub all: i64,
     /// The runs that the given run started.
     pub children: i64,
@@ -27,10 +27,10 @@ pub struct Count {
 }
 
 /// Counts the runs of a tree, and those that `parent` started. Locks the tree until the end of the transaction.
-pub async fn count(tx: &mut Tx, root: RunId, parent: RunId) -> Result<Count> {
+pub async fn count(tx: &mut Tx, root: RunId, parent: RunId) -> Result<TreeSize> {
     lock(tx, root).await?;
     let row = sqlx::query_as!(
-        Count,
+        TreeSize,
         r#"select count(*) as "all!", count(*) filter (where parent_run = $2) as "children!",
                   coalesce(bool_or(cancel_requested) filter (where id = $2), true) as "stopping!"
            from runs where tenant_id = $3 and root_run = $1"#,
@@ -60,7 +60,7 @@ pub async fn lock(tx: &mut Tx, run: RunId) -> Result<()> {
 
 /// All runs below a run, also those that have ended: the runs that it started, the runs that these started, and the
 /// turns that were notified of them.
-pub async fn descendants(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
+pub async fn list_descendants(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
     let ids = sqlx::query_scalar!(
         r#"with recursive below as (
              select tenant_id, id from runs where tenant_id = $2 and parent_run = $1
@@ -97,8 +97,8 @@ pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
     Ok(open.fetch_all(tx.conn()).await?)
 }
 
-/// The place of a run in its tree. A run without a place becomes a root.
-pub async fn branch_of(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
+/// The position of a run in its tree. A run without a position becomes a root.
+pub async fn ensure_position(tx: &mut Tx, run: RunId) -> Result<Option<TreePosition>> {
     sqlx::query!(
         "update runs set root_run = id where tenant_id = $2 and id = $1 and root_run is null",
         run.0,
@@ -106,13 +106,13 @@ pub async fn branch_of(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
     )
     .execute(tx.conn())
     .await?;
-    let branch = sqlx::query_as!(
-        Branch,
+    let position = sqlx::query_as!(
+        TreePosition,
         r#"select root_run as "root!: _", parent_run as "parent: _", depth from runs where tenant_id = $2 and id = $1"#,
         run.0,
         tx.tenant()?.0,
     );
-    Ok(branch.fetch_optional(tx.conn()).await?)
+    Ok(position.fetch_optional(tx.conn()).await?)
 }
 
 /// Adds a run to the tree of another run. `false` if the other run has no tree, or the run has one already.
@@ -163,7 +163,7 @@ pub async fn close(tx: &mut Tx, run: RunId) -> Result<bool> {
 }
 
 /// The sessions that runs of a session started, and the sessions below these.
-pub async fn sessions_below(
+pub async fn list_sessions_below(
     tx: &mut Tx,
     user: &UserId,
     session: ConversationId,
@@ -186,8 +186,8 @@ pub async fn sessions_below(
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
-/// Like [`sessions_below`], but locks all of them and the session itself: until the end of the transaction no session
-/// is added below it, and every write in them has ended.
+/// Like [`list_sessions_below`], but locks all of them and the session itself: until the end of the transaction no
+/// session is added below it, and every write in them has ended.
 pub async fn lock_sessions_below(
     tx: &mut Tx,
     user: &UserId,
@@ -208,7 +208,7 @@ pub async fn lock_sessions_below(
         )
         .fetch_all(tx.conn())
         .await?;
-        let now = sessions_below(tx, user, session).await?;
+        let now = list_sessions_below(tx, user, session).await?;
         if now.len() == below.len() {
             return Ok(below);
         }
@@ -217,7 +217,7 @@ pub async fn lock_sessions_below(
 }
 
 /// The runs of sessions, each with whether it is open.
-pub async fn runs_of(tx: &mut Tx, sessions: &[ConversationId]) -> Result<Vec<(RunId, bool)>> {
+pub async fn list_runs(tx: &mut Tx, sessions: &[ConversationId]) -> Result<Vec<(RunId, bool)>> {
     let sessions: Vec<_> = sessions.iter().map(|session| session.0).collect();
     let rows = sqlx::query!(
         r#"select id as "id: RunId", status in ('queued', 'running') as "open!" from runs
@@ -243,7 +243,11 @@ pub struct Child {
 }
 
 /// The sessions that a session has started, the oldest first.
-pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Result<Vec<Child>> {
+pub async fn list_children(
+    tx: &mut Tx,
+    user: &UserId,
+    session: ConversationId,
+) -> Result<Vec<Child>> {
     let children = sqlx::query_as!(
         Child,
         r#"select c.id as "session: _", c.agent as "agent: _", r.id as "run!: _", r.status as "status!: _", r.error,
@@ -290,14 +294,14 @@ pub async fn set_parent(
 
 /// The values of a new run.
 pub struct TreeValues<'a> {
-    pub branch: Branch,
+    pub position: TreePosition,
     pub params: &'a Members,
     /// The sealed scope, if the run is a root.
     pub scope: Option<&'a [u8]>,
     pub callback: Option<ConversationId>,
 }
 
-/// Sets the place and the values of a run, unless it has a place already.
+/// Sets the position and the values of a run, unless it has a position already.
 pub async fn insert_values(tx: &mut Tx, run: RunId, given: &TreeValues<'_>) -> Result<()> {
     let params = given.params.to_string();
     sqlx::query!(
@@ -305,9 +309,9 @@ pub async fn insert_values(tx: &mut Tx, run: RunId, given: &TreeValues<'_>) -> R
          set root_run = $2, parent_run = $3, depth = $4, params = $5::text::json, scope = $6, callback_session = $7
          where tenant_id = $8 and id = $1 and root_run is null",
         run.0,
-        given.branch.root.0,
-        given.branch.parent.map(|parent| parent.0),
-        given.branch.depth,
+        given.position.root.0,
+        given.position.parent.map(|parent| parent.0),
+        given.position.depth,
         params,
         given.scope,
         given.callback.map(|session| session.0),
@@ -327,7 +331,7 @@ pub struct StoredValues {
 
 /// The values of a run. `None` if the run or the root of its tree was deleted; then the run must not go on, because a
 /// server that receives fewer values may allow more.
-pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<StoredValues>> {
+pub async fn get_values(tx: &mut Tx, run: RunId) -> Result<Option<StoredValues>> {
     let row = sqlx::query!(
         r#"select r.params as "params: Json<Members>", root.id as "root?: RunId", root.scope as "scope?"
            from runs r left join runs root on root.tenant_id = r.tenant_id and root.id = r.root_run
@@ -344,7 +348,7 @@ pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<StoredValues>> {
 }
 
 /// The newest parameters of a session that are not empty.
-pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Members> {
+pub async fn find_params(tx: &mut Tx, session: ConversationId) -> Result<Members> {
     let params = sqlx::query_scalar!(
         r#"select params as "params!: Json<Members>" from runs
            where tenant_id = $2 and conversation_id = $1 and params is not null and params::text <> '{}'
@@ -358,7 +362,7 @@ pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Members> 
 }
 
 /// The conversation and the principal of a run that calls a tool of the orchestrator.
-pub async fn caller(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, Principal)>> {
+pub async fn get_caller(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, Principal)>> {
     let row = sqlx::query!(
         r#"select conversation_id as "conversation_id: ConversationId", principal as "principal: Json<Principal>"
            from runs where tenant_id = $2 and id = $1"#,
@@ -378,7 +382,7 @@ pub struct DueCallback {
     pub principal: Principal,
     pub status: RunStatus,
     pub error: Option<String>,
-    pub branch: Branch,
+    pub position: TreePosition,
     pub callback: ConversationId,
 }
 
@@ -419,7 +423,7 @@ pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<DueCallback
         principal: row.principal.0,
         status: row.status,
         error: row.error,
-        branch: Branch {
+        position: TreePosition {
             root: row.root_run.unwrap_or(run),
             parent: row.parent_run,
             depth: row.depth,
@@ -449,7 +453,7 @@ pub async fn list_unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, Ru
 }
 
 /// The last message of the assistant in a run.
-pub async fn last_answer(tx: &mut Tx, run: RunId) -> Result<Option<Vec<Part>>> {
+pub async fn find_last_answer(tx: &mut Tx, run: RunId) -> Result<Option<Vec<Part>>> {
     let parts = sqlx::query_scalar!(
         r#"select parts as "parts: Json<Vec<Part>>" from messages
            where tenant_id = $2 and run_id = $1 and role = 'assistant' and for_model

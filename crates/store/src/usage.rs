@@ -27,7 +27,7 @@ pub async fn lock(tx: &mut Tx) -> Result<()> {
 }
 
 /// The usage of today: of the user, and of the whole tenant.
-pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
+pub async fn get_today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
     let row = sqlx::query!(
         r#"with used as (
              select user_id, runs, input_tokens + output_tokens as tokens
@@ -64,7 +64,11 @@ pub struct StoredToday {
 }
 
 /// The bytes that were stored today. `together` says which users share a limit: all of the tenant, or its guests.
-pub async fn stored_today(tx: &mut Tx, user: &UserId, together: Together) -> Result<StoredToday> {
+pub async fn get_stored_today(
+    tx: &mut Tx,
+    user: &UserId,
+    together: Together,
+) -> Result<StoredToday> {
     let prefix = match together {
         Together::Nobody => None,
         Together::Guests => Some(GUEST_USER),
@@ -129,7 +133,7 @@ pub async fn add(tx: &mut Tx, user: &UserId, agent: &AgentId, tokens: Usage) -> 
 }
 
 /// The tenants with rows to add up. Needs the system role.
-pub async fn tenants_to_fold(tx: &mut Tx) -> Result<Vec<TenantId>> {
+pub async fn list_tenants_to_fold(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let ids =
         sqlx::query_scalar!(r#"select distinct tenant_id as "id: TenantId" from usage_additions"#);
     Ok(ids.fetch_all(tx.conn()).await?)
@@ -229,7 +233,7 @@ pub async fn list(
 
 /// The usage by day, from `since` on and before `until`, the oldest day first: of all users, or of one. Also lists days
 /// without usage.
-pub async fn by_day(
+pub async fn list_by_day(
     tx: &mut Tx,
     user: Option<&UserId>,
     since: Date,

@@ -17,7 +17,7 @@ pub struct DayOfUsage {
 }
 
 /// A user's usage, the newest day first.
-pub async fn usage(tx: &mut Tx, user: &UserId) -> Result<Vec<DayOfUsage>> {
+pub async fn list_usage(tx: &mut Tx, user: &UserId) -> Result<Vec<DayOfUsage>> {
     let days = sqlx::query_as!(
         DayOfUsage,
         r#"with used as (

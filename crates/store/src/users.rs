@@ -292,7 +292,7 @@ pub async fn list_principals(tx: &mut Tx, users: &[UserId]) -> Result<Vec<Princi
 
 /// Finds for each act why it does not count any more: its user was signed out or blocked since, the key was revoked,
 /// or the issuer was removed. `None` for an act that counts.
-pub async fn find_session_ends(
+pub async fn list_session_ends(
     tx: &mut Tx,
     acts: &[PastAct<'_>],
 ) -> Result<Vec<Option<SessionEnd>>> {

@@ -36,7 +36,7 @@ impl Accounts {
         self.check_reach(admin, &issuer.keys)?;
         check_issuer(&issuer)?;
         let mut tx = self.shared.db.system().await?;
-        let same = store::issuers::by_issuer(&mut tx, &issuer.issuer).await?;
+        let same = store::issuers::list_by_issuer(&mut tx, &issuer.issuer).await?;
         if !admin.is_operator() && !same.iter().all(|other| other.tenant == issuer.tenant) {
             let why = "vouches for users of another tenant, too; ask whoever runs this installation to add it";
             return Err(Error::conflict(

@@ -76,7 +76,7 @@ impl Accounts {
         limit: i64,
     ) -> Result<Vec<ApiKey>> {
         let mut tx = self.shared.db.tenant(admin.tenant()).await?;
-        store::api_keys::page(&mut tx, admin.tenant(), before, limit).await
+        store::api_keys::list_page(&mut tx, admin.tenant(), before, limit).await
     }
 
     /// Revokes a key of the admin's tenant, on every replica within a second. For an earlier revocation, a conflict
@@ -296,7 +296,7 @@ impl Shared {
         }
         let _turn = self.lookups.begin(digest, address).await?;
         let mut tx = self.db.system().await?;
-        let found = store::api_keys::by_prefix(&mut tx, prefix).await?;
+        let found = store::api_keys::find_by_prefix(&mut tx, prefix).await?;
         match found {
             Some((key, hash)) if bool::from(hash.as_slice().ct_eq(&digest)) => {
                 self.lookups.note_good(digest).await;
@@ -409,7 +409,7 @@ pub async fn rotate_key(
     };
     let (mut issued, hash) = issue(tenant, new, now);
     issued.key.source = store_source(&mut tx, &issued.key, &change.source).await?;
-    let slot = store::api_keys::slot(&mut tx, tenant, old.id).await?;
+    let slot = store::api_keys::get_slot(&mut tx, tenant, old.id).await?;
     store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
     store::api_keys::expire(&mut tx, tenant, old.id, now + change.overlap).await?;
     let detail = format!("{}, in place of {}", describe(&issued.key), old.prefix);
@@ -461,7 +461,7 @@ pub(in crate::app::accounts) async fn create_guest(
 /// The tenant of this name; `NotFound` unless it accepts guests now.
 pub(in crate::app::accounts) async fn tenant_for_guests(db: &Db, name: &str) -> Result<TenantId> {
     let mut tx = db.system().await?;
-    let tenant = store::tenants::by_name(&mut tx, name).await?;
+    let tenant = store::tenants::find_by_name(&mut tx, name).await?;
     let open = tenant.filter(|tenant| tenant.guests && tenant.suspended_at.is_none());
     let closed = || Error::not_found(format!("tenant {name:?} that takes guests"));
     Ok(open.ok_or_else(closed)?.id)

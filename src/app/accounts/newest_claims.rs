@@ -198,7 +198,7 @@ pub type Standing = std::result::Result<Principal, SessionEnd>;
 /// Judges acts in a transaction of their tenant: which of them still count. Both the people who asked for a call and
 /// those who voted on it are judged here and nowhere else.
 pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Standing>> {
-    let ends = store::users::find_session_ends(tx, acts).await?;
+    let ends = store::users::list_session_ends(tx, acts).await?;
     let users: Vec<UserId> = acts.iter().map(|act| act.who.user.clone()).collect();
     let newest = store::users::list_principals(tx, &users).await?;
     let judged = acts.iter().zip(ends).map(|(act, end)| {

@@ -119,7 +119,7 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
 pub async fn find_tenant(db: &Db, name: &str) -> Result<Tenant> {
     check_name(name).map_err(|_| unknown_tenant(name))?;
     let mut tx = db.system().await?;
-    let tenant = store::tenants::by_name(&mut tx, name).await?;
+    let tenant = store::tenants::find_by_name(&mut tx, name).await?;
     tenant.ok_or_else(|| unknown_tenant(name))
 }
 
@@ -151,7 +151,7 @@ pub async fn has_been_claimed(db: &Db, claim: &str) -> Result<Option<bool>> {
 /// Tenants by name, those after `after` only.
 pub async fn page_of_tenants(db: &Db, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
     let mut tx = db.system().await?;
-    store::tenants::page(&mut tx, after, limit).await
+    store::tenants::list_page(&mut tx, after, limit).await
 }
 
 /// Removes a tenant with all its rows: issuers, keys, conversations, audit. The operator's trail keeps a line of the

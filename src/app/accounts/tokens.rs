@@ -262,7 +262,7 @@ impl Shared {
         let _turn = self.lookups.begin(digest, address).await?;
         let mut tx = self.db.system().await?;
         let found = CachedRow {
-            what: store::issuers::by_issuer(&mut tx, iss).await?,
+            what: store::issuers::list_by_issuer(&mut tx, iss).await?,
             since: now,
         };
         let found = Arc::new(found);

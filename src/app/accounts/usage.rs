@@ -27,7 +27,7 @@ pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> 
         return Ok(());
     }
     store::usage::lock(tx).await?;
-    let (user, tenant) = store::usage::today(tx, &principal.user).await?;
+    let (user, tenant) = store::usage::get_today(tx, &principal.user).await?;
     daily.check(user, tenant, app.clock.now())
 }
 
@@ -44,7 +44,7 @@ pub async fn require_space(
     if own.is_none() && shared.is_none() {
         return Ok(());
     }
-    let stored = store::usage::stored_today(tx, &principal.user, together).await?;
+    let stored = store::usage::get_stored_today(tx, &principal.user, together).await?;
     let bytes = i64::try_from(bytes).map_err(Error::internal)?;
     for (limit, stored) in [(own, stored.user), (shared, stored.together)] {
         if let Some(limit) = limit {
@@ -65,7 +65,7 @@ pub async fn admit_tokens(app: &App, principal: &Principal) -> Result<()> {
     if !daily.is_any() {
         return Ok(());
     }
-    let (user, tenant) = store::usage::today(&mut tx, &principal.user).await?;
+    let (user, tenant) = store::usage::get_today(&mut tx, &principal.user).await?;
     daily.check(user, tenant, app.clock.now())
 }
 
@@ -96,10 +96,10 @@ pub async fn own(app: &App, principal: &Principal) -> Result<OwnUsage> {
         .await?
         .ok_or_else(|| Error::not_found("tenant"))?;
     let daily = tenant.limits.effective(&app.config.daily());
-    let (used, _) = store::usage::today(&mut tx, &principal.user).await?;
+    let (used, _) = store::usage::get_today(&mut tx, &principal.user).await?;
     let is_guest = principal.user.as_str().starts_with(GUEST_USER);
     let (stored_bytes_limit, ..) = app.config.storage().of(is_guest);
-    let stored = store::usage::stored_today(&mut tx, &principal.user, Together::Nobody).await?;
+    let stored = store::usage::get_stored_today(&mut tx, &principal.user, Together::Nobody).await?;
     let today = app.clock.now().date();
     Ok(OwnUsage {
         runs: used.runs,
@@ -120,7 +120,7 @@ pub const PERIOD: Duration = Duration::from_secs(5);
 /// Adds the usage of runs to the rows of their days.
 pub async fn fold(app: &Arc<App>) -> Result<()> {
     let mut tx = app.db.system().await?;
-    let tenants = store::usage::tenants_to_fold(&mut tx).await?;
+    let tenants = store::usage::list_tenants_to_fold(&mut tx).await?;
     drop(tx);
     for tenant in tenants {
         let mut tx = app.db.tenant(tenant).await?;
@@ -134,7 +134,9 @@ pub async fn fold(app: &Arc<App>) -> Result<()> {
 pub async fn of_tenant_today(app: &App, tenant: TenantId) -> Result<Used> {
     let mut tx = app.db.tenant(tenant).await?;
     // No user has the empty id.
-    Ok(store::usage::today(&mut tx, &UserId("".into())).await?.1)
+    Ok(store::usage::get_today(&mut tx, &UserId("".into()))
+        .await?
+        .1)
 }
 
 /// The usage of a tenant by user and agent, from the day `since` to the day before `until`.
@@ -158,5 +160,5 @@ pub async fn list_days(
     until: Date,
 ) -> Result<Vec<DayLine>> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
-    store::usage::by_day(&mut tx, user, since, until).await
+    store::usage::list_by_day(&mut tx, user, since, until).await
 }

@@ -71,8 +71,8 @@ pub async fn find_changes(app: &Arc<App>) -> Result<()> {
     let known: Vec<_> = shared.issuers.iter().collect();
     let issuers: Vec<String> = known.iter().map(|(issuer, _)| (**issuer).clone()).collect();
     let mut tx = app.db.system().await?;
-    let of_tenants = store::tenants::stamps(&mut tx, &tenants).await?;
-    let of_issuers = store::issuers::stamps(&mut tx, &issuers).await?;
+    let of_tenants = store::tenants::list_stamps(&mut tx, &tenants).await?;
+    let of_issuers = store::issuers::list_stamps(&mut tx, &issuers).await?;
     let (now, before) = (app.clock.now(), shared.watched.load_full());
     let changed_before = find_changed_since_read(&mut tx, &before, &known).await?;
     drop(tx);
@@ -126,7 +126,7 @@ async fn find_changed_since_read(
     let mut changed = Vec::new();
     for (issuer, row) in known {
         if !before.issuers.contains_key(issuer.as_str())
-            && store::issuers::by_issuer(tx, issuer).await? != row.what
+            && store::issuers::list_by_issuer(tx, issuer).await? != row.what
         {
             changed.push((**issuer).clone());
         }

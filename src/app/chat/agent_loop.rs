@@ -189,7 +189,7 @@ impl RunWorker {
     /// Reads the messages of this run: the messages that it answers, and the messages that it has written so far.
     async fn load_messages(&self) -> Result<Vec<Message>> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        store::messages::of_run(&mut tx, self.run.conversation, self.run.id).await
+        store::messages::list_of_run(&mut tx, self.run.conversation, self.run.id).await
     }
 
     /// Runs a slash command, or continues with an answer to a prompt. A command that was interrupted after its call is not

@@ -87,8 +87,8 @@ async fn load(
     conversation: ConversationId,
     id: AttachmentId,
 ) -> Result<Option<(Attachment, Vec<u8>)>> {
-    let attachments = store::attachments::find(tx, conversation, &[id]).await?;
-    let contents = store::attachments::contents(tx, conversation, &[id]).await?;
+    let attachments = store::attachments::list(tx, conversation, &[id]).await?;
+    let contents = store::attachments::list_contents(tx, conversation, &[id]).await?;
     let contents = contents.into_iter().map(|(_, data)| data);
     Ok(attachments.into_iter().zip(contents).next())
 }
@@ -106,7 +106,7 @@ pub(super) async fn find_named(
         let reason = format!("may hold at most {MOST_OF_MESSAGE} attachments");
         return Err(Error::unfit(ErrorCode::TooLong, "attachments", reason));
     }
-    let found = store::attachments::find(tx, conversation, ids).await?;
+    let found = store::attachments::list(tx, conversation, ids).await?;
     if found.len() == ids.len() {
         return Ok(found);
     }

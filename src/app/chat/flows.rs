@@ -77,11 +77,11 @@ impl FlowAnswer {
 pub async fn purge_ended(app: &Arc<App>) -> Result<()> {
     oauth::purge_old(app).await?;
     let mut tx = app.db.system().await?;
-    let tenants = store::flows::tenants_with_old(&mut tx, LATE).await?;
+    let tenants = store::flows::list_tenants_with_old(&mut tx, LATE).await?;
     drop(tx);
     for tenant in tenants {
         let mut tx = app.db.tenant(tenant).await?;
-        store::flows::forget_old(&mut tx, LATE).await?;
+        store::flows::delete_old(&mut tx, LATE).await?;
         tx.commit().await?;
     }
     Ok(())
@@ -263,7 +263,7 @@ async fn conversation_of_links(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let user = &principal.user;
     let found =
-        store::conversations::keyed::own_or_insert(&mut tx, user, pack.id(), LINKS_TITLE, LINKS)
+        store::conversations::keyed::find_or_insert(&mut tx, user, pack.id(), LINKS_TITLE, LINKS)
             .await?;
     tx.commit().await?;
     Ok(found)

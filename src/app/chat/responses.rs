@@ -94,7 +94,7 @@ async fn page(
         oldest_first: range.oldest_first,
         limit: range.limit,
     };
-    store::messages::list_dialogue(tx, conversation, run, page).await
+    store::messages::list_transcript(tx, conversation, run, page).await
 }
 
 /// One message of a conversation, if somebody or the agent said it.

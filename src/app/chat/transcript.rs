@@ -211,7 +211,7 @@ pub async fn reopen_stream(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let after = match after {
         Some(after) => after,
-        None => store::messages::opening_event(&mut tx, conversation, run).await? - 1,
+        None => store::messages::get_opening_event(&mut tx, conversation, run).await? - 1,
     };
     let run = store::runs::get(&mut tx, &principal.user, run).await?;
     drop(tx);
@@ -250,7 +250,8 @@ pub async fn unread(app: &App, principal: &Principal, chat: &str) -> Result<Unre
     let mut tx = app.db.tenant(principal.tenant).await?;
     let found = store::client_chats::lock_conversation(&mut tx, &principal.user, chat).await?;
     let (conversation, delivered) = found.ok_or_else(|| Error::not_found("this thread"))?;
-    let events = store::messages::events(&mut tx, conversation.id, delivered, MOST_UNREAD).await?;
+    let events =
+        store::messages::list_events(&mut tx, conversation.id, delivered, MOST_UNREAD).await?;
     Ok(UnreadEvents {
         conversation: conversation.id,
         events,
@@ -498,7 +499,8 @@ async fn continue_after(
             delivered: delivered_event,
         });
     }
-    let mut messages = store::messages::until(tx, conversation.id, run, MOST_IMPORTED).await?;
+    let mut messages =
+        store::messages::list_until_run(tx, conversation.id, run, MOST_IMPORTED).await?;
     messages.extend(new);
     begin(tx, principal, pack, messages).await
 }
@@ -523,7 +525,7 @@ async fn continue_in(
     if let Some(text) = instructions {
         new.insert(0, (Role::User, vec![instruction(text)]));
     }
-    let delivered = store::conversations::keyed::delivered_event(tx, id).await?;
+    let delivered = store::conversations::keyed::get_delivered_event(tx, id).await?;
     conversation.last_event += import(tx, id, new).await?;
     Ok(FoundConversation {
         conversation,

@@ -202,7 +202,7 @@ async fn write_batch(app: &App, tenant: TenantId, batch: &Batch) -> Result<()> {
         store::audit::insert(&mut tx, tenant, &batch.rows).await?;
     }
     if !batch.outcomes.is_empty() {
-        store::audit::end_many(&mut tx, &batch.outcomes).await?;
+        store::audit::record_outcomes(&mut tx, &batch.outcomes).await?;
     }
     tx.commit().await
 }

@@ -182,8 +182,8 @@ impl Keys {
     async fn load_sealing_version(&self, tenant: TenantId) -> Result<Arc<TenantKey>> {
         for _ in 0..TRIES {
             let mut tx = self.db.tenant(tenant).await?;
-            let stored = store::tenant_keys::sealing(&mut tx, tenant).await?;
-            let kek = store::tenant_keys::sealing_kek(&mut tx).await?;
+            let stored = store::tenant_keys::get_sealing(&mut tx, tenant).await?;
+            let kek = store::tenant_keys::get_sealing_kek(&mut tx).await?;
             let kek = kek.ok_or_else(|| {
                 unavailable("no key of the ring seals yet; start a replica, which adds it")
             })?;

@@ -90,7 +90,7 @@ async fn find_tenants(db: &Db, only: Option<&str>) -> Result<Vec<Tenant>> {
     let Some(name) = only else {
         return store::tenants::list(&mut tx).await;
     };
-    let tenant = store::tenants::by_name(&mut tx, name).await?;
+    let tenant = store::tenants::find_by_name(&mut tx, name).await?;
     tenant
         .map(|tenant| vec![tenant])
         .ok_or_else(|| Error::not_found(format!("tenant {name:?}")))

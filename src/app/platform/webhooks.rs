@@ -410,7 +410,7 @@ async fn record_outcome(
 /// Deletes the old finished messages of all tenants and returns their number.
 pub async fn forget_old(app: &App) -> Result<u64> {
     let mut tx = app.db.system().await?;
-    let tenants = store::deliveries::tenants_with_old(&mut tx, KEEP_DAYS).await?;
+    let tenants = store::deliveries::list_tenants_with_old(&mut tx, KEEP_DAYS).await?;
     drop(tx);
     let mut forgotten = 0;
     for tenant in tenants {

@@ -116,7 +116,7 @@ impl RunRequest<'_> {
     /// Whether a user or a program asks for this run. A run that follows from earlier work is never refused, and a tree
     /// of runs has limits of its own.
     fn is_asked_for(&self) -> bool {
-        let is_child = matches!(&self.place, RunPlacement::InTree { values, .. } if values.branch.parent.is_some());
+        let is_child = matches!(&self.place, RunPlacement::InTree { values, .. } if values.position.parent.is_some());
         self.role == Role::User && !is_child
     }
 }

@@ -26,7 +26,7 @@ use domain::{
     orchestrator::{Callback, cut, status_name},
     pack::Provider,
     principal::Principal,
-    run::{Branch, Run, RunKind, RunStatus},
+    run::{Run, RunKind, RunStatus, TreePosition},
     texts::{self, Key},
 };
 use store::{
@@ -85,8 +85,8 @@ pub struct RunFailure {
 pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunFailure> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
-    let messages = store::messages::of_run(&mut tx, run.conversation_id, id).await?;
-    let retry_after = store::runs::retry_after(&mut tx, id).await?;
+    let messages = store::messages::list_of_run(&mut tx, run.conversation_id, id).await?;
+    let retry_after = store::runs::get_retry_after(&mut tx, id).await?;
     drop(tx);
     let reason = run.error.unwrap_or_else(|| match run.status {
         RunStatus::Cancelled => "the run was cancelled".to_owned(),
@@ -115,11 +115,11 @@ pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunF
 pub async fn requests(app: &App, principal: &Principal, id: RunId) -> Result<Vec<RequestOutcome>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let mut runs = vec![id];
-    runs.extend(store::trees::descendants(&mut tx, id).await?);
+    runs.extend(store::trees::list_descendants(&mut tx, id).await?);
     let mut approvals = Vec::new();
     for run in runs {
         let run = store::runs::get(&mut tx, &principal.user, run).await?;
-        for message in store::messages::of_run(&mut tx, run.conversation_id, run.id).await? {
+        for message in store::messages::list_of_run(&mut tx, run.conversation_id, run.id).await? {
             approvals.extend(message.parts.iter().filter_map(|part| match part {
                 Part::ToolResult(result) => result.approval,
                 _ => None,
@@ -138,7 +138,7 @@ pub async fn requests(app: &App, principal: &Principal, id: RunId) -> Result<Vec
 
 /// The last answer of the agent in a run; absent when the answer is blank.
 pub(super) async fn last_answer(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
-    let parts = store::trees::last_answer(tx, run).await?;
+    let parts = store::trees::find_last_answer(tx, run).await?;
     Ok(parts
         .map(|parts| text_of(&parts))
         .filter(|text| !text.trim().is_empty())
@@ -249,13 +249,14 @@ async fn callback_part(tx: &mut Tx, run: RunId, due: &DueCallback) -> Result<Par
     }))
 }
 
-/// The place of the notified turn: it continues the tree of the run that has ended, unless it already stands in a tree.
+/// The position of the notified turn: it continues the tree of the run that has ended, unless it already stands in a
+/// tree.
 fn continue_tree<'a>(due: &DueCallback, params: &'a Members) -> TreeValues<'a> {
     TreeValues {
-        branch: Branch {
-            root: due.branch.root,
+        position: TreePosition {
+            root: due.position.root,
             parent: Some(due.run),
-            depth: (due.branch.depth - 1).max(0),
+            depth: (due.position.depth - 1).max(0),
         },
         params,
         scope: None,

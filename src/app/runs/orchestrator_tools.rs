@@ -125,7 +125,7 @@ async fn list_blueprints(app: &App, caller: &RunCaller) -> Result<Value> {
 /// Reads the sessions that the caller's session has started.
 async fn load_children(app: &App, caller: &RunCaller) -> Result<Vec<Child>> {
     let mut tx = app.db.tenant(caller.principal.tenant).await?;
-    store::trees::children(&mut tx, &caller.principal.user, caller.session).await
+    store::trees::list_children(&mut tx, &caller.principal.user, caller.session).await
 }
 
 async fn find_child(app: &App, caller: &RunCaller, session: &str) -> Result<Child> {

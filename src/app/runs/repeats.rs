@@ -62,7 +62,9 @@ pub async fn join(
         let run = store::runs::get(&mut tx, &principal.user, run).await?;
         let now = tx.now().await?;
         if is_void(principal, &run, now)
-            || store::runs::retry_after(&mut tx, run.id).await?.is_some()
+            || store::runs::get_retry_after(&mut tx, run.id)
+                .await?
+                .is_some()
         {
             return Ok(None);
         }
@@ -139,7 +141,7 @@ pub async fn settle_equal(
             let is_refused = found.is_left && has_failed;
             return Ok(if is_refused { refused } else { replaced });
         }
-        let written = store::messages::of_run(&mut tx, conversation, run).await?;
+        let written = store::messages::list_of_run(&mut tx, conversation, run).await?;
         let has_called = !called_tools(&written).is_empty();
         drop(tx);
         // This request was held up for so long that its client has sent it again elsewhere.
@@ -212,7 +214,7 @@ pub async fn leave_unanswered(
 ) -> Result<bool> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::request_keys::mark_failed(&mut tx, conversation, run, false).await?;
-    let written = store::messages::of_run(&mut tx, conversation, run).await?;
+    let written = store::messages::list_of_run(&mut tx, conversation, run).await?;
     tx.commit().await?;
     Ok(!called_tools(&written).is_empty())
 }
@@ -257,7 +259,7 @@ async fn supersede(tx: &mut Tx, run: RunId) -> Result<()> {
     let Some(conversation) = store::runs::supersede(tx, run).await? else {
         return Ok(());
     };
-    let written = store::messages::of_run(tx, conversation, run).await?;
+    let written = store::messages::list_of_run(tx, conversation, run).await?;
     if called_tools(&written).is_empty() {
         Ok(())
     } else {

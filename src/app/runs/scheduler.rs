@@ -115,7 +115,7 @@ pub async fn claim_waiting(app: &Arc<App>) -> Result<()> {
     }
     let mut tx = app.db.system().await?;
     let mut found =
-        store::runs::find_claimable(&mut tx, BATCH, &app.run_slots.full_shares()).await?;
+        store::runs::list_claimable(&mut tx, BATCH, &app.run_slots.full_shares()).await?;
     drop(tx);
     while !found.is_empty() {
         if app.run_slots.is_full() {

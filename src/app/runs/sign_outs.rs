@@ -21,7 +21,7 @@ use domain::{
     principal::{Admin, Principal},
     session::SessionEnd,
 };
-use store::{hints::Hint, sign_outs::Recent};
+use store::{hints::Hint, sign_outs::RecentChange};
 
 /// Ends the principal's sessions. `but` is the run that asks for this, and goes on. Returns whether their tokens ended,
 /// too. A sign-out does not end a key.
@@ -183,7 +183,7 @@ async fn stop_work_of_key(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserI
 /// the command line made them.
 pub async fn poll_ended(
     app: &Arc<App>,
-    known: &mut HashSet<(TenantId, Recent, OffsetDateTime)>,
+    known: &mut HashSet<(TenantId, RecentChange, OffsetDateTime)>,
 ) -> Result<()> {
     let mut tx = app.db.system().await?;
     let found = store::sign_outs::list_recent(&mut tx).await?;
@@ -193,15 +193,15 @@ pub async fn poll_ended(
             continue;
         }
         match what {
-            Recent::Session(user) => {
+            RecentChange::Session(user) => {
                 // The replica where they signed out may have stopped before it ended their sign-ins.
                 credentials::end_sign_ins(app, *tenant, Some(user), *at, user.as_str()).await?;
                 apply_sign_out(app, *tenant, user).await?;
             }
-            Recent::Key(key) => {
+            RecentChange::Key(key) => {
                 stop_work_of_key(app, *tenant, *key, &UserId(OPERATOR.into())).await?;
             }
-            Recent::Claims(user) => app.accounts.claims_changed(*tenant, user).await,
+            RecentChange::Claims(user) => app.accounts.claims_changed(*tenant, user).await,
         }
     }
     *known = found.into_iter().collect();

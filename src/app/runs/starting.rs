@@ -24,7 +24,7 @@ use domain::{
     params,
     principal::Principal,
     request_key::{self, RequestKey},
-    run::{Branch, Conversation, RunKind, RunValues},
+    run::{Conversation, RunKind, RunValues, TreePosition},
     server::{AccessMode, ServerSpec},
 };
 use store::{Tx, trees::TreeValues};
@@ -110,9 +110,9 @@ pub async fn begin(
     }
     usage::require_space(app, &mut tx, principal, message.len()).await?;
     usage::admit(app, &mut tx, principal).await?;
-    let branch = take_branch(app, &mut tx, initiator, id).await?;
+    let position = take_position(app, &mut tx, initiator, id).await?;
     let values = TreeValues {
-        branch,
+        position,
         params: &params,
         scope: scope.as_deref(),
         callback: spec.callback,
@@ -301,7 +301,7 @@ fn check_size(prompt: &str, params: &Members) -> Result<()> {
 /// Reads the parameters of a session, for a run that names none: its servers may need them again.
 async fn load_params(app: &App, principal: &Principal, session: ConversationId) -> Result<Members> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::trees::params_of(&mut tx, session).await
+    store::trees::find_params(&mut tx, session).await
 }
 
 /// Fills the values of a run into the pack's servers. Returns the pack, and the sealed scope if a program gave one.
@@ -336,7 +336,7 @@ async fn get_resumable_session(
     if let RunInitiator::Run { caller, .. } = initiator {
         let mut tx = app.db.tenant(caller.principal.tenant).await?;
         let children =
-            store::trees::children(&mut tx, &caller.principal.user, caller.session).await?;
+            store::trees::list_children(&mut tx, &caller.principal.user, caller.session).await?;
         if children.iter().all(|child| child.session != session) {
             return Err(Error::SessionNotFound(session.to_string()));
         }
@@ -376,26 +376,26 @@ async fn lock_session(
     Ok(conversation)
 }
 
-/// Takes the place of a new run in a tree. A run that another run starts is counted under the lock of their tree, and
-/// refused when the tree has reached a limit.
-async fn take_branch(
+/// Takes the position of a new run in a tree. A run that another run starts is counted under the lock of their tree,
+/// and refused when the tree has reached a limit.
+async fn take_position(
     app: &App,
     tx: &mut Tx,
     initiator: RunInitiator<'_>,
     id: RunId,
-) -> Result<Branch> {
+) -> Result<TreePosition> {
     let RunInitiator::Run { caller, .. } = initiator else {
-        return Ok(Branch {
+        return Ok(TreePosition {
             root: id,
             parent: None,
             depth: 0,
         });
     };
     let gone = || Error::NotFound(Thing::Run(caller.run));
-    let parent = store::trees::branch_of(tx, caller.run)
+    let parent = store::trees::ensure_position(tx, caller.run)
         .await?
         .ok_or_else(gone)?;
-    let store::trees::Count {
+    let store::trees::TreeSize {
         all,
         children,
         stopping,
@@ -431,7 +431,7 @@ async fn take_branch(
             format!("a tree of runs may have {most} runs at most; finish with what there is"),
         );
     }
-    Ok(Branch {
+    Ok(TreePosition {
         root: parent.root,
         parent: Some(caller.run),
         depth,

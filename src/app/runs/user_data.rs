@@ -276,7 +276,7 @@ impl Export<'_> {
         let mut tx = self.tx().await?;
         let known = store::users::list_principals(&mut tx, std::slice::from_ref(self.user)).await?;
         let seen = store::users::get(&mut tx, self.user).await?;
-        let usage = store::user_data::usage(&mut tx, self.user).await?;
+        let usage = store::user_data::list_usage(&mut tx, self.user).await?;
         let exported_at = time_of(tx.now().await?);
         let fact = Fact::new(by.as_str(), "user.exported").detail(self.user.as_str());
         store::audit::record(&mut tx, self.tenant, &fact).await?;
@@ -308,7 +308,7 @@ impl Export<'_> {
         let mut after = None;
         loop {
             let mut tx = self.tx().await?;
-            let page = store::approvals::Page {
+            let page = store::approvals::ApprovalPage {
                 after,
                 limit: PAGE,
                 ..Default::default()

@@ -121,7 +121,7 @@ const UNSTORED: Duration = Duration::from_secs(30);
 /// Loads the catalog that an earlier process stored, so that the tools are listed at once.
 async fn load_stored(app: &App, place: &SharedServerKey, spec: &Arc<ServerSpec>) -> Result<()> {
     let mut tx = app.db.tenant(place.0).await?;
-    let stored = store::catalogs::get(
+    let stored = store::catalogs::list(
         &mut tx,
         &place.1,
         &[(place.2.clone(), CatalogOwner::Shared)],

@@ -163,7 +163,7 @@ pub async fn of_user(
     let load = async {
         let mut tx = app.db.tenant(principal.tenant).await?;
         Ok(Arc::new(UserCredentials(
-            store::credentials::of_user(&mut tx, agent, &principal.user).await?,
+            store::credentials::list_of_user(&mut tx, agent, &principal.user).await?,
         )))
     };
     app.credentials
@@ -553,7 +553,7 @@ pub async fn forget_user(app: &App, tenant: TenantId, agent: &AgentId, user: &Us
 /// Closes a user's connections; their credentials stay.
 pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
-    let ids = store::credentials::ids_of_user(&mut tx, user).await?;
+    let ids = store::credentials::list_ids_of_user(&mut tx, user).await?;
     drop(tx);
     let ids: HashSet<CredentialId> = ids.into_iter().collect();
     for key in app.mcp.personal_keys() {
@@ -611,7 +611,7 @@ async fn find_outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
     }
     let mut tx = app.db.system().await?;
     let rows =
-        store::credentials::of_users(&mut tx, known.iter().map(|(whose, _)| &**whose)).await?;
+        store::credentials::list_of_users(&mut tx, known.iter().map(|(whose, _)| &**whose)).await?;
     drop(tx);
     let mut now: HashMap<UserOfAgent, Vec<CredentialMeta>> = HashMap::new();
     for (whose, credential) in rows {
@@ -640,7 +640,7 @@ async fn close_outdated(app: &App, mut keys: Vec<Key>) -> Result<()> {
     }
     let ids: Vec<_> = ids.into_iter().collect();
     let mut tx = app.db.system().await?;
-    let rows = store::credentials::find_active(&mut tx, &ids).await?;
+    let rows = store::credentials::list_active(&mut tx, &ids).await?;
     drop(tx);
     let in_force: HashSet<(TenantId, ConnectionOwner)> = rows
         .into_iter()

@@ -80,7 +80,7 @@ impl Orchestrator {
 /// The caller that a run is; `NotFound` when the run is gone.
 pub async fn caller(app: &App, tenant: TenantId, run: RunId) -> Result<RunCaller> {
     let mut tx = app.db.tenant(tenant).await?;
-    let found = store::trees::caller(&mut tx, run).await?;
+    let found = store::trees::get_caller(&mut tx, run).await?;
     let (session, principal) = found.ok_or(Error::NotFound(Thing::Run(run)))?;
     Ok(RunCaller {
         run,

@@ -180,9 +180,9 @@ pub(in crate::app) async fn snapshot(app: &App, tenant: TenantId) -> Result<Arc<
 async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     let after = app.registry.changes_of(tenant);
     let mut tx = app.db.tenant(tenant).await?;
-    let stamp = store::registry::stamp(&mut tx).await?;
+    let stamp = store::registry::get_stamp(&mut tx).await?;
     let rows = store::registry::list(&mut tx, None, 2 * MAX_ENTRIES).await?;
-    let stored = store::secrets::all(&mut tx).await?;
+    let stored = store::secrets::list(&mut tx).await?;
     drop(tx);
     let (mut entries, mut secrets) = (BTreeMap::new(), BTreeMap::new());
     for row in rows {
@@ -260,7 +260,7 @@ pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
     }
     let tenants: Vec<_> = known.iter().map(|(tenant, _)| *tenant).collect();
     let mut tx = app.db.system().await?;
-    let stamps = store::registry::stamps(&mut tx, &tenants).await?;
+    let stamps = store::registry::list_stamps(&mut tx, &tenants).await?;
     drop(tx);
     for (tenant, snapshot) in known {
         if stamps.get(&tenant).map_or("", String::as_str) != snapshot.stamp {

@@ -65,7 +65,7 @@ pub async fn load(
 /// Scope and parameters of a run.
 pub async fn load_stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Members, Members)> {
     let mut tx = app.db.tenant(tenant).await?;
-    let stored = store::trees::values(&mut tx, run).await?;
+    let stored = store::trees::get_values(&mut tx, run).await?;
     drop(tx);
     let stored = stored
         .ok_or_else(|| Error::not_found(format!("run {run}, or the run that began it all,")))?;

@@ -168,7 +168,7 @@ async fn append(
 /// Ends the questions whose time is over and tells their users.
 pub async fn expire_overdue(app: &Arc<App>) -> Result<()> {
     let mut tx = app.db.system().await?;
-    let tenants = store::elicitations::tenants_with_overdue(&mut tx).await?;
+    let tenants = store::elicitations::list_tenants_with_overdue(&mut tx).await?;
     drop(tx);
     for tenant in tenants {
         let mut tx = app.db.tenant(tenant).await?;

@@ -97,7 +97,7 @@ async fn what_the_server_said_of_its_list_is_stored_with_it() {
     let agent = AgentId::parse("notes").unwrap();
     let mut tx = world.db.db.tenant(world.tenant.id).await.unwrap();
     let shared = [place(CatalogOwner::Shared)];
-    let stored = store::catalogs::get(&mut tx, &agent, &shared)
+    let stored = store::catalogs::list(&mut tx, &agent, &shared)
         .await
         .unwrap();
     let (shared, _) = &stored[0];

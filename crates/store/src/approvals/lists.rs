@@ -23,7 +23,7 @@ pub enum ApprovalOwner<'a> {
 
 /// A page of a list, and its filters.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Page<'a> {
+pub struct ApprovalPage<'a> {
     pub state: Option<State>,
     pub tool: Option<&'a str>,
     /// The user who made the request.
@@ -38,7 +38,11 @@ pub struct Page<'a> {
 }
 
 /// Requests in the order of the page.
-pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page<'_>) -> Result<Vec<Approval>> {
+pub async fn list(
+    tx: &mut Tx,
+    whose: ApprovalOwner<'_>,
+    page: ApprovalPage<'_>,
+) -> Result<Vec<Approval>> {
     let state = page.state.map(<&str>::from);
     let after = page.after.map(|id| id.0);
     let found = match whose {

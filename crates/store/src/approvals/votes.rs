@@ -16,12 +16,12 @@ use domain::{
 };
 
 /// The claims that identify the session of a vote.
-const OF_A_SESSION: [&str; 3] = ["iss", "iat", "exp"];
+const SESSION_CLAIMS: [&str; 3] = ["iss", "iat", "exp"];
 
 /// Adds a vote on a locked request, and marks the request as changed. Replaces an earlier vote of the same person: the
 /// caller has checked that it does not count any more.
-pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
-    let session: Map<String, Value> = OF_A_SESSION
+pub async fn add_vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
+    let session: Map<String, Value> = SESSION_CLAIMS
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), vote.voter.claims.get(name)?.clone())))
         .collect();

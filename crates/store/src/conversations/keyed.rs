@@ -84,7 +84,7 @@ pub async fn take_or_insert(
 
 /// Finds a user's conversation that the program itself keeps under a name, such as the one for links. Creates one
 /// with this title if there is none.
-pub async fn own_or_insert(
+pub async fn find_or_insert(
     tx: &mut Tx,
     user: &UserId,
     agent: &AgentId,
@@ -113,7 +113,7 @@ pub async fn own_or_insert(
 }
 
 /// The last event that the client of a conversation received.
-pub async fn delivered_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
+pub async fn get_delivered_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
     let told = sqlx::query_scalar!(
         r#"select coalesce(told_event, last_event) as "told!" from conversations
            where tenant_id = $1 and id = $2"#,

@@ -49,7 +49,7 @@ pub async fn list(tx: &mut Tx, user: &UserId, filter: ListFilter<'_>) -> Result<
 }
 
 /// The newest message of a conversation that has all the words.
-pub struct Hit {
+pub struct SearchHit {
     pub seq: i64,
     pub parts: Vec<Part>,
 }
@@ -61,7 +61,7 @@ pub async fn search(
     user: &UserId,
     filter: ListFilter<'_>,
     words: &str,
-) -> Result<Vec<(Conversation, Option<Hit>)>> {
+) -> Result<Vec<(Conversation, Option<SearchHit>)>> {
     let rows = sqlx::query!(
         r#"with words as (
              select websearch_to_tsquery('pg_catalog.simple', $9) as complete
@@ -102,7 +102,7 @@ pub async fn search(
     .fetch_all(tx.conn())
     .await?;
     let found = rows.into_iter().map(|row| {
-        let hit = row.seq.zip(row.parts).map(|(seq, parts)| Hit {
+        let hit = row.seq.zip(row.parts).map(|(seq, parts)| SearchHit {
             seq,
             parts: parts.0,
         });

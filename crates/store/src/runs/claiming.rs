@@ -32,7 +32,7 @@ pub struct Claimable {
 /// Finds runs that no replica works on: queued turns of conversations without a running turn, queued commands, and
 /// runs whose lease has ended. Tenants take turns, the users of a tenant take turns, and the runs of a user come
 /// oldest first. Users and tenants in `full` are left out. Needs the system role; reads only the owners of the runs.
-pub async fn find_claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec<Claimable>> {
+pub async fn list_claimable(tx: &mut Tx, limit: i64, full: &FullShares) -> Result<Vec<Claimable>> {
     let tenants: Vec<_> = full.tenants.iter().map(|tenant| tenant.0).collect();
     let (of, users): (Vec<_>, Vec<_>) = full
         .users

@@ -59,7 +59,7 @@ struct Row {
 
 /// Ends a run. `Conflict` if its lease was lost.
 pub async fn finish(tx: &mut Tx, run: &ClaimedRun, result: &RunResult<'_>) -> Result<FinishedRun> {
-    let columns = Columns::of(&result.final_messages)?;
+    let columns = Columns::from_messages(&result.final_messages)?;
     let row = write(tx, run, result, &columns)
         .await?
         .ok_or_else(|| lost(run))?;
@@ -180,7 +180,7 @@ async fn write(
 }
 
 impl Columns {
-    fn of(messages: &[NewMessage<'_>]) -> Result<Self> {
+    fn from_messages(messages: &[NewMessage<'_>]) -> Result<Self> {
         let mut columns = Self::default();
         for new in messages {
             columns.ids.push(MessageId::new().0);

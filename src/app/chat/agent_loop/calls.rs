@@ -270,7 +270,7 @@ impl RunWorker {
         let mut tx = self.app.db.tenant(tenant).await?;
         self.lock_run(&mut tx).await?;
         if let Some(line) = &recorded.line {
-            store::audit::end(&mut tx, line.id, result.status.into_str()).await?;
+            store::audit::record_outcome(&mut tx, line.id, result.status.into_str()).await?;
         }
         if let Some(next) = next {
             store::audit::insert(&mut tx, tenant, std::slice::from_ref(next)).await?;
@@ -387,8 +387,8 @@ impl RunWorker {
         }
         let lines: Vec<AuditId> = open.iter().filter_map(|call| call.audit_id).collect();
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        let requests = store::approvals::of_run(&mut tx, self.run.id).await?;
-        let sent = store::audit::find_written(&mut tx, &lines).await?;
+        let requests = store::approvals::list_of_run(&mut tx, self.run.id).await?;
+        let sent = store::audit::list_written(&mut tx, &lines).await?;
         drop(tx);
         let for_model = self.run.kind == domain::run::RunKind::Turn;
         for call in open {

@@ -157,7 +157,7 @@ impl RunWorker {
     /// Marks the request of a turn that has called tools and given no answer, since an equal request would call them again.
     async fn refuse_equal_requests(&self, tx: &mut Tx, status: RunStatus) -> Result<()> {
         let run = &self.run;
-        let written = store::messages::of_run(tx, run.conversation, run.id).await?;
+        let written = store::messages::list_of_run(tx, run.conversation, run.id).await?;
         if called_tools(&written).is_empty() {
             return store::request_keys::mark_answered(tx, run.conversation, run.id, true).await;
         }

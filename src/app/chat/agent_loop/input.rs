@@ -265,7 +265,7 @@ impl RunWorker {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::assert_held(&mut tx, &self.run).await?;
         if let Some(line) = line {
-            store::audit::end(&mut tx, line, result.status.into_str()).await?;
+            store::audit::record_outcome(&mut tx, line, result.status.into_str()).await?;
         }
         store::elicitations::end(&mut tx, elicitation.id).await?;
         if result.status == CallStatus::AwaitingInput {

@@ -79,7 +79,7 @@ impl RunWorker {
             None => {
                 let mut tx = self.app.db.tenant(self.run.tenant).await?;
                 ModelTranscript {
-                    messages: store::messages::for_model(&mut tx, &self.run, window).await?,
+                    messages: store::messages::list_model_input(&mut tx, &self.run, window).await?,
                     links: store::resources::list(&mut tx, self.run.conversation, None).await?,
                     images: Images::default(),
                 }
@@ -119,7 +119,8 @@ impl RunWorker {
             return Ok(());
         }
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        let read = store::attachments::contents(&mut tx, self.run.conversation, &missing).await?;
+        let read =
+            store::attachments::list_contents(&mut tx, self.run.conversation, &missing).await?;
         let read = read.into_iter().map(|(id, data)| (id, data.into()));
         transcript.images.attached.extend(read);
         Ok(())

@@ -136,7 +136,7 @@ impl ConversationStream {
     }
 
     async fn read_rows(&mut self, tx: &mut Tx) -> Result<()> {
-        let events = store::messages::events(tx, self.conversation, self.last, PAGE).await?;
+        let events = store::messages::list_events(tx, self.conversation, self.last, PAGE).await?;
         self.is_stale = events.len() == usize::try_from(PAGE).unwrap_or(usize::MAX);
         for event in &events {
             if let Some(run) = event.worker() {

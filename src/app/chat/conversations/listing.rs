@@ -10,7 +10,7 @@ use domain::{
     principal::Principal,
     run::{Conversation, ConversationChange},
 };
-use store::conversations::listing::{Hit, ListFilter};
+use store::conversations::listing::{ListFilter, SearchHit};
 
 /// Characters of an excerpt.
 const EXCERPT: usize = 160;
@@ -82,7 +82,7 @@ pub async fn list(
         return Ok(rows.into_iter().map(|row| to_item(row, None)).collect());
     };
     let rows = store::conversations::listing::search(&mut tx, user, filter, words).await?;
-    let to_found = |hit: Hit| FoundMessage {
+    let to_found = |hit: SearchHit| FoundMessage {
         seq: hit.seq,
         text: excerpt(&text_of(&hit.parts), words),
     };

@@ -135,11 +135,13 @@ struct Page {
 impl Page {
     async fn find(app: &App, token: &str) -> Result<Self> {
         let mut tx = app.db.system().await?;
-        let found = store::flows::by_link(&mut tx, &hash(token)).await?;
+        let found = store::flows::find_by_link(&mut tx, &hash(token)).await?;
         drop(tx);
         let (tenant, id) = found.ok_or_else(gone)?;
         let mut tx = app.db.tenant(tenant).await?;
-        let flow = store::flows::by_id(&mut tx, id).await?.ok_or_else(gone)?;
+        let flow = store::flows::get_by_id(&mut tx, id)
+            .await?
+            .ok_or_else(gone)?;
         drop(tx);
         if flow.step != Step::Page || flow.expires_at <= app.clock.now() {
             return Err(gone());

@@ -280,7 +280,7 @@ impl Returning<'_> {
             return Ok(None);
         };
         let mut tx = self.app.db.tenant(self.taken.principal.tenant).await?;
-        store::flows::by_id(&mut tx, id).await
+        store::flows::get_by_id(&mut tx, id).await
     }
 
     /// Connects the server at once, since the browser is the user's own.

@@ -197,7 +197,7 @@ impl<'a> FlowContext<'a> {
     /// Asks for the first field, or for all fields on a page. Returns the flow and the text for the user.
     async fn ask_for_fields(&self, spec: &ServerSpec) -> Result<(Uuid, Vec<Part>)> {
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
-        let of_client = store::flows::is_of_client(&mut tx, self.conversation).await?;
+        let of_client = store::conversations::is_of_client(&mut tx, self.conversation).await?;
         drop(tx);
         if of_client {
             let token = page::new_token();

@@ -58,7 +58,7 @@ pub async fn register(keys: &Keys, replica: ReplicaId) -> Result<()> {
     let mut tx = keys.db.system().await?;
     let known = add_new_keys(&mut tx, ring).await?;
     let sealing = known.iter().find(|kek| kek.state == KekState::Sealing);
-    for needed in store::tenant_keys::keks(&mut tx).await? {
+    for needed in store::tenant_keys::list_keks(&mut tx).await? {
         require_key(ring, &needed, "it wraps tenants' keys")?;
     }
     if let Some(sealing) = sealing {
@@ -78,7 +78,7 @@ pub async fn register(keys: &Keys, replica: ReplicaId) -> Result<()> {
 
 /// Lets a new first key seal, if every living replica holds it.
 async fn promote_first(tx: &mut Tx, first: &KekId, sealing: Option<&KekId>) -> Result<()> {
-    let lacking = store::keks::replicas_without(tx, first).await?.len();
+    let lacking = store::keks::list_replicas_without(tx, first).await?.len();
     if let Some(sealing) = sealing
         && lacking > 0
     {

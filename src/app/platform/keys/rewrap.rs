@@ -46,7 +46,7 @@ pub async fn rewrap(
 ) -> Result<Progress> {
     let mut progress = Progress::default();
     let mut tx = keys.db.system().await?;
-    let tenants = store::tenant_keys::tenants(&mut tx).await?;
+    let tenants = store::tenant_keys::list_tenants(&mut tx).await?;
     drop(tx);
     for tenant in &tenants {
         // The new version comes first, so that nothing more is sealed with the old one.
@@ -64,13 +64,13 @@ pub async fn rewrap(
 /// Wraps the tenant's older versions with the sealing key of the ring.
 async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
     let mut tx = keys.db.tenant(tenant).await?;
-    let id = store::tenant_keys::sealing_kek(&mut tx).await?;
+    let id = store::tenant_keys::get_sealing_kek(&mut tx).await?;
     let id = id.ok_or_else(|| {
         unavailable("no key of the ring seals yet; start a replica, which adds it")
     })?;
     let kek: &Kek = keys.kek(&id)?;
     let mut wrapped = 0;
-    for old in store::tenant_keys::find_not_wrapped_with(&mut tx, tenant, &id).await? {
+    for old in store::tenant_keys::list_not_wrapped_with(&mut tx, tenant, &id).await? {
         let key = match vault::unwrap(keys.kek(&old.kek)?, tenant, old.version, &old.wrapped) {
             Ok(key) => key,
             Err(why) => {
@@ -113,7 +113,7 @@ async fn seal_anew(
     loop {
         let mut tx = keys.db.tenant(tenant).await?;
         let read =
-            store::sealed::find_not_sealed_with(&mut tx, newest.version, after, i64::from(batch))
+            store::sealed::list_not_sealed_with(&mut tx, newest.version, after, i64::from(batch))
                 .await?;
         drop(tx);
         let Some(last) = read.last() else {
@@ -189,7 +189,7 @@ pub(super) async fn count_stale(keys: &Keys, tenants: &[TenantId]) -> Result<u64
     let mut stale = 0;
     for tenant in tenants {
         let mut tx = keys.db.tenant(*tenant).await?;
-        let newest = store::tenant_keys::sealing(&mut tx, *tenant)
+        let newest = store::tenant_keys::get_sealing(&mut tx, *tenant)
             .await?
             .map(|key| key.version);
         let sealed = store::sealed::count_by_version(&mut tx).await?;

@@ -36,7 +36,7 @@ pub struct KekView {
 pub async fn list(keys: &Keys) -> Result<(Vec<KekView>, u64)> {
     let mut tx = keys.db.system().await?;
     let known = store::keks::list(&mut tx).await?;
-    let tenants = store::tenant_keys::tenants(&mut tx).await?;
+    let tenants = store::tenant_keys::list_tenants(&mut tx).await?;
     drop(tx);
     let needs = count_needs(keys, &tenants).await?;
     let stale = count_stale(keys, &tenants).await?;
@@ -104,7 +104,7 @@ pub async fn promote(keys: &Keys, id: &KekId) -> Result<()> {
         }
         KekState::Added | KekState::Opening => {}
     }
-    let lacking = store::keks::replicas_without(&mut tx, id).await?;
+    let lacking = store::keks::list_replicas_without(&mut tx, id).await?;
     if !lacking.is_empty() {
         let replicas: Vec<String> = lacking.iter().map(ToString::to_string).collect();
         return Err(Error::conflict(
@@ -139,8 +139,8 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
     }
     // A record needs a version of its tenant's key, and a version needs the key that wraps it. So this covers all
     // data.
-    if store::tenant_keys::keks(&mut tx).await?.contains(id) {
-        let tenants = store::tenant_keys::tenants(&mut tx).await?;
+    if store::tenant_keys::list_keks(&mut tx).await?.contains(id) {
+        let tenants = store::tenant_keys::list_tenants(&mut tx).await?;
         // The key stays, so the lock is no longer needed, and counting takes transactions of its own.
         drop(tx);
         let needed = count_needs(keys, &tenants)

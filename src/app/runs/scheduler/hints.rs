@@ -34,7 +34,7 @@ pub async fn send_hints(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Hint>)
             .collect::<HashSet<_>>()
             .into_iter()
             .collect();
-        if let Err(error) = app.db.hint(app.replica, &distinct).await {
+        if let Err(error) = app.db.send_hints(app.replica, &distinct).await {
             tracing::debug!(%error, "a hint was not sent; the others look within a second");
         }
         // Hints that come during the pause are sent together.
@@ -47,7 +47,7 @@ pub async fn receive_hints(app: Arc<App>) {
     let receive = async {
         loop {
             let received = async {
-                let mut hints = app.db.hints(app.replica).await?;
+                let mut hints = app.db.listen(app.replica).await?;
                 loop {
                     match hints.next().await? {
                         Hint::Conversation {
@@ -113,10 +113,11 @@ pub(crate) async fn poll_changes(
         return Ok(());
     }
     let mut tx = app.db.system().await?;
-    let last: HashMap<_, _> = store::conversations::last_events(&mut tx, &listened_conversations)
-        .await?
-        .into_iter()
-        .collect();
+    let last: HashMap<_, _> =
+        store::conversations::list_last_events(&mut tx, &listened_conversations)
+            .await?
+            .into_iter()
+            .collect();
     drop(tx);
     for (tenant, id) in &listened_conversations {
         // A conversation that was deleted has changed, too. A conversation that is not in `known` may have got events

@@ -120,7 +120,7 @@ async fn fetch(
         return Ok(found);
     }
     let mut tx = app.db.tenant(tenant).await?;
-    let stored = store::catalogs::get(&mut tx, agent, &unknown).await?;
+    let stored = store::catalogs::list(&mut tx, agent, &unknown).await?;
     drop(tx);
     for (catalog, owner) in stored {
         let (server, catalog) = (catalog.server.clone(), Arc::new(catalog));

@@ -211,7 +211,7 @@ async fn next_generation(
     spec: &ServerSpec,
 ) -> Result<(CredentialRef, Option<CredentialMeta>)> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let old = store::credentials::of_user(&mut tx, pack.id(), &principal.user).await?;
+    let old = store::credentials::list_of_user(&mut tx, pack.id(), &principal.user).await?;
     drop(tx);
     let old = old.into_iter().find(|held| held.server == spec.id.as_str());
     let (id, generation) = old.as_ref().map_or((CredentialId::new(), 1), |old| {
@@ -260,7 +260,7 @@ async fn store_credential(
             store::credentials::put(&mut tx, credential, &sealed, old).await?;
             if !is_proven {
                 let (id, generation) = (credential.id, credential.generation);
-                store::credentials::doubt(&mut tx, id, generation).await?;
+                store::credentials::mark_unverified(&mut tx, id, generation).await?;
             }
             if old.is_some() {
                 "credential.replaced"
@@ -275,7 +275,7 @@ async fn store_credential(
     };
     if let Some(NewSignIn { tokens, .. }) = &new.sign_in {
         let refresh_at = oauth::tokens::refresh_at(tokens);
-        store::authorizations::describe(&mut tx, credential, tokens, refresh_at).await?;
+        store::authorizations::mark_sign_in(&mut tx, credential, tokens, refresh_at).await?;
     }
     let detail = format!("generation {}", credential.generation);
     let fact = Fact::new(credential.user.as_str(), action)
@@ -357,10 +357,10 @@ async fn accept(
     let mut tx = app.db.tenant(credential.tenant).await?;
     let is_promoted = is_proven && store::credentials::promote(&mut tx, id, generation).await?;
     if !is_promoted {
-        store::credentials::verify(&mut tx, id, generation).await?;
+        store::credentials::mark_verified(&mut tx, id, generation).await?;
     }
     if !is_proven {
-        store::credentials::doubt(&mut tx, id, generation).await?;
+        store::credentials::mark_unverified(&mut tx, id, generation).await?;
     }
     let action = match (is_promoted, was_rejected) {
         (true, _) => Some("credential.replaced"),

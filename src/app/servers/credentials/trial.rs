@@ -22,7 +22,7 @@ use domain::{
     server::{Endpoint, ServerSpec},
 };
 use mcp::{CallError, Discovery, Key, McpError, McpErrorKind};
-use store::credential_judges::Lives;
+use store::credential_judges::ResultLives;
 
 /// The outcome of a test of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -186,7 +186,7 @@ impl Drop for ConnectionTrial<'_> {
 
 /// How long a result is used. A server that accepts everybody may be mended, and one that was unreachable is tested
 /// again soon.
-const LIVES: Lives = Lives {
+const LIVES: ResultLives = ResultLives {
     judges: Duration::from_secs(7 * 86_400),
     is_blind: Duration::from_secs(86_400),
     unknown: Duration::from_secs(600),

@@ -119,7 +119,7 @@ pub(super) async fn note_unknown(db: &Db, keys: &Keys, tenant: TenantId, issuer:
 pub(super) async fn note_row_unknown(db: &Db, tenant: TenantId, row: Uuid) {
     let noted = async {
         let mut tx = db.tenant(tenant).await?;
-        store::oauth_clients::note_unknown(&mut tx, row).await?;
+        store::oauth_clients::mark_unknown(&mut tx, row).await?;
         tx.commit().await
     };
     if let Err(error) = noted.await {

@@ -141,7 +141,7 @@ pub async fn begin(
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::oauth_sign_ins::begin(&mut tx, &sign_in, &hash(&started.state), LIFE).await?;
     if let Some(row) = row {
-        store::oauth_clients::note_begun(&mut tx, row).await?;
+        store::oauth_clients::mark_begun(&mut tx, row).await?;
     }
     tx.commit().await?;
     Ok(BegunSignIn {
@@ -294,7 +294,7 @@ async fn scopes_so_far(
         return Ok(Vec::new());
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let so_far = store::authorizations::scopes(&mut tx, held.id).await?;
+    let so_far = store::authorizations::get_scopes(&mut tx, held.id).await?;
     // Without a request for more, the user may now allow less than before.
     let Some(so_far) = so_far.filter(|so_far| !so_far.wanted.is_empty()) else {
         return Ok(Vec::new());
@@ -328,7 +328,7 @@ pub enum SignInLookup {
 /// Uses up the sign-in that a state belongs to.
 pub async fn take(app: &App, state: &Secret) -> Result<SignInLookup> {
     let mut tx = app.db.system().await?;
-    let found = store::oauth_sign_ins::by_state(&mut tx, &hash(state)).await?;
+    let found = store::oauth_sign_ins::find_by_state(&mut tx, &hash(state)).await?;
     drop(tx);
     let Some((tenant, id)) = found else {
         return Ok(SignInLookup::Stale(Stale::Unknown));
@@ -340,7 +340,7 @@ pub async fn take(app: &App, state: &Secret) -> Result<SignInLookup> {
         return Ok(SignInLookup::Stale(stale));
     };
     if let Some(client) = sign_in.client {
-        store::oauth_clients::note_back(&mut tx, client).await?;
+        store::oauth_clients::mark_returned(&mut tx, client).await?;
     }
     tx.commit().await?;
     let context = contexts::of_sign_in(tenant, &sign_in.user, id);
@@ -397,7 +397,7 @@ pub async fn redeem(
 /// change nothing.
 pub async fn step_up(app: &App, credential: &CredentialRef, scope: &str) -> Result<bool> {
     let mut tx = app.db.tenant(credential.tenant).await?;
-    let Some(so_far) = store::authorizations::scopes(&mut tx, credential.id).await? else {
+    let Some(so_far) = store::authorizations::get_scopes(&mut tx, credential.id).await? else {
         return Ok(false);
     };
     let asked = scopes_of(scope);
@@ -414,11 +414,11 @@ pub async fn step_up(app: &App, credential: &CredentialRef, scope: &str) -> Resu
 /// Forgets the sign-ins that ended an hour ago.
 pub async fn purge_old(app: &Arc<App>) -> Result<()> {
     let mut tx = app.db.system().await?;
-    let tenants = store::oauth_sign_ins::tenants_with_old(&mut tx, REMEMBERED).await?;
+    let tenants = store::oauth_sign_ins::list_tenants_with_old(&mut tx, REMEMBERED).await?;
     drop(tx);
     for tenant in tenants {
         let mut tx = app.db.tenant(tenant).await?;
-        store::oauth_sign_ins::forget_old(&mut tx, REMEMBERED).await?;
+        store::oauth_sign_ins::delete_old(&mut tx, REMEMBERED).await?;
         tx.commit().await?;
     }
     Ok(())

@@ -370,7 +370,7 @@ impl UserTokens {
             store::authorizations::put(&mut tx, credential, claim, &sealed, tokens, refresh_at)
                 .await?;
         let is_there = is_kept
-            || store::authorizations::scopes(&mut tx, credential.id)
+            || store::authorizations::get_scopes(&mut tx, credential.id)
                 .await?
                 .is_some();
         tx.commit().await?;

@@ -40,7 +40,7 @@ pub struct SecretView {
 
 pub async fn list_secrets(app: &App, admin: &Admin) -> Result<Vec<SecretView>> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
-    let rows = store::secrets::all(&mut tx).await?;
+    let rows = store::secrets::list(&mut tx).await?;
     Ok(rows
         .into_iter()
         .map(|row| SecretView {
@@ -194,7 +194,7 @@ pub(super) async fn check_secrets(app: &App, tenant: TenantId, entry: &Entry) ->
         entry.secrets().any(|used| used == name) || of_packs.contains(&by_pack)
     };
     let mut tx = app.db.tenant(tenant).await?;
-    for secret in store::secrets::all(&mut tx).await? {
+    for secret in store::secrets::list(&mut tx).await? {
         let name = secret.name.as_str();
         let is_new = app.clock.now() - secret.updated_at < SECRET_IS_NEW;
         if is_new || !named(entry, name) {

@@ -28,7 +28,7 @@ use domain::{
 };
 use store::{
     Tx,
-    approvals::{ApprovalOwner, Page, Transition, TransitionGuard},
+    approvals::{ApprovalOwner, ApprovalPage, Transition, TransitionGuard},
 };
 
 /// An approver's decision about a request.
@@ -91,7 +91,7 @@ pub async fn decide(
         reason: verdict.reason.as_deref().map(|said| one_line(said, REASON)),
         at: app.clock.now(),
     };
-    store::approvals::vote(&mut tx, approver.tenant(), &vote).await?;
+    store::approvals::add_vote(&mut tx, approver.tenant(), &vote).await?;
     let enough = are_enough(counted.len() + 1, &approval);
     let (to, action) = outcome_of(verdict.choice, enough);
     let (approval, delivered) = match to {
@@ -245,10 +245,10 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
 
 /// Revokes the pending requests that a user may no longer make, by their newest claims.
 pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId) -> Result<()> {
-    let page = Page {
+    let page = ApprovalPage {
         state: Some(State::Pending),
         limit: i64::from(app.config.approvals_per_tenant),
-        ..Page::default()
+        ..ApprovalPage::default()
     };
     let mut tx = app.db.tenant(tenant).await?;
     let waiting = store::approvals::list(&mut tx, ApprovalOwner::Requester(user), page).await?;

@@ -94,7 +94,7 @@ pub(super) async fn deliver(
     }
     let (mut run, mut run_ordinal) = (None, 0);
     if let (true, Some(asked)) = (for_model, approval.run)
-        && let Some((_, ordinal, _)) = store::approvals::run_origin(tx, asked).await?
+        && let Some((_, ordinal, _)) = store::approvals::get_run_origin(tx, asked).await?
     {
         (run, run_ordinal) = (Some(asked), ordinal);
     }

@@ -461,7 +461,7 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
         _ => (State::Failed, failure.as_deref()),
     };
     let mut tx = app.db.tenant(approval.tenant).await?;
-    store::audit::end(&mut tx, approval.audit_id, result.status.into_str()).await?;
+    store::audit::record_outcome(&mut tx, approval.audit_id, result.status.into_str()).await?;
     let Some(ended) =
         store::approvals::change(&mut tx, approval.id, &transition_held(approval, to, reason))
             .await?

@@ -22,7 +22,7 @@ use domain::{
     ids::ApprovalId,
     principal::Principal,
 };
-use store::approvals::{ApprovalOwner, Page};
+use store::approvals::{ApprovalOwner, ApprovalPage};
 
 /// How long a transaction may take to commit a change before a listener can miss it.
 const OVERLAP: time::Duration = time::Duration::seconds(5);
@@ -128,10 +128,10 @@ impl ApprovalStream {
     /// Queues the open requests that concern the user, for a new listener.
     async fn queue_open(&mut self) -> Result<()> {
         let approver = approver_if_any(&self.app, &self.principal).await?;
-        let page = |state| Page {
+        let page = |state| ApprovalPage {
             state,
             limit: PAGE,
-            ..Page::default()
+            ..ApprovalPage::default()
         };
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let mut open = Vec::new();
@@ -140,7 +140,7 @@ impl ApprovalStream {
             open.extend(store::approvals::list(&mut tx, own, page(Some(state))).await?);
         }
         if let Some(approver) = &approver {
-            let undecided = Page {
+            let undecided = ApprovalPage {
                 undecided: true,
                 ..page(None)
             };

@@ -68,7 +68,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     let origin = match asked.run {
         // The run was deleted with its conversation: nobody would learn of the request or take it back.
         Some(run) => Some(
-            store::approvals::run_origin(&mut tx, run)
+            store::approvals::get_run_origin(&mut tx, run)
                 .await?
                 .ok_or_else(run_deleted)?,
         ),
@@ -212,7 +212,7 @@ async fn vote_as_requester(app: &App, tx: &mut Tx, approval: &Approval) -> Resul
         reason: None,
         at: app.clock.now(),
     };
-    store::approvals::vote(tx, approval.tenant, &vote).await
+    store::approvals::add_vote(tx, approval.tenant, &vote).await
 }
 
 async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {

@@ -24,7 +24,7 @@ use domain::{
 };
 use store::{
     Tx,
-    approvals::{ApprovalOwner, Page},
+    approvals::{ApprovalOwner, ApprovalPage},
 };
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -270,7 +270,7 @@ pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Appro
     let mut tx = app.db.tenant(principal.tenant).await?;
     let found = match (which.parse(), parse_code(which)) {
         (Ok(id), _) => store::approvals::get(&mut tx, id).await?,
-        (_, Some(code)) => store::approvals::by_code(&mut tx, &code).await?,
+        (_, Some(code)) => store::approvals::find_by_code(&mut tx, &code).await?,
         _ => None,
     };
     drop(tx);
@@ -319,7 +319,7 @@ pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<Approv
 pub struct ApprovalFilter<'a> {
     /// Requests that the principal may decide, instead of their own.
     pub as_approver: bool,
-    pub page: Page<'a>,
+    pub page: ApprovalPage<'a>,
 }
 
 /// Requests in the order of the page, without their arguments.

@@ -79,7 +79,7 @@ pub async fn of(
     if run.kind != RunKind::Command || conversation.agent != *pack.id() {
         return Err(unknown());
     }
-    let written = store::messages::of_run(&mut tx, conversation.id, id).await?;
+    let written = store::messages::list_of_run(&mut tx, conversation.id, id).await?;
     drop(tx);
     let parts = || written.iter().flat_map(|message| &message.parts);
     let called = parts().find_map(|part| match part {
@@ -194,7 +194,7 @@ async fn note(
     approval: &ApprovalView,
 ) -> Result<Option<Box<Note>>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::messages::approval_note(&mut tx, conversation, approval.id).await
+    store::messages::find_approval_note(&mut tx, conversation, approval.id).await
 }
 
 /// Stops a run of a skill: its call is not sent, or nobody waits for its answer any more; a request for consent is
