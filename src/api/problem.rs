@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::web;
 use domain::{
-    error::{Error, ErrorCode, Reason, Thing},
+    error::{Error, ErrorCode, Missing, Reason},
     ids::{ConversationId, RunId},
 };
 
@@ -68,8 +68,8 @@ impl Problem {
         }
     }
 
-    pub fn not_found(thing: impl Into<Thing>) -> Self {
-        Error::not_found(thing).into()
+    pub fn not_found(missing: impl Into<Missing>) -> Self {
+        Error::not_found(missing).into()
     }
 
     pub fn invalid(field: impl Into<String>, reason: impl Into<Reason>) -> Self {
@@ -123,7 +123,7 @@ impl From<Error> for Problem {
             Error::Busy { retry_after, .. } | Error::Limited { retry_after, .. } => {
                 problem.retry_after = Some(retry_after);
             }
-            Error::NotFound(Thing::Agent(_)) => problem.is_unknown_agent = true,
+            Error::NotFound(Missing::Agent(_)) => problem.is_unknown_agent = true,
             Error::Internal(cause) => problem.cause = Some(Arc::new(cause)),
             _ => {}
         }

@@ -16,9 +16,9 @@ pub use code::ErrorCode;
 /// Why a piece of work was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such thing, or the principal may not know that there is.
+    /// Something does not exist, or the principal may not know that it does.
     #[error("{0} was not found")]
-    NotFound(Thing),
+    NotFound(Missing),
     /// There is no such session, or it is not the principal's. The sentence is the registry document's.
     #[error("Session not found: {0}")]
     SessionNotFound(String),
@@ -68,9 +68,9 @@ pub enum Error {
     Internal(#[source] anyhow::Error),
 }
 
-/// What was not found. Callers branch on the variant and read the text.
+/// The kind and name of what was not found. Callers branch on the variant; people read the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Thing {
+pub enum Missing {
     #[error("agent {0:?}")]
     Agent(String),
     #[error("approval {0:?}")]
@@ -88,18 +88,18 @@ pub enum Thing {
     Skill(String),
     #[error("webhook {0}")]
     Webhook(WebhookId),
-    /// Anything that is only ever shown.
+    /// Anything else, for which no caller branches.
     #[error("{0}")]
     Other(String),
 }
 
-impl From<&str> for Thing {
+impl From<&str> for Missing {
     fn from(text: &str) -> Self {
         Self::Other(text.to_owned())
     }
 }
 
-impl From<String> for Thing {
+impl From<String> for Missing {
     fn from(text: String) -> Self {
         Self::Other(text)
     }
@@ -145,8 +145,8 @@ impl From<String> for Reason {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    pub fn not_found(thing: impl Into<Thing>) -> Self {
-        Self::NotFound(thing.into())
+    pub fn not_found(missing: impl Into<Missing>) -> Self {
+        Self::NotFound(missing.into())
     }
 
     pub fn invalid(field: impl Into<String>, reason: impl Into<Reason>) -> Self {

@@ -5,7 +5,7 @@ pub mod listing;
 
 use super::Tx;
 use domain::{
-    error::{Error, Result, Thing},
+    error::{Error, Missing, Result},
     ids::{AgentId, ConversationId, TenantId, UserId},
     run::Conversation,
 };
@@ -96,7 +96,7 @@ pub async fn get(
         .fetch_optional(tx.conn())
         .await?
     };
-    found.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
+    found.ok_or_else(|| Error::NotFound(Missing::Conversation(id)))
 }
 
 /// Whether a flow or a question of a server may wait for an answer in a conversation.
@@ -134,7 +134,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<St
         tx.tenant()?.0,
     );
     let agent = agent.fetch_optional(tx.conn()).await?;
-    agent.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
+    agent.ok_or_else(|| Error::NotFound(Missing::Conversation(id)))
 }
 
 /// The number of the last durable event of each conversation, for listeners. Needs the system role.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::Tx;
 use domain::{
     approval::Note,
-    error::{Error, Result, Thing},
+    error::{Error, Missing, Result},
     event::{Event, EventKind},
     ids::{ApprovalId, ConversationId, MessageId, RunId, TenantId},
     message::{Message, MessageRange, Part, Role},
@@ -94,7 +94,7 @@ pub async fn append(
     )
     .fetch_optional(tx.conn())
     .await?
-    .ok_or_else(|| Error::NotFound(Thing::Conversation(conversation)))?;
+    .ok_or_else(|| Error::NotFound(Missing::Conversation(conversation)))?;
     let message = Message {
         id,
         conversation_id: conversation,
@@ -216,7 +216,7 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Re
     .fetch_optional(tx.conn())
     .await?;
     row.map(|row| row.into_message(conversation))
-        .ok_or_else(|| Error::NotFound(Thing::Conversation(conversation)))
+        .ok_or_else(|| Error::NotFound(Missing::Conversation(conversation)))
 }
 
 /// At most `limit` messages of all branches after a number, the oldest first.

@@ -20,7 +20,7 @@ pub use self::{
 };
 use super::Tx;
 use domain::{
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     ids::{AgentId, ApiKeyId, ConversationId, RunId, UserId},
     run::{ClaimedRun, Run, RunKind, RunStatus, Usage},
 };
@@ -142,7 +142,7 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     .fetch_optional(tx.conn())
     .await?
     .map(Run::from)
-    .ok_or_else(|| Error::NotFound(Thing::Run(id)))
+    .ok_or_else(|| Error::NotFound(Missing::Run(id)))
 }
 
 /// The time until the model may be asked again, for a run that failed because the model did not answer. `None` for any
@@ -195,7 +195,7 @@ pub async fn record_delivery(
     .fetch_optional(tx.conn())
     .await?
     .map(Run::from)
-    .ok_or_else(|| Error::NotFound(Thing::Run(id)))
+    .ok_or_else(|| Error::NotFound(Missing::Run(id)))
 }
 
 /// Asks the worker of a run to stop. Returns `true` if the run was queued and is cancelled at once. `Conflict` if it

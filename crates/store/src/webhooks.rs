@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::Tx;
 use domain::{
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     ids::{DeliveryId, TenantId, WebhookId},
     webhook::{MAX_WEBHOOKS, Webhook},
 };
@@ -80,7 +80,7 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<Webhook
         id.0
     );
     let one = one.fetch_optional(tx.conn()).await?;
-    one.ok_or_else(|| Error::NotFound(Thing::Webhook(id)))
+    one.ok_or_else(|| Error::NotFound(Missing::Webhook(id)))
 }
 
 /// Deletes a webhook with its messages. `NotFound` if there is none.
@@ -93,7 +93,7 @@ pub async fn delete(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<()> 
     .execute(tx.conn())
     .await?;
     if done.rows_affected() == 0 {
-        Err(Error::NotFound(Thing::Webhook(id)))
+        Err(Error::NotFound(Missing::Webhook(id)))
     } else {
         Ok(())
     }

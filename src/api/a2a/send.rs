@@ -19,7 +19,7 @@ use crate::app::{
 };
 use domain::{
     attachment, clock,
-    error::{Error, Thing},
+    error::{Error, Missing},
     ids::ConversationId,
     json::Members,
     request_key::{KeySource, KeyedRun, RequestKey},
@@ -169,7 +169,7 @@ impl A2aRequest<'_> {
         skills::begin(&self.state.app, self.principal, &wanted)
             .await
             .map_err(|error| match error {
-                Error::NotFound(Thing::Conversation(_) | Thing::ConversationWithAgent(_)) => {
+                Error::NotFound(Missing::Conversation(_) | Missing::ConversationWithAgent(_)) => {
                     no_context()
                 }
                 Error::NotFound(_) | Error::Forbidden(_) => unknown(),

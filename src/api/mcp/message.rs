@@ -14,7 +14,7 @@ use super::{
     json_response,
 };
 use crate::api::problem::Problem;
-use domain::error::{Error, Thing};
+use domain::error::{Error, Missing};
 
 /// One message of a client.
 #[derive(Deserialize)]
@@ -277,7 +277,7 @@ impl From<RpcError> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::NotFound(Thing::Agent(_)) => Self::Http(error.into()),
+            Error::NotFound(Missing::Agent(_)) => Self::Http(error.into()),
             Error::NotFound(_) | Error::Invalid { .. } | Error::Conflict(..) => {
                 Self::Rpc(RpcError::invalid_params(error.to_string()))
             }

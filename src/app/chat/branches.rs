@@ -11,7 +11,7 @@ use super::{
 };
 use crate::app::{App, runs::repeats, servers::agents};
 use domain::{
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     ids::{ConversationId, MessageId},
     message::{Message, Part, Role},
     principal::Principal,
@@ -48,7 +48,7 @@ pub async fn replace(
     let withdrawn = store::approvals::withdraw(&mut tx, &runs, &principal.user).await?;
     let conversation = lock_idle(&mut tx, principal, id).await?;
     let fork = store::branches::find_fork(&mut tx, id, replaced).await?;
-    let (parent, from_seq) = fork.ok_or(Error::NotFound(Thing::Conversation(id)))?;
+    let (parent, from_seq) = fork.ok_or(Error::NotFound(Missing::Conversation(id)))?;
     if store::branches::insert(&mut tx, id, parent, from_seq).await? > MAX_BRANCHES {
         return Err(Error::conflict(
             ErrorCode::LimitReached,

@@ -31,7 +31,7 @@ use crate::app::{
 use domain::{
     answer_format::AnswerFormat,
     attachment::Attachment,
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     event::Event,
     ids::{AttachmentId, ConversationId, RunId, TenantId},
     message::{Message, Part, Role},
@@ -217,7 +217,7 @@ pub async fn load_posted(
     begun: KeyedRun,
 ) -> Result<PostedMessage> {
     let (Some(run), Some(message)) = (begun.run, begun.message) else {
-        return Err(Error::NotFound(Thing::Conversation(begun.conversation)));
+        return Err(Error::NotFound(Missing::Conversation(begun.conversation)));
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
     Ok(PostedMessage {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::transcript::{self, PostedQuestion};
 use crate::app::App;
 use domain::{
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     ids::{AgentId, ConversationId, MessageId, RunId},
     message::{Message, Role},
     principal::Principal,
@@ -17,7 +17,7 @@ use store::{Tx, messages::MessagePage};
 pub async fn get(app: &App, principal: &Principal, id: RunId) -> Result<StoredResponse> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let found = store::responses::get(&mut tx, &principal.user, id).await?;
-    found.ok_or_else(|| Error::NotFound(Thing::Run(id)))
+    found.ok_or_else(|| Error::NotFound(Missing::Run(id)))
 }
 
 /// Listens to a response from its beginning.
@@ -51,7 +51,7 @@ pub async fn input(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let stored = store::responses::get(&mut tx, &principal.user, id).await?;
     let conversation = stored
-        .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
+        .ok_or_else(|| Error::NotFound(Missing::Run(id)))?
         .conversation;
     page(&mut tx, conversation, Some(id), range).await
 }
@@ -117,7 +117,7 @@ pub async fn item(
 pub async fn delete(app: &App, principal: &Principal, id: RunId) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     if !store::responses::delete(&mut tx, &principal.user, id).await? {
-        return Err(Error::NotFound(Thing::Run(id)));
+        return Err(Error::NotFound(Missing::Run(id)));
     }
     tx.commit().await
 }

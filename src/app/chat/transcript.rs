@@ -25,7 +25,7 @@ use crate::app::{
 };
 use domain::{
     answer_format::AnswerFormat,
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     event::Event,
     ids::{ConversationId, RunId},
     message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Part, Role},
@@ -473,7 +473,7 @@ async fn continue_after(
         status,
         is_followed,
         instructions,
-    } = place.ok_or_else(|| Error::not_found(Thing::Run(run)))?;
+    } = place.ok_or_else(|| Error::not_found(Missing::Run(run)))?;
     if conversation.agent != *pack.id() {
         let reason = format!(
             "was answered by {:?}; use this as `model`",

@@ -15,7 +15,7 @@ use crate::app::{
     servers::{agents, credentials, orchestrator::RunCaller, run_values},
 };
 use domain::{
-    error::{Error, ErrorCode, Reason, Result, Thing},
+    error::{Error, ErrorCode, Missing, Reason, Result},
     ids::{AgentId, ConversationId, RunId},
     json::Members,
     message::{Part, Role},
@@ -158,7 +158,7 @@ pub async fn load_started(
     let session = get_session(app, principal, earlier.conversation).await?;
     let run = earlier
         .run
-        .ok_or_else(|| Error::NotFound(Thing::Conversation(session.id)))?;
+        .ok_or_else(|| Error::NotFound(Missing::Conversation(session.id)))?;
     Ok(StartedRun {
         run,
         session: session.id,
@@ -391,7 +391,7 @@ async fn take_position(
             depth: 0,
         });
     };
-    let gone = || Error::NotFound(Thing::Run(caller.run));
+    let gone = || Error::NotFound(Missing::Run(caller.run));
     let parent = store::trees::ensure_position(tx, caller.run)
         .await?
         .ok_or_else(gone)?;

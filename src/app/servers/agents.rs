@@ -10,7 +10,7 @@ use super::registry;
 use crate::app::App;
 use domain::{
     account::Tenant,
-    error::{Error, Result, Thing},
+    error::{Error, Missing, Result},
     ids::{AgentId, UserId},
     pack::Pack,
     principal::{Admin, Principal, find_claim, is_left_out},
@@ -141,7 +141,7 @@ pub struct SignIn {
 /// Where users of an agent sign in. `tenant` is the name of their tenant; without it, the only tenant that has the
 /// agent.
 pub async fn sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<SignIn> {
-    let unknown = || Error::NotFound(Thing::Agent(agent.to_owned()));
+    let unknown = || Error::NotFound(Missing::Agent(agent.to_owned()));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
     let pack = app.packs.get(&id).ok_or_else(unknown)?;
     let mut tenants = app.accounts.tenants().await?;
@@ -174,7 +174,7 @@ pub(in crate::app) fn pack_of(
     principal: &Principal,
     agent: &str,
 ) -> Result<Arc<Pack>> {
-    let unknown = || Error::NotFound(Thing::Agent(agent.to_owned()));
+    let unknown = || Error::NotFound(Missing::Agent(agent.to_owned()));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
     let pack = app
         .packs

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use domain::{
-    error::{Error, Result, Thing},
+    error::{Error, Missing, Result},
     ids::{ConversationId, RunId, ServerId, TenantId},
     json::Members,
     orchestrator,
@@ -81,7 +81,7 @@ impl Orchestrator {
 pub async fn caller(app: &App, tenant: TenantId, run: RunId) -> Result<RunCaller> {
     let mut tx = app.db.tenant(tenant).await?;
     let found = store::trees::get_caller(&mut tx, run).await?;
-    let (session, principal) = found.ok_or(Error::NotFound(Thing::Run(run)))?;
+    let (session, principal) = found.ok_or(Error::NotFound(Missing::Run(run)))?;
     Ok(RunCaller {
         run,
         session,

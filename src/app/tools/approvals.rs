@@ -30,7 +30,7 @@ use crate::app::{App, platform::keys::contexts};
 use domain::{
     approval::{Approval, Approver, State},
     canonical::Hex,
-    error::{Error, Result, Thing},
+    error::{Error, Missing, Result},
     hidden::clean_name,
     ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
     pack::Pack,
@@ -67,7 +67,7 @@ pub(in crate::app) async fn approver_if_any(
 }
 
 fn unknown_request(which: &str) -> Error {
-    Error::NotFound(Thing::Approval(which.to_owned()))
+    Error::NotFound(Missing::Approval(which.to_owned()))
 }
 
 /// The error for a caller who may not decide. It is `NotFound` for a caller who may not know of the request.

@@ -23,7 +23,7 @@ use crate::app::{
 use domain::{
     canonical,
     connection::DownCause,
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     ids::ConversationId,
     json::{Json, Members},
     message::ToolCall,
@@ -206,7 +206,7 @@ pub async fn begin(
     wanted: &SkillRunSpec<'_>,
 ) -> Result<StartedRun> {
     let pack = agents::pack(app, principal, wanted.agent).await?;
-    let unknown = || Error::NotFound(Thing::Skill(toolset::truncate_text(wanted.skill, 64)));
+    let unknown = || Error::NotFound(Missing::Skill(toolset::truncate_text(wanted.skill, 64)));
     let skill = pack
         .skills
         .iter()
@@ -223,7 +223,7 @@ pub async fn begin(
         None => conversations::insert(&mut tx, principal, &pack, &skill.name, None).await?,
     };
     if conversation.agent != *pack.id() {
-        return Err(Error::NotFound(Thing::ConversationWithAgent(
+        return Err(Error::NotFound(Missing::ConversationWithAgent(
             conversation.id,
         )));
     }

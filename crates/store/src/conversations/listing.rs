@@ -5,7 +5,7 @@ use sqlx::types::Json;
 use super::{conversation_of, conversations};
 use crate::Tx;
 use domain::{
-    error::{Error, Result, Thing},
+    error::{Error, Missing, Result},
     ids::{AgentId, ConversationId, UserId},
     message::Part,
     run::{Conversation, ConversationChange},
@@ -135,5 +135,5 @@ pub async fn change(
         change.pinned,
     );
     let changed = changed.fetch_optional(tx.conn()).await?;
-    changed.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
+    changed.ok_or_else(|| Error::NotFound(Missing::Conversation(id)))
 }

@@ -22,7 +22,7 @@ use crate::app::{
     },
 };
 use domain::{
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     flow::{Flow, Step},
     ids::ConversationId,
     message::{Part, Prompt},
@@ -116,7 +116,7 @@ pub async fn begin(
     let pack = agents::pack(app, principal, agent).await?;
     let spec = pack
         .server(server)
-        .ok_or_else(|| Error::NotFound(Thing::Server(server.to_owned())))?;
+        .ok_or_else(|| Error::NotFound(Missing::Server(server.to_owned())))?;
     if !spec.takes_sign_in() {
         return Err(Error::conflict(
             ErrorCode::NoSignIn,

@@ -31,7 +31,7 @@ use domain::{
     audit::Fact,
     connection::ConnectionTestError,
     credential::{CredentialMeta, CredentialRef, CredentialState},
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     ids::{ConversationId, CredentialId, TenantId, UserId},
     oauth::{Authorization, to_sealable},
     pack::Pack,
@@ -404,7 +404,7 @@ pub(super) async fn find_personal_server(
     let spec = pack
         .server(server)
         .cloned()
-        .ok_or_else(|| Error::NotFound(Thing::Server(server.to_owned())))?;
+        .ok_or_else(|| Error::NotFound(Missing::Server(server.to_owned())))?;
     if spec.access_mode != AccessMode::UserControlled {
         return Err(Error::conflict(
             ErrorCode::ServerShared,

@@ -14,7 +14,7 @@ use crate::app::{
 };
 use domain::{
     credential::CredentialState,
-    error::{Error, Result, Thing},
+    error::{Error, Missing, Result},
     message::Choice,
     pack::Pack,
     policy::{Decision, decide},
@@ -167,7 +167,7 @@ pub async fn get(
     let pack = agents::pack(app, principal, agent).await?;
     let spec = pack
         .server(server)
-        .ok_or_else(|| Error::NotFound(Thing::Server(server.to_owned())))?;
+        .ok_or_else(|| Error::NotFound(Missing::Server(server.to_owned())))?;
     let fields = spec.user_config.iter().map(|field| {
         let options = field.options.iter().map(|option| Choice {
             value: option.value.clone(),

@@ -12,7 +12,7 @@ use crate::app::{
 };
 use domain::{
     audit::{Fact, OPERATOR},
-    error::{Error, Result, Thing},
+    error::{Error, Missing, Result},
     ids::TenantId,
     oauth::{OAuthClient, from_sealable},
     principal::Admin,
@@ -43,7 +43,7 @@ pub async fn list_clients(app: &App, admin: &Admin) -> Result<Vec<RegisteredClie
 
 /// Forgets a client, so that the next sign-in registers another one. Earlier sign-ins keep the client.
 pub async fn forget_client(app: &App, admin: &Admin, id: &str) -> Result<()> {
-    let unknown = || Error::NotFound(Thing::from(format!("OAuth client {id:?}")));
+    let unknown = || Error::NotFound(Missing::from(format!("OAuth client {id:?}")));
     let row = id.parse().map_err(|_| unknown())?;
     let mut tx = app.db.tenant(admin.tenant()).await?;
     if store::oauth_clients::delete(&mut tx, Some(row), None).await? == 0 {
