@@ -85,8 +85,9 @@ pub struct RunStart {
     pub is_delegated: bool,
     /// It has a message for the model.
     pub has_input: bool,
-    /// Its user said something that is not for the model as it stands.
-    pub has_aside: bool,
+    /// A message of its user must be processed before the model is asked: it names a prompt of a server, or answers a
+    /// question.
+    pub needs_preparation: bool,
     /// The form that its answer must have, if it is not free text.
     pub format: Option<AnswerFormat>,
     /// The only message of a new conversation: all that the model is to read.

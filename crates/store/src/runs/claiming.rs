@@ -164,11 +164,11 @@ async fn read_start(tx: &mut Tx, id: RunId) -> Result<RunStart> {
                   c.titled_by = 'message' and c.external_key is null as "may_be_titled!",
                   r.params is not null or r.parent_run is not null as "is_delegated!",
                   r.answer_format as "answer_format: Json<AnswerFormat>",
-                  coalesce(m.input, false) as "has_input!", coalesce(m.aside, false) as "has_aside!"
+                  coalesce(m.input, false) as "has_input!", coalesce(m.to_prepare, false) as "needs_preparation!"
            from runs r
            join conversations c on c.tenant_id = r.tenant_id and c.id = r.conversation_id
            left join lateral (
-             select bool_or(for_model) as input, bool_or(role = 'user' and not for_model) as aside
+             select bool_or(for_model) as input, bool_or(role = 'user' and not for_model) as to_prepare
              from messages where tenant_id = r.tenant_id and run_id = r.id
            ) m on true
            where r.tenant_id = $1 and r.id = $2"#,
@@ -183,7 +183,7 @@ async fn read_start(tx: &mut Tx, id: RunId) -> Result<RunStart> {
         is_of_client: row.is_of_client,
         is_delegated: row.is_delegated,
         has_input: row.has_input,
-        has_aside: row.has_aside,
+        needs_preparation: row.needs_preparation,
         format: row.answer_format.map(|format| format.0),
         only_message: None,
     })

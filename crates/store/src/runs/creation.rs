@@ -234,7 +234,7 @@ impl Row {
             is_of_client: self.is_of_client,
             is_delegated: false,
             has_input: new.for_model,
-            has_aside: new.role == Role::User && !new.for_model,
+            needs_preparation: new.role == Role::User && !new.for_model,
             format: new.format.cloned(),
             only_message: (self.seq == 1 && new.for_model).then(|| message.clone()),
         };

@@ -36,7 +36,7 @@ impl RunWorker {
     /// Prepares a turn before the model is asked. `Some` when there is nothing left to ask the model.
     pub(super) async fn prepare_turn(&self, pack: &Arc<Pack>) -> Result<Option<Ending>> {
         let start = &self.run.start;
-        if !start.has_aside {
+        if !start.needs_preparation {
             return Ok(None);
         }
         let written = self.load_messages().await?;
