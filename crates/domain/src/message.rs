@@ -57,8 +57,8 @@ pub enum Role {
     Assistant,
     /// Results of the assistant's tool calls.
     Tool,
-    /// The program itself: greetings, answers to commands, notices. Not shown to the model. The result of a call that
-    /// its user typed is such an answer.
+    /// The program itself: greetings, answers to commands, notices, results of calls that the user typed. The model
+    /// reads only the outcomes among them: of a call that had to wait, and of a run that a run started.
     System,
 }
 

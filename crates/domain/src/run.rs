@@ -1,4 +1,4 @@
-//! A run is one turn of the agent in a conversation; these are its states.
+//! Runs. A run is one turn of an agent in a conversation, or one command that the program itself answers.
 
 mod conversation;
 
@@ -16,8 +16,8 @@ use super::{
     principal::Principal,
 };
 
-/// `queued → running → succeeded | failed | cancelled`. A run whose replica died is claimed again when
-/// its lease ends and goes on from the last durable step.
+/// `queued → running → succeeded | failed | cancelled`; a queued run may be cancelled without running. If the replica
+/// of a run stops, another one claims the run when the lease has ended, and goes on after the last stored step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
