@@ -140,16 +140,7 @@ pub async fn call(
     id: ConversationId,
     call: &ToolCall,
 ) -> Result<ToolResult> {
-    let result = |status, text| ToolResult {
-        call_id: call.call_id.clone(),
-        status,
-        text,
-        raw: None,
-        advice: None,
-        approval: None,
-        refusal: None,
-        took_ms: None,
-    };
+    let result = |status, text: String| ToolResult::new(&call.call_id, status, text);
     let arguments = call.arguments();
     let Some(uri) = arguments.get("uri").and_then(Json::as_text) else {
         return Ok(result(

@@ -100,20 +100,10 @@ fn definition(toolset: &Toolset) -> Result<ToolDef> {
 
 /// Answers a call of the model's tool.
 pub fn call(toolset: &Toolset, call: &ToolCall) -> Result<ToolResult> {
-    let result = |status, text, raw| ToolResult {
-        call_id: call.call_id.clone(),
-        status,
-        text,
-        raw,
-        advice: None,
-        approval: None,
-        refusal: None,
-        took_ms: None,
-    };
     let arguments = call.arguments();
     let Some(query) = arguments.get("query").and_then(Json::as_text) else {
         let text = format!("not executed: {TOOL} needs the argument `query`");
-        return Ok(result(CallStatus::Denied, text, None));
+        return Ok(ToolResult::new(&call.call_id, CallStatus::Denied, text));
     };
     let found = toolset.search(query, FOUND);
     let mut text = if found.is_empty() {
@@ -128,5 +118,8 @@ pub fn call(toolset: &Toolset, call: &ToolCall) -> Result<ToolResult> {
     }
     let tools = found.iter().map(|(_, named)| named.name.clone()).collect();
     let raw = to_raw_value(&Found { tools }).map_err(Error::internal)?;
-    Ok(result(CallStatus::Succeeded, text, Some(raw)))
+    Ok(ToolResult {
+        raw: Some(raw),
+        ..ToolResult::new(&call.call_id, CallStatus::Succeeded, text)
+    })
 }

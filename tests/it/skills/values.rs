@@ -61,14 +61,8 @@ fn arguments_that_can_be_read_in_two_ways_are_marked() {
 #[test]
 fn structured_content_goes_before_the_text_of_the_content() {
     let result = |raw: Value| ToolResult {
-        call_id: "c".to_owned(),
-        status: CallStatus::Succeeded,
-        text: "one\ntwo".to_owned(),
         raw: serde_json::value::to_raw_value(&raw).ok(),
-        advice: None,
-        approval: None,
-        refusal: None,
-        took_ms: None,
+        ..ToolResult::new("c", CallStatus::Succeeded, "one\ntwo")
     };
     assert_eq!(
         result_text(&result(

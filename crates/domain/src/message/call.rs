@@ -86,6 +86,20 @@ impl ToolCall {
 }
 
 impl ToolResult {
+    /// A result with a text, and nothing else.
+    pub fn new(call_id: &str, status: CallStatus, text: impl Into<String>) -> Self {
+        Self {
+            call_id: call_id.to_owned(),
+            status,
+            text: text.into(),
+            advice: None,
+            raw: None,
+            approval: None,
+            refusal: None,
+            took_ms: None,
+        }
+    }
+
     pub fn for_model(&self) -> String {
         match &self.advice {
             Some(advice) => format!("{}; {advice}", self.text),

@@ -36,6 +36,10 @@ const MAX_PARALLEL_CALLS: usize = 8;
 /// Calls that one step may make. Each further call is refused with a result that says so.
 const MAX_CALLS_PER_STEP: usize = 32;
 
+/// The result of a call that may have been sent before the service stopped.
+pub(super) const INTERRUPTED: &str = "outcome unknown: the service stopped while this call was under way; it may or may \
+     not have been done. It was not repeated. Check before trying again";
+
 /// A call of a step, with its server and tool if they exist.
 pub(super) struct StepCall {
     pub call: ToolCall,
@@ -176,7 +180,7 @@ impl RunWorker {
             .into_iter()
             .map(|refused| {
                 let text = format!("not executed: at most {MAX_CALLS_PER_STEP} calls fit in one step; make the rest in the next one");
-                Part::ToolResult(new_result(&refused.call, CallStatus::Denied, text))
+                Part::ToolResult(ToolResult::new(&refused.call.call_id, CallStatus::Denied, text))
             })
             .collect();
         if !refused.is_empty() {
@@ -248,7 +252,7 @@ impl RunWorker {
             _ => call.name.clone(),
         };
         let text = format!("cancelled before {what} was sent");
-        Ok(new_result(call, CallStatus::Cancelled, text))
+        Ok(ToolResult::new(&call.call_id, CallStatus::Cancelled, text))
     }
 
     /// Writes a result, the resources that it links to, the end of its line in the audit trail, and the line of the call
@@ -416,28 +420,13 @@ fn result_of_interrupted(
         return ToolResult {
             advice: Some(advice.to_owned()),
             approval: Some(request.id),
-            ..new_result(call, CallStatus::AwaitingApproval, text)
+            ..ToolResult::new(&call.call_id, CallStatus::AwaitingApproval, text)
         };
     }
     // A call without the id of a line was written by an old release, which wrote no line before it sent a call.
     if call.audit_id.is_some_and(|line| !sent.contains(&line)) {
         let text = "failed, nothing was sent: the service stopped before. Make the call again if it is still wanted";
-        return new_result(call, CallStatus::Failed, text.to_owned());
+        return ToolResult::new(&call.call_id, CallStatus::Failed, text);
     }
-    let text = "outcome unknown: the service stopped while this call was under way; it may or may not have been done. \
-                It was not repeated. Check before trying again";
-    new_result(call, CallStatus::OutcomeUnknown, text.to_owned())
-}
-
-fn new_result(call: &ToolCall, status: CallStatus, text: String) -> ToolResult {
-    ToolResult {
-        call_id: call.call_id.clone(),
-        status,
-        text,
-        raw: None,
-        advice: None,
-        approval: None,
-        refusal: None,
-        took_ms: None,
-    }
+    ToolResult::new(&call.call_id, CallStatus::OutcomeUnknown, INTERRUPTED)
 }

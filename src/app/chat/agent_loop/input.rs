@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::{Ending, RunWorker};
+use super::{Ending, RunWorker, calls::INTERRUPTED};
 use crate::app::{
     chat::{
         elicitations as questions, flows,
@@ -174,16 +174,7 @@ impl RunWorker {
         elicitation: &Elicitation,
         user: Option<ElicitationTarget>,
     ) -> Result<(ToolResult, Option<AuditId>)> {
-        let result = |status, text: &str| ToolResult {
-            call_id: elicitation.call_id.clone(),
-            status,
-            text: text.to_owned(),
-            raw: None,
-            advice: None,
-            approval: None,
-            refusal: None,
-            took_ms: None,
-        };
+        let result = |status, text: &str| ToolResult::new(&elicitation.call_id, status, text);
         let unsealed = elicitations::unseal(&self.app, self.run.tenant, elicitation).await?;
         let line = unsealed.as_ref().map(|(request, _)| {
             gate::opening_line_of_answered(&self.app, &self.run, elicitation, &request.arguments)
@@ -196,9 +187,7 @@ impl RunWorker {
         }
         tx.commit().await?;
         if !is_first {
-            let text = "outcome unknown: the service stopped while this call was under way; it may or may not have been \
-                        done. It was not repeated. Check before trying again";
-            return Ok((result(CallStatus::OutcomeUnknown, text), None));
+            return Ok((result(CallStatus::OutcomeUnknown, INTERRUPTED), None));
         }
         let line = line.map(|line| line.id);
         let Some((request, entered)) = unsealed else {

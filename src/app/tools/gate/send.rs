@@ -468,14 +468,5 @@ pub(in crate::app::tools) fn counted_result(
     text: String,
 ) -> ToolResult {
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => status.into_str()).increment(1);
-    ToolResult {
-        call_id: call_id.to_owned(),
-        status,
-        text,
-        raw: None,
-        advice: None,
-        approval: None,
-        refusal: None,
-        took_ms: None,
-    }
+    ToolResult::new(call_id, status, text)
 }

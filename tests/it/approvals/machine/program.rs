@@ -370,16 +370,7 @@ impl RealRequests {
             Held::Revoke => execution::revoke(app, approval, "it changed").await,
             Held::PutOff => execution::postpone(app, approval).await,
             Held::Finish(status) => {
-                let result = ToolResult {
-                    call_id: "call".to_owned(),
-                    status,
-                    text: "so it went".to_owned(),
-                    raw: None,
-                    advice: None,
-                    approval: None,
-                    refusal: None,
-                    took_ms: None,
-                };
+                let result = ToolResult::new("call", status, "so it went");
                 execution::finish(app, approval, &result).await
             }
         };
