@@ -40,7 +40,7 @@ pub async fn replace(
     let old = get_replaceable(&mut tx, id, replaced).await?;
     let attachments: Vec<_> = attachments::of(&old).cloned().collect();
     let text = match text {
-        Some(text) => conversations::check_text(text)?,
+        Some(text) => conversations::clean_message_text(text)?,
         None => text_of(&old),
     };
     // Requests are locked first, as a decision locks its request before the conversation.

@@ -169,7 +169,7 @@ pub async fn post(
     let text = if !attachments.is_empty() && text.trim().is_empty() {
         String::new()
     } else {
-        check_text(text)?
+        clean_message_text(text)?
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
@@ -227,7 +227,7 @@ pub async fn load_posted(
 }
 
 /// Checks that a text can be a message. Returns it without NUL characters.
-pub(super) fn check_text(text: &str) -> Result<String> {
+pub(super) fn clean_message_text(text: &str) -> Result<String> {
     // A NUL cannot be typed, and many programs cannot handle it.
     let text = text.replace('\0', "");
     if text.trim().is_empty() {

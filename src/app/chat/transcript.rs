@@ -95,7 +95,7 @@ pub async fn ask(
             "the last message must be one of the user",
         ));
     };
-    let text = conversations::check_text(&text)?;
+    let text = conversations::clean_message_text(&text)?;
     let pack = agents::pack(app, principal, &question.agent).await?;
     if let Some(format) = &question.format {
         check_format(&pack, format).await?;

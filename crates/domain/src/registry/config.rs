@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::{
-    checks::{ascii, check_text, expected_form},
+    checks::{ascii, check_kind, expected_form},
     tree::{check_tree, first, template, tree, tree_template, walk},
 };
 use crate::{
@@ -154,7 +154,7 @@ impl ConfigValue {
     pub fn fits(&self, kind: Kind) -> Result<(), String> {
         match (&self.parsed, kind, &self.written) {
             (ParsedValue::Text(template), kind, _) if template.references().next().is_none() => {
-                check_text(kind, &template.resolve(|_| None).unwrap_or_default())
+                check_kind(kind, &template.resolve(|_| None).unwrap_or_default())
             }
             (ParsedValue::Secret(_) | ParsedValue::Text(_), ..)
             | (ParsedValue::Tree, Kind::Json, _)
@@ -244,7 +244,7 @@ impl ConfigValue {
         let Some(mut resolved) = resolved else {
             return Ok(None);
         };
-        check_text(kind, resolved.text.expose()).map_err(Unresolved::WrongType)?;
+        check_kind(kind, resolved.text.expose()).map_err(Unresolved::WrongType)?;
         if kind == Kind::Json {
             resolved.text = Secret::new(ascii(resolved.text.expose()));
         }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::Kind;
 
-/// Whether a text is of a type.
-pub(super) fn check_text(kind: Kind, text: &str) -> Result<(), String> {
+/// Checks that a text is of a type.
+pub(super) fn check_kind(kind: Kind, text: &str) -> Result<(), String> {
     let fits = match kind {
         Kind::String => true,
         Kind::Boolean => matches!(text, "true" | "false"),
