@@ -1,20 +1,20 @@
-//! The toolset of a principal as an MCP server, over streamable HTTP. One address serves both eras of the protocol: the
-//! revisions up to 2025-11-25 (without a session), and 2026-07-28. No state is kept between requests, so any replica can
-//! answer the next one.
+//! The toolset of a principal as an MCP server, over streamable HTTP. One address serves both lifecycles of the
+//! protocol: the revisions up to 2025-11-25 (without a session), and 2026-07-28. No state is kept between requests, so
+//! any replica can answer the next one.
 //!
 //! What a caller may not do at all (no credential, too many requests, an agent that is not theirs) is answered in HTTP,
 //! everything else in JSON-RPC. The JSON-RPC is written here and not by an SDK, because results of servers pass through as
 //! raw JSON, which an SDK would parse and write again.
 //!
 //! This file has the routes, the dispatch of methods and the handshake; `call` has `tools/call` and tasks, `lists` tools
-//! and prompts, `changes` the streams of notifications, `era` revisions and headers, `message` JSON-RPC.
+//! and prompts, `changes` the streams of notifications, `revision` revisions and headers, `message` JSON-RPC.
 
 pub(super) mod access;
 mod call;
 mod changes;
-mod era;
 mod lists;
 mod message;
+mod revision;
 
 use std::sync::Arc;
 
@@ -29,14 +29,14 @@ use serde_json::{json, value::RawValue};
 
 use self::{
     access::McpCaller,
-    era::{Era, Meta},
     message::{Failure, Message, RpcError, Shape},
+    revision::Meta,
 };
 use super::{
     ApiState, body::read_json_body, extract::Path, limits::RequestPermit, problem::Problem,
 };
 use crate::app::tools::client_tools::{self, ClientTools};
-use domain::{error::ErrorCode, principal::Principal};
+use domain::{error::ErrorCode, principal::Principal, server::Lifecycle};
 
 /// The most requests of one batch. Only revision 2025-03-26 has batches.
 const MAX_BATCH: usize = 32;
@@ -82,7 +82,7 @@ pub(super) async fn listen(
 ) -> Result<Response, Problem> {
     access::check_origin(&state.app.config, &headers)?;
     access::check_accepts(&headers, "text/event-stream")?;
-    if era::of_stream(&headers)?.is_modern() {
+    if revision::read_lifecycle_of_stream(&headers)? == Lifecycle::Stateless {
         let detail = "this revision has no such stream; send `subscriptions/listen`";
         let status = StatusCode::METHOD_NOT_ALLOWED;
         return Err(Problem::new(status, ErrorCode::MethodNotAllowed, detail));
@@ -112,7 +112,7 @@ struct RpcRequest<'a> {
     method: &'a str,
     params: &'a str,
     meta: Meta<'a>,
-    era: Era,
+    lifecycle: Lifecycle,
     /// Whether the client accepts an event stream as the answer.
     accepts_stream: bool,
 }
@@ -125,7 +125,7 @@ impl Client {
         };
         match shape {
             Shape::One(message) => self.answer_one(headers, &message).await,
-            Shape::Batch(_) if !era::takes_batches(headers) => {
+            Shape::Batch(_) if !revision::takes_batches(headers) => {
                 let why = "batches are no part of this revision; send one message";
                 RpcError::invalid_request(why).response(None, StatusCode::BAD_REQUEST)
             }
@@ -154,14 +154,14 @@ impl Client {
             };
             // Each message counts as a request.
             let counted = self.state.limits.count(&self.principal);
-            let answer = match (counted, era::of(headers, &message)) {
+            let answer = match (counted, revision::read_lifecycle(headers, &message)) {
                 (Err(problem), _) => Err(Failure::Http(problem)),
                 _ if message.method.as_deref() == Some("initialize") => {
                     Err(RpcError::invalid_request("a handshake is no part of a batch").into())
                 }
                 (_, Err(error)) => Err(error.into()),
-                (Ok(_), Ok((era, meta))) => {
-                    let request = message.request(id, era, meta, false);
+                (Ok(_), Ok((lifecycle, meta))) => {
+                    let request = message.request(id, lifecycle, meta, false);
                     self.dispatch(&request).await
                 }
             };
@@ -179,7 +179,7 @@ impl Client {
 
     async fn answer_one(&self, headers: &HeaderMap, message: &Message<'_>) -> Response {
         let Some(id) = message.id else {
-            return match era::of_notification(headers) {
+            return match revision::check_notification(headers) {
                 Ok(()) => {
                     self.take_notification(message);
                     StatusCode::ACCEPTED.into_response()
@@ -191,7 +191,7 @@ impl Client {
             // The service sends its clients no requests, so it waits for no response.
             return StatusCode::ACCEPTED.into_response();
         }
-        let (era, meta) = match era::of(headers, message) {
+        let (lifecycle, meta) = match revision::read_lifecycle(headers, message) {
             Ok(found) => found,
             Err(error) => {
                 let status = error.status;
@@ -199,13 +199,13 @@ impl Client {
             }
         };
         let accepts_stream = access::accepts(headers, "text/event-stream");
-        let request = message.request(id, era, meta, accepts_stream);
+        let request = message.request(id, lifecycle, meta, accepts_stream);
         let answered = match request.method {
             "tools/call" => match self.check_param_headers(headers, &request) {
                 Ok(()) => self.call(&request).await,
                 Err(error) => Err(error),
             },
-            "subscriptions/listen" if era.is_modern() => self.subscribe(&request),
+            "subscriptions/listen" if lifecycle == Lifecycle::Stateless => self.subscribe(&request),
             _ => self
                 .dispatch(&request)
                 .await
@@ -216,7 +216,7 @@ impl Client {
             Err(Failure::Http(problem)) => problem.into_response(),
             Err(Failure::Cancelled) => StatusCode::ACCEPTED.into_response(),
             Err(Failure::Rpc(error)) => {
-                let status = if era.is_modern() {
+                let status = if lifecycle == Lifecycle::Stateless {
                     error.status
                 } else {
                     StatusCode::OK
@@ -239,18 +239,18 @@ impl Client {
 
     /// Answers a request without a stream. Returns the result as JSON.
     async fn dispatch(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
-        match (request.method, request.era) {
-            ("initialize", Era::Legacy(_)) => self.initialize(request),
-            ("ping", Era::Legacy(_)) => Ok("{}".to_owned()),
-            ("server/discover", Era::Modern) => Ok(self.discover()),
+        match (request.method, request.lifecycle) {
+            ("initialize", Lifecycle::Handshake) => self.initialize(request),
+            ("ping", Lifecycle::Handshake) => Ok("{}".to_owned()),
+            ("server/discover", Lifecycle::Stateless) => Ok(self.discover()),
             ("tools/list", _) => self.list_tools(request),
             ("tools/call", _) => self.call_at_once(request).await,
             ("prompts/list", _) => self.list_prompts(request),
             ("prompts/get", _) => self.get_prompt(request).await,
             ("completion/complete", _) => self.complete(request).await,
-            ("tasks/get", Era::Modern) => self.get_task(request).await,
-            ("tasks/cancel", Era::Modern) => self.cancel_task(request).await,
-            ("tasks/update", Era::Modern) => self.update_task(request).await,
+            ("tasks/get", Lifecycle::Stateless) => self.get_task(request).await,
+            ("tasks/cancel", Lifecycle::Stateless) => self.cancel_task(request).await,
+            ("tasks/update", Lifecycle::Stateless) => self.update_task(request).await,
             (method, _) => Err(RpcError::method_not_found(method).into()),
         }
     }
@@ -262,7 +262,7 @@ fn json_response(status: StatusCode, body: String) -> Response {
 
 impl Client {
     fn initialize(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
-        let version = era::negotiate(request.params)?;
+        let version = revision::negotiate(request.params)?;
         let mut result = json!({
             "protocolVersion": version,
             "capabilities": {
@@ -281,14 +281,14 @@ impl Client {
     fn discover(&self) -> String {
         let mut result = json!({
             "resultType": "complete",
-            "supportedVersions": era::SUPPORTED,
+            "supportedVersions": revision::SUPPORTED,
             "capabilities": {
                 "tools": { "listChanged": true },
                 "prompts": { "listChanged": true },
                 "completions": {},
                 "extensions": { call::TASKS_EXTENSION: {} },
             },
-            "ttlMs": era::TTL_MS,
+            "ttlMs": revision::TTL_MS,
             "cacheScope": "private",
             "_meta": { "io.modelcontextprotocol/serverInfo": self.server_info() },
         });

@@ -254,6 +254,25 @@ pub enum Remote {
     WebSocket,
 }
 
+/// The two lifecycles of MCP, by the revision of the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lifecycle {
+    /// Up to revision 2025-11-25: a handshake (`initialize`) begins a session.
+    #[default]
+    Handshake,
+    /// From revision 2026-07-28 on: no session, every request is complete in itself.
+    Stateless,
+}
+
+impl Lifecycle {
+    pub fn other(self) -> Self {
+        match self {
+            Self::Handshake => Self::Stateless,
+            Self::Stateless => Self::Handshake,
+        }
+    }
+}
+
 /// Whose credentials the server sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -61,6 +61,7 @@ pub use self::{
     param_headers::{ParamHeader, param_headers},
     stdio::LAUNCH,
 };
+pub use domain::server::Lifecycle;
 use domain::{
     elicitation::Answer,
     ids::{AgentId, ServerId, TenantId, UserId},
@@ -128,25 +129,6 @@ impl Default for Options {
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
             tokens: None,
-        }
-    }
-}
-
-/// The two lifecycles of a connection, by the revision of the protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lifecycle {
-    /// Up to revision 2025-11-25: a handshake (`initialize`) begins a session.
-    #[default]
-    Handshake,
-    /// From revision 2026-07-28 on: no session, every request is complete in itself.
-    Stateless,
-}
-
-impl Lifecycle {
-    fn other(self) -> Self {
-        match self {
-            Self::Handshake => Self::Stateless,
-            Self::Stateless => Self::Handshake,
         }
     }
 }

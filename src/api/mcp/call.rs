@@ -12,10 +12,9 @@ use serde_json::{Value, json, value::RawValue};
 use time::format_description::well_known::Rfc3339;
 
 use super::{
-    Client, RpcRequest,
-    era::{self, Era},
-    json_response,
+    Client, RpcRequest, json_response,
     message::{self, Failure, RpcError},
+    revision,
 };
 use crate::{
     api::{events, limits::WaitingCall},
@@ -40,6 +39,7 @@ use domain::{
     error::Error,
     ids::ApprovalId,
     message::{CallStatus, ToolResult},
+    server::Lifecycle,
 };
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ struct OwnedCall {
     id: Box<RawValue>,
     name: String,
     arguments: String,
-    era: Era,
+    lifecycle: Lifecycle,
     takes_tasks: bool,
     open: OpenCall,
     _waiting: WaitingCall,
@@ -96,14 +96,14 @@ impl Client {
         headers: &HeaderMap,
         request: &RpcRequest<'_>,
     ) -> Result<(), Failure> {
-        if !request.era.is_modern() {
+        if request.lifecycle == Lifecycle::Handshake {
             return Ok(());
         }
         let params: CallParams = message::params(request.params)?;
         let arguments = params.arguments.map_or("{}", RawValue::get);
         let app = &self.state.app;
         for expected in self.tools.param_headers(app, &params.name, arguments) {
-            era::check_param(headers, &expected)?;
+            revision::check_param(headers, &expected)?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Client {
             id: request.id.to_owned(),
             name: params.name,
             arguments,
-            era: request.era,
+            lifecycle: request.lifecycle,
             takes_tasks: request.meta.has_extension(TASKS_EXTENSION),
             open,
             _waiting: waiting,
@@ -183,7 +183,7 @@ impl OwnedCall {
                 return Err(self.client.unavailable_error(unavailable).await?.into());
             }
         };
-        Ok(with_result_type(result, self.era))
+        Ok(with_result_type(result, self.lifecycle))
     }
 }
 
@@ -279,7 +279,7 @@ fn text_result(text: &str, is_error: bool, meta: &Value) -> String {
 }
 
 /// Adds the member `resultType`, which every result has from 2026-07-28 on.
-pub(super) fn with_result_type(result: String, era: Era) -> String {
+pub(super) fn with_result_type(result: String, lifecycle: Lifecycle) -> String {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Typed {
@@ -288,7 +288,7 @@ pub(super) fn with_result_type(result: String, era: Era) -> String {
     }
     let has_type =
         || serde_json::from_str::<Typed>(&result).is_ok_and(|typed| typed.result_type.is_some());
-    if !era.is_modern() || (result.contains("resultType") && has_type()) {
+    if lifecycle == Lifecycle::Handshake || (result.contains("resultType") && has_type()) {
         return result;
     }
     let Some(rest) = result.trim_start().strip_prefix('{') else {

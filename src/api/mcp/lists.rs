@@ -10,13 +10,13 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{
     Client, RpcRequest,
     call::with_result_type,
-    era::{Era, TTL_MS},
     message::{self, Failure, RpcError},
+    revision::TTL_MS,
 };
 use crate::app::tools::toolset::NamedTool;
 use domain::{
     prompt::{PromptArgument, ServerPrompt},
-    server::ServerSpec,
+    server::{Lifecycle, ServerSpec},
 };
 
 /// The number of tools on a page.
@@ -84,7 +84,7 @@ impl Client {
                 URL_SAFE_NO_PAD.encode(last)
             ));
         }
-        end_list(&mut json, request.era);
+        end_list(&mut json, request.lifecycle);
         Ok(json)
     }
 
@@ -110,8 +110,8 @@ impl Client {
 }
 
 /// Ends the JSON of a list. From 2026-07-28 on it says how long and by whom the list may be cached.
-pub(super) fn end_list(json: &mut String, era: Era) {
-    if era.is_modern() {
+pub(super) fn end_list(json: &mut String, lifecycle: Lifecycle) {
+    if lifecycle == Lifecycle::Stateless {
         json.push_str(&format!(
             r#","ttlMs":{TTL_MS},"cacheScope":"private","resultType":"complete""#
         ));
@@ -178,7 +178,7 @@ impl Client {
         let values = values.await.map_err(RpcError::invalid_params)?;
         let none = || r#"{"completion":{"values":[],"hasMore":false}}"#.to_owned();
         let values = values.map_or_else(none, |raw| String::from(Box::<str>::from(raw)));
-        Ok(with_result_type(values, request.era))
+        Ok(with_result_type(values, request.lifecycle))
     }
 
     /// Lists all prompts on one page: a catalog has few of them.
@@ -211,7 +211,7 @@ impl Client {
             let _ = write!(json, "{comma}{text}");
         }
         json.push(']');
-        end_list(&mut json, request.era);
+        end_list(&mut json, request.lifecycle);
         Ok(json)
     }
 
@@ -222,6 +222,6 @@ impl Client {
         let got = self.tools.prompt(app, principal, &params.name, &arguments);
         let raw = got.await.map_err(RpcError::invalid_params)?;
         let raw = String::from(Box::<str>::from(raw));
-        Ok(with_result_type(raw, request.era))
+        Ok(with_result_type(raw, request.lifecycle))
     }
 }

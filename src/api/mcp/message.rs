@@ -8,13 +8,12 @@ use http::StatusCode;
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::{Value, json, value::RawValue};
 
-use super::{
-    RpcRequest,
-    era::{Era, Meta},
-    json_response,
-};
+use super::{RpcRequest, json_response, revision::Meta};
 use crate::api::problem::Problem;
-use domain::error::{Error, Missing};
+use domain::{
+    error::{Error, Missing},
+    server::Lifecycle,
+};
 
 /// One message of a client.
 #[derive(Deserialize)]
@@ -106,7 +105,7 @@ impl<'a> Message<'a> {
     pub fn request<'m>(
         &'m self,
         id: &'a RawValue,
-        era: Era,
+        lifecycle: Lifecycle,
         meta: Meta<'a>,
         accepts_stream: bool,
     ) -> RpcRequest<'m>
@@ -118,7 +117,7 @@ impl<'a> Message<'a> {
             method: self.method.as_deref().unwrap_or_default(),
             params: self.params().unwrap_or("{}"),
             meta,
-            era,
+            lifecycle,
             accepts_stream,
         }
     }

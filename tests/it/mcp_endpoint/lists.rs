@@ -1,4 +1,4 @@
-//! Who sees which tools, in both eras of the protocol.
+//! Who sees which tools, in both lifecycles of the protocol.
 
 use serde_json::json;
 

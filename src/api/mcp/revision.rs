@@ -1,4 +1,4 @@
-//! Which revision of the protocol a request uses, and whether its headers agree with its body.
+//! Reads which revision of the protocol a request uses, and checks that its headers agree with its body.
 //!
 //! Up to 2025-11-25 the version is in a header (absent: 2025-03-26). From 2026-07-28 on it is in `_meta` of each request
 //! and in the header, and `Mcp-Method` and `Mcp-Name` repeat what the body says.
@@ -12,17 +12,19 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::message::{self, Message, RpcError};
 use crate::{api::problem::Problem, app::tools::client_tools::ParamHeader};
+use domain::server::Lifecycle;
 
-const MODERN: &str = "2026-07-28";
+/// The revision without a handshake.
+const STATELESS: &str = "2026-07-28";
 /// The last revision with a handshake.
-const LAST_LEGACY: &str = "2025-11-25";
+const LAST_HANDSHAKE: &str = "2025-11-25";
 /// The only revision over this transport that has batches. A request without the header uses it.
-const FIRST_LEGACY: &str = "2025-03-26";
+const FIRST_HANDSHAKE: &str = "2025-03-26";
 /// A revision that has another transport only. A client that names it over this transport is served as with the next
 /// revision, which lacks nothing that such a client asks for.
-const BEFORE_LEGACY: &str = "2024-11-05";
+const OTHER_TRANSPORT: &str = "2024-11-05";
 /// The supported revisions, the newest first.
-pub(super) const SUPPORTED: [&str; 4] = [MODERN, LAST_LEGACY, "2025-06-18", FIRST_LEGACY];
+pub(super) const SUPPORTED: [&str; 4] = [STATELESS, LAST_HANDSHAKE, "2025-06-18", FIRST_HANDSHAKE];
 
 const VERSION_HEADER: &str = "mcp-protocol-version";
 const METHOD_HEADER: &str = "mcp-method";
@@ -30,20 +32,6 @@ const NAME_HEADER: &str = "mcp-name";
 
 /// How long a client may cache a list. Every call is decided anew, so an old list opens nothing.
 pub(super) const TTL_MS: u64 = 60_000;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Era {
-    /// Up to 2025-11-25.
-    Legacy(&'static str),
-    /// 2026-07-28.
-    Modern,
-}
-
-impl Era {
-    pub fn is_modern(self) -> bool {
-        self == Self::Modern
-    }
-}
 
 /// The member `_meta` of a request.
 #[derive(Deserialize, Default)]
@@ -75,34 +63,35 @@ struct WithMeta<'a> {
     meta: Option<Meta<'a>>,
 }
 
-/// Reads the era of a request from its headers and its `_meta`, and checks that they agree.
-pub(super) fn of<'a>(
+/// Reads the lifecycle of a request from its headers and its `_meta`, and checks that they agree.
+pub(super) fn read_lifecycle<'a>(
     headers: &HeaderMap,
     message: &Message<'a>,
-) -> Result<(Era, Meta<'a>), RpcError> {
+) -> Result<(Lifecycle, Meta<'a>), RpcError> {
     let text = message.params().unwrap_or("{}");
     let header = single(headers, VERSION_HEADER)?;
     let method = message.method.as_deref().unwrap_or_default();
-    let is_modern = |version: &str| is_date(version) && version >= MODERN;
-    let must_be_modern = method == "server/discover" || header.is_some_and(is_modern);
+    let is_stateless = |version: &str| is_date(version) && version >= STATELESS;
+    let must_be_stateless = method == "server/discover" || header.is_some_and(is_stateless);
     let meta = match serde_json::from_str::<WithMeta>(text) {
         Ok(found) => found.meta.unwrap_or_default(),
         Err(error) => return Err(RpcError::missing_meta(format!("_meta: {error}"))),
     };
     let Some(version) = meta.version.as_deref() else {
-        if must_be_modern && method != "initialize" {
+        if must_be_stateless && method != "initialize" {
             return Err(RpcError::missing_meta(
                 "`_meta` lacks io.modelcontextprotocol/protocolVersion",
             ));
         }
-        return Ok((Era::Legacy(legacy(header)?), meta));
+        check_handshake_version(header)?;
+        return Ok((Lifecycle::Handshake, meta));
     };
     if header != Some(version) {
         let header = header.unwrap_or("absent");
         let why = format!("MCP-Protocol-Version is {header}, and `_meta` says {version:?}");
         return Err(RpcError::header_mismatch(why));
     }
-    if version != MODERN {
+    if version != STATELESS {
         return Err(RpcError::unsupported_version(version, &SUPPORTED));
     }
     if meta.capabilities.is_none() {
@@ -111,30 +100,32 @@ pub(super) fn of<'a>(
         ));
     }
     check_headers(headers, method, text)?;
-    Ok((Era::Modern, meta))
+    Ok((Lifecycle::Stateless, meta))
 }
 
 /// Checks the version of a notification, which only the header has.
-pub(super) fn of_notification(headers: &HeaderMap) -> Result<(), RpcError> {
+pub(super) fn check_notification(headers: &HeaderMap) -> Result<(), RpcError> {
     match single(headers, VERSION_HEADER)? {
-        Some(MODERN) => Ok(()),
-        header => legacy(header).map(drop),
+        Some(STATELESS) => Ok(()),
+        header => check_handshake_version(header),
     }
 }
 
-/// Reads the era of a request without a body.
-pub(super) fn of_stream(headers: &HeaderMap) -> Result<Era, Problem> {
+/// Reads the lifecycle of a request without a body.
+pub(super) fn read_lifecycle_of_stream(headers: &HeaderMap) -> Result<Lifecycle, Problem> {
     let unusable = |_| Problem::invalid("MCP-Protocol-Version", "is no supported version");
     match single(headers, VERSION_HEADER).map_err(unusable)? {
-        Some(MODERN) => Ok(Era::Modern),
-        header => legacy(header).map(Era::Legacy).map_err(unusable),
+        Some(STATELESS) => Ok(Lifecycle::Stateless),
+        header => check_handshake_version(header)
+            .map(|()| Lifecycle::Handshake)
+            .map_err(unusable),
     }
 }
 
 pub(super) fn takes_batches(headers: &HeaderMap) -> bool {
     matches!(
         single(headers, VERSION_HEADER),
-        Ok(None | Some(FIRST_LEGACY | BEFORE_LEGACY))
+        Ok(None | Some(FIRST_HANDSHAKE | OTHER_TRANSPORT))
     )
 }
 
@@ -145,14 +136,14 @@ fn is_date(text: &str) -> bool {
     matches!(parts[..], [year, month, day] if digits(year, 4) && digits(month, 2) && digits(day, 2))
 }
 
-fn legacy(header: Option<&str>) -> Result<&'static str, RpcError> {
-    let Some(header) = header.filter(|header| *header != BEFORE_LEGACY) else {
-        return Ok(FIRST_LEGACY);
-    };
-    let known = SUPPORTED.iter().find(|version| **version == header);
-    known
-        .copied()
-        .ok_or_else(|| RpcError::unsupported_version(header, &SUPPORTED))
+/// Checks that the version in a header, if there is one, is supported.
+fn check_handshake_version(header: Option<&str>) -> Result<(), RpcError> {
+    match header {
+        Some(version) if version != OTHER_TRANSPORT && !SUPPORTED.contains(&version) => {
+            Err(RpcError::unsupported_version(version, &SUPPORTED))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The revision that a handshake agrees on: the client's, or the newest one that has a handshake.
@@ -164,9 +155,9 @@ pub(super) fn negotiate(text: &str) -> Result<&'static str, RpcError> {
         protocol_version: Cow<'a, str>,
     }
     let wanted: Initialize = message::params(text)?;
-    let mut known = SUPPORTED[1..].iter().chain([&BEFORE_LEGACY]);
+    let mut known = SUPPORTED[1..].iter().chain([&OTHER_TRANSPORT]);
     let known = known.find(|version| **version == wanted.protocol_version);
-    Ok(known.copied().unwrap_or(LAST_LEGACY))
+    Ok(known.copied().unwrap_or(LAST_HANDSHAKE))
 }
 
 /// Checks that `Mcp-Method` and `Mcp-Name` agree with the body. A proxy reads only the headers.
