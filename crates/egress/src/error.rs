@@ -36,7 +36,7 @@ pub enum ErrorKind {
     /// No byte came for this long.
     #[error("the server was silent for {} ms", .0.as_millis())]
     Idle(Duration),
-    #[error("MCP server exceeded {0} redirects")]
+    #[error("exceeded {0} redirects")]
     TooManyRedirects(usize),
     #[error("redirect refused: {0}")]
     BadRedirect(String),

@@ -161,7 +161,7 @@ async fn five_redirects_are_followed_and_a_sixth_is_not() {
     );
     assert_eq!(origin.seen().len(), 6);
     let error = refusal(&open(), Request::get(origin.url("/6"))).await;
-    assert_eq!(error.to_string(), "MCP server exceeded 5 redirects");
+    assert_eq!(error.to_string(), "exceeded 5 redirects");
     assert_eq!(origin.seen().len(), 12);
 }
 

@@ -588,6 +588,25 @@ async fn the_address_at_which_the_handshake_ended_is_that_of_all_that_follows() 
 }
 
 #[tokio::test]
+async fn a_server_that_redirects_without_end_is_named_in_the_error() {
+    let server = Scripted::start(async |_| {
+        reply(StatusCode::TEMPORARY_REDIRECT, &[("location", "/mcp")], "")
+    })
+    .await;
+    let mcp = mcp();
+    let error = soon(mcp.discover(&key(), &spec(server.endpoint())))
+        .await
+        .err()
+        .unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("MCP server exceeded 5 redirects"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_call_follows_no_redirect_and_the_next_one_begins_with_a_handshake() {
     for is_modern in [false, true] {
         for once in [None, Some("request-1".to_owned())] {

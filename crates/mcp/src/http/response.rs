@@ -20,7 +20,7 @@ use crate::{
     interceptor::Interceptor,
     oauth::Challenge,
 };
-use egress::{Body, EgressError, Response};
+use egress::{Body, EgressError, ErrorKind, Response};
 
 /// The most bytes that are read of a refusal.
 pub(super) const MAX_REFUSAL: usize = 64 * 1024;
@@ -212,6 +212,9 @@ pub(super) fn send_failure(error: &EgressError) -> Failure {
         (false, true, _) => Failure::Misconfigured(message),
         (false, ..) => Failure::NotSent(message),
         (true, _, true) => Failure::Silent(message),
+        (true, ..) if matches!(error.kind, ErrorKind::TooManyRedirects(_)) => {
+            Failure::Redirected(format!("MCP server {message}"))
+        }
         (true, ..) if error.is_redirect() => Failure::Redirected(message),
         (true, ..) => Failure::Lost(message),
     }
@@ -287,7 +290,7 @@ async fn collect_from(
     while let Some(chunk) = body.next().await.transpose()? {
         if whole.len() + chunk.len() > max {
             return Err(EgressError {
-                kind: egress::ErrorKind::TooLarge(max),
+                kind: ErrorKind::TooLarge(max),
                 sent: true,
             });
         }
