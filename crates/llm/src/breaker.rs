@@ -15,7 +15,7 @@ use std::{
 use super::{Limits, error::Outage};
 use domain::{clock, ids::UserId};
 
-/// Circuits by tenant and endpoint. Operators name the endpoints and a success removes the circuit, so there are few.
+/// Circuits by tenant and endpoint. Only a failure adds a circuit and a success removes it, so there are few.
 #[derive(Default)]
 pub(super) struct Breakers(Mutex<HashMap<String, Circuit>>);
 
@@ -39,9 +39,10 @@ impl Breakers {
     /// Permission to send a request, or the time for which no request may be sent to the endpoint.
     pub(super) fn try_acquire(self: &Arc<Self>, endpoint: &str) -> Result<Permit, Duration> {
         let mut circuits = self.lock();
-        let circuit = circuits.entry(endpoint.to_owned()).or_default();
         let mut probe = false;
-        if let Some(until) = circuit.open_until {
+        if let Some(circuit) = circuits.get_mut(endpoint)
+            && let Some(until) = circuit.open_until
+        {
             let left = until.saturating_duration_since(clock::instant());
             if !left.is_zero() || circuit.probing {
                 return Err(left.max(Duration::from_secs(1)));
