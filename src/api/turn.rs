@@ -102,8 +102,8 @@ pub(super) struct Turn {
     has_effects: Arc<AtomicBool>,
     /// Whether the answer ends with the reason why the run has failed.
     ends_with_failure: bool,
-    /// How often the request was sent again, if an earlier one began the run.
-    repeats: Option<i32>,
+    /// How often the request was sent again. 0 if this request began the run.
+    repeats: i32,
     on_disconnect: OnDisconnect,
     /// Records that the client still waits, until it is dropped.
     served: Option<AbortOnDropHandle<()>>,
@@ -198,7 +198,7 @@ impl Turn {
             repeats::keep_served(app, principal, turn.conversation, turn.run.id, server)
         });
         turn.question = Some(question);
-        turn.repeats = earlier.map(|begun| begun.repeats);
+        turn.repeats = earlier.map_or(0, |begun| begun.repeats);
         Ok(turn)
     }
 
@@ -212,7 +212,7 @@ impl Turn {
         let open = transcript::resume_stream(app, principal, chat).await?;
         Ok(open.map(|(posted, repeats)| {
             let mut turn = Self::listen_to(app, principal, posted, options);
-            turn.repeats = Some(repeats);
+            turn.repeats = repeats;
             turn
         }))
     }
@@ -245,7 +245,7 @@ impl Turn {
             is_formatted: options.is_formatted,
             is_delivered_whole: false,
             ends_with_failure: false,
-            repeats: None,
+            repeats: 0,
             on_disconnect: options.on_disconnect,
             served: None,
             _open: options.open,
@@ -286,7 +286,7 @@ impl Turn {
                 && self
                     .readable_since
                     .is_some_and(|since| since.elapsed() >= READ_AFTER),
-            repeats: self.repeats.unwrap_or_default(),
+            repeats: self.repeats,
         }
     }
 
@@ -648,6 +648,11 @@ impl Turn {
         }
     }
 
+    /// Whether an earlier request began the run. Each request that joins a run is counted before.
+    fn is_repeated(&self) -> bool {
+        self.repeats > 0
+    }
+
     /// Whether the client gave the request a key, so that its answer is kept.
     fn has_named_key(&self) -> bool {
         self.key == Some(KeySource::Named)
@@ -673,10 +678,10 @@ impl Turn {
             transcript::DeliveredEvents {
                 event: self.answer_text.last_delivered(last),
                 last,
-                is_late: self.repeats.is_some(),
+                is_late: self.is_repeated(),
                 arrival: if self.is_delivered_whole && self.has_effects.load(Relaxed) {
                     Arrival::Pending
-                } else if self.ended == Some(RunStatus::Cancelled) || self.repeats.is_some() {
+                } else if self.ended == Some(RunStatus::Cancelled) || self.is_repeated() {
                     Arrival::CompleteAgain
                 } else {
                     Arrival::Complete
