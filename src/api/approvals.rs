@@ -24,7 +24,7 @@ use super::{
 use crate::app::{
     self, App,
     tools::approvals::{
-        ApprovalFilter, ApprovalPage, Verdict,
+        ApprovalFilter, ApprovalSelection, Verdict,
         listening::{ApprovalStream, ApprovalUpdate, Badge},
         view::ApprovalView,
     },
@@ -113,7 +113,7 @@ pub(super) async fn list(
             check_text(field, text, MAX_USER)?;
         }
     }
-    let page = ApprovalPage {
+    let page = ApprovalSelection {
         state: which.state,
         tool: which.tool.as_deref(),
         requester: which.requester.as_deref(),

@@ -94,6 +94,8 @@ struct Report {
     lines: Vec<(usize, usize, String)>,
     calls: BTreeMap<&'static str, Vec<Duration>>,
     floods: BTreeMap<&'static str, usize>,
+    /// How the first honest user ended who was not served to the end.
+    unserved: Option<String>,
 }
 
 async fn soak(time: Duration) -> Report {
@@ -159,9 +161,9 @@ async fn soak(time: Duration) -> Report {
         after = program.memory();
     }
     let settled = gone.elapsed();
-    if let Some(Err(failed)) = honest_users.try_join_next() {
-        panic!("an honest user was not served: {failed}");
-    }
+    let unserved = honest_users
+        .try_join_next()
+        .map(|ended| format!("{ended:?}"));
     honest_users.shutdown().await;
     let log = program.stop().await;
     let is_honest = |line: &&str| {
@@ -182,12 +184,14 @@ async fn soak(time: Duration) -> Report {
         lines: most_of(&other),
         calls,
         floods: std::mem::take(&mut *floods.0.lock().unwrap()),
+        unserved,
     }
 }
 
 impl Report {
     fn judge(&self) {
         let [before, _, after] = self.memory;
+        assert_eq!(self.unserved, None, "an honest user was not served{self}");
         for what in [UPLOADED, UNREAD, ENDLESS, CONNECTED, CHATTER] {
             assert!(self.floods.contains_key(what), "nothing was {what}{self}");
         }
@@ -257,13 +261,13 @@ fn most_of(lines: &[&str]) -> Vec<(usize, usize, String)> {
     kinds
 }
 
+/// Waits until an agent is served and its servers have been asked for their tools.
 async fn until_served(client: &Client, agent: &str) {
+    let path = format!("/v1/agents/{agent}/tools");
     let served = async || {
-        client
-            .get(&format!("/v1/agents/{agent}/tools"))
-            .await
-            .status
-            == 200
+        let listed = client.get(&path).await;
+        let is_connecting = || listed.json().to_string().contains("\"connecting\"");
+        listed.status == 200 && !is_connecting()
     };
     super::turn::eventually(served).await;
 }

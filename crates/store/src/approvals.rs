@@ -15,8 +15,8 @@ use time::OffsetDateTime;
 pub use self::{
     insertion::{NewApproval, count_open, find_elsewhere, find_same, insert},
     lists::{
-        ApprovalOwner, ApprovalPage, LastChange, count_open_of_requester, count_undecided, list,
-        list_changed, list_last_changes,
+        ApprovalOwner, ApprovalSelection, LastChange, count_open_of_requester, count_undecided,
+        list, list_changed, list_last_changes,
     },
     results::{await_result, find_uncollected, get_result, keep_result, mark_collected},
     shown::{LastShown, find_last_shown, forget_shown, forget_undelivered, remember_shown},

@@ -22,7 +22,7 @@ use domain::{
     run::ClaimedRun,
     texts::{self, Key, Texts},
 };
-use store::approvals::ApprovalPage;
+use store::approvals::ApprovalSelection;
 
 /// Requests that are shown in each of the two lists: those that wait for the user, and the user's own.
 const SHOWN: u8 = 20;
@@ -172,11 +172,11 @@ fn show(view: &ApprovalView) -> String {
 /// open requests.
 async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> {
     let principal = &run.principal;
-    let page = ApprovalPage {
+    let page = ApprovalSelection {
         undecided: true,
         oldest_first: true,
         limit: i64::from(SHOWN) + 1,
-        ..ApprovalPage::default()
+        ..ApprovalSelection::default()
     };
     let filter = ApprovalFilter {
         as_approver: true,
@@ -190,7 +190,7 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> 
     approvals::remember_shown(app, run, &shown.iter().collect::<Vec<_>>()).await?;
     let filter = ApprovalFilter {
         as_approver: false,
-        page: ApprovalPage {
+        page: ApprovalSelection {
             undecided: false,
             limit: i64::from(SHOWN),
             ..page

@@ -308,7 +308,7 @@ impl Export<'_> {
         let mut after = None;
         loop {
             let mut tx = self.tx().await?;
-            let page = store::approvals::ApprovalPage {
+            let page = store::approvals::ApprovalSelection {
                 after,
                 limit: PAGE,
                 ..Default::default()

@@ -36,7 +36,7 @@ use domain::{
     pack::Pack,
     principal::Principal,
 };
-pub use store::approvals::ApprovalPage;
+pub use store::approvals::ApprovalSelection;
 use store::{Tx, audit::AuditRow, hints::Hint, vault::Context};
 
 /// The roles with which a principal may decide, from today's packs and their newest claims. `Forbidden` without such a

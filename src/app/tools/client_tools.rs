@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{
     App,
-    servers::agents,
+    servers::{agents, connections},
     tools::{
         approvals::client_calls::{self, ClientCall},
         gate::{
@@ -74,9 +74,11 @@ pub struct Unavailable {
     pub server: Option<String>,
 }
 
-/// The present tools of a principal, usually from memory.
+/// The present tools of a principal, usually from memory. Waits for servers that are being connected for the first time:
+/// many clients list the tools once.
 pub async fn of(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<ClientTools> {
     let pack = agents::pack(app, principal, agent).await?;
+    connections::await_connecting(app, principal.tenant, &pack).await;
     let toolset = toolset::select(app, principal, &pack).await?;
     let own_names = app.config.mcp_own_names.iter().any(|own| own == agent);
     Ok(ClientTools {

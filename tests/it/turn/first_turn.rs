@@ -180,6 +180,25 @@ async fn a_direct_call_waits_likewise_and_a_command_without_tools_does_not() {
 }
 
 #[tokio::test]
+async fn a_client_that_lists_its_tools_at_once_gets_them_all() {
+    let (world, way) = world(true, 30).await;
+    world.tools_ready().await;
+    let before = way.close();
+    let (_, nina) = newcomer(&world).await;
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let opened = async {
+        way.until_held(before).await;
+        way.open.send_replace(true);
+    };
+    let (listed, ()) = tokio::join!(nina.post("/mcp/bank", list), opened);
+    let tools = listed.expect(200)["result"]["tools"].clone();
+    let names = tools.as_array().unwrap().iter();
+    let mut names: Vec<_> = names.map(|tool| tool["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["bank__get_balances", "bank__get_exchange_rate"]);
+}
+
+#[tokio::test]
 async fn a_turn_waits_no_longer_than_the_server_may_take_to_connect() {
     let (world, way) = world(true, 1).await;
     world.tools_ready().await;

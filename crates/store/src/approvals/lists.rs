@@ -21,9 +21,9 @@ pub enum ApprovalOwner<'a> {
     Approver(&'a Approver),
 }
 
-/// A page of a list, and its filters.
+/// Which requests of a list are wanted: filters, and where the page begins.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ApprovalPage<'a> {
+pub struct ApprovalSelection<'a> {
     pub state: Option<State>,
     pub tool: Option<&'a str>,
     /// The user who made the request.
@@ -41,7 +41,7 @@ pub struct ApprovalPage<'a> {
 pub async fn list(
     tx: &mut Tx,
     whose: ApprovalOwner<'_>,
-    page: ApprovalPage<'_>,
+    page: ApprovalSelection<'_>,
 ) -> Result<Vec<Approval>> {
     let state = page.state.map(<&str>::from);
     let after = page.after.map(|id| id.0);

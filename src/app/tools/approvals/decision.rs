@@ -28,7 +28,7 @@ use domain::{
 };
 use store::{
     Tx,
-    approvals::{ApprovalOwner, ApprovalPage, Transition, TransitionGuard},
+    approvals::{ApprovalOwner, ApprovalSelection, Transition, TransitionGuard},
 };
 
 /// An approver's decision about a request.
@@ -245,10 +245,10 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
 
 /// Revokes the pending requests that a user may no longer make, by their newest claims.
 pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId) -> Result<()> {
-    let page = ApprovalPage {
+    let page = ApprovalSelection {
         state: Some(State::Pending),
         limit: i64::from(app.config.approvals_per_tenant),
-        ..ApprovalPage::default()
+        ..ApprovalSelection::default()
     };
     let mut tx = app.db.tenant(tenant).await?;
     let waiting = store::approvals::list(&mut tx, ApprovalOwner::Requester(user), page).await?;

@@ -22,7 +22,7 @@ use domain::{
     ids::ApprovalId,
     principal::Principal,
 };
-use store::approvals::{ApprovalOwner, ApprovalPage};
+use store::approvals::{ApprovalOwner, ApprovalSelection};
 
 /// How long a transaction may take to commit a change before a listener can miss it.
 const OVERLAP: time::Duration = time::Duration::seconds(5);
@@ -128,10 +128,10 @@ impl ApprovalStream {
     /// Queues the open requests that concern the user, for a new listener.
     async fn queue_open(&mut self) -> Result<()> {
         let approver = approver_if_any(&self.app, &self.principal).await?;
-        let page = |state| ApprovalPage {
+        let page = |state| ApprovalSelection {
             state,
             limit: PAGE,
-            ..ApprovalPage::default()
+            ..ApprovalSelection::default()
         };
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let mut open = Vec::new();
@@ -140,7 +140,7 @@ impl ApprovalStream {
             open.extend(store::approvals::list(&mut tx, own, page(Some(state))).await?);
         }
         if let Some(approver) = &approver {
-            let undecided = ApprovalPage {
+            let undecided = ApprovalSelection {
                 undecided: true,
                 ..page(None)
             };

@@ -24,7 +24,7 @@ use domain::{
 };
 use store::{
     Tx,
-    approvals::{ApprovalOwner, ApprovalPage},
+    approvals::{ApprovalOwner, ApprovalSelection},
 };
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -319,7 +319,7 @@ pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<Approv
 pub struct ApprovalFilter<'a> {
     /// Requests that the principal may decide, instead of their own.
     pub as_approver: bool,
-    pub page: ApprovalPage<'a>,
+    pub page: ApprovalSelection<'a>,
 }
 
 /// Requests in the order of the page, without their arguments.
