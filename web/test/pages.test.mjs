@@ -1,32 +1,47 @@
-// Every page in both colour schemes, on a phone and on a desk: axe finds nothing, and nothing is too wide.
+// Every page in both colour schemes, on a phone and on a desk, in each language: axe finds nothing, and nothing is
+// too wide.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { ask, check, checkWidth, startStage } from './support.mjs';
+import { ask, check, checkWidth, ROOT, startStage } from './support.mjs';
 
+const DESK = { width: 1440, height: 900 };
+const PHONE = { width: 360, height: 740 };
 const WAYS = [
-  { name: 'light-desk', viewport: { width: 1440, height: 900 }, colorScheme: 'light' },
-  { name: 'dark-desk', viewport: { width: 1440, height: 900 }, colorScheme: 'dark' },
-  { name: 'light-phone', viewport: { width: 360, height: 740 }, colorScheme: 'light' },
-  { name: 'dark-phone', viewport: { width: 360, height: 740 }, colorScheme: 'dark' },
+  { name: 'light-desk', locale: 'en', viewport: DESK, colorScheme: 'light' },
+  { name: 'dark-desk', locale: 'en', viewport: DESK, colorScheme: 'dark' },
+  { name: 'light-phone', locale: 'en', viewport: PHONE, colorScheme: 'light' },
+  { name: 'dark-phone', locale: 'en', viewport: PHONE, colorScheme: 'dark' },
+  { name: 'es-dark-desk', locale: 'es', viewport: DESK, colorScheme: 'dark' },
+  { name: 'es-light-phone', locale: 'es', viewport: PHONE, colorScheme: 'light' },
+  { name: 'fr-light-desk', locale: 'fr', viewport: DESK, colorScheme: 'light' },
+  { name: 'fr-dark-phone', locale: 'fr', viewport: PHONE, colorScheme: 'dark' },
 ];
-/** Pages of an admin: the address, and a text that is there when it is loaded. */
+/** Pages of an admin: the address, and the key of a text, or a name, that is there when the page is loaded. */
 const PAGES = [
-  ['', 'Talk to Bank'],
-  ['approvals', 'Nothing waits for your decision.'],
-  ['connections', 'Shared by all users'],
+  ['', 'chat.talk'],
+  ['approvals', 'approvals.waiting.none'],
+  ['connections', 'connection.shared'],
   ['admin/users', 'fred'],
   ['admin/users/fred', 'get_exchange_rate'],
   ['admin/access', 'send_money'],
-  ['admin/servers', 'New entry'],
-  ['admin/servers/+', 'Add a key'],
-  ['admin/agents', 'takes no servers from the registry'],
-  ['admin/usage', 'The days as a table'],
-  ['admin/limits', 'Used today'],
+  ['admin/servers', 'server.new'],
+  ['admin/servers/+', 'server.key.add'],
+  ['admin/agents', 'agents.none'],
+  ['admin/usage', 'usage.table'],
+  ['admin/limits', 'limits.used'],
   ['admin/audit', 'tool.call'],
-  ['admin/keys', 'Make a key'],
-  ['admin/webhooks', 'No webhooks yet.'],
-  ['admin/health', 'Replicas'],
+  ['admin/keys', 'key.make'],
+  ['admin/webhooks', 'webhooks.none'],
+  ['admin/health', 'health.replicas'],
 ];
+
+/** The words of a language. The one value in them is the agent. */
+function wordsOf(locale) {
+  const words = JSON.parse(readFileSync(join(ROOT, `web/src/texts/${locale}.json`), 'utf8'));
+  return (key) => (words[key] ?? key).replace(/\{\w+\}/, 'Bank');
+}
 
 let [stage, conversation, connectPage] = [];
 
@@ -60,44 +75,47 @@ after(() => stage?.stop());
 
 for (const { name, ...way } of WAYS) {
   test(`pages: ${name}`, async () => {
+    const word = wordsOf(way.locale);
     const alice = await stage.open(way);
-    await alice.getByRole('button', { name: 'Alice, admin' }).waitFor();
+    await alice.getByRole('button', { name: word('person.admin') }).waitFor();
     await check(alice, `${name}-sign-in`);
-    await alice.getByRole('button', { name: 'Alice, admin' }).click();
+    await alice.getByRole('button', { name: word('person.admin') }).click();
     for (const [address, text] of PAGES) {
       await alice.goto(`${stage.origin}/#/${address}`);
-      await alice.getByText(text).first().waitFor();
+      await alice.getByText(word(text)).first().waitFor();
       await alice.locator('.loading').first().waitFor({ state: 'detached' });
       const shot = `${name}-${address.replaceAll(/\W+/g, '-') || 'start'}`;
       await check(alice, shot);
       await checkWidth(alice, shot);
     }
     await alice.goto(`${stage.origin}/#/admin/users/fred`);
-    await alice.getByRole('button', { name: 'Sign out' }).click();
+    await alice.getByRole('button', { name: word('signout') }).click();
     await alice.getByRole('alertdialog').waitFor();
     await check(alice, `${name}-question`);
     await alice.context().close();
-    const mona = await stage.signIn('Mona, finance manager', way);
+    const mona = await stage.signIn(word('person.manager'), way);
     await mona.goto(`${stage.origin}/#/approvals`);
-    await mona.getByRole('button', { name: 'Approve', exact: true }).waitFor();
+    await mona.getByRole('button', { name: word('approve'), exact: true }).waitFor();
     await check(mona, `${name}-queue`);
     await mona.context().close();
-    const fred = await stage.signIn('Fred, finance', way);
+    const fred = await stage.signIn(word('person.finance'), way);
     await fred.getByRole('button', { name: 'Fred' }).click();
     await check(fred, `${name}-account`);
     await fred.keyboard.press('Escape');
     await fred.goto(`${stage.origin}/${conversation}`);
-    await fred.getByRole('button', { name: 'Take back' }).waitFor();
+    await fred.getByRole('button', { name: word('approval.cancel') }).waitFor();
     await check(fred, `${name}-chat`);
     await checkWidth(fred, `${name}-chat`);
-    await fred.getByRole('button', { name: 'More about this conversation' }).click();
+    await fred.getByRole('button', { name: word('chat.more') }).click();
     await check(fred, `${name}-chat-menu`);
     await fred.goto(`${stage.origin}${connectPage}`);
-    await fred.getByText('Bank asks for this because you typed /connect').waitFor();
+    await fred.locator('input[type=password]').waitFor();
+    await fred.getByText('/connect').first().waitFor();
     await check(fred, `${name}-connect`);
     await checkWidth(fred, `${name}-connect`);
     await fred.goto(`${stage.origin}/connect/nothing`);
-    await fred.getByText('Type /connect in your chat for a new one.').waitFor();
+    await fred.locator('input').waitFor({ state: 'detached' });
+    await fred.getByText('/connect').first().waitFor();
     await check(fred, `${name}-connect-gone`);
     await fred.context().close();
   });
