@@ -418,11 +418,13 @@ async fn a_payment_is_made_once_and_only_when_it_is_wanted_now() {
         assert_eq!(chat.calls_for(sentence).await, [], "{sentence}");
     }
     assert_eq!(chat.calls_for("Pay 12.50 EUR to acme").await.len(), 1);
-    let waiting = "not executed: waiting for approval V8RZ by finance-manager or cfo until 14:00 UTC; do not retry. Tell the user.";
+    let waiting = "not executed: waiting for approval V8RZ by finance-manager or cfo until 2026-11-25T14:00:01Z; do not retry. Tell the user.";
     let told = chat.give(&[waiting]).await;
     let told = said(&told);
     assert!(
-        told.contains("**V8RZ** waits for approval by finance-manager or cfo until 14:00 UTC"),
+        told.contains(
+            "**V8RZ** waits for approval by finance-manager or cfo until 2026-11-25 14:00 UTC"
+        ),
         "{told}"
     );
     assert!(!told.contains("do not retry"));

@@ -1,6 +1,7 @@
 //! What tools answered: an id chosen from a list, and results in plain words.
 
 use serde_json::{Map, Value};
+use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
 use super::{
     arguments::Role,
@@ -137,7 +138,7 @@ fn waits(text: &str) -> Option<Told> {
     Some(Told::Waits {
         code: code.to_owned(),
         approvers: approvers.to_owned(),
-        until: until.to_owned(),
+        until: to_minute(until),
     })
 }
 
@@ -218,11 +219,20 @@ fn line(members: &Map<String, Value>) -> String {
 
 fn scalar(value: &Value) -> Option<String> {
     match value {
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) => Some(to_minute(text)),
         Value::Number(number) => Some(number.to_string()),
         Value::Bool(is_so) => Some(is_so.to_string()),
         _ => None,
     }
+}
+
+/// A time as people write it, `2026-11-25 21:37 UTC`. What is no time stays as it is.
+fn to_minute(text: &str) -> String {
+    let Ok(at) = OffsetDateTime::parse(text, &Rfc3339) else {
+        return text.to_owned();
+    };
+    let at = at.to_offset(UtcOffset::UTC);
+    format!("{} {:02}:{:02} UTC", at.date(), at.hour(), at.minute())
 }
 
 /// The exchange rate in a result, without zeros at its end.
