@@ -56,6 +56,14 @@ test-web: ## Try the web client in Chromium, against the demo
 	cargo build --bin chatelaine --example bank --example notes
 	web/test/run.sh
 
+.PHONY: pictures
+pictures: ## Take the pictures of the README anew, after the page changed
+	@.ci/install rust postgres node chromium
+	@web/build.sh
+	cargo build --bin chatelaine --example bank --example notes
+	PROGRAM=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/chatelaine PICTURES=docs/pictures \
+	  node --test web/test/pictures.test.mjs
+
 .PHONY: frontends
 frontends: ## Try the real Open WebUI in Chromium, in front of the demo; installs several gigabytes
 	@.ci/install rust postgres python node chromium

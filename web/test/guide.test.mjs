@@ -1,11 +1,11 @@
 // The minute of the demo, with its own model: two people in one window.
 import assert from 'node:assert/strict';
 import { after, afterEach, before, test } from 'node:test';
-import { check, checkWidth, startStage } from './support.mjs';
+import { check, checkWidth, startStage, WITHOUT_MODEL } from './support.mjs';
 
 let stage;
 before(async () => {
-  stage = await startStage({ settings: { OPENAI_BASE_URL: '', OPENAI_API_KEY: '', LLM_MODEL: '' } });
+  stage = await startStage({ settings: WITHOUT_MODEL });
 });
 after(() => stage?.stop());
 afterEach(() => stage.closePages());

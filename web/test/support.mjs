@@ -10,8 +10,10 @@ import { startModel } from './model.mjs';
 export const ROOT = join(import.meta.dirname, '../..');
 const AXE = readFileSync(join(import.meta.dirname, '../node_modules/axe-core/axe.min.js'), 'utf8');
 /** Pictures of the pages, for people to look at. */
-const SHOTS = join(import.meta.dirname, 'shots');
+export const SHOTS = join(import.meta.dirname, 'shots');
 const PATIENCE = 20_000;
+/** Variables with which the demo has no model but its own. */
+export const WITHOUT_MODEL = { OPENAI_BASE_URL: '', OPENAI_API_KEY: '', LLM_MODEL: '' };
 
 /** Starts the demo with a pack; `settings` are further variables of its environment. */
 export async function startStage({ pack = join(ROOT, 'packs/bank'), settings = {} } = {}) {
@@ -119,10 +121,13 @@ export async function ask(page, text) {
   if (text) await say(page, text);
 }
 
+/** Waits for what moves or fades in: it has its place and its colours at the end. */
+export const settle = (page) =>
+  page.evaluate(() => Promise.allSettled(document.getAnimations().filter(({ effect }) => effect.getTiming().iterations !== Infinity).map(({ finished }) => finished)));
+
 /** No violation of WCAG 2.2 AA that axe can see, and a picture. */
 export async function check(page, name) {
-  // What fades in has its colours at the end.
-  await page.evaluate(() => Promise.allSettled(document.getAnimations().filter(({ effect }) => effect.getTiming().iterations !== Infinity).map(({ finished }) => finished)));
+  await settle(page);
   await page.screenshot({ path: join(SHOTS, `${name}.png`) });
   await page.evaluate(`${AXE};0`).catch(() => page.addScriptTag({ content: AXE }));
   const { violations } = await page.evaluate(() => globalThis.axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] }));
