@@ -265,6 +265,7 @@ pub enum Lifecycle {
 }
 
 impl Lifecycle {
+    #[must_use]
     pub fn other(self) -> Self {
         match self {
             Self::Handshake => Self::Stateless,
