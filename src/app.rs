@@ -248,7 +248,7 @@ impl App {
         let started_at = self.clock.now();
         tasks.spawn(every(
             app(),
-            replicas::BEAT,
+            replicas::HEARTBEAT_INTERVAL,
             "say how this replica is",
             async move |app| replicas::announce(app, started_at).await,
         ));
@@ -267,7 +267,7 @@ impl App {
             app(),
             POLL,
             "look at tenants and issuers",
-            accounts::watch::find_changes,
+            accounts::watch::poll_changes,
         ));
         let mut known = HashMap::new();
         tasks.spawn(every(
@@ -315,13 +315,13 @@ impl App {
         ));
         tasks.spawn(every(
             app(),
-            webhooks::TIDY,
+            webhooks::PURGE_INTERVAL,
             "delete old deliveries",
-            async |app| webhooks::forget_old(app).await.map(drop),
+            async |app| webhooks::purge_old(app).await.map(drop),
         ));
         tasks.spawn(every(
             app(),
-            retention::LOOK,
+            retention::CHECK_INTERVAL,
             "delete what is old",
             retention::purge_due,
         ));

@@ -2,7 +2,7 @@
 //!
 //! The rows in the database are the truth; this module only says early that there is something to read. So publishing
 //! never waits and never fails. A listener that falls behind is told to read the rows again ([`LiveEvent::Missed`]), and
-//! so is one whose conversation was changed by another replica ([`LiveEvent::Look`]).
+//! so is one whose conversation was changed by another replica ([`LiveEvent::Refresh`]).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,12 +24,12 @@ const BACKLOG: usize = 128;
 pub enum LiveEvent {
     /// A row was written; listeners that already know a later one ignore it.
     Durable(Arc<Event>),
-    /// An event that is not stored. The run's worker published it after it had written durable event `follows`.
+    /// An event that is not stored. The run's worker published it after it had written the durable event `follows`.
     Transient { follows: i64, event: Arc<Transient> },
     /// This listener fell behind and has missed something: read the rows.
     Missed,
     /// Another replica or request has changed the conversation: read the rows.
-    Look,
+    Refresh,
 }
 
 type Key = (TenantId, ConversationId);
@@ -110,9 +110,9 @@ impl Live {
     }
 
     /// Tells the listeners of a conversation to read its rows, because another replica or request has changed them.
-    pub fn look(&self, tenant: TenantId, conversation: ConversationId) {
+    pub fn refresh(&self, tenant: TenantId, conversation: ConversationId) {
         self.channels()
-            .send(&(tenant, conversation), LiveEvent::Look);
+            .send(&(tenant, conversation), LiveEvent::Refresh);
     }
 
     /// The conversations that have listeners. The caller asks once a second; the call also forgets conversations whose
@@ -125,8 +125,8 @@ impl Live {
         channels.senders.keys().copied().collect()
     }
 
-    /// Subscribes to changes of the tenant's approvals: the receiver is marked as changed. Subscribe first, then read
-    /// the rows.
+    /// Subscribes to changes of the tenant's approvals. The receiver is marked as changed when an approval has changed.
+    /// Subscribe first, then read the rows.
     pub fn watch_approvals(&self, tenant: TenantId) -> watch::Receiver<()> {
         let mut watched = self
             .approvals
@@ -139,7 +139,7 @@ impl Live {
     }
 
     /// Notifies the listeners of a tenant's approvals that an approval has changed.
-    pub fn approvals_changed(&self, tenant: TenantId) {
+    pub fn notify_approval_listeners(&self, tenant: TenantId) {
         if let Some(sender) = self
             .approvals
             .lock()

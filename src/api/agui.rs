@@ -113,7 +113,8 @@ async fn resume(
     }
     if let Some(last_sent) = last_sent {
         let chat = input.chat();
-        transcript::record_unread(app, principal, conversation, &chat, &shown, last_sent).await?;
+        transcript::record_delivered_events(app, principal, conversation, &chat, &shown, last_sent)
+            .await?;
     }
     let encoder = Encoder::new(input.thread(), input.run(), conversation, None);
     let mut response = encoder.answer_resume(pieces, waiting);

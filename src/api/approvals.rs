@@ -292,7 +292,7 @@ pub(super) async fn listen(
     let hello = stream::iter([sse::Event::default()
         .retry(events::RETRY)
         .comment("listening")]);
-    let signed_out = state.app.accounts.ended(&principal);
+    let signed_out = state.app.accounts.wait_for_session_end(&principal);
     Ok(events::answer(hello.chain(
         news(listening, open).take_until(Box::pin(signed_out)),
     )))

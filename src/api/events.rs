@@ -94,7 +94,7 @@ pub(super) async fn listen(
     let listening = app::chat::conversations::listen(&state.app, &principal, id, after).await?;
     permit.release();
     let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
-    let signed_out = state.app.accounts.ended(&principal);
+    let signed_out = state.app.accounts.wait_for_session_end(&principal);
     Ok(answer(hello.chain(
         events(listening, stream).take_until(Box::pin(signed_out)),
     )))

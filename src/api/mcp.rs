@@ -58,7 +58,7 @@ pub(super) async fn post(
     access::check_origin(&state.app.config, &headers)?;
     access::check_accepts(&headers, "application/json")?;
     let body = read_json_body(request, &state).await?;
-    let tools = client_tools::of(&state.app, &caller.principal, &agent).await?;
+    let tools = client_tools::load(&state.app, &caller.principal, &agent).await?;
     let client = Client {
         state,
         principal: caller.principal,
@@ -87,7 +87,7 @@ pub(super) async fn listen(
         let status = StatusCode::METHOD_NOT_ALLOWED;
         return Err(Problem::new(status, ErrorCode::MethodNotAllowed, detail));
     }
-    let tools = client_tools::of(&state.app, &caller.principal, &agent).await?;
+    let tools = client_tools::load(&state.app, &caller.principal, &agent).await?;
     let client = Client {
         state,
         principal: caller.principal,

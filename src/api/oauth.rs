@@ -86,7 +86,7 @@ pub(super) async fn callback(
             _ => {}
         }
     }
-    let page = sign_in::come_back(&app, callback, |id| cookie(&headers, &cookie_name(id))).await?;
+    let page = sign_in::finish(&app, callback, |id| cookie(&headers, &cookie_name(id))).await?;
     if page.status == SignInStatus::Gone && !web::accepts(&headers, header::ACCEPT, "text/html") {
         return Err(Error::not_found("this sign-in; it was used already or is too old").into());
     }

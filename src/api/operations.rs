@@ -48,7 +48,7 @@ pub(super) async fn healthz() -> &'static str {
 #[utoipa::path(get, path = "/readyz", tag = "operations", security(()),
     responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
 pub(super) async fn readyz(State(state): State<ApiState>) -> Response {
-    let mut readiness = app::platform::health::readiness(&state.app).await;
+    let mut readiness = app::platform::health::check_readiness(&state.app).await;
     if state.limits.is_overloaded() {
         (readiness.ready, readiness.accepting) = (false, false);
     }

@@ -342,7 +342,7 @@ pub(super) async fn cancel(
     let requests = if how.keep_requests {
         OpenRequests::Keep
     } else {
-        OpenRequests::TakeBack
+        OpenRequests::Withdraw
     };
     Ok((
         StatusCode::ACCEPTED,

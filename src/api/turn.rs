@@ -522,7 +522,7 @@ impl Turn {
             &self.app,
             &self.principal,
             self.run.id,
-            OpenRequests::TakeBack,
+            OpenRequests::Withdraw,
         )
         .await
         {
@@ -545,7 +545,7 @@ impl Turn {
                 reason: cut.unwrap_or("stop"),
             }));
         }
-        let failure = ending::failure(&self.app, &self.principal, self.run.id).await?;
+        let failure = ending::load_failure(&self.app, &self.principal, self.run.id).await?;
         let may_end_with_text =
             self.is_streamed && !self.is_formatted && status == RunStatus::Failed;
         if may_end_with_text && (!failure.called.is_empty() || failure.is_superseded) {

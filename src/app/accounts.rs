@@ -41,7 +41,8 @@ pub use self::{
     keys::{IssuedKey, KeyRotation, NewKey, create_key, list_keys, revoke_key, rotate_key},
     tenants::{
         LimitsChange, NewTenant, RetentionChange, TenantChange, add_tenant, change_tenant,
-        create_tenant, find_tenant, has_been_claimed, list_tenants, page_of_tenants, remove_tenant,
+        create_tenant, find_tenant, has_been_claimed, list_tenants, list_tenants_page,
+        remove_tenant,
     },
 };
 use self::{
@@ -102,7 +103,7 @@ struct Shared {
     /// Keys that were revoked while their rows may still be in the cache.
     revoked_keys: Cache<ApiKeyId, ()>,
     /// The claims that were written a moment ago, by person.
-    kept_claims: Cache<(TenantId, UserId), Arc<newest_claims::Kept>>,
+    kept_claims: Cache<(TenantId, UserId), Arc<newest_claims::StoredClaims>>,
     newest_claims: Cache<(TenantId, UserId), newest_claims::KnownClaims>,
     /// The names of the claims that are kept of tokens and frontends; `None` for all.
     named_claims: RwLock<Option<Arc<BTreeSet<String>>>>,
@@ -127,7 +128,7 @@ enum EndedSessions {
 
 /// A row, and the time at which it was read.
 struct CachedRow<T> {
-    what: T,
+    row: T,
     since: OffsetDateTime,
 }
 
@@ -266,7 +267,7 @@ impl Shared {
             let watched = self.watched.load();
             watched.covers_tenant(id, known.since, now)
         };
-        is_good.then(|| known.what.clone())
+        is_good.then(|| known.row.clone())
     }
 
     async fn load_tenant(&self, tx: &mut Tx, id: TenantId) -> Result<Arc<Tenant>> {
@@ -274,13 +275,13 @@ impl Shared {
         let tenant = store::tenants::get(tx, id)
             .await?
             .ok_or_else(|| Error::not_found("tenant"))?;
-        let what = Arc::new(tenant);
+        let row = Arc::new(tenant);
         let known = CachedRow {
-            what: what.clone(),
+            row: row.clone(),
             since,
         };
         self.tenants.insert(id, Arc::new(known)).await;
-        Ok(what)
+        Ok(row)
     }
 }
 

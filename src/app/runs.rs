@@ -59,7 +59,7 @@ pub async fn view(app: &App, principal: &Principal, id: RunId) -> Result<RunView
     let mut tx = app.db.tenant(principal.tenant).await?;
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
     let result = if run.status.is_final() && run.kind == RunKind::Turn {
-        ending::last_answer(&mut tx, id).await?
+        ending::load_last_answer(&mut tx, id).await?
     } else {
         None
     };
@@ -85,15 +85,15 @@ pub async fn cancel(
     cancel_for_user(app, principal.tenant, &principal.user, id, requests).await
 }
 
-/// What happens to the open requests for consent of a stopped run.
+/// Whether the open requests for consent of a stopped run are withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenRequests {
-    TakeBack,
-    /// The requests stay open: a user who stops an answer has said nothing about them.
+    Withdraw,
+    /// The requests stay open: a user who stops an answer has not decided about them.
     Keep,
 }
 
-/// Cancels a run in the name of its user, who has not asked for it.
+/// Cancels a run of a user who has not asked for this: an admin signs them out, for example.
 pub async fn cancel_for_user(
     app: &App,
     tenant: TenantId,
@@ -104,10 +104,10 @@ pub async fn cancel_for_user(
     let mut tx = app.db.tenant(tenant).await?;
     let run = store::runs::get(&mut tx, user, id).await?;
     // Requests are locked first, as a decision locks its request before the conversation.
-    let mut whole = store::trees::list_descendants(&mut tx, id).await?;
-    whole.push(id);
+    let mut run_and_below = store::trees::list_descendants(&mut tx, id).await?;
+    run_and_below.push(id);
     let mut withdrawn = match requests {
-        OpenRequests::TakeBack => store::approvals::withdraw(&mut tx, &whole, user).await?,
+        OpenRequests::Withdraw => store::approvals::withdraw(&mut tx, &run_and_below, user).await?,
         OpenRequests::Keep => Vec::new(),
     };
     store::conversations::get(&mut tx, user, run.conversation_id, true).await?;
@@ -120,7 +120,7 @@ pub async fn cancel_for_user(
         own => own?,
     };
     // Withdraws the requests that were made between the two reads of the tree.
-    if requests == OpenRequests::TakeBack {
+    if requests == OpenRequests::Withdraw {
         withdrawn.extend(store::approvals::withdraw(&mut tx, &below, user).await?);
     }
     let run = store::runs::get(&mut tx, user, id).await?;
@@ -141,7 +141,7 @@ pub async fn cancel_for_user(
     Ok(run)
 }
 
-/// Ends a run that was asked to stop, unless it is at work: then it ends itself.
+/// Ends a run that was asked to stop and has no worker. A run with a worker ends by itself.
 async fn end_if_idle(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let ended = match store::runs::request_cancel(&mut tx, user, id).await {
@@ -227,7 +227,7 @@ async fn try_to_delete(app: &App, principal: &Principal, id: ConversationId) -> 
     }
     app.settle_requests(principal.tenant, withdrawn);
     for deleted in below.into_iter().chain([id]) {
-        app.live.look(principal.tenant, deleted);
+        app.live.refresh(principal.tenant, deleted);
         let _ = app.hints.send(Hint::Conversation {
             tenant: principal.tenant,
             conversation: deleted,

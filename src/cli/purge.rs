@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use crate::app::platform::retention::{self, Old};
+use crate::app::platform::retention::{self, OldRows};
 use domain::{audit::OPERATOR, retention::Days};
 use store::Db;
 
@@ -37,7 +37,7 @@ pub async fn run(
     if found.is_empty() {
         writeln!(out, "nothing is older than it is to be kept")?;
     }
-    for Old {
+    for OldRows {
         tenant,
         kind,
         days,

@@ -94,7 +94,7 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
                 "all that is {user:?}'s would be deleted; confirm with --yes"
             );
             let whose = UserId(user.as_str().into());
-            user_data::delete_at_the_database(db, tenant.id, &whose, &by).await?;
+            user_data::delete_in_database(db, tenant.id, &whose, &by).await?;
             hint_replicas(db, tenant.id, whose).await?;
             writeln!(
                 out,

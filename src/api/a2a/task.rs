@@ -59,7 +59,7 @@ impl A2aRequest<'_> {
             match run.run.kind {
                 RunKind::Turn => {
                     let requests = if run.run.status.is_final() {
-                        ending::requests(app, self.principal, id).await?
+                        ending::list_request_outcomes(app, self.principal, id).await?
                     } else {
                         Vec::new()
                     };
@@ -107,7 +107,7 @@ impl A2aRequest<'_> {
     async fn cancel_turn(self, run: RunId) -> Result<(), Error> {
         let app = &self.state.app;
         let mut is_stopped = false;
-        for request in ending::requests(app, self.principal, run).await? {
+        for request in ending::list_request_outcomes(app, self.principal, run).await? {
             if request.status == SkillRunStatus::AwaitingApproval {
                 match approvals::cancel(app, self.principal, request.approval.id).await {
                     Ok(_) => is_stopped = true,
@@ -117,7 +117,7 @@ impl A2aRequest<'_> {
                 }
             }
         }
-        match app::runs::cancel(app, self.principal, run, OpenRequests::TakeBack).await {
+        match app::runs::cancel(app, self.principal, run, OpenRequests::Withdraw).await {
             Err(Error::Conflict(..)) if is_stopped => Ok(()),
             stopped => stopped.map(|_| ()),
         }

@@ -106,7 +106,7 @@ pub(in crate::api) async fn metadata(
     Query(query): Query<AgentQuery>,
 ) -> Result<axum::Json<ProtectedResource>, Problem> {
     let tenant = query.tenant.as_deref();
-    let found = app::servers::agents::sign_in(&app, &agent, tenant).await?;
+    let found = app::servers::agents::find_sign_in(&app, &agent, tenant).await?;
     let is_address = |issuer: &String| {
         Url::parse(issuer).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
     };

@@ -94,7 +94,7 @@ impl Client {
         let open = self.state.limits.open_stream(&self.principal)?;
         self.permit.release();
         let accounts = &self.state.app.accounts;
-        let over = Box::pin(accounts.ended(&self.principal));
+        let over = Box::pin(accounts.wait_for_session_end(&self.principal));
         let listening = Listening {
             known: self.tools.clone(),
             client: self,
@@ -136,7 +136,7 @@ impl Listening {
             state, principal, ..
         } = &self.client;
         let agent = self.known.toolset.agent();
-        let now = client_tools::of(&state.app, principal, agent.as_str()).await;
+        let now = client_tools::load(&state.app, principal, agent.as_str()).await;
         let now = Arc::new(now.ok()?);
         let changed = |kind: &str| {
             let params = match &self.meta {

@@ -207,7 +207,7 @@ pub(in crate::api) async fn input_items(
     Query(query): Query<InputQuery>,
 ) -> Result<axum::Json<ItemList>, Problem> {
     let (limit, range) = query.range()?;
-    let found = responses::input(&app, caller.principal(), named_run(&id)?, range).await;
+    let found = responses::list_input(&app, caller.principal(), named_run(&id)?, range).await;
     let found = found.map_err(|error| no_response(error, &id))?;
     Ok(axum::Json(ItemList::of_page(found, limit)))
 }
@@ -237,7 +237,7 @@ pub(in crate::api) async fn cancel(
 ) -> Result<axum::Json<ResponseObject>, Problem> {
     let (encoder, turn) = reopen(&state, &caller, &id, false).await?;
     let run = turn.run().id;
-    app::runs::cancel(&state.app, caller.principal(), run, OpenRequests::TakeBack).await?;
+    app::runs::cancel(&state.app, caller.principal(), run, OpenRequests::Withdraw).await?;
     permit.release();
     Ok(axum::Json(encoder.read(turn.into_parts()).await?))
 }

@@ -19,7 +19,7 @@ use domain::{
 const MAX_VALUE: usize = 1024;
 
 /// The user that a request of a frontend is for, and the frontend's id of the conversation.
-pub(super) fn user(
+pub(super) fn read_user(
     key: &ApiKey,
     settings: &FrontendHeaders,
     headers: &Headers<'_>,

@@ -15,7 +15,7 @@ use domain::{
 use egress::parse_url;
 use store::{Db, Tx};
 
-/// Issuers that a tenant may trust.
+/// The most issuers that a tenant may trust.
 const MAX_ISSUERS: usize = 50;
 /// The most bytes of an address or a public key.
 const MAX_KEYS: usize = 8 * 1024;

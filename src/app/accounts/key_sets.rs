@@ -129,12 +129,12 @@ impl KeySets {
             stale => stale,
         };
         // A caller whose key was good five minutes ago does not wait for the fetch of another caller.
-        let turn = if stale.is_some() {
+        let guard = if stale.is_some() {
             slot.history.clone().try_lock_owned().ok()
         } else {
             Some(slot.history.clone().lock_owned().await)
         };
-        if let Some(history) = turn {
+        if let Some(history) = guard {
             self.refresh(source, &slot, history, pick().is_some()).await;
         }
         match pick() {

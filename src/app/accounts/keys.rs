@@ -258,14 +258,14 @@ impl Shared {
             Some(known) if known.is_recent(now) => known,
             _ => {
                 let known = Arc::new(CachedRow {
-                    what: self.look_up_key(text, digest, address).await?,
+                    row: self.look_up_key(text, digest, address).await?,
                     since: now,
                 });
                 self.keys.insert(digest, known.clone()).await;
                 known
             }
         };
-        let key = &known.what;
+        let key = &known.row;
         if key.revoked_at.is_some() || self.revoked_keys.contains_key(&key.id) {
             return unauthenticated(format!("the API key {} is revoked", key.prefix));
         }
@@ -294,7 +294,7 @@ impl Shared {
         if self.lookups.is_unknown(&digest) {
             return Err(unknown());
         }
-        let _turn = self.lookups.begin(digest, address).await?;
+        let _permit = self.lookups.begin(digest, address).await?;
         let mut tx = self.db.system().await?;
         let found = store::api_keys::find_by_prefix(&mut tx, prefix).await?;
         match found {
@@ -321,7 +321,7 @@ fn prefix_of(text: &str) -> Option<&str> {
 
 fn caller_of_key(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
     let (principal, conversation_key) = match &key.speaker {
-        KeyKind::Frontend(settings) => frontends::user(key, settings, headers)?,
+        KeyKind::Frontend(settings) => frontends::read_user(key, settings, headers)?,
         KeyKind::Service(claims) => {
             let locale = claims
                 .get("locale")

@@ -10,12 +10,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::app::platform::rate_limit::RateLimit;
 use domain::error::{Error, ErrorCode, Result};
 
-/// Look-ups that one address may cause per minute.
+/// The most look-ups that one address may cause per minute.
 const PER_MINUTE: u32 = 600;
-/// Look-ups at once: a fraction of the connections to the database.
+/// The most look-ups at once: a fraction of the connections to the database.
 const MAX_PARALLEL_LOOKUPS: usize = 4;
 /// How long a look-up waits for others to end.
-const TURN: Duration = Duration::from_secs(3);
+const MAX_WAIT: Duration = Duration::from_secs(3);
 /// How long a credential counts as good.
 const GOOD: Duration = Duration::from_secs(60 * 60);
 /// How long a key counts as unknown. Keys are random, so nobody has tried a key before it was made.
@@ -26,7 +26,7 @@ pub(super) struct LookupLimiter {
     good: Cache<[u8; 32], ()>,
     unknown: Cache<[u8; 32], ()>,
     rates: RateLimit<Option<IpAddr>>,
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 impl LookupLimiter {
@@ -36,7 +36,7 @@ impl LookupLimiter {
             good: cache(GOOD).build(),
             unknown: cache(UNKNOWN).build(),
             rates: RateLimit::per_minute(PER_MINUTE),
-            turns: Semaphore::new(MAX_PARALLEL_LOOKUPS),
+            permits: Semaphore::new(MAX_PARALLEL_LOOKUPS),
         }
     }
 
@@ -54,13 +54,13 @@ impl LookupLimiter {
             reason: "too many unknown credentials came from this address; wait as long as Retry-After says".to_owned(),
             retry_after,
         })?;
-        let turn = tokio::time::timeout(TURN, self.turns.acquire()).await;
-        let turn = turn.map_err(|_| Error::Busy {
+        let permit = tokio::time::timeout(MAX_WAIT, self.permits.acquire()).await;
+        let permit = permit.map_err(|_| Error::Busy {
             reason: "too many credentials are being checked; try again".to_owned(),
-            retry_after: TURN,
+            retry_after: MAX_WAIT,
         })?;
         // Another request may have shown in the meantime that the credential is good.
-        Ok(turn.ok().filter(|_| !self.good.contains_key(&digest)))
+        Ok(permit.ok().filter(|_| !self.good.contains_key(&digest)))
     }
 
     pub async fn note_good(&self, digest: [u8; 32]) {

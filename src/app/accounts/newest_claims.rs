@@ -1,5 +1,6 @@
-//! The newest verified claims of each person. A person's waiting calls and votes are judged by these claims, and not
-//! by the claims of the token that was used then. A process knows claims that are at most a second old.
+//! The newest verified claims of each person. A person's waiting calls and votes are judged by these claims, and not by
+//! the claims of the token that they used when they asked or voted. A process knows claims that are at most a second
+//! old.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -33,7 +34,7 @@ const OF_A_TOKEN: [&str; 10] = [
 const OF_A_SESSION: [&str; 3] = ["iss", "iat", "exp"];
 
 /// The stored claims of a person, and the token that they come from.
-pub(super) struct Kept {
+pub(super) struct StoredClaims {
     source: Arc<Map<String, Value>>,
     person: Principal,
     issued_at: Option<OffsetDateTime>,
@@ -48,7 +49,7 @@ pub(super) struct KnownClaims {
 
 impl Shared {
     /// The claims of a principal who was just verified, if they have to be written.
-    pub(super) async fn claims_to_keep(&self, principal: &Principal) -> Option<Kept> {
+    pub(super) async fn claims_to_keep(&self, principal: &Principal) -> Option<StoredClaims> {
         // A service's claims stand with its key, and a guest has none.
         if !principal.authenticated || principal.user.as_str().starts_with(KEY_USER) {
             return None;
@@ -60,7 +61,7 @@ impl Shared {
         {
             return None;
         }
-        let new = Kept {
+        let new = StoredClaims {
             source: principal.claims.clone(),
             person: without_token_claims(principal),
             issued_at: issue_time(principal, self.clock.now()),
@@ -101,19 +102,19 @@ impl Shared {
         Ok(newest)
     }
 
-    /// Remembers claims after the commit of [`Kept::write`], which says whether they are new.
-    pub(super) async fn remember_claims(&self, kept: Kept, is_news: bool) {
+    /// Remembers claims after the commit of [`StoredClaims::write`]. `is_changed` is what that function returned.
+    pub(super) async fn remember_claims(&self, kept: StoredClaims, is_changed: bool) {
         let whose = (kept.person.tenant, kept.person.user.clone());
         self.newest_claims.invalidate(&whose).await;
         self.kept_claims.insert(whose.clone(), Arc::new(kept)).await;
-        if is_news {
+        if is_changed {
             // An error means that there is no listener.
             let _ = self.claims_changed.send(whose);
         }
     }
 }
 
-impl Kept {
+impl StoredClaims {
     /// Writes the claims and returns whether they differ from the stored ones. When the issuer has left out a claim
     /// that a pack names, a line of the audit trail tells the admins.
     pub(super) async fn write(
@@ -177,7 +178,7 @@ fn is_newest(principal: &Principal, newest: &Principal) -> bool {
     newest.claims.iter().all(is_same) && of_person(principal) == newest.claims.len()
 }
 
-/// A principal with the newest claims of the person, in the session that they came with.
+/// The principal with the newest claims of their person, and with their own session.
 fn renew(principal: &Principal, newest: &Principal) -> Principal {
     let mut claims = (*newest.claims).clone();
     for name in OF_A_SESSION {
@@ -192,12 +193,12 @@ fn renew(principal: &Principal, newest: &Principal) -> Principal {
     }
 }
 
-/// The doer of an act with their newest claims, or why the act no longer counts.
-pub type Standing = std::result::Result<Principal, SessionEnd>;
+/// How an act is judged: the person who did it, with their newest claims, or why the act no longer counts.
+pub type Judgement = std::result::Result<Principal, SessionEnd>;
 
 /// Judges acts in a transaction of their tenant: which of them still count. Both the people who asked for a call and
 /// those who voted on it are judged here and nowhere else.
-pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Standing>> {
+pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Judgement>> {
     let ends = store::users::list_session_ends(tx, acts).await?;
     let users: Vec<UserId> = acts.iter().map(|act| act.who.user.clone()).collect();
     let newest = store::users::list_principals(tx, &users).await?;
@@ -216,7 +217,7 @@ pub async fn judge(tx: &mut Tx, acts: &[PastAct<'_>]) -> Result<Vec<Standing>> {
 }
 
 /// Judges one act.
-pub async fn current(tx: &mut Tx, act: PastAct<'_>) -> Result<Standing> {
+pub async fn current(tx: &mut Tx, act: PastAct<'_>) -> Result<Judgement> {
     let judged = judge(tx, &[act]).await?;
     judged
         .into_iter()
@@ -233,7 +234,7 @@ impl Accounts {
         }
         Ok(match self.shared.newest_claims_of(principal).await? {
             Some(newest) if !is_newest(principal, &newest) => Principal {
-                // A language in the request wins.
+                // The language of the request counts before the stored one.
                 locale: principal.locale.clone().or_else(|| newest.locale.clone()),
                 ..renew(principal, &newest)
             },
@@ -249,7 +250,7 @@ impl Accounts {
     }
 
     /// Like [`current`], in a transaction of its own.
-    pub async fn current(&self, act: PastAct<'_>) -> Result<Standing> {
+    pub async fn current(&self, act: PastAct<'_>) -> Result<Judgement> {
         let mut tx = self.shared.db.tenant(act.who.tenant).await?;
         current(&mut tx, act).await
     }

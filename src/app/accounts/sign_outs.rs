@@ -17,10 +17,11 @@ use store::{Db, Tx};
 
 pub(super) const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// How long a listener goes on after its user signed out.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long a stream stays open after its user signed out: the answer to the sign-out is still delivered.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// A listener that is this many ended sessions behind ends, because its own session may be among them.
+/// The number of ended sessions that a listener may be behind. A listener that is further behind ends, because its own
+/// session may be among them.
 pub(super) const BEHIND: usize = 256;
 
 impl Shared {
@@ -77,9 +78,9 @@ impl Shared {
         }
         if let (Some(claims), Some(mut tx)) = (claims, tx) {
             let named = self.named_claims();
-            let is_news = claims.write(&mut tx, named.as_deref()).await?;
+            let is_changed = claims.write(&mut tx, named.as_deref()).await?;
             tx.commit().await?;
-            self.remember_claims(claims, is_news).await;
+            self.remember_claims(claims, is_changed).await;
         }
         Ok(())
     }
@@ -202,10 +203,13 @@ impl Accounts {
         Ok(sign_out.is_some_and(|sign_out| sign_out.is_blocked))
     }
 
-    /// Completes when the principal's token ends, and a moment after they signed out, their key was revoked, their
-    /// issuer was changed or removed, or their tenant was suspended. In that moment the answer to the sign-out is
-    /// still delivered.
-    pub fn ended(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
+    /// Completes when the principal's token ends. It also completes a moment after they signed out, their key was
+    /// revoked, their issuer was changed or removed, or their tenant was suspended. In that moment the answer to the
+    /// sign-out is still delivered.
+    pub fn wait_for_session_end(
+        &self,
+        principal: &Principal,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let mut ended = self.shared.ended.subscribe();
         let me = principal.clone();
         let is_mine = move |ended: &EndedSessions| match ended {
@@ -219,7 +223,7 @@ impl Accounts {
         let left = self.time_left(principal);
         let (shared, principal) = (self.shared.clone(), principal.clone());
         async move {
-            let heard = async {
+            let session_ended = async {
                 loop {
                     match ended.recv().await {
                         Ok(ended) if !is_mine(&ended) => {}
@@ -228,16 +232,16 @@ impl Accounts {
                     }
                 }
             };
-            let told = async {
+            let must_end = async {
                 tokio::select! {
-                    () = heard => {}
+                    () = session_ended => {}
                     () = shared.wait_for_distrust(&principal) => {}
                 }
-                tokio::time::sleep(GOODBYE).await;
+                tokio::time::sleep(ANSWER_TIME).await;
             };
             match left {
-                Some(left) => drop(tokio::time::timeout(left, told).await),
-                None => told.await,
+                Some(left) => drop(tokio::time::timeout(left, must_end).await),
+                None => must_end.await,
             }
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     T::deserialize(input).map(Some)
 }
 
-/// Adds a tenant with default settings. `agents`: those that serve it; `None`: all.
+/// Adds a tenant with default settings. `agents` are those that serve it; `None` means all.
 pub async fn add_tenant(
     db: &Db,
     clock: &Clock,
@@ -149,7 +149,7 @@ pub async fn has_been_claimed(db: &Db, claim: &str) -> Result<Option<bool>> {
 }
 
 /// Tenants by name, those after `after` only.
-pub async fn page_of_tenants(db: &Db, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
+pub async fn list_tenants_page(db: &Db, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
     let mut tx = db.system().await?;
     store::tenants::list_page(&mut tx, after, limit).await
 }
@@ -396,29 +396,29 @@ pub struct RetentionChange {
 impl RetentionChange {
     /// Applies the change and adds the changed settings to `changed`, in words.
     pub(super) fn apply(self, own: &mut Retention, changed: &mut Vec<String>) {
-        let said = self;
-        for (name, limit, said) in [
-            ("conversations", &mut own.conversations, said.conversations),
+        let given = self;
+        for (name, limit, given) in [
+            ("conversations", &mut own.conversations, given.conversations),
             (
                 "guest conversations",
                 &mut own.guest_conversations,
-                said.guest_conversations,
+                given.guest_conversations,
             ),
-            ("runs", &mut own.runs, said.runs),
+            ("runs", &mut own.runs, given.runs),
             (
                 "approval arguments",
                 &mut own.approval_arguments,
-                said.approval_arguments,
+                given.approval_arguments,
             ),
-            ("audit", &mut own.audit, said.audit),
+            ("audit", &mut own.audit, given.audit),
         ] {
-            if let Some(said) = said.filter(|said| *said != *limit) {
-                changed.push(match said {
+            if let Some(given) = given.filter(|given| *given != *limit) {
+                changed.push(match given {
                     None => format!("{name} kept as the settings have it"),
                     Some(Limit::Unlimited(_)) => format!("{name} kept for ever"),
                     Some(Limit::AtMost(days)) => format!("{name} kept {days} days"),
                 });
-                *limit = said;
+                *limit = given;
             }
         }
     }
@@ -432,8 +432,8 @@ impl RetentionChange {
             ("approval_arguments", change.approval_arguments),
             ("audit", change.audit),
         ];
-        for (name, said) in days {
-            if let Some(Some(Limit::AtMost(days))) = said
+        for (name, given) in days {
+            if let Some(Some(Limit::AtMost(days))) = given
                 && !i32::try_from(days).is_ok_and(|days| (1..=MAX_DAYS).contains(&days))
             {
                 return Err(Error::invalid(

@@ -230,7 +230,7 @@ impl Shared {
     ) -> Result<Issuer> {
         let issuers = self.find_issuers(&origin.iss, address).await?;
         let mut fitting = issuers
-            .what
+            .row
             .iter()
             .filter(|issuer| origin.aud.names(&issuer.audience));
         let Some(issuer) = fitting.next() else {
@@ -259,14 +259,14 @@ impl Shared {
             return Ok(known);
         }
         let digest = Sha256::digest(iss).into();
-        let _turn = self.lookups.begin(digest, address).await?;
+        let _permit = self.lookups.begin(digest, address).await?;
         let mut tx = self.db.system().await?;
         let found = CachedRow {
-            what: store::issuers::list_by_issuer(&mut tx, iss).await?,
+            row: store::issuers::list_by_issuer(&mut tx, iss).await?,
             since: now,
         };
         let found = Arc::new(found);
-        if !found.what.is_empty() {
+        if !found.row.is_empty() {
             self.lookups.note_good(digest).await;
             self.issuers.insert(iss.to_owned(), found.clone()).await;
         }

@@ -15,9 +15,9 @@ use domain::{
 };
 use store::Tx;
 
-/// Checks that the principal may begin a run: `Limited` when they or their tenant have reached a limit of today,
-/// `Suspended` when the tenant is. Both are read from the database, so they hold on every replica.
-pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> {
+/// Checks that the principal may begin a run. `Limited` when they or their tenant have reached a limit of today,
+/// `Suspended` when the tenant is suspended. Both are read from the database, so they hold on every replica.
+pub async fn require_run(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> {
     let tenant = store::tenants::get(tx, principal.tenant)
         .await?
         .ok_or_else(|| Error::not_found("tenant"))?;
@@ -31,8 +31,8 @@ pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> 
     daily.check(user, tenant, app.clock.now())
 }
 
-/// Checks that the principal may store this many more bytes today: `Limited`, with the rest, when they may not.
-/// Counted over all replicas, in the transaction that stores.
+/// Checks that the principal may store this many more bytes today. `Limited`, with the bytes that are left, when they
+/// may not. The bytes of all replicas count, in the transaction that stores.
 pub async fn require_space(
     app: &App,
     tx: &mut Tx,
@@ -54,8 +54,8 @@ pub async fn require_space(
     Ok(())
 }
 
-/// Checks the limits of tokens alone, for a request that costs tokens and is no run.
-pub async fn admit_tokens(app: &App, principal: &Principal) -> Result<()> {
+/// Checks the limits of tokens alone, for a request that costs tokens and begins no run.
+pub async fn require_tokens(app: &App, principal: &Principal) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let tenant = store::tenants::get(&mut tx, principal.tenant)
         .await?
@@ -112,7 +112,7 @@ pub async fn own(app: &App, principal: &Principal) -> Result<OwnUsage> {
     })
 }
 
-/// Additions that are folded in one transaction.
+/// The most additions that are folded in one transaction.
 const FOLD: i64 = 5000;
 /// How often additions are folded.
 pub const PERIOD: Duration = Duration::from_secs(5);

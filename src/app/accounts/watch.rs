@@ -12,10 +12,11 @@ use store::Tx;
 
 /// After this time without a successful poll, no cached row counts as unchanged.
 const ALIVE: Duration = Duration::seconds(3);
-/// The polls for sign-outs overlap by ten seconds. After a longer pause, some sign-outs may have been missed.
+/// The pause between two polls after which some sign-outs may have been missed. The polls overlap by ten seconds.
 const OVERLAP: Duration = Duration::seconds(8);
 
-/// How often a listener asks whether the issuer of its token is still trusted: before the issuer is forgotten.
+/// How often a listener checks whether the issuer of its token is still trusted. It checks before the issuer leaves the
+/// cache.
 const TRUST_CHECKED: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// The result of the last poll.
@@ -65,7 +66,7 @@ impl Watched {
 }
 
 /// Polls for changes of the cached tenants and issuers, and drops those that have changed.
-pub async fn find_changes(app: &Arc<App>) -> Result<()> {
+pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
     let shared = &app.accounts.shared;
     let tenants: Vec<TenantId> = shared.tenants.iter().map(|(id, _)| *id).collect();
     let known: Vec<_> = shared.issuers.iter().collect();
@@ -124,9 +125,9 @@ async fn find_changed_since_read(
     known: &[KnownIssuer],
 ) -> Result<Vec<String>> {
     let mut changed = Vec::new();
-    for (issuer, row) in known {
+    for (issuer, cached) in known {
         if !before.issuers.contains_key(issuer.as_str())
-            && store::issuers::list_by_issuer(tx, issuer).await? != row.what
+            && store::issuers::list_by_issuer(tx, issuer).await? != cached.row
         {
             changed.push((**issuer).clone());
         }
@@ -169,7 +170,7 @@ impl super::Shared {
             // The database may be unreachable for a moment.
             if let Ok(known) = self.find_issuers(issuer, None).await
                 && known
-                    .what
+                    .row
                     .iter()
                     .all(|issuer| issuer.tenant != principal.tenant)
             {

@@ -12,7 +12,7 @@ use domain::{
 };
 use store::Tx;
 
-/// Characters of a text file that the model reads at once.
+/// The most characters of a text file that the model reads with one call.
 const READ: usize = 64 << 10;
 
 /// Stores a file in a conversation of the principal.
@@ -52,12 +52,12 @@ pub(super) async fn insert(
         media_type: media_type.to_owned(),
         size: i64::try_from(data.len()).map_err(Error::internal)?,
     };
-    // A user without space left must not make the database write the content.
+    // A user who has no space left must not make the database write the content.
     usage::require_space(app, tx, principal, data.len()).await?;
     if store::attachments::insert(tx, conversation.id, &attachment, data).await? {
         let (user, agent) = (&principal.user, &conversation.agent);
-        // Usage is locked, so that files that come at the same time do not all take the same space. The lock is taken
-        // after the content was written, so that no other user of the tenant waits for that.
+        // Usage is locked, so that files that come at the same time cannot all take the space that is left for one. The
+        // lock is taken after the content was written, so that no other user of the tenant waits for that.
         store::usage::lock(tx).await?;
         usage::require_space(app, tx, principal, data.len()).await?;
         store::usage::add_stored(tx, user, agent, attachment.size).await?;

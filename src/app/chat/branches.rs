@@ -20,7 +20,7 @@ use domain::{
 };
 use store::Tx;
 
-/// Branches of one conversation.
+/// The most branches of one conversation.
 const MAX_BRANCHES: i32 = 500;
 
 /// Posts a message in place of an earlier one. Without a `text`, the text of the earlier message is posted again.

@@ -21,7 +21,7 @@ use llm::{Delta, ModelError, StepRequest, Stop, Turn};
 /// A piece of the answer.
 pub enum CompletionChunk {
     Text(String),
-    /// The end of the answer. `is_cut`: the answer reached the limit of its length.
+    /// The end of the answer. `is_cut` says that the answer reached the limit of its length.
     Done {
         usage: Usage,
         is_cut: bool,
@@ -42,7 +42,7 @@ pub async fn complete(
     if pack.llm.provider == Provider::None {
         return Err(Error::Unavailable("this agent has no model".to_owned()));
     }
-    usage::admit_tokens(app, principal).await?;
+    usage::require_tokens(app, principal).await?;
     let mut llm = pack.llm.clone();
     let lower = |own: Option<u64>| match (own, max_tokens) {
         (Some(own), Some(wanted)) => Some(own.min(wanted)),

@@ -322,7 +322,7 @@ pub(in crate::app) async fn append_user_message(
     }
     usage::require_space(app, tx, principal, text.len()).await?;
     if kind == RunKind::Turn {
-        usage::admit(app, tx, principal).await?;
+        usage::require_run(app, tx, principal).await?;
     }
     let mut parts = Vec::new();
     if !text.is_empty() {

@@ -91,7 +91,7 @@ fn is_result(message: &Message) -> bool {
     parts.all(|part| matches!(part, Part::ToolResult(_)))
 }
 
-/// The tool that wrote all texts of a message, if one did.
+/// The tool that wrote all texts of a message; `None` when the program or several tools wrote them.
 fn source_of(message: &Message) -> Option<&TextSource> {
     let mut sources = message.parts.iter().map(|part| match part {
         Part::Text { source, .. } => source.as_deref(),
@@ -108,7 +108,7 @@ fn write_part(text: &mut String, part: &Part) {
         Part::ToolCall(call) => {
             let name = match (&call.server, &call.tool) {
                 (Some(server), Some(tool)) => format!("{server}: {tool}"),
-                _ => inert(&call.name),
+                _ => escape_markdown(&call.name),
             };
             let arguments = call.arguments().pretty();
             write!(
@@ -142,12 +142,12 @@ fn write_part(text: &mut String, part: &Part) {
             )
         }
         Part::ServerPrompt(said) => {
-            let (server, prompt) = (&said.server, inert(&said.prompt));
+            let (server, prompt) = (&said.server, escape_markdown(&said.prompt));
             let said = fence("", &said.text);
             write!(text, "\n**Prompt {prompt} of {server}**\n\n{said}\n")
         }
         Part::Approval(note) => {
-            let _ = write!(text, "\n{}\n", inert(&note.text));
+            let _ = write!(text, "\n{}\n", escape_markdown(&note.text));
             let Some(result) = &note.result else { return };
             let (server, tool) = (&note.server, &note.tool);
             let said = fence("", result);
@@ -155,14 +155,14 @@ fn write_part(text: &mut String, part: &Part) {
         }
         // The program's own sentences may quote servers, such as the reason of a failure or a question.
         Part::Notice { .. } | Part::Prompt(_) | Part::AgentCallback(_) | Part::Choices { .. } => {
-            write!(text, "\n{}\n", inert(&part.plain()))
+            write!(text, "\n{}\n", escape_markdown(&part.plain()))
         }
         Part::Text { .. } | Part::Attachment(_) => write!(text, "\n{}\n", part.plain()),
     };
 }
 
 /// Escapes a text for Markdown, so that no part of it is a picture, a link, a tag or a heading.
-fn inert(words: &str) -> String {
+fn escape_markdown(words: &str) -> String {
     let mut text = String::with_capacity(words.len());
     let clean = remove_hidden(words);
     let mut is_start = true;

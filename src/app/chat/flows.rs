@@ -38,15 +38,16 @@ use domain::{
 };
 use store::{Tx, messages::NewMessage, vault::Context};
 
-/// How long the user may think about one step, and how long a link is good.
+/// How long the user may take for one step, and how long a link is valid.
 const LIFE: Duration = Duration::from_secs(600);
-/// How long after the end of a question a secret may still be typed by mistake.
+/// How long after the end of a flow a user may still type the secret by mistake. Such a text is not stored.
 const LATE: Duration = Duration::from_secs(3600);
 /// How often flows that ended are deleted.
 pub const PURGE_INTERVAL: Duration = Duration::from_secs(300);
-/// The key of the conversation in which a user types the code of a link that a client without a conversation has got.
+/// The key of a user's conversation for links. A client that has no conversation gets a link, and the user types the
+/// code of the page in this conversation.
 const LINKS: &str = "chatelaine:connect";
-/// The title of that conversation.
+/// The title of the conversation for links.
 pub const LINKS_TITLE: &str = "Connect";
 /// Wrong codes after which a flow ends.
 const TRIES: i32 = 5;
@@ -159,7 +160,7 @@ pub(super) async fn match_answer(
     }
 }
 
-/// Seals an answer. Of a code, only whether it is right is kept.
+/// Seals an answer. A code is not kept: the answer only says whether it was right.
 async fn seal_answer(
     app: &App,
     principal: &Principal,

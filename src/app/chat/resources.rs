@@ -1,6 +1,7 @@
-//! Resources to which tool results of a conversation have linked. The user reads them over the API. The model reads them,
-//! and text files of the user, with a tool that is offered only when there is one to read. Both read exactly the linked
-//! addresses, from the server that named them, and only while the user may use the tool whose result had the link.
+//! Resources to which tool results of a conversation have linked. The user reads them over the API. The model reads
+//! them, and the text files of the user, with a tool that is offered only when there is something to read. Both can
+//! read exactly the linked addresses, from the server that named them, and only while the user may use the tool whose
+//! result had the link.
 
 use std::sync::Arc;
 

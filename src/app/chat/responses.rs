@@ -32,7 +32,7 @@ pub async fn reopen(
     Ok((posted, stored.agent, stored.settings))
 }
 
-/// Which of the messages before an answer to list.
+/// Which messages to list.
 #[derive(Clone, Copy)]
 pub struct InputRange {
     /// The last message of the page before.
@@ -42,7 +42,7 @@ pub struct InputRange {
 }
 
 /// Lists a page of the messages before an answer, including the question.
-pub async fn input(
+pub async fn list_input(
     app: &App,
     principal: &Principal,
     id: RunId,
@@ -53,11 +53,11 @@ pub async fn input(
     let conversation = stored
         .ok_or_else(|| Error::NotFound(Missing::Run(id)))?
         .conversation;
-    page(&mut tx, conversation, Some(id), range).await
+    list_page(&mut tx, conversation, Some(id), range).await
 }
 
-/// What was said in the active branch of a conversation; one page.
-pub async fn items(
+/// Lists a page of the messages of the user and the agent in the active branch of a conversation.
+pub async fn list_items(
     app: &App,
     principal: &Principal,
     id: ConversationId,
@@ -65,10 +65,10 @@ pub async fn items(
 ) -> Result<Vec<Message>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    page(&mut tx, id, None, range).await
+    list_page(&mut tx, id, None, range).await
 }
 
-async fn page(
+async fn list_page(
     tx: &mut Tx,
     conversation: ConversationId,
     run: Option<RunId>,
@@ -97,8 +97,8 @@ async fn page(
     store::messages::list_transcript(tx, conversation, run, page).await
 }
 
-/// One message of a conversation, if somebody or the agent said it.
-pub async fn item(
+/// Reads a message of a conversation. `None` unless the user or the agent wrote it.
+pub async fn find_item(
     app: &App,
     principal: &Principal,
     conversation: ConversationId,

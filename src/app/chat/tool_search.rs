@@ -15,7 +15,7 @@ use llm::ToolDef;
 
 /// The name of the model's tool. A server's tools are called `<server>__<tool>`, so none of them has it.
 pub const TOOL: &str = "search_tools";
-/// Tools that one search finds.
+/// The most tools that one search finds.
 const FOUND: usize = 10;
 /// Characters of a description in the result of a search. The tool itself has its whole description.
 const SHOWN: usize = 200;

@@ -48,9 +48,9 @@ use store::{
 /// A transcript as a client sends it, oldest first.
 pub type Transcript = Vec<(Role, String)>;
 
-/// The last messages of a transcript that are imported into a new conversation. A model reads fewer.
+/// The most messages of a transcript that are imported into a new conversation: the last ones. A model reads fewer.
 const MOST_IMPORTED: usize = 200;
-/// Events that a client gets at once.
+/// The most events that a client gets at once.
 const MOST_UNREAD: i64 = 200;
 
 /// A question that a client asks with its transcript.
@@ -259,7 +259,7 @@ pub async fn unread(app: &App, principal: &Principal, chat: &str) -> Result<Unre
 }
 
 /// Records that the client of a chat shows this transcript, and has got the events up to number `delivered`.
-pub async fn record_unread(
+pub async fn record_delivered_events(
     app: &App,
     principal: &Principal,
     conversation: ConversationId,
@@ -362,7 +362,7 @@ impl QuestionPlace {
     }
 }
 
-/// The conversation of a question.
+/// The conversation that was found or begun for a question.
 struct FoundConversation {
     conversation: Conversation,
     /// The number of the last event that the client has got.
@@ -608,13 +608,13 @@ fn without_calls(text: &str) -> Cow<'_, str> {
     if !text.contains(CALL_BOX) && !text.contains(CALL_LINE) {
         return Cow::Borrowed(text);
     }
-    let (mut rest, mut said) = (text, String::new());
+    let (mut rest, mut kept) = (text, String::new());
     while let Some((before, after)) = rest.split_once(CALL_BOX) {
-        said.push_str(before);
+        kept.push_str(before);
         rest = after.split_once(CALL_BOX_END).map_or("", |(_, rest)| rest);
     }
-    said.push_str(rest);
-    let lines = said.lines().filter(|line| !line.starts_with(CALL_LINE));
+    kept.push_str(rest);
+    let lines = kept.lines().filter(|line| !line.starts_with(CALL_LINE));
     Cow::Owned(paragraphs(lines))
 }
 

@@ -41,7 +41,7 @@ enum QueuedLine {
 /// The queued line of a call, with a reserved place in the queue for the outcome of the call. When the call is stopped
 /// and this is dropped without [`Line::end`], the line stays as it was queued.
 pub struct Line<'a> {
-    place: mpsc::Permit<'a, QueuedLine>,
+    permit: mpsc::Permit<'a, QueuedLine>,
     tenant: TenantId,
     id: AuditId,
     outcome: &'static str,
@@ -56,8 +56,8 @@ impl AuditQueue {
 
     /// Queues the line of a call that is about to be sent; `Busy` when the database cannot keep up.
     pub fn open(&self, row: AuditRow) -> Result<Line<'_>> {
-        let mut places = self.sender.try_reserve_many(2).map_err(|_| queue_full())?;
-        let (Some(first), Some(place)) = (places.next(), places.next()) else {
+        let mut permits = self.sender.try_reserve_many(2).map_err(|_| queue_full())?;
+        let (Some(first), Some(permit)) = (permits.next(), permits.next()) else {
             return Err(queue_full());
         };
         let (tenant, id, outcome) = (row.tenant, row.id, row.outcome);
@@ -69,7 +69,7 @@ impl AuditQueue {
         };
         first.send(QueuedLine::Row(Box::new(row), confirm));
         Ok(Line {
-            place,
+            permit,
             tenant,
             id,
             outcome,
@@ -102,7 +102,7 @@ impl Line<'_> {
     /// Queues the outcome of the call.
     pub fn end(self, outcome: &'static str) {
         if outcome != self.outcome {
-            self.place
+            self.permit
                 .send(QueuedLine::Outcome(self.tenant, self.id, outcome));
         }
     }
@@ -145,7 +145,7 @@ async fn wait_until_idle(app: &App) {
 struct Batch {
     rows: Vec<AuditRow>,
     /// The index of each row in `rows`.
-    places: HashMap<AuditId, usize>,
+    positions: HashMap<AuditId, usize>,
     /// The outcomes of lines that were written before.
     outcomes: Vec<(AuditId, &'static str)>,
     confirms: Vec<oneshot::Sender<()>>,
@@ -157,14 +157,14 @@ fn group_by_tenant(lines: impl Iterator<Item = QueuedLine>) -> HashMap<TenantId,
         match line {
             QueuedLine::Row(row, confirm) => {
                 let batch = batches.entry(row.tenant).or_default();
-                batch.places.insert(row.id, batch.rows.len());
+                batch.positions.insert(row.id, batch.rows.len());
                 batch.rows.push(*row);
                 batch.confirms.extend(confirm);
             }
             QueuedLine::Outcome(tenant, id, outcome) => {
                 let batch = batches.entry(tenant).or_default();
-                match batch.places.get(&id) {
-                    Some(place) => batch.rows[*place].outcome = outcome,
+                match batch.positions.get(&id) {
+                    Some(position) => batch.rows[*position].outcome = outcome,
                     None => batch.outcomes.push((id, outcome)),
                 }
             }

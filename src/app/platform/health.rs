@@ -10,8 +10,8 @@ const COMPARISON: Duration = Duration::from_secs(10);
 /// A correction that changes by more than this causes a warning.
 const MAX_DIFFERENCE: Duration = Duration::from_secs(5);
 
-/// Asks the database and counts the servers.
-pub async fn readiness(app: &App) -> Readiness {
+/// Says whether this replica is ready: asks the database, and counts the servers.
+pub async fn check_readiness(app: &App) -> Readiness {
     let database = app.db.is_writable().await;
     let (keys, started) = (app.keys.is_complete(), app.started.is_cancelled());
     let accepting = !app.draining.is_cancelled() && !app.shutdown.is_cancelled();

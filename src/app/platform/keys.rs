@@ -43,7 +43,7 @@ const OPENED_FOR: Duration = Duration::from_secs(600);
 const SEALS_FOR: Duration = Duration::from_secs(30);
 /// The most tenants' keys in each cache.
 const AT_MOST: u64 = 10_000;
-/// How often a process tries to make a version while other replicas do the same.
+/// The most tries of a process to make a version while other replicas do the same.
 const TRIES: u8 = 5;
 
 /// The vault of a process. Cheap to clone; clones share their caches.
@@ -142,7 +142,7 @@ impl Keys {
     }
 }
 
-/// What to do without a ring, for people.
+/// The advice to an operator who has set no keys.
 const MISSING: &str = "there is no key to protect credentials with; set MCP_CONFIG_ENCRYPTION_KEY to 64 hex \
                        digits (`openssl rand -hex 32` makes them), and keep a copy in a safe place";
 

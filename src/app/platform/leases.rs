@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use crate::app::App;
 use domain::error::{Error, Result};
 
-/// How long after a stop was requested a called tool may still answer.
+/// How long the work that holds a lease may go on after the process was asked to stop: a called tool may still answer.
 const GRACE: Duration = Duration::from_secs(8);
 /// The longest time between two prolongations.
-const BEAT: Duration = Duration::from_secs(2);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why a lease has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ where
     let (mut prolonged_at, mut stop_at) = (Instant::now(), None);
     loop {
         tokio::select! {
-            () = tokio::time::sleep((lease / 3).min(BEAT)) => {}
+            () = tokio::time::sleep((lease / 3).min(HEARTBEAT_INTERVAL)) => {}
             () = app.shutdown.cancelled(), if stop_at.is_none() => {
                 stop_at = Some(Instant::now() + GRACE);
             }

@@ -20,7 +20,7 @@ type Limiter<K> =
 pub struct RateLimit<K: Hash + Eq + Clone> {
     limiter: Limiter<K>,
     clock: DefaultClock,
-    /// Events since idle keys were last forgotten.
+    /// The number of events since idle keys were last forgotten.
     counted: AtomicU32,
 }
 

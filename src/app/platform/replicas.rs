@@ -9,11 +9,11 @@ use crate::app::App;
 use domain::{error::Result, principal::Admin, replica::Replica};
 
 /// How often a replica writes its state.
-pub const BEAT: Duration = Duration::from_secs(15);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Writes the state of this replica.
 pub async fn announce(app: &Arc<App>, started_at: OffsetDateTime) -> Result<()> {
-    let readiness = health::readiness(app).await;
+    let readiness = health::check_readiness(app).await;
     let mut tx = app.db.system().await?;
     let version = env!("CARGO_PKG_VERSION");
     store::replicas::put(&mut tx, app.replica, version, started_at, &readiness).await?;

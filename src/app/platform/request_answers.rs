@@ -19,14 +19,14 @@ use store::request_answers::EarlierAnswer;
 /// A request without an answer after this time has failed.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
 
-/// Whose idempotency keys are compared with each other.
+/// Whose idempotency keys a request's key is compared with.
 #[derive(Clone, Debug)]
 pub enum RequestOwner {
     User(TenantId, UserId),
     Operator,
 }
 
-/// Which request answers.
+/// Who answers a request: the request itself, or an earlier one with the same key.
 pub enum RequestClaim {
     /// This request: it is the first with its key.
     First(Uuid),
@@ -115,7 +115,7 @@ pub async fn keep(app: &App, owner: &RequestOwner, id: Uuid, answer: &Secret) ->
     }
 }
 
-/// Forgets a request that made nothing, so that it may be sent again.
+/// Forgets a request that created nothing, so that it may be sent again.
 pub async fn forget(app: &App, owner: &RequestOwner, id: Uuid) -> Result<()> {
     let mut tx = match owner {
         RequestOwner::User(tenant, _) => app.db.tenant(*tenant).await?,

@@ -19,7 +19,7 @@ use domain::{
 use store::{Db, Tx, retention::Batch};
 
 /// How often a replica checks whether a purge is due.
-pub const LOOK: Duration = Duration::from_secs(60);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Time between two purges of all replicas.
 const PERIOD: Duration = Duration::from_secs(3600);
 /// How long a killed replica keeps the others from purging. A batch takes much less.
@@ -30,7 +30,7 @@ const UNNAMED: Duration = Duration::from_secs(3600);
 
 /// The old rows of one kind in one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Old {
+pub struct OldRows {
     pub tenant: String,
     pub kind: Kind,
     /// How long this kind is kept.
@@ -57,7 +57,12 @@ pub async fn purge_due(app: &Arc<App>) -> Result<()> {
 }
 
 /// Purges every tenant, or one, now. `Conflict` while a replica is purging.
-pub async fn purge(db: &Db, settings: &Days, only: Option<&str>, actor: &str) -> Result<Vec<Old>> {
+pub async fn purge(
+    db: &Db,
+    settings: &Days,
+    only: Option<&str>,
+    actor: &str,
+) -> Result<Vec<OldRows>> {
     let stop = CancellationToken::new();
     let lease = Lease::claim(db, ReplicaId::new(), &stop, Duration::ZERO).await?;
     let lease = lease.ok_or_else(|| {
@@ -73,7 +78,7 @@ pub async fn purge(db: &Db, settings: &Days, only: Option<&str>, actor: &str) ->
 }
 
 /// Counts the rows that a purge would delete now.
-pub async fn preview(db: &Db, settings: &Days, only: Option<&str>) -> Result<Vec<Old>> {
+pub async fn preview(db: &Db, settings: &Days, only: Option<&str>) -> Result<Vec<OldRows>> {
     let mut found = Vec::new();
     for tenant in find_tenants(db, only).await? {
         for (kind, days) in due_kinds(&tenant, settings) {
@@ -104,10 +109,10 @@ fn due_kinds(tenant: &Tenant, settings: &Days) -> impl Iterator<Item = (Kind, i3
         .filter_map(move |kind| Some((kind, days.of(kind)?)))
 }
 
-fn push_found(found: &mut Vec<Old>, tenant: &Tenant, kind: Kind, days: i32, rows: u64) {
+fn push_found(found: &mut Vec<OldRows>, tenant: &Tenant, kind: Kind, days: i32, rows: u64) {
     if rows > 0 {
         let tenant = tenant.name.clone();
-        found.push(Old {
+        found.push(OldRows {
             tenant,
             kind,
             days,
@@ -121,7 +126,7 @@ async fn purge_all(
     settings: &Days,
     only: Option<&str>,
     actor: &str,
-) -> Result<Vec<Old>> {
+) -> Result<Vec<OldRows>> {
     let (mut found, mut failed) = (Vec::new(), None);
     for tenant in find_tenants(lease.db, only).await? {
         let set = set_audit_days(lease.db, &tenant, settings, actor).await;
@@ -205,14 +210,14 @@ async fn set_audit_days(db: &Db, tenant: &Tenant, settings: &Days, actor: &str) 
     if !store::retention::set_audit_days(&mut tx, tenant.id, days).await? {
         return Ok(());
     }
-    let said = days.map_or_else(
+    let rule = days.map_or_else(
         || "kept for ever".to_owned(),
         |days| format!("kept {days} days"),
     );
-    let detail = format!("{} ({}): {said}", tenant.name, tenant.id);
+    let detail = format!("{} ({}): {rule}", tenant.name, tenant.id);
     store::audit::record_for_operator(&mut tx, actor, "audit.retention_changed", &detail).await?;
     tx.enter(tenant.id).await?;
-    let fact = Fact::new(actor, "audit.retention_changed").detail(&said);
+    let fact = Fact::new(actor, "audit.retention_changed").detail(&rule);
     store::audit::record(&mut tx, tenant.id, &fact).await?;
     tx.commit().await
 }
@@ -275,7 +280,7 @@ async fn count_old(tx: &mut Tx, kind: Kind, days: i32) -> Result<u64> {
     Ok(count.cast_unsigned())
 }
 
-/// Rows that were last used before this time are old, by the database's clock.
+/// The time before which rows count as old, by the database's clock.
 async fn cutoff(tx: &mut Tx, days: i32) -> Result<OffsetDateTime> {
     Ok(tx.now().await? - time::Duration::days(days.into()))
 }

@@ -42,7 +42,7 @@ const PING: &str = "ping";
 /// The sender of messages, and the messages under way.
 pub struct Webhooks {
     egress: Egress,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     under_way: Mutex<HashMap<WebhookId, usize>>,
     /// Notified when a permit is given back.
     freed: Notify,
@@ -52,7 +52,7 @@ impl Webhooks {
     pub fn new(egress: Egress) -> Self {
         Self {
             egress,
-            places: Arc::new(Semaphore::new(MAX_PARALLEL_DELIVERIES)),
+            permits: Arc::new(Semaphore::new(MAX_PARALLEL_DELIVERIES)),
             under_way: Mutex::default(),
             freed: Notify::new(),
         }
@@ -83,7 +83,7 @@ struct DeliveryPermit {
 
 impl DeliveryPermit {
     fn take(app: &Arc<App>, webhook: WebhookId) -> Option<Self> {
-        let permit = app.webhooks.places.clone().try_acquire_owned().ok()?;
+        let permit = app.webhooks.permits.clone().try_acquire_owned().ok()?;
         let mut under_way = app.webhooks.under_way();
         let count = under_way.entry(webhook).or_default();
         if *count >= MAX_PARALLEL_OF_WEBHOOK {
@@ -186,7 +186,7 @@ pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<PingOu
         reason: "messages to this webhook are under way; try again".to_owned(),
         retry_after: Duration::from_secs(5),
     };
-    let place = DeliveryPermit::take(app, id).ok_or_else(busy)?;
+    let permit = DeliveryPermit::take(app, id).ok_or_else(busy)?;
     let payload = json!({ "webhook_id": id });
     let delivery =
         store::deliveries::insert_once(&mut tx, admin.tenant(), id, PING, &payload).await?;
@@ -194,8 +194,8 @@ pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<PingOu
     tx.commit().await?;
     // The attempt continues and is recorded even when the caller has left.
     let sending = app.tasks.spawn(async move {
-        let tried = attempt(&place.app, &claimed, false).await;
-        record_outcome(&place.app, &claimed, &tried)
+        let tried = attempt(&permit.app, &claimed, false).await;
+        record_outcome(&permit.app, &claimed, &tried)
             .await
             .map(|()| tried)
     });
@@ -222,7 +222,7 @@ pub async fn deliveries(
 
 /// The status with which a receiver refuses all further messages.
 const GONE: u16 = 410;
-/// Messages looked up at once.
+/// The most messages that are looked up at once.
 const BATCH: i64 = 64;
 /// The time limit of one try, from the DNS look-up to the last byte of the answer.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -232,18 +232,18 @@ const LEASE: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 64 * 1024;
 /// How many days finished messages are kept.
 const KEEP_DAYS: i32 = 7;
-pub const TIDY: Duration = Duration::from_secs(3600);
-/// Messages forgotten in one transaction.
-const FORGET: i64 = 1000;
+pub const PURGE_INTERVAL: Duration = Duration::from_secs(3600);
+/// The most messages that one transaction deletes.
+const PURGE_BATCH: i64 = 1000;
 
 /// Sends messages as their time comes, until the process stops.
 pub async fn deliver(app: Arc<App>) {
-    let mut look = tokio::time::interval(POLL);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut poll = tokio::time::interval(POLL);
+    poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut more = false;
     loop {
         tokio::select! {
-            _ = look.tick() => {}
+            _ = poll.tick() => {}
             () = app.webhooks.freed.notified(), if more => {}
             () = app.shutdown.cancelled() => return,
         }
@@ -260,7 +260,7 @@ pub async fn deliver(app: Arc<App>) {
 /// Starts to send the due messages for which there is a permit. Returns whether more may be due.
 async fn send_due(app: &Arc<App>) -> Result<bool> {
     while !app.shutdown.is_cancelled() {
-        if app.webhooks.places.available_permits() == 0 {
+        if app.webhooks.permits.available_permits() == 0 {
             return Ok(true);
         }
         let busy = app.webhooks.busy_webhooks();
@@ -271,28 +271,29 @@ async fn send_due(app: &Arc<App>) -> Result<bool> {
             return Ok(!busy.is_empty());
         }
         for due in due {
-            let Some(place) = DeliveryPermit::take(app, due.webhook) else {
+            let Some(permit) = DeliveryPermit::take(app, due.webhook) else {
                 continue;
             };
             let mut tx = app.db.tenant(due.tenant).await?;
             let claimed = store::deliveries::claim(&mut tx, &due, LEASE).await?;
             tx.commit().await?;
             if let Some(claimed) = claimed {
-                app.tasks.spawn(async move { send(&place, &claimed).await });
+                app.tasks
+                    .spawn(async move { send(&permit, &claimed).await });
             }
         }
     }
     Ok(false)
 }
 
-async fn send(place: &DeliveryPermit, claimed: &ClaimedDelivery) {
-    let tried = attempt(&place.app, claimed, true).await;
-    if let Err(error) = record_outcome(&place.app, claimed, &tried).await {
+async fn send(permit: &DeliveryPermit, claimed: &ClaimedDelivery) {
+    let tried = attempt(&permit.app, claimed, true).await;
+    if let Err(error) = record_outcome(&permit.app, claimed, &tried).await {
         tracing::warn!(delivery = %claimed.id, %error, "how a message was sent cannot be written; it is sent again");
     }
 }
 
-/// Sends a message once. `again`: whether there may be another try.
+/// Sends a message once. `again` says whether there may be another try.
 async fn attempt(app: &App, claimed: &ClaimedDelivery, again: bool) -> DeliveryAttempt {
     let (status, error, asked) = match send_request(app, claimed).await {
         Ok(answer) => {
@@ -307,9 +308,9 @@ async fn attempt(app: &App, claimed: &ClaimedDelivery, again: bool) -> DeliveryA
         }
         Err(reason) => (None, Some(reason), None),
     };
-    let over = error.is_none() || !again || claimed.disabled || status == Some(GONE);
+    let is_last = error.is_none() || !again || claimed.disabled || status == Some(GONE);
     let tries = u32::try_from(claimed.attempt).unwrap_or(webhook::TRIES);
-    let pause = if over {
+    let pause = if is_last {
         None
     } else {
         webhook::retry_delay(tries, rand::random(), asked)
@@ -338,10 +339,10 @@ async fn send_request(app: &App, claimed: &ClaimedDelivery) -> Result<Response, 
     if claimed.disabled {
         return Err("the webhook is disabled".to_owned());
     }
-    let place = contexts::of_webhook(claimed.tenant, claimed.webhook);
+    let context = contexts::of_webhook(claimed.tenant, claimed.webhook);
     let secret = app
         .keys
-        .open(claimed.tenant, &place, &claimed.sealed)
+        .open(claimed.tenant, &context, &claimed.sealed)
         .await
         .map_err(|error| error.to_string())?;
     let url = parse_url(&claimed.url).map_err(|error| error.to_string())?;
@@ -408,21 +409,21 @@ async fn record_outcome(
 }
 
 /// Deletes the old finished messages of all tenants and returns their number.
-pub async fn forget_old(app: &App) -> Result<u64> {
+pub async fn purge_old(app: &App) -> Result<u64> {
     let mut tx = app.db.system().await?;
     let tenants = store::deliveries::list_tenants_with_old(&mut tx, KEEP_DAYS).await?;
     drop(tx);
-    let mut forgotten = 0;
+    let mut deleted = 0;
     for tenant in tenants {
         loop {
             let mut tx = app.db.tenant(tenant).await?;
-            let some = store::deliveries::prune(&mut tx, tenant, KEEP_DAYS, FORGET).await?;
+            let some = store::deliveries::prune(&mut tx, tenant, KEEP_DAYS, PURGE_BATCH).await?;
             tx.commit().await?;
-            forgotten += some;
+            deleted += some;
             if some == 0 || app.shutdown.is_cancelled() {
                 break;
             }
         }
     }
-    Ok(forgotten)
+    Ok(deleted)
 }

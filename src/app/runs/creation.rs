@@ -20,7 +20,7 @@ use store::{
     trees::TreeValues,
 };
 
-/// When a user with too many open runs may ask again.
+/// How long a user with too many open runs is asked to wait.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A run to create. The caller holds the lock of its conversation.
@@ -90,7 +90,7 @@ pub async fn create(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<
     };
     let mut written = store::runs::create(tx, &new).await?;
     if let (true, Some(open)) = (request.is_asked_for(), written.open_before) {
-        admit(app, request.principal, open)?;
+        check_open_runs(app, request.principal, open)?;
     }
     let is_delegated = match &request.place {
         RunPlacement::Alone => false,
@@ -113,8 +113,8 @@ pub async fn create(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<
 }
 
 impl RunRequest<'_> {
-    /// Whether a user or a program asks for this run. A run that follows from earlier work is never refused, and a tree
-    /// of runs has limits of its own.
+    /// Whether a user or a program asks for this run. A run that follows from earlier work is never refused for too
+    /// many open runs, and a tree of runs has limits of its own.
     fn is_asked_for(&self) -> bool {
         let is_child = matches!(&self.place, RunPlacement::InTree { values, .. } if values.position.parent.is_some());
         self.role == Role::User && !is_child
@@ -123,7 +123,7 @@ impl RunRequest<'_> {
 
 /// Refuses one more run of a user or a tenant with too many open runs. All guests of a tenant together have a quarter of
 /// the tenant's limit.
-fn admit(app: &App, principal: &Principal, open: OpenRuns) -> Result<()> {
+fn check_open_runs(app: &App, principal: &Principal, open: OpenRuns) -> Result<()> {
     let refuse = |who: &str, count: i64| {
         Err(Error::Limited {
             code: ErrorCode::TooManyRuns,

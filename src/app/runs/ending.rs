@@ -64,7 +64,7 @@ pub async fn wait(
     }
 }
 
-/// Why a run ends that wants to call a tool after an equal request has taken its place.
+/// The reason of a run that was about to call a tool when an equal request took its place.
 pub const SUPERSEDED: &str =
     "the same request came again before the agent had called anything, and that one is answered";
 
@@ -73,7 +73,7 @@ pub struct RunFailure {
     pub reason: String,
     /// The tools that the run has called, as `server.tool`. An equal request would call them again.
     pub called: Vec<String>,
-    /// It ended with [`SUPERSEDED`].
+    /// Whether the run ended with [`SUPERSEDED`].
     pub is_superseded: bool,
     /// How long the model is not asked, if the run failed because the model did not answer.
     pub retry_after: Option<Duration>,
@@ -82,7 +82,7 @@ pub struct RunFailure {
 }
 
 /// Reads why a run of the principal has failed or was stopped, and which tools it has called.
-pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunFailure> {
+pub async fn load_failure(app: &App, principal: &Principal, id: RunId) -> Result<RunFailure> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
     let messages = store::messages::list_of_run(&mut tx, run.conversation_id, id).await?;
@@ -111,8 +111,12 @@ pub async fn failure(app: &App, principal: &Principal, id: RunId) -> Result<RunF
     })
 }
 
-/// Reads the outcome of each call that needed consent, of a run and the runs below it.
-pub async fn requests(app: &App, principal: &Principal, id: RunId) -> Result<Vec<RequestOutcome>> {
+/// Reads the outcome of each call of a run, and of the runs below it, that needed consent.
+pub async fn list_request_outcomes(
+    app: &App,
+    principal: &Principal,
+    id: RunId,
+) -> Result<Vec<RequestOutcome>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let mut runs = vec![id];
     runs.extend(store::trees::list_descendants(&mut tx, id).await?);
@@ -136,8 +140,8 @@ pub async fn requests(app: &App, principal: &Principal, id: RunId) -> Result<Vec
     Ok(outcomes)
 }
 
-/// The last answer of the agent in a run; absent when the answer is blank.
-pub(super) async fn last_answer(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
+/// Reads the last answer of the agent in a run; `None` when the answer is blank.
+pub(super) async fn load_last_answer(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
     let parts = store::trees::find_last_answer(tx, run).await?;
     Ok(parts
         .map(|parts| text_of(&parts))
@@ -145,14 +149,14 @@ pub(super) async fn last_answer(tx: &mut Tx, run: RunId) -> Result<Option<String
         .map(|text| cut(&text)))
 }
 
-/// The outcome of a run that has ended, as text for a model: its last answer, and why it ended early if it did.
-pub(super) async fn outcome(
+/// Reads the outcome of a run that has ended, as text for a model: its last answer, and why it ended early if it did.
+pub(super) async fn load_outcome_text(
     tx: &mut Tx,
     run: RunId,
     status: RunStatus,
     error: Option<&str>,
 ) -> Result<String> {
-    let answer = last_answer(tx, run).await?.unwrap_or_default();
+    let answer = load_last_answer(tx, run).await?.unwrap_or_default();
     Ok(match (status, error) {
         (RunStatus::Failed, Some(error)) => cut(&format!("{answer}\n\nfailed: {error}"))
             .trim()
@@ -245,7 +249,7 @@ async fn callback_part(tx: &mut Tx, run: RunId, due: &DueCallback) -> Result<Par
         session: due.session,
         agent: due.agent.to_string(),
         status: status_name(due.status).to_owned(),
-        text: outcome(tx, run, due.status, due.error.as_deref()).await?,
+        text: load_outcome_text(tx, run, due.status, due.error.as_deref()).await?,
     }))
 }
 

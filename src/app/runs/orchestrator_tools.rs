@@ -53,7 +53,7 @@ struct SessionArguments {
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
 
-/// Makes a call for a run: the result, or a sentence for its model.
+/// Makes a call for a run. The error is a sentence for the run's model.
 pub async fn call(
     app: &Arc<App>,
     caller: &RunCaller,
@@ -213,7 +213,8 @@ async fn start_run(app: &Arc<App>, caller: &RunCaller, mode: Mode, spec: RunSpec
         );
     }
     let mut tx = app.db.tenant(caller.principal.tenant).await?;
-    let text = ending::outcome(&mut tx, run, ended.status, ended.error.as_deref()).await?;
+    let text =
+        ending::load_outcome_text(&mut tx, run, ended.status, ended.error.as_deref()).await?;
     Ok(json!({ "session_id": session, "status": status_name(ended.status), "result": text }))
 }
 
@@ -232,7 +233,8 @@ async fn read_result(app: &App, caller: &RunCaller, session: &str) -> Result<Val
         ));
     }
     let mut tx = app.db.tenant(caller.principal.tenant).await?;
-    let text = ending::outcome(&mut tx, child.run, child.status, child.error.as_deref()).await?;
+    let text =
+        ending::load_outcome_text(&mut tx, child.run, child.status, child.error.as_deref()).await?;
     Ok(json!({ "session_id": child.session, "status": status_name(child.status), "result": text }))
 }
 

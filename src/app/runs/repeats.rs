@@ -24,7 +24,7 @@ use store::{Tx, client_chats::ChatAnswer};
 /// The time within which an SDK repeats a request.
 const ATTEMPTS: Duration = Duration::from_secs(600);
 
-/// Time between two reads of a request whose client is connected to another replica.
+/// Time between two reads of the row of a request whose client is connected to another replica.
 const LEASE_POLL: Duration = Duration::from_millis(250);
 /// How long after its arrival a request still counts as the latest of its client.
 const OUTRUN: Duration = Duration::from_secs(5);
@@ -37,8 +37,8 @@ pub enum EarlierRequest {
     Different,
 }
 
-/// Joins the earlier request with this key, and counts that. `None` when this request is the first, or one that begins a
-/// run of its own.
+/// Joins the earlier request with this key, and counts the repetition. `None` when this request is the first, or when
+/// it begins a run of its own.
 pub async fn join(
     app: &App,
     principal: &Principal,
@@ -104,7 +104,7 @@ pub enum EqualRequest {
     Replaced(Option<RunId>),
 }
 
-/// Settles what becomes of an earlier equal request, and whether it refuses this one:
+/// Decides what happens to an earlier equal request, and whether this request is refused:
 ///
 /// - Its turn failed after it had called tools, or ended without its client, a short time ago: this request is refused.
 /// - Its run goes on and has called tools: this request is refused, too, because a proxy may hold the connection of a client
@@ -137,7 +137,8 @@ pub async fn settle_equal(
         });
         let replaced = EqualRequest::Replaced(Some(run));
         if key.joins_earlier_run() {
-            // A counted attempt reads the answer of the earlier one, if there is an answer.
+            // An SDK counts its attempts. A repeated attempt reads the answer of the earlier one, if there is an
+            // answer.
             let is_refused = found.is_left && has_failed;
             return Ok(if is_refused { refused } else { replaced });
         }
@@ -152,7 +153,7 @@ pub async fn settle_equal(
             (_, false) if has_called && !found.is_stopped => return Ok(refused),
             (false, false) if key.names_message => return Ok(refused),
             (true, false) => {
-                match super::cancel(app, principal, run, OpenRequests::TakeBack).await {
+                match super::cancel(app, principal, run, OpenRequests::Withdraw).await {
                     Ok(_) | Err(Error::Conflict(..)) => {}
                     Err(error) => return Err(error),
                 }
@@ -162,7 +163,8 @@ pub async fn settle_equal(
                     .served_elsewhere_until
                     .is_some_and(|until| until <= *served_until.get_or_insert(until));
                 if !is_awaited {
-                    // From here on the row of the key belongs to this request, so what it says of the earlier one is used now.
+                    // The row of the key will belong to this request from now on. What the row says about the earlier
+                    // request is used before that.
                     forget_undelivered(app, principal, run).await?;
                     return Ok(replaced);
                 }
@@ -253,8 +255,8 @@ pub async fn remember_answer(
     }
 }
 
-/// Lets a run call no tool any more, since an equal request takes its place: a proxy may hold the connection of a client that
-/// has given up. [`Error::Repeated`] when the run has called one meanwhile.
+/// Forbids a run to call tools, since an equal request takes its place. The run may go on until then, because a proxy
+/// may hold the connection of a client that has given up. [`Error::Repeated`] when the run has called a tool meanwhile.
 async fn supersede(tx: &mut Tx, run: RunId) -> Result<()> {
     let Some(conversation) = store::runs::supersede(tx, run).await? else {
         return Ok(());
@@ -273,7 +275,7 @@ async fn count_repeats(app: &App, principal: &Principal, run: RunId) -> Result<i
     store::request_keys::count_repeats(&mut tx, run).await
 }
 
-/// What happens to a run whose client has left.
+/// What happens to a run when its client has left.
 #[derive(Clone, Copy)]
 pub enum AfterLeaving {
     GoOn,
@@ -320,7 +322,7 @@ pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterL
                 Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
             }
         }
-        match super::cancel(&app, &principal, run, OpenRequests::TakeBack).await {
+        match super::cancel(&app, &principal, run, OpenRequests::Withdraw).await {
             Ok(_) | Err(Error::Conflict(..) | Error::NotFound(_)) => {}
             Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
         }
@@ -343,8 +345,8 @@ enum ClientState {
     HasAnswer,
 }
 
-/// Records whether a client has its answer, since its next request depends on that. Tries again while the database is
-/// away, until the time in which an equal request is refused would have passed.
+/// Records whether a client has its answer, since its next request depends on that. Tries again while the database
+/// cannot be reached, until the time in which an equal request is refused would have passed.
 async fn record_client(
     app: &App,
     principal: &Principal,

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use domain::{config::Config, ids::TenantId, principal::FairShareKey};
 use store::runs::FullShares;
 
-/// Users whose last turn is remembered.
+/// The most users whose last turn is remembered.
 const REMEMBERED: usize = 10_000;
 
 /// The slots of this process.
@@ -84,7 +84,7 @@ impl RunSlots {
         })
     }
 
-    /// The last turns of the tenant and of the user, as a key to order by: the lowest is next.
+    /// When the tenant and the user last took a slot, as a key to order by: the lowest is next.
     pub fn last_turn(&self, share: &FairShareKey) -> (u64, u64) {
         let taken = lock(&self.taken);
         let of_tenant = taken.last_of_tenants.get(&share.tenant);

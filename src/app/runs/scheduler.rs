@@ -29,7 +29,7 @@ use domain::{
     run::ClaimedRun,
 };
 
-/// Waiting runs that are looked up at once.
+/// The most waiting runs that are looked up at once.
 const BATCH: i64 = 32;
 
 /// The runs that this process works on, each with the token that cancels it.
@@ -153,7 +153,8 @@ async fn claim(app: &Arc<App>, id: RunId, share: &FairShareKey) -> Result<()> {
     Ok(())
 }
 
-/// Works on a run in a task of its own. `stopping`: the user has asked to stop the run, which is only brought to its end.
+/// Works on a run in a task of its own. `stopping`: the user has asked to stop the run, so the worker only writes its
+/// end.
 fn start(app: &Arc<App>, claim: Claim, stopping: bool) {
     let Claim { run, slot } = claim;
     let app = app.clone();
@@ -225,12 +226,12 @@ async fn start_refused(app: &Arc<App>) {
 }
 
 async fn release_run(app: &App, run: &ClaimedRun) {
-    let given = async {
+    let released = async {
         let mut tx = app.db.tenant(run.tenant).await?;
         store::runs::release(&mut tx, run).await?;
         tx.commit().await
     };
-    if let Err(error) = given.await {
+    if let Err(error) = released.await {
         tracing::warn!(run = %run.id, %error, "a run could not be handed back; it is taken up when its lease ends");
     }
 }

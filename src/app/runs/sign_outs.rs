@@ -23,15 +23,15 @@ use domain::{
 };
 use store::{hints::Hint, sign_outs::RecentChange};
 
-/// Ends the principal's sessions. `but` is the run that asks for this, and goes on. Returns whether their tokens ended,
+/// Ends the principal's sessions. `except` is the run that asks for this: it goes on. Returns whether their tokens ended,
 /// too. A sign-out does not end a key.
-pub async fn end(app: &App, principal: &Principal, but: RunId) -> Result<bool> {
+pub async fn end(app: &App, principal: &Principal, except: RunId) -> Result<bool> {
     let ended = app.accounts.sign_out(principal).await?;
     let by = &principal.user;
     let stop = Stop {
         tenant: principal.tenant,
         user: by,
-        but: Some(but),
+        except: Some(except),
         ended_by: Some(by).filter(|_| ended),
         cause: SessionEnd::SignedOut,
     };
@@ -51,7 +51,7 @@ pub async fn end_for(app: &App, admin: &Admin, user: &UserId) -> Result<()> {
     let stop = Stop {
         tenant: admin.tenant(),
         user,
-        but: None,
+        except: None,
         ended_by: Some(admin.user()),
         cause: SessionEnd::SignedOut,
     };
@@ -66,7 +66,7 @@ pub async fn block(app: &App, admin: &Admin, user: &str) -> Result<()> {
     let stop = Stop {
         tenant: admin.tenant(),
         user: &user,
-        but: None,
+        except: None,
         ended_by: Some(admin.user()),
         cause: SessionEnd::Blocked,
     };
@@ -86,8 +86,8 @@ pub async fn unblock(app: &App, admin: &Admin, user: &str) -> Result<()> {
 struct Stop<'a> {
     tenant: TenantId,
     user: &'a UserId,
-    /// The run that asks for the stop. It goes on.
-    but: Option<RunId>,
+    /// The run that asks for the stop: it goes on.
+    except: Option<RunId>,
     /// The user or admin who ended the sessions; absent when the sessions go on, as those of a key do.
     ended_by: Option<&'a UserId>,
     cause: SessionEnd,
@@ -125,7 +125,7 @@ impl Stop<'_> {
             None => Vec::new(),
         };
         let mut open = store::runs::list_open_of_user(&mut tx, user).await?;
-        open.retain(|run| Some(*run) != self.but);
+        open.retain(|run| Some(*run) != self.except);
         // No session is notified: the session that would continue belongs to the same user.
         store::trees::stop(&mut tx, &open).await?;
         tx.commit().await?;
@@ -144,7 +144,7 @@ pub async fn apply_sign_out(app: &App, tenant: TenantId, user: &UserId) -> Resul
         let stop = Stop {
             tenant,
             user,
-            but: None,
+            except: None,
             ended_by: Some(&UserId(OPERATOR.into())),
             cause: SessionEnd::Blocked,
         };
@@ -210,7 +210,7 @@ pub async fn poll_ended(
 }
 
 async fn cancel(app: &App, tenant: TenantId, user: &UserId, run: RunId) -> Result<()> {
-    match runs::cancel_for_user(app, tenant, user, run, OpenRequests::TakeBack).await {
+    match runs::cancel_for_user(app, tenant, user, run, OpenRequests::Withdraw).await {
         // The run has ended by itself meanwhile.
         Ok(_) | Err(Error::Conflict(..) | Error::NotFound(_)) => Ok(()),
         Err(error) => Err(error),

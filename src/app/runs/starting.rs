@@ -109,7 +109,7 @@ pub async fn begin(
         store::trees::set_parent(&mut tx, conversation.id, parent).await?;
     }
     usage::require_space(app, &mut tx, principal, message.len()).await?;
-    usage::admit(app, &mut tx, principal).await?;
+    usage::require_run(app, &mut tx, principal).await?;
     let position = take_position(app, &mut tx, initiator, id).await?;
     let values = TreeValues {
         position,

@@ -119,7 +119,7 @@ pub async fn list(
     after: Option<&str>,
     limit: i64,
 ) -> Result<Vec<TenantView>> {
-    let tenants = accounts::page_of_tenants(&app.db, after, limit).await?;
+    let tenants = accounts::list_tenants_page(&app.db, after, limit).await?;
     Ok(tenants
         .into_iter()
         .map(|tenant| view(app, tenant))

@@ -26,7 +26,7 @@ use domain::{
 };
 use store::{Db, Tx, approvals::ApprovalOwner, conversations::listing::ListFilter, hints::Hint};
 
-/// Pieces of a copy that wait for a slow reader.
+/// The most pieces of a copy that wait for a slow reader.
 const AHEAD: usize = 4;
 /// How long a reader may take for a copy.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -50,8 +50,8 @@ pub async fn delete_by_id(app: &Arc<App>, admin: &Admin, user: &str) -> Result<(
 }
 
 async fn delete(app: &Arc<App>, tenant: TenantId, user: &UserId, by: &UserId) -> Result<()> {
-    let (at_work, user, by) = (app.clone(), user.clone(), by.clone());
-    let work = async move { delete_here(&at_work, tenant, &user, &by).await };
+    let (task_app, user, by) = (app.clone(), user.clone(), by.clone());
+    let work = async move { delete_here(&task_app, tenant, &user, &by).await };
     app.tasks.spawn(work).await.map_err(Error::internal)?
 }
 
@@ -69,13 +69,13 @@ async fn delete_here(app: &App, tenant: TenantId, user: &UserId, by: &UserId) ->
     });
     let deleted = delete_rows(&app.db, tenant, user, by).await;
     for conversation in deleted.conversations {
-        app.live.look(tenant, conversation);
+        app.live.refresh(tenant, conversation);
     }
     deleted.outcome
 }
 
-/// Deletes all data of a user with nothing but the database, for the command line. The replicas follow within seconds.
-pub async fn delete_at_the_database(
+/// Deletes all data of a user for the command line, which has only the database. The replicas follow within seconds.
+pub async fn delete_in_database(
     db: &Db,
     tenant: TenantId,
     user: &UserId,
@@ -197,8 +197,8 @@ fn start_export(
     inbox
 }
 
-/// Copies all data of a user, with nothing but the database. An error is the last piece, so that a reader cannot take a
-/// part for the whole.
+/// Copies all data of a user; needs only the database. An error is the last piece, so that a reader cannot take a part
+/// for the whole.
 pub async fn export(db: &Db, tenant: TenantId, user: &UserId, by: &UserId, pieces: Pieces) {
     let mut export = Export {
         db,
@@ -259,7 +259,7 @@ impl Export<'_> {
         sent.map_err(|_| ExportEnd::Gone)
     }
 
-    /// Ends the list before and begins another one.
+    /// Ends the list that is being written, and begins another one.
     async fn begin_list(&mut self, name: &str) -> std::result::Result<(), ExportEnd> {
         self.separator = "";
         self.write_text(format!("],\n\"{name}\":[")).await
@@ -271,7 +271,7 @@ impl Export<'_> {
         self.write_text(format!("{separator}{json}")).await
     }
 
-    /// Writes the user's account, and the data of which there is little.
+    /// Writes the user's account and usage, which are short.
     async fn write_head(&mut self, by: &UserId) -> std::result::Result<(), ExportEnd> {
         let mut tx = self.tx().await?;
         let known = store::users::list_principals(&mut tx, std::slice::from_ref(self.user)).await?;

@@ -121,7 +121,7 @@ pub async fn get(app: &App, principal: &Principal, agent: &str) -> Result<AgentV
     Ok(view(app, &*pack(app, principal, agent).await?, principal))
 }
 
-/// An agent for a user. If rules stand in for its model, its description says so.
+/// An agent as a user sees it. If rules stand in for its model, its description says so.
 fn view(app: &App, pack: &Pack, principal: &Principal) -> AgentView {
     let mut view = AgentView::from(pack);
     if app.config.demo_model {
@@ -132,7 +132,7 @@ fn view(app: &App, pack: &Pack, principal: &Principal) -> AgentView {
 }
 
 /// An agent as people see it before they sign in.
-pub struct SignIn {
+pub struct AgentSignIn {
     pub agent: AgentView,
     /// The issuers that vouch for users of the tenant.
     pub issuers: Vec<String>,
@@ -140,7 +140,7 @@ pub struct SignIn {
 
 /// Where users of an agent sign in. `tenant` is the name of their tenant; without it, the only tenant that has the
 /// agent.
-pub async fn sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<SignIn> {
+pub async fn find_sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<AgentSignIn> {
     let unknown = || Error::NotFound(Missing::Agent(agent.to_owned()));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
     let pack = app.packs.get(&id).ok_or_else(unknown)?;
@@ -152,7 +152,7 @@ pub async fn sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<Sig
         // The tenant of the caller is unknown.
         _ => Vec::new(),
     };
-    Ok(SignIn {
+    Ok(AgentSignIn {
         agent: AgentView::from(&*pack),
         issuers: issuers.into_iter().map(|issuer| issuer.issuer).collect(),
     })

@@ -34,15 +34,15 @@ use domain::{
 };
 use mcp::{Discovery, Key, McpError};
 
-/// A shared server of an agent of a tenant.
+/// Identifies a shared server of an agent of a tenant.
 type SharedServerKey = (TenantId, AgentId, ServerId);
 
 #[derive(Default)]
 pub struct Connections {
     servers: Mutex<HashMap<SharedServerKey, SharedServer>>,
-    /// Set after the first look at all packs and tenants.
+    /// Set when all packs and tenants have been read once and the tasks of their servers were started.
     reconciled: CancellationToken,
-    /// Notified when a turn needs a server that has no task yet.
+    /// Notified when a turn waits for a server that has no task yet.
     wanted: Notify,
     per_run: PerRunCatalogs,
 }
@@ -94,16 +94,16 @@ impl Connections {
         )
     }
 
-    /// Changes a server's entry, unless another version of the server has taken its place.
+    /// Changes the state of a server, unless the server was replaced by another version of it.
     fn update(
         &self,
-        place: &SharedServerKey,
+        server_id: &SharedServerKey,
         spec: &Arc<ServerSpec>,
         change: impl FnOnce(&mut SharedServer),
     ) {
         if let Some(server) = self
             .servers()
-            .get_mut(place)
+            .get_mut(server_id)
             .filter(|server| Arc::ptr_eq(&server.spec, spec))
         {
             change(server);
@@ -119,16 +119,16 @@ impl Connections {
 const UNSTORED: Duration = Duration::from_secs(30);
 
 /// Loads the catalog that an earlier process stored, so that the tools are listed at once.
-async fn load_stored(app: &App, place: &SharedServerKey, spec: &Arc<ServerSpec>) -> Result<()> {
-    let mut tx = app.db.tenant(place.0).await?;
+async fn load_stored(app: &App, server_id: &SharedServerKey, spec: &Arc<ServerSpec>) -> Result<()> {
+    let mut tx = app.db.tenant(server_id.0).await?;
     let stored = store::catalogs::list(
         &mut tx,
-        &place.1,
-        &[(place.2.clone(), CatalogOwner::Shared)],
+        &server_id.1,
+        &[(server_id.2.clone(), CatalogOwner::Shared)],
     )
     .await?
     .pop();
-    app.connections.update(place, spec, |server| {
+    app.connections.update(server_id, spec, |server| {
         if server.catalog.is_none() {
             server.catalog = stored.map(|(catalog, _)| Arc::new(catalog));
         }
@@ -139,62 +139,63 @@ async fn load_stored(app: &App, place: &SharedServerKey, spec: &Arc<ServerSpec>)
 /// Puts a discovery in force, stores it if it differs from the known catalog, and returns how long it is fresh.
 async fn put_in_force(
     app: &App,
-    place: &SharedServerKey,
+    server_id: &SharedServerKey,
     spec: &Arc<ServerSpec>,
     discovery: Discovery,
 ) -> Duration {
-    let catalog = Arc::new(make_catalog(app, &place.2, &discovery));
-    let mut news = false;
-    app.connections.update(place, spec, |server| {
+    let (tenant, agent, id) = server_id;
+    let catalog = Arc::new(make_catalog(app, id, &discovery));
+    let mut is_changed = false;
+    app.connections.update(server_id, spec, |server| {
         server.state = State::Ready {
             protocol: discovery.protocol.clone(),
         };
-        news = server
+        is_changed = server
             .catalog
             .as_ref()
             .is_none_or(|known| (&known.version, known.cache) != (&catalog.version, catalog.cache));
-        if news {
+        if is_changed {
             server.catalog = Some(catalog.clone());
         }
     });
-    if !news {
+    if !is_changed {
         return catalog.fresh_for();
     }
-    tracing::info!(server = %place.2, agent = %place.1, tools = catalog.tools.len(), "tools discovered");
-    let pack = app.packs.get(&place.1);
+    tracing::info!(server = %id, %agent, tools = catalog.tools.len(), "tools discovered");
+    let pack = app.packs.get(agent);
     let unmatched = pack.map(|pack| pack.unmatched_names(spec, &catalog.tool_names()));
     for unmatched in unmatched.unwrap_or_default() {
-        tracing::warn!(server = %place.2, agent = %place.1, unmatched, "the names in the pack and those of the tools need a look");
+        tracing::warn!(server = %id, %agent, unmatched, "the names in the pack and those of the tools need a look");
     }
     for dropped in &catalog.dropped {
-        tracing::warn!(server = %place.2, dropped, "a tool was left out");
+        tracing::warn!(server = %id, dropped, "a tool was left out");
     }
     let stored = async {
-        let mut tx = app.db.tenant(place.0).await?;
-        store::catalogs::put(&mut tx, place.0, &place.1, CatalogOwner::Shared, &catalog).await?;
+        let mut tx = app.db.tenant(*tenant).await?;
+        store::catalogs::put(&mut tx, *tenant, agent, CatalogOwner::Shared, &catalog).await?;
         tx.commit().await
     };
     if let Err(error) = stored.await {
-        tracing::warn!(%error, server = %place.2, "the catalog cannot be stored; it is kept in memory");
+        tracing::warn!(%error, server = %id, "the catalog cannot be stored; it is kept in memory");
     }
     catalog.fresh_for()
 }
 
-/// Like [`put_in_force`], for a personal server that was discovered with the operator's headers: its list is for the
+/// Like [`put_in_force`], for a personal server that was discovered with the operator's headers. The list serves the
 /// users who have a credential of their own.
-async fn learn_for_users(
+async fn put_in_force_for_users(
     app: &App,
     key: &Key,
-    place: &SharedServerKey,
+    server_id: &SharedServerKey,
     spec: &Arc<ServerSpec>,
     discovery: &Discovery,
 ) -> Duration {
-    app.connections.update(place, spec, |server| {
+    app.connections.update(server_id, spec, |server| {
         server.state = State::Ready {
             protocol: discovery.protocol.clone(),
         };
     });
-    credentials::learn(app, key, spec, discovery).await.unwrap_or_else(|error| {
+    credentials::put_in_force(app, key, spec, discovery).await.unwrap_or_else(|error| {
         tracing::warn!(%error, server = %spec.id, "what a server said of its tools cannot be stored");
         UNSTORED
     })
@@ -227,7 +228,7 @@ fn fingerprint(discovery: &Discovery) -> String {
     hex::encode(digest.finalize())
 }
 
-/// The pause before a server is asked again.
+/// The pause before a server that lacks tools is asked again.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// Discovers the tools and prompts of a server. A server that lists fewer tools than its pack names may still be

@@ -20,7 +20,7 @@ use std::{
 
 use moka::future::Cache;
 
-pub(super) use self::{catalogs::learn, trial::ConnectionTrial};
+pub(super) use self::{catalogs::put_in_force, trial::ConnectionTrial};
 pub use self::{
     catalogs::{follow_changes, forget_catalog},
     change::{
@@ -52,13 +52,14 @@ use domain::{
 use mcp::Key;
 use store::hints::Hint;
 
-/// Users whose credentials are in memory. An idle user is forgotten.
+/// The most users whose credentials are in memory. An idle user is forgotten.
 const USERS: u64 = 20_000;
 const USER_IDLE: Duration = Duration::from_secs(60);
-/// Decrypted credentials in memory, for as long as a connection may be idle.
+/// The most decrypted credentials in memory. Each stays as long as a connection may be idle.
 const DECRYPTED: u64 = 4096;
 const DECRYPTED_IDLE: Duration = Duration::from_secs(600);
-/// Catalogs of personal servers in memory. Each is read again after a while, even without a hint that it changed.
+/// The most catalogs of personal servers in memory. Each is read again after a while, even without a hint that it
+/// changed.
 const CATALOGS: u64 = 4096;
 const CATALOG_LIFE: Duration = Duration::from_secs(60);
 /// A list that could not be refreshed is tried again after this time.
@@ -74,10 +75,10 @@ pub struct Credentials {
     catalogs: Cache<CatalogKey, Arc<Catalog>>,
     /// Lists that are being refreshed, or were refreshed a moment ago.
     refreshing: Cache<CatalogKey, ()>,
-    /// The locks that let one change of a credential run at a time.
-    changing: Cache<(UserOfAgent, ServerId), Arc<tokio::sync::Mutex<()>>>,
-    /// The locks that let one test with a false credential run at a time.
-    judging: Cache<(TenantId, AgentId, ServerId), Arc<tokio::sync::Mutex<()>>>,
+    /// The locks by which one change of a credential runs at a time.
+    change_locks: Cache<(UserOfAgent, ServerId), Arc<tokio::sync::Mutex<()>>>,
+    /// The locks by which one test with a false credential runs at a time.
+    test_locks: Cache<(TenantId, AgentId, ServerId), Arc<tokio::sync::Mutex<()>>>,
     /// Temporary connections that test a credential before it is stored.
     trials: Mutex<HashSet<Key>>,
 }
@@ -117,11 +118,11 @@ impl Credentials {
                 .max_capacity(CATALOGS)
                 .time_to_live(REFRESH_PAUSE)
                 .build(),
-            changing: Cache::builder()
+            change_locks: Cache::builder()
                 .max_capacity(DECRYPTED)
                 .time_to_idle(USER_IDLE)
                 .build(),
-            judging: Cache::builder()
+            test_locks: Cache::builder()
                 .max_capacity(CATALOGS)
                 .time_to_idle(USER_IDLE)
                 .build(),
@@ -188,7 +189,7 @@ pub async fn server_access(
     } else {
         None
     };
-    let held = |server: &ServerSpec| {
+    let active = |server: &ServerSpec| {
         credentials
             .as_ref()
             .and_then(|credentials| credentials.active(&server.id))
@@ -198,7 +199,7 @@ pub async fn server_access(
         .servers
         .iter()
         .filter(of_users)
-        .map(|server| (server, held(server)))
+        .map(|server| (server, active(server)))
         .collect();
     let mut catalogs = catalogs::load_all(app, principal, pack, &personal)
         .await?
@@ -219,7 +220,7 @@ pub async fn server_access(
                 own: false,
             }
         } else {
-            let usable = held(server).is_some();
+            let usable = active(server).is_some();
             let own = server.catalog == CatalogScope::PerUser && usable;
             ServerAccess {
                 catalog: catalogs.next().flatten(),
@@ -239,14 +240,14 @@ pub async fn resolve_connection(
     spec: &Arc<ServerSpec>,
 ) -> Result<Option<ResolvedConnection>> {
     let credentials = of_user(app, principal, agent).await?;
-    let Some(held) = credentials.active(&spec.id) else {
+    let Some(stored) = credentials.active(&spec.id) else {
         return Ok(None);
     };
-    let Some(decrypted) = decrypt(app, principal, agent, held, spec).await? else {
+    let Some(decrypted) = decrypt(app, principal, agent, stored, spec).await? else {
         return Ok(None);
     };
     Ok(Some(ResolvedConnection {
-        key: personal_key(&credential_ref(principal, agent, &spec.id, held)),
+        key: personal_key(&credential_ref(principal, agent, &spec.id, stored)),
         spec: decrypted.spec.clone(),
     }))
 }
@@ -260,13 +261,13 @@ pub async fn request_scopes(
     scope: &str,
 ) -> Result<bool> {
     let credentials = of_user(app, principal, &connection.agent).await?;
-    let held = credentials
+    let stored = credentials
         .active(&connection.server)
-        .filter(|held| connection.owner == owner(held.id, held.current()));
-    let Some(held) = held else {
+        .filter(|stored| connection.owner == owner(stored.id, stored.current()));
+    let Some(stored) = stored else {
         return Ok(false);
     };
-    let credential = credential_ref(principal, &connection.agent, &connection.server, held);
+    let credential = credential_ref(principal, &connection.agent, &connection.server, stored);
     oauth::step_up(app, &credential, scope).await
 }
 
@@ -274,13 +275,13 @@ pub async fn request_scopes(
 /// credential before it is in force again.
 pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
     let credentials = of_user(app, principal, &connection.agent).await?;
-    let Some(held) = credentials
+    let Some(stored) = credentials
         .active(&connection.server)
-        .filter(|held| connection.owner == owner(held.id, held.current()))
+        .filter(|stored| connection.owner == owner(stored.id, stored.current()))
     else {
         return Ok(());
     };
-    let credential = credential_ref(principal, &connection.agent, &connection.server, held);
+    let credential = credential_ref(principal, &connection.agent, &connection.server, stored);
     let reason = ConnectionTestError::Unauthorized.code().as_str();
     mark_credential(&app.db, &credential, CredentialState::Rejected, reason).await?;
     forget_marked(app, &credential).await;
@@ -323,8 +324,8 @@ pub async fn credentials_to_report(
         return Ok(Vec::new());
     }
     let credentials = of_user(app, principal, pack.id()).await?;
-    if credentials.0.iter().all(|held| {
-        !held.candidate_refused && (held.notified || held.state == CredentialState::Active)
+    if credentials.0.iter().all(|stored| {
+        !stored.candidate_refused && (stored.notified || stored.state == CredentialState::Active)
     }) {
         return Ok(Vec::new());
     }
@@ -362,15 +363,15 @@ fn credential_ref(
     principal: &Principal,
     agent: &AgentId,
     server: &ServerId,
-    held: &CredentialMeta,
+    stored: &CredentialMeta,
 ) -> CredentialRef {
     CredentialRef {
         tenant: principal.tenant,
         user: principal.user.clone(),
         agent: agent.clone(),
         server: server.clone(),
-        id: held.id,
-        generation: held.current(),
+        id: stored.id,
+        generation: stored.current(),
     }
 }
 
@@ -388,7 +389,7 @@ fn owner(id: CredentialId, generation: u64) -> ConnectionOwner {
     ConnectionOwner::Credential { id, generation }
 }
 
-/// Copies an error for each caller that waited for the same query.
+/// Copies an error, for each caller that waited for the same query.
 fn clone_error(error: &Error) -> Error {
     match error {
         Error::NotFound(text) => Error::NotFound(text.clone()),
@@ -405,7 +406,7 @@ fn clone_error(error: &Error) -> Error {
     }
 }
 
-/// A decrypted credential and its server as it is reached with it.
+/// A decrypted credential, and the server as it is reached with the credential.
 struct DecryptedCredential {
     /// The server as its pack defines it.
     base: Arc<ServerSpec>,
@@ -413,7 +414,8 @@ struct DecryptedCredential {
     content: Content,
 }
 
-/// The content of a credential. A sign-in holds no tokens here: they are refreshed without it and read when needed.
+/// The content of a credential. The tokens of a sign-in are not kept here: they are refreshed elsewhere and read when
+/// they are needed.
 #[derive(Clone)]
 enum Content {
     Values(Values),
@@ -425,10 +427,10 @@ async fn decrypt(
     app: &App,
     principal: &Principal,
     agent: &AgentId,
-    held: &CredentialMeta,
+    stored: &CredentialMeta,
     spec: &Arc<ServerSpec>,
 ) -> Result<Option<Arc<DecryptedCredential>>> {
-    let generation = (held.id, held.current());
+    let generation = (stored.id, stored.current());
     if let Some(known) = app.credentials.decrypted.get(&generation).await {
         if Arc::ptr_eq(&known.base, spec) || known.base == *spec {
             return Ok(Some(known));
@@ -448,7 +450,7 @@ async fn decrypt(
             .await;
         return Ok(Some(decrypted));
     }
-    let credential = credential_ref(principal, agent, &spec.id, held);
+    let credential = credential_ref(principal, agent, &spec.id, stored);
     let load = async {
         let text = app.keys.open_credential(&credential).await?;
         let content = match from_sealable::<Authorization>(&text) {
@@ -495,12 +497,12 @@ pub async fn scrubber(app: &App, principal: &Principal, pack: &Pack) -> Result<S
     let mut entered = Vec::new();
     for spec in pack.servers.iter().filter(personal) {
         let credentials = of_user(app, principal, pack.id()).await?;
-        let Some(held) = credentials.active(&spec.id) else {
+        let Some(stored) = credentials.active(&spec.id) else {
             continue;
         };
         let spec = Arc::new(spec.clone());
         // A credential that no longer fits its server, or cannot be decrypted, must not stop the conversation.
-        if let Ok(Some(known)) = decrypt(app, principal, pack.id(), held, &spec).await {
+        if let Ok(Some(known)) = decrypt(app, principal, pack.id(), stored, &spec).await {
             entered.extend(known.spec.entered.iter().cloned());
         }
     }
@@ -594,7 +596,7 @@ async fn close_older(app: &App, of: &CredentialRef) {
     }
 }
 
-/// Looks for changed credentials while any are in memory: two queries for all tenants.
+/// Polls for changed credentials while any are in memory: two queries for all tenants.
 pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
     for whose in find_outdated(app).await? {
         app.credentials.users.invalidate(&*whose).await;

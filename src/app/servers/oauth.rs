@@ -1,5 +1,6 @@
-//! Sign-ins at servers (OAuth 2.1). A user goes to the server's own sign-in and comes back with a code. The code buys
-//! tokens, which are kept as the user's credential, refreshed once for all replicas, and revoked at the end.
+//! Sign-ins at servers (OAuth 2.1). A user signs in at the server's own page and comes back with a code. The program
+//! exchanges the code for tokens, keeps them as the user's credential, refreshes them once for all replicas, and
+//! revokes them at the end.
 
 mod client_tokens;
 mod clients;

@@ -22,10 +22,10 @@ use domain::{
 };
 use mcp::CallError;
 
-/// Added to the time that a call waits for a run.
+/// The time that a call has beyond the time that it waits for a run.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// Makes a call of one tool for a run: the result, or a sentence for its model.
+/// A function that calls one tool for a run. The error is a sentence for the run's model.
 pub type Handler = fn(
     Arc<App>,
     RunCaller,
@@ -77,7 +77,7 @@ impl Orchestrator {
     }
 }
 
-/// The caller that a run is; `NotFound` when the run is gone.
+/// Reads a run as the caller of a tool; `NotFound` when the run is gone.
 pub async fn caller(app: &App, tenant: TenantId, run: RunId) -> Result<RunCaller> {
     let mut tx = app.db.tenant(tenant).await?;
     let found = store::trees::get_caller(&mut tx, run).await?;

@@ -109,7 +109,8 @@ pub async fn resolve_pack(
     Ok(with_guarded_orchestrator(&resolved))
 }
 
-/// The pack with its built-in server as a pack may define it, in case the registry defines it otherwise.
+/// Returns the pack with its built-in server as a pack may define it, even if the registry defines that server in
+/// another way.
 fn with_guarded_orchestrator(pack: &Arc<Pack>) -> Arc<Pack> {
     if !pack.servers.iter().any(orchestrator::is_built_in) {
         return pack.clone();

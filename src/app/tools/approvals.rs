@@ -210,7 +210,7 @@ fn publish_outcome(app: &Arc<App>, approval: &Approval, delivered: Option<Outcom
 
 /// Notifies the listeners for approvals, here and on the other replicas.
 fn notify_listeners(app: &App, approval: &Approval) {
-    app.live.approvals_changed(approval.tenant);
+    app.live.notify_approval_listeners(approval.tenant);
     let _ = app.hints.send(Hint::Approvals {
         tenant: approval.tenant,
     });

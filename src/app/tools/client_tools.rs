@@ -74,9 +74,9 @@ pub struct Unavailable {
     pub server: Option<String>,
 }
 
-/// The present tools of a principal, usually from memory. Waits for servers that are being connected for the first time:
-/// many clients list the tools once.
-pub async fn of(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<ClientTools> {
+/// Loads the present tools of a principal, usually from memory. Waits for servers that are being connected for the first
+/// time, because many clients list the tools once.
+pub async fn load(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<ClientTools> {
     let pack = agents::pack(app, principal, agent).await?;
     connections::await_connecting(app, principal.tenant, &pack).await;
     let toolset = toolset::select(app, principal, &pack).await?;
@@ -166,12 +166,12 @@ impl ClientTools {
         value: &str,
     ) -> std::result::Result<Option<Box<RawValue>>, String> {
         let (spec, prompt) = self.find_prompt(prompt)?;
-        let asking = ReadContext {
+        let context = ReadContext {
             principal,
             toolset: &self.toolset,
             run: None,
         };
-        reads::completion(app, &asking, spec, prompt, argument, value).await
+        reads::completion(app, &context, spec, prompt, argument, value).await
     }
 
     /// Gets a prompt with its arguments filled in; the error is a sentence for the user.
@@ -191,12 +191,12 @@ impl ClientTools {
         if !missing.is_empty() {
             return Err(format!("the prompt needs: {}", missing.join(", ")));
         }
-        let asking = ReadContext {
+        let context = ReadContext {
             principal,
             toolset: &self.toolset,
             run: None,
         };
-        let outcome = reads::prompt(app, &asking, spec, prompt, arguments).await?;
+        let outcome = reads::prompt(app, &context, spec, prompt, arguments).await?;
         Ok(outcome.raw)
     }
 
@@ -302,7 +302,7 @@ impl Drop for OpenCall {
         self.cancel.cancel();
         let mut calls = self.app.client_calls.lock();
         if let Some(open) = calls.get_mut(&self.key) {
-            // This removes the own call, and also calls that another request has cancelled.
+            // This removes this call, and also calls that another request has cancelled.
             open.retain(|call| !call.is_cancelled());
             if open.is_empty() {
                 calls.remove(&self.key);

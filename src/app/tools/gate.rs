@@ -43,8 +43,8 @@ use domain::{
 use mcp::{CallOptions, ProgressSender};
 use store::audit::AuditRow;
 
-/// How often a call is sent without the user: each time but the last, the server returned a question that was declined for
-/// them, or an empty one.
+/// The most times that a call is sent without asking the user. Each time but the last, the server has returned
+/// questions that were declined at once, or an empty list of questions.
 const MAX_SENDS: usize = 4;
 
 /// A call that is to be made.
@@ -60,7 +60,7 @@ pub struct Call<'a> {
     pub target: CallTarget<'a>,
     /// The parsed arguments, or a text that is not JSON.
     pub arguments: Result<Json, &'a str>,
-    /// Why two readers could understand the text of the arguments differently.
+    /// Why two JSON parsers could read the arguments differently, if they could.
     pub ambiguity: Option<&'a str>,
     pub progress: ProgressSender,
     pub cancel: CancellationToken,
@@ -150,7 +150,7 @@ fn detail_of(allowed: &Allowed<'_>) -> Option<String> {
         .then(|| "self-approved".to_owned())
 }
 
-/// Makes the call, or says why not. The result is for the model; even a failure of the program is such a result.
+/// Makes the call, or returns why not. The result is for the model; even a failure of the program is such a result.
 pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
     let found = match &call.target {
         CallTarget::Name(name) => call.toolset.by_name(name),

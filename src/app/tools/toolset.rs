@@ -174,7 +174,7 @@ impl Toolset {
         Some((self.all.spec(tool).id.as_str(), &tool.tool.name))
     }
 
-    /// Server and tool that a name says, if nothing is known of the server's tools.
+    /// The server and the tool in a name `<server>__<tool>`, for a server whose tools are not known.
     pub fn unlisted_pair_of<'n>(&self, name: &'n str) -> Option<(&str, &'n str)> {
         let servers = self.all.specs.iter().zip(&self.all.catalogs);
         let mut unlisted = servers.filter(|(_, catalog)| catalog.is_none());
@@ -254,7 +254,7 @@ const REMEMBERED: u64 = 4096;
 
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
-/// The number of cached selections per agent. With more of them, a cached one is hardly ever used again.
+/// The most cached selections per agent. With more of them, a cached one is hardly ever used again.
 const MAX_SELECTIONS: usize = 256;
 
 /// All tools of an agent, for all its users.
@@ -265,11 +265,12 @@ pub struct AgentTools {
     catalogs: Vec<Option<Arc<Catalog>>>,
     tools: Vec<NamedTool>,
     by_name: HashMap<String, usize>,
-    /// By the servers' own names, where no two servers have the same.
+    /// By the servers' own names, if no two servers have the same name.
     by_own_name: HashMap<String, usize>,
     /// Positions of tools that a misspelt name of an approval policy closes for everybody.
     closed: HashSet<usize>,
-    /// The visible selection, by access. Whole toolsets would hold this value and keep it alive for ever.
+    /// The visible tools, by access. Whole toolsets are not kept here, because each would keep this value alive for
+    /// ever.
     allowed: Mutex<VisibilityCache>,
 }
 
@@ -377,7 +378,7 @@ impl AgentTools {
         &self.specs[tool.server]
     }
 
-    /// The toolset of an access. It is decided once and then kept.
+    /// The toolset of an access. The selection is made once and then kept.
     pub fn select(self: &Arc<Self>, access: EffectiveAccess, usable: Reachability) -> Arc<Toolset> {
         let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (access, usable);
@@ -398,8 +399,8 @@ impl AgentTools {
         Arc::new(toolset)
     }
 
-    /// Whether this was made from the same pack and catalogs.
-    fn is_of(&self, pack: &Arc<Pack>, seen: &[ServerAccess]) -> bool {
+    /// Whether these tools were built from the same pack and catalogs.
+    fn is_built_from(&self, pack: &Arc<Pack>, seen: &[ServerAccess]) -> bool {
         let pairs = self
             .catalogs
             .iter()
@@ -446,7 +447,7 @@ async fn load_agent_tools(
         .agents
         .get(&key)
         .await
-        .filter(|known| known.is_of(pack, &seen))
+        .filter(|known| known.is_built_from(pack, &seen))
     {
         return known;
     }

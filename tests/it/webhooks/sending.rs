@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use chatelaine::app::platform::{
     keys::{Keys, rewrap::rewrap, rotation},
-    webhooks::forget_old,
+    webhooks::purge_old,
 };
 use domain::{
     clock::Clock,
@@ -602,7 +602,7 @@ async fn old_messages_are_forgotten_unless_they_are_still_to_be_sent() {
         .execute(&mut db)
         .await
         .unwrap();
-    assert_eq!(forget_old(world.app()).await.unwrap(), 1);
+    assert_eq!(purge_old(world.app()).await.unwrap(), 1);
     let left: Vec<_> = deliveries(&admin, &id)
         .await
         .iter()

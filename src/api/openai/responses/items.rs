@@ -28,7 +28,7 @@ pub(in crate::api) async fn list(
     Query(query): Query<InputQuery>,
 ) -> Result<axum::Json<ItemList>, Problem> {
     let (limit, range) = query.range()?;
-    let found = responses::items(&app, caller.principal(), id, range).await?;
+    let found = responses::list_items(&app, caller.principal(), id, range).await?;
     Ok(axum::Json(ItemList::of_page(found, limit)))
 }
 
@@ -41,7 +41,7 @@ pub(in crate::api) async fn get(
     Path((id, item)): Path<(ConversationId, String)>,
 ) -> Result<axum::Json<InputItem>, Problem> {
     let found = match message_id(&item) {
-        Some(message) => responses::item(&app, caller.principal(), id, message).await?,
+        Some(message) => responses::find_item(&app, caller.principal(), id, message).await?,
         None => None,
     };
     let found = found.ok_or_else(|| {

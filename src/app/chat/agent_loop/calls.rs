@@ -45,13 +45,13 @@ pub(super) struct StepCall {
     pub call: ToolCall,
     /// What is wrong with the text of the arguments, if anything is.
     flaw: Option<BadArguments>,
-    /// Its line in the audit trail, if the call may be sent. The line is written before the call is sent: with the row of
-    /// the call, or with the result of the call after which it begins.
+    /// Its line in the audit trail, if the call may be sent. The line is written before the call is sent: with the row
+    /// of the call, or, for a call that waits for another one to end, with the result of that other call.
     line: Option<AuditRow>,
 }
 
 pub(super) enum BadArguments {
-    /// The text of the arguments, which is not JSON.
+    /// The text of arguments that are not JSON.
     Unparsed(String),
     /// Why two parsers could read the arguments differently.
     Irregular(String),
@@ -204,11 +204,11 @@ impl RunWorker {
     /// Makes one call, and then the waiting calls of the step, one after the other.
     async fn make_one_by_one(&self, step: &Step<'_>, first: StepCall) -> Result<Vec<ToolResult>> {
         let (mut results, mut next) = (Vec::new(), Some(first));
-        while let Some(recorded) = next {
+        while let Some(step_call) = next {
             let started = clock::instant();
-            let mut result = self.make_call(step, &recorded).await?;
+            let mut result = self.make_call(step, &step_call).await?;
             result.took_ms = u64::try_from(started.elapsed().as_millis()).ok();
-            if is_skill(&recorded.call) {
+            if is_skill(&step_call.call) {
                 // The text of a skill's result is the same wherever it is read.
                 result.text = skill::result_text(&result).text;
             }
@@ -219,21 +219,21 @@ impl RunWorker {
                 next.line = None;
             }
             let line = next.as_ref().and_then(|next| next.line.as_ref());
-            let role = self.role_of_result(&recorded.call, &result, step.for_model);
+            let role = self.role_of_result(&step_call.call, &result, step.for_model);
             let finished = Transient::ToolFinished {
                 run_id: self.run.id,
-                call_id: recorded.call.call_id.clone(),
-                server: recorded.call.server.clone(),
-                tool: recorded.call.tool.clone(),
+                call_id: step_call.call.call_id.clone(),
+                server: step_call.call.server.clone(),
+                tool: step_call.call.tool.clone(),
                 status: result.status,
             };
             // Clients show an answer to the user below the line that says how the call ended.
             if role == Role::System {
                 self.send_transient(finished);
-                self.keep_result(&recorded, &result, line, role, step.for_model)
+                self.keep_result(&step_call, &result, line, role, step.for_model)
                     .await?;
             } else {
-                self.keep_result(&recorded, &result, line, role, step.for_model)
+                self.keep_result(&step_call, &result, line, role, step.for_model)
                     .await?;
                 self.send_transient(finished);
             }
@@ -242,10 +242,10 @@ impl RunWorker {
         Ok(results)
     }
 
-    async fn make_call(&self, step: &Step<'_>, recorded: &StepCall) -> Result<ToolResult> {
-        let call = &recorded.call;
+    async fn make_call(&self, step: &Step<'_>, step_call: &StepCall) -> Result<ToolResult> {
+        let call = &step_call.call;
         if !self.cancel.is_cancelled() {
-            return self.send_through_gate(step, recorded).await;
+            return self.send_through_gate(step, step_call).await;
         }
         let what = match (&call.server, &call.tool) {
             (Some(server), Some(tool)) => format!("{server}.{tool}"),
@@ -259,7 +259,7 @@ impl RunWorker {
     /// that begins next (`next`), in one transaction.
     async fn keep_result(
         &self,
-        recorded: &StepCall,
+        step_call: &StepCall,
         result: &ToolResult,
         next: Option<&AuditRow>,
         role: Role,
@@ -273,13 +273,13 @@ impl RunWorker {
         let tenant = self.run.tenant;
         let mut tx = self.app.db.tenant(tenant).await?;
         self.lock_run(&mut tx).await?;
-        if let Some(line) = &recorded.line {
+        if let Some(line) = &step_call.line {
             store::audit::record_outcome(&mut tx, line.id, result.status.into_str()).await?;
         }
         if let Some(next) = next {
             store::audit::insert(&mut tx, tenant, std::slice::from_ref(next)).await?;
         }
-        if let (Some(server), Some(tool)) = (&recorded.call.server, &recorded.call.tool) {
+        if let (Some(server), Some(tool)) = (&step_call.call.server, &step_call.call.tool) {
             let session = self.run.conversation;
             store::resources::insert(&mut tx, tenant, session, server.as_str(), tool, &links)
                 .await?;
@@ -323,9 +323,9 @@ impl RunWorker {
         CallTarget::Pair { server, tool }
     }
 
-    async fn send_through_gate(&self, step: &Step<'_>, recorded: &StepCall) -> Result<ToolResult> {
+    async fn send_through_gate(&self, step: &Step<'_>, step_call: &StepCall) -> Result<ToolResult> {
         let (toolset, user) = (step.toolset, step.user);
-        let (call, flaw) = (&recorded.call, recorded.flaw.as_ref());
+        let (call, flaw) = (&step_call.call, step_call.flaw.as_ref());
         let run_id = self.run.id;
         if call.server.is_none() && call.name == tool_search::TOOL {
             return tool_search::call(toolset, call);
@@ -345,7 +345,7 @@ impl RunWorker {
             toolset,
             run: Some(run_id),
             call_id: &call.call_id,
-            is_recorded: recorded.line.is_some(),
+            is_recorded: step_call.line.is_some(),
             target,
             arguments: match flaw {
                 Some(BadArguments::Unparsed(text)) => Err(text),

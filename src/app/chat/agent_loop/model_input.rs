@@ -45,14 +45,14 @@ struct Images {
     returned: HashMap<String, Vec<Image>>,
 }
 
-/// The newest images, which the model is shown.
+/// The most images that the model is shown: the newest ones.
 const MOST_IMAGES: usize = 8;
 /// The number of old images that are left out at once. Until as many new ones have come, the beginning of the request stays
 /// the same and the provider can use its cache.
 const IMAGES_CUT: usize = 4;
 /// Old messages are left out a quarter of the window at once, for the same reason.
 const WINDOW_CUTS: usize = 4;
-/// The system prompt lists at most this many tools by name; the request always contains all of them.
+/// The most tools that the system prompt lists by name. The request always contains all of them.
 const LISTED: usize = 200;
 
 impl ModelTranscript {
@@ -275,14 +275,14 @@ fn turns_of_outcome(part: &Part) -> Vec<Turn> {
     }
 }
 
-/// An outcome in words, then the images in the server's own result.
-fn with_images(said: String, raw: Option<&RawValue>) -> Vec<Turn> {
+/// The text of an outcome, then the images in the server's own result.
+fn with_images(text: String, raw: Option<&RawValue>) -> Vec<Turn> {
     let images = raw.map(attachment::images_in).into_iter().flatten();
     let images = images.map(|image| Turn::Image {
         media_type: image.media_type.to_owned(),
         data: image.data,
     });
-    std::iter::once(Turn::User(said)).chain(images).collect()
+    std::iter::once(Turn::User(text)).chain(images).collect()
 }
 
 /// The text of a result for the model. Some providers have no field that marks an error, so the text of a server's own

@@ -117,7 +117,9 @@ impl ConversationStream {
                     return Ok(Some(ConversationEvent::Durable(event)));
                 }
                 live::LiveEvent::Durable(event) if event.seq <= self.last => {}
-                live::LiveEvent::Durable(_) | live::LiveEvent::Missed | live::LiveEvent::Look => {
+                live::LiveEvent::Durable(_)
+                | live::LiveEvent::Missed
+                | live::LiveEvent::Refresh => {
                     self.is_stale = true;
                 }
             }

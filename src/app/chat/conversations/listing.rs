@@ -12,7 +12,7 @@ use domain::{
 };
 use store::conversations::listing::{ListFilter, SearchHit};
 
-/// Characters of an excerpt.
+/// The most characters of an excerpt.
 const EXCERPT: usize = 160;
 /// Characters of an excerpt before the first of the words that were searched for.
 const LEAD: usize = 40;
@@ -108,7 +108,7 @@ fn excerpt(text: &str, words: &str) -> String {
         .join(" ")
         .chars()
         .collect();
-    // Each character becomes one character, so that a position in the lower-case text is one in the text.
+    // Each character becomes one character, so that a position in the lower-case text is the same position in the text.
     let lower = |text: &[char]| -> Vec<char> {
         let first = |c: &char| c.to_lowercase().next().unwrap_or(*c);
         text.iter().map(first).collect()

@@ -39,7 +39,7 @@ pub struct FormField {
     pub required: bool,
     /// Value and label.
     pub options: Vec<(String, String)>,
-    /// Why the value has to be entered again.
+    /// Why the user must enter the value again.
     pub fault: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub enum SubmitOutcome {
         text: String,
         code: String,
     },
-    /// A value has to be entered again.
+    /// The user must enter a value again.
     Again(Form),
 }
 
@@ -97,7 +97,7 @@ pub async fn send(
     let code = format!("{:06}", rand::random_range(0..1_000_000));
     let mut tx = app.db.tenant(page.principal.tenant).await?;
     if !store::flows::accept_page(&mut tx, page.flow.id, &sealed, &hash(&code)).await? {
-        return Err(gone());
+        return Err(gone_error());
     }
     tx.commit().await?;
     let texts = texts::of(&page.pack, &page.principal);
@@ -112,7 +112,7 @@ pub async fn send(
     })
 }
 
-fn gone() -> Error {
+fn gone_error() -> Error {
     Error::not_found("this link, which was used already or is too old,")
 }
 
@@ -137,14 +137,14 @@ impl Page {
         let mut tx = app.db.system().await?;
         let found = store::flows::find_by_link(&mut tx, &hash(token)).await?;
         drop(tx);
-        let (tenant, id) = found.ok_or_else(gone)?;
+        let (tenant, id) = found.ok_or_else(gone_error)?;
         let mut tx = app.db.tenant(tenant).await?;
         let flow = store::flows::get_by_id(&mut tx, id)
             .await?
-            .ok_or_else(gone)?;
+            .ok_or_else(gone_error)?;
         drop(tx);
         if flow.step != Step::Page || flow.expires_at <= app.clock.now() {
-            return Err(gone());
+            return Err(gone_error());
         }
         let principal = Principal {
             tenant,
@@ -156,12 +156,12 @@ impl Page {
         };
         let pack = agents::pack(app, &principal, flow.agent.as_str())
             .await
-            .map_err(|_| gone())?;
+            .map_err(|_| gone_error())?;
         let server = flow
             .server
             .clone()
             .filter(|server| pack.server(server).is_some())
-            .ok_or_else(gone)?;
+            .ok_or_else(gone_error)?;
         Ok(Self {
             flow,
             principal,

@@ -40,7 +40,7 @@ pub struct SignInPage {
     pub language: String,
     pub title: String,
     pub text: String,
-    /// The code that the user types in the conversation, if they must.
+    /// The code that the user must type in the conversation, if a code is needed.
     pub code: Option<String>,
     pub status: SignInStatus,
 }
@@ -88,7 +88,7 @@ impl FlowContext<'_> {
             }
             Err(BeginError::Failed(error)) => return Err(error),
             Err(BeginError::NotWanted) => Key::McpSignInNotWanted,
-            Err(BeginError::Away(why)) => {
+            Err(BeginError::Unavailable(why)) => {
                 tracing::warn!(server = %spec.id, why, "nobody can sign in at a server");
                 Key::McpSignInAway
             }
@@ -155,8 +155,9 @@ pub struct Callback {
     pub language: &'static str,
 }
 
-/// Finishes a sign-in when the browser comes back. `browser` returns the secret that the browser has for a sign-in.
-pub async fn come_back(
+/// Finishes a sign-in when the browser comes back. `browser` returns the secret that the browser has for a sign-in, if
+/// it began one.
+pub async fn finish(
     app: &Arc<App>,
     callback: Callback,
     browser: impl Fn(Uuid) -> Option<Secret>,
@@ -170,7 +171,7 @@ pub async fn come_back(
     let Some(spec) = pack.server(taken.sign_in.server.as_str()) else {
         return Ok(stale_page(callback.language, Stale::Expired));
     };
-    let returning = Returning {
+    let returned = ReturnedSignIn {
         app,
         taken: &taken,
         pack: &pack,
@@ -184,11 +185,11 @@ pub async fn come_back(
         error_description: None,
     };
     match oauth::redeem(app, &taken, &params).await {
-        Err(error) => returning.report_failure(&error).await,
+        Err(error) => returned.report_failure(&error).await,
         Ok(tokens) if taken.is_of_browser(browser(taken.sign_in.id).as_ref()) => {
-            returning.connect(tokens).await
+            returned.connect(tokens).await
         }
-        Ok(tokens) => returning.ask_for_code(tokens).await,
+        Ok(tokens) => returned.ask_for_code(tokens).await,
     }
 }
 
@@ -207,15 +208,15 @@ fn stale_page(language: &str, stale: Stale) -> SignInPage {
     }
 }
 
-/// A sign-in whose user has come back.
-struct Returning<'a> {
+/// A sign-in whose browser has come back from the server's sign-in page.
+struct ReturnedSignIn<'a> {
     app: &'a Arc<App>,
     taken: &'a TakenSignIn,
     pack: &'a Arc<Pack>,
     spec: &'a ServerSpec,
 }
 
-impl Returning<'_> {
+impl ReturnedSignIn<'_> {
     fn page(&self, title: Key, text: Key, status: SignInStatus) -> SignInPage {
         let texts = texts::of(self.pack, &self.taken.principal);
         let text = texts.render(text, &[("server", self.spec.id.as_str())]);

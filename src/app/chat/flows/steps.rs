@@ -267,7 +267,7 @@ impl<'a> FlowContext<'a> {
 
     /// Tests the connection with the entered values, ends the flow, and says how the test went.
     pub(super) async fn finish(&self, spec: &ServerSpec, entered: &Entered) -> Result<Vec<Part>> {
-        let held = credentials::of_user(self.app, self.principal, self.pack.id())
+        let has_credential = credentials::of_user(self.app, self.principal, self.pack.id())
             .await?
             .get(&spec.id)
             .is_some();
@@ -307,17 +307,17 @@ impl<'a> FlowContext<'a> {
             None if tested.ok => self.notice("connection_saved", Key::McpConfigSaved, &[server]),
             None => {
                 let credentials = credentials::of_user(app, principal, pack.id()).await?;
-                let held = credentials.get(&spec.id);
-                let key = if held.is_some_and(|held| held.candidate.is_some()) {
+                let stored = credentials.get(&spec.id);
+                let key = if stored.is_some_and(|stored| stored.candidate.is_some()) {
                     Key::McpConfigStoredBeside
                 } else {
                     Key::McpConfigStored
                 };
                 self.notice("connection_stored", key, &[server])
             }
-            Some(trouble) => {
-                let reason = self.texts().render(test_error_text(trouble), &[]);
-                let key = if held {
+            Some(error) => {
+                let reason = self.texts().render(test_error_text(error), &[]);
+                let key = if has_credential {
                     Key::McpConfigKeptOld
                 } else {
                     Key::McpConfigFailed
@@ -325,11 +325,7 @@ impl<'a> FlowContext<'a> {
                 self.notice(
                     "connection_failed",
                     key,
-                    &[
-                        server,
-                        ("code", trouble.code().as_str()),
-                        ("reason", &reason),
-                    ],
+                    &[server, ("code", error.code().as_str()), ("reason", &reason)],
                 )
             }
         }])
@@ -383,8 +379,8 @@ fn parse_answer(field: &UserField, offered: &[Choice], answer: &str) -> String {
 }
 
 /// The text that says why a connection test failed.
-fn test_error_text(trouble: ConnectionTestError) -> Key {
-    match trouble {
+fn test_error_text(error: ConnectionTestError) -> Key {
+    match error {
         ConnectionTestError::Unauthorized => Key::McpConfigUnauthorized,
         ConnectionTestError::Unreachable => Key::McpConfigUnreachable,
         ConnectionTestError::Timeout => Key::McpConfigTimeout,
@@ -485,7 +481,8 @@ impl FlowContext<'_> {
         Ok(vec![self.prompt(spec, next)])
     }
 
-    /// Continues with a text that was typed while the page was open: the code of the page, or a text that must not be used.
+    /// Continues with a text that the user typed while the page was open: the code of the page, or a text that must not
+    /// be used.
     async fn apply_code(&self, mut flow: Flow, spec: &ServerSpec) -> Result<Vec<Part>> {
         if flow.answer.as_deref() == Some(&[1]) {
             return match self.open_entered_on_page(&flow).await? {

@@ -23,7 +23,7 @@ use store::{
 };
 
 /// How often a replica renews its registration, which lasts for a minute.
-const BEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Refuses packs with personal servers when there is no key to seal their users' credentials.
 pub fn require_ring<'a>(
@@ -114,7 +114,7 @@ pub async fn hold(app: Arc<App>) {
     }
     loop {
         tokio::select! {
-            () = tokio::time::sleep(BEAT) => {}
+            () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {}
             () = app.shutdown.cancelled() => break,
         }
         match register(&app.keys, app.replica).await {

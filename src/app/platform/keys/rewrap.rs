@@ -38,11 +38,11 @@ pub struct Progress {
     pub unopenable: u64,
 }
 
-/// Wraps and seals anew all that needs it, and calls `say` with the progress after each batch.
+/// Wraps and seals anew all that needs it, and calls `report` with the progress after each batch.
 pub async fn rewrap(
     keys: &Keys,
     batch: u16,
-    mut say: impl FnMut(&Progress) + Send,
+    mut report: impl FnMut(&Progress) + Send,
 ) -> Result<Progress> {
     let mut progress = Progress::default();
     let mut tx = keys.db.system().await?;
@@ -54,9 +54,9 @@ pub async fn rewrap(
         progress.tenant_keys += wrap_anew(keys, *tenant).await?;
     }
     progress.total = count_stale(keys, &tenants).await?;
-    say(&progress);
+    report(&progress);
     for tenant in tenants {
-        seal_anew(keys, tenant, batch, &mut progress, &mut say).await?;
+        seal_anew(keys, tenant, batch, &mut progress, &mut report).await?;
     }
     Ok(progress)
 }
@@ -106,7 +106,7 @@ async fn seal_anew(
     tenant: TenantId,
     batch: u16,
     progress: &mut Progress,
-    say: &mut (impl FnMut(&Progress) + Send),
+    report: &mut (impl FnMut(&Progress) + Send),
 ) -> Result<()> {
     let newest = keys.load_sealing_version(tenant).await?;
     let mut after = None;
@@ -138,7 +138,7 @@ async fn seal_anew(
             }
         }
         progress.records += replace(keys, tenant, newest.version, anew).await?;
-        say(progress);
+        report(progress);
     }
 }
 
@@ -172,7 +172,7 @@ async fn replace(
     Ok(credentials + others)
 }
 
-/// Handles a record that cannot be opened: it stays as it is, and a credential is quarantined.
+/// Handles a record that cannot be opened: it stays as it is, and a credential is marked as quarantined.
 async fn give_up(keys: &Keys, tenant: TenantId, row: &Sealed, why: &Unopenable) -> Result<()> {
     if matches!(row.kind, Kind::Credential | Kind::CredentialCandidate) {
         return keys

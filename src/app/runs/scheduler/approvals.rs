@@ -50,7 +50,7 @@ pub async fn receive_due(
     }
 }
 
-/// Takes the step that is due for each request, by its state and the time.
+/// Takes the next step of each request for which one is due: its state and the time say which step.
 async fn sweep(app: &Arc<App>, slots: &Arc<Semaphore>) -> Result<()> {
     let mut tx = app.db.system().await?;
     let due = store::approvals::list_due(&mut tx, BATCH).await?;
@@ -139,7 +139,7 @@ pub(crate) async fn poll_changes(
     drop(tx);
     for (tenant, now) in now {
         if known.insert(tenant, now) != Some(now) {
-            app.live.approvals_changed(tenant);
+            app.live.notify_approval_listeners(tenant);
         }
     }
     Ok(())

@@ -53,7 +53,7 @@ pub async fn receive_hints(app: Arc<App>) {
                         Hint::Conversation {
                             tenant,
                             conversation,
-                        } => app.live.look(tenant, conversation),
+                        } => app.live.refresh(tenant, conversation),
                         Hint::Credentials {
                             tenant,
                             agent,
@@ -61,7 +61,7 @@ pub async fn receive_hints(app: Arc<App>) {
                         } => {
                             credentials::forget_user(&app, tenant, &agent, &user).await;
                         }
-                        Hint::Approvals { tenant } => app.live.approvals_changed(tenant),
+                        Hint::Approvals { tenant } => app.live.notify_approval_listeners(tenant),
                         Hint::SignedOut { tenant, user } => {
                             sign_outs::apply_sign_out(&app, tenant, &user).await?;
                         }
@@ -124,7 +124,7 @@ pub(crate) async fn poll_changes(
         // between the listener's first read and this poll.
         let last = last.get(id);
         if last.is_none() || known.get(id) != last {
-            app.live.look(*tenant, *id);
+            app.live.refresh(*tenant, *id);
         }
     }
     *known = last;

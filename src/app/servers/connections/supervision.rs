@@ -21,8 +21,8 @@ use crate::app::{
     App,
     servers::{
         connections::{
-            SharedServer, SharedServerKey, State, discover, learn_for_users, load_stored,
-            put_in_force, server_key,
+            SharedServer, SharedServerKey, State, discover, load_stored, put_in_force,
+            put_in_force_for_users, server_key,
         },
         registry,
     },
@@ -38,13 +38,13 @@ use domain::{
 };
 use mcp::{ConnectionState, Key};
 
-/// Time between two looks at packs and tenants.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often the tasks are compared with the packs and tenants, and a connection with its state.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Least time between two discoveries of a server, however often it announces changes.
 const QUIET: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
-/// The longest pause between two tries where a person has to change something first.
+/// The longest pause between two tries if a person has to change something first.
 const RETRY_LASTING: Duration = Duration::from_secs(600);
 
 /// Keeps every shared server that a tenant can see connected, until the process stops.
@@ -58,7 +58,7 @@ pub async fn supervise(app: Arc<App>) {
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
             // A lagging receiver has missed a change, which is as good as receiving one.
             Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
             () = app.registry.wait_for_change() => {}
@@ -84,8 +84,8 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
             let (tenant, agent) = (tenant.id, pack.id().clone());
             match registry::pack_for(app, tenant, pack).await {
                 Ok(pack) => wanted.extend(kept_servers(app, &pack).map(|server| {
-                    let place = (tenant, agent.clone(), server.id.clone());
-                    (place, Arc::new(server))
+                    let server_id = (tenant, agent.clone(), server.id.clone());
+                    (server_id, Arc::new(server))
                 })),
                 Err(error) => {
                     let error = format!("{:#}", anyhow::Error::from(error));
@@ -96,28 +96,29 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
         }
     }
     let mut servers = app.connections.servers();
-    servers.retain(|place, server| {
-        let keep = wanted.contains_key(place) || unread.contains(&(place.0, place.1.clone()));
+    servers.retain(|server_id, server| {
+        let keep =
+            wanted.contains_key(server_id) || unread.contains(&(server_id.0, server_id.1.clone()));
         if !keep {
             server.stop.cancel();
         }
         keep
     });
-    for (place, spec) in wanted {
+    for (server_id, spec) in wanted {
         let known = servers
-            .get(&place)
+            .get(&server_id)
             .map(|server| (server.spec.clone(), server.catalog.clone()));
         if known.as_ref().is_some_and(|(kept, _)| is_same(kept, &spec)) {
             continue;
         }
-        if let Some(server) = servers.get(&place) {
+        if let Some(server) = servers.get(&server_id) {
             server.stop.cancel();
         }
         let stop = app.shutdown.child_token();
         // The old catalog serves on until the changed server has answered.
         let catalog = known.and_then(|(_, catalog)| catalog);
         servers.insert(
-            place.clone(),
+            server_id.clone(),
             SharedServer {
                 spec: spec.clone(),
                 stop: stop.clone(),
@@ -126,7 +127,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
             },
         );
         app.tasks
-            .spawn(keep_connected(app.clone(), place, spec, stop));
+            .spawn(keep_connected(app.clone(), server_id, spec, stop));
     }
     Ok(())
 }
@@ -140,14 +141,14 @@ fn is_same(kept: &ServerSpec, spec: &ServerSpec) -> bool {
 /// announces a change, and when a call has found the server unreachable.
 async fn keep_connected(
     app: Arc<App>,
-    place: SharedServerKey,
+    server_id: SharedServerKey,
     spec: Arc<ServerSpec>,
     stop: CancellationToken,
 ) {
-    let key = server_key(place.0, &place.1, &place.2);
+    let key = server_key(server_id.0, &server_id.1, &server_id.2);
     let is_personal = spec.access_mode == AccessMode::UserControlled;
-    if !is_personal && let Err(error) = load_stored(&app, &place, &spec).await {
-        tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
+    if !is_personal && let Err(error) = load_stored(&app, &server_id, &spec).await {
+        tracing::warn!(%error, server = %server_id.2, "the stored catalog cannot be read");
     }
     let mut failures = 0;
     loop {
@@ -161,16 +162,16 @@ async fn keep_connected(
             Ok(discovery) => {
                 failures = 0;
                 let fresh_for = if is_personal {
-                    learn_for_users(&app, &key, &place, &spec, &discovery).await
+                    put_in_force_for_users(&app, &key, &server_id, &spec, &discovery).await
                 } else {
-                    put_in_force(&app, &place, &spec, discovery).await
+                    put_in_force(&app, &server_id, &spec, discovery).await
                 };
                 (QUIET, fresh_for)
             }
             Err(error) => {
                 let (cause, reason) = (DownCause::from(error.kind), error.to_string());
-                tracing::warn!(server = %place.2, agent = %place.1, reason, "server is down; trying again");
-                app.connections.update(&place, &spec, |server| {
+                tracing::warn!(server = %server_id.2, agent = %server_id.1, reason, "server is down; trying again");
+                app.connections.update(&server_id, &spec, |server| {
                     server.state = State::Down { cause, reason }
                 });
                 failures += 1;
@@ -205,7 +206,7 @@ async fn keep_connected(
 /// Waits until a call has found the server unreachable.
 async fn wait_until_down(app: &App, key: &Key) {
     while !matches!(app.mcp.state(key), ConnectionState::Down { .. }) {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
@@ -238,7 +239,7 @@ pub(super) fn shared_servers<'a>(
     })
 }
 
-/// Time between two looks at servers that are being connected.
+/// How often a waiting caller checks the servers that are being connected.
 const SETTLING: Duration = Duration::from_millis(50);
 
 /// Connects the servers that packs call `required`; the error names the first one that cannot be reached. A required
@@ -285,7 +286,7 @@ pub async fn await_first_discovery(app: &App) {
 /// `connectSeconds`.
 pub async fn await_connecting(app: &App, tenant: TenantId, pack: &Pack) {
     let start = Instant::now();
-    while let Some(longest) = unknown_connect_times(app, tenant, pack).max() {
+    while let Some(longest) = pending_connect_times(app, tenant, pack).max() {
         if start.elapsed() >= longest {
             return;
         }
@@ -294,14 +295,14 @@ pub async fn await_connecting(app: &App, tenant: TenantId, pack: &Pack) {
 }
 
 /// The `connectSeconds` of each shared server that is being connected for the first time.
-fn unknown_connect_times<'a>(
+fn pending_connect_times<'a>(
     app: &'a App,
     tenant: TenantId,
     pack: &'a Pack,
 ) -> impl Iterator<Item = Duration> + 'a {
     let is_unknown = move |spec: &&ServerSpec| {
-        let place = (tenant, pack.id().clone(), spec.id.clone());
-        match app.connections.servers().get(&place) {
+        let server_id = (tenant, pack.id().clone(), spec.id.clone());
+        match app.connections.servers().get(&server_id) {
             Some(server) => server.catalog.is_none() && server.state == State::Connecting,
             None => {
                 app.connections.wanted.notify_one();

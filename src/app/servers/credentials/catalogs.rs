@@ -36,11 +36,11 @@ pub(super) async fn load_all(
 ) -> Result<Vec<Option<Arc<Catalog>>>> {
     let looked_up = look_up(app, principal.tenant, pack.id(), servers).await?;
     let mut catalogs = Vec::with_capacity(servers.len());
-    for ((server, held), (owner, catalog)) in servers.iter().zip(looked_up) {
+    for ((server, stored), (owner, catalog)) in servers.iter().zip(looked_up) {
         let is_old = catalog
             .as_ref()
             .is_none_or(|catalog| app.clock.now() - catalog.fetched_at > catalog.fresh_for());
-        if let (Some(_), Some(owner), true) = (held, owner, is_old) {
+        if let (Some(_), Some(owner), true) = (stored, owner, is_old) {
             let (app, principal) = (app.clone(), principal.clone());
             let (agent, spec) = (pack.id().clone(), Arc::new((*server).clone()));
             app.tasks
@@ -52,7 +52,7 @@ pub(super) async fn load_all(
     Ok(catalogs)
 }
 
-/// The catalogs that were listed before, without a request to any server.
+/// The catalogs that are known already. No server is asked.
 pub(super) async fn load_known(
     app: &App,
     tenant: TenantId,
@@ -81,26 +81,26 @@ async fn look_up(
         let found = shared.get(&(server.id.clone(), CatalogOwner::Shared));
         server.catalog == CatalogScope::Shared && !found.is_some_and(|found| found.is_private())
     };
-    let place = |(server, held): &(&ServerSpec, Option<&CredentialMeta>)| {
+    let key = |(server, stored): &(&ServerSpec, Option<&CredentialMeta>)| {
         if is_shared(server) {
             return Some((server.id.clone(), CatalogOwner::Shared));
         }
-        Some((server.id.clone(), CatalogOwner::Credential((*held)?.id)))
+        Some((server.id.clone(), CatalogOwner::Credential((*stored)?.id)))
     };
-    let places: Vec<_> = servers.iter().map(place).collect();
-    let own = places.iter().flatten().cloned();
+    let keys: Vec<_> = servers.iter().map(key).collect();
+    let own = keys.iter().flatten().cloned();
     let own = own.filter(|(_, owner)| *owner != CatalogOwner::Shared);
     let own = fetch(app, tenant, agent, own.collect()).await?;
-    let found = |place: Option<(ServerId, CatalogOwner)>| {
-        let catalog = place
+    let found = |key: Option<(ServerId, CatalogOwner)>| {
+        let catalog = key
             .as_ref()
-            .and_then(|place| shared.get(place).or_else(|| own.get(place)));
-        (place.as_ref().map(|(_, owner)| *owner), catalog.cloned())
+            .and_then(|key| shared.get(key).or_else(|| own.get(key)));
+        (key.as_ref().map(|(_, owner)| *owner), catalog.cloned())
     };
-    Ok(places.into_iter().map(found).collect())
+    Ok(keys.into_iter().map(found).collect())
 }
 
-/// Catalogs from memory. One query reads all that are missing there.
+/// Finds catalogs in memory. One query reads all that are missing there.
 async fn fetch(
     app: &App,
     tenant: TenantId,
@@ -165,7 +165,7 @@ async fn refresh(
         () = app.shutdown.cancelled() => return,
     };
     let done = match discovered {
-        Ok(discovery) => learn(app, &connection.key, spec, &discovery)
+        Ok(discovery) => put_in_force(app, &connection.key, spec, &discovery)
             .await
             .map(drop),
         Err(error) if error.is_credential_refused() => {
@@ -181,8 +181,8 @@ async fn refresh(
 }
 
 /// Puts a list in force on every replica and returns how long it is fresh. A list that was fetched with the operator's
-/// headers belongs to no user.
-pub(in crate::app::servers) async fn learn(
+/// headers belongs to no single user.
+pub(in crate::app::servers) async fn put_in_force(
     app: &App,
     key: &Key,
     spec: &ServerSpec,
@@ -281,7 +281,7 @@ async fn list_again(app: &App, which: &Key) {
     };
     match connections::discover(app, which, &opened.spec).await {
         Ok(discovery) => {
-            if let Err(error) = learn(app, which, &opened.base, &discovery).await {
+            if let Err(error) = put_in_force(app, which, &opened.base, &discovery).await {
                 tracing::warn!(%error, server = %which.server, "a list of tools cannot be stored");
             }
         }

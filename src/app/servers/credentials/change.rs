@@ -108,7 +108,7 @@ pub async fn put_sign_in(
     replace(app, principal, pack, spec, new).await
 }
 
-/// A credential on its way to be put in force.
+/// A new credential that is not in force yet.
 struct NewCredential<'a> {
     /// The server as it is reached with the credential.
     effective: Arc<ServerSpec>,
@@ -137,12 +137,12 @@ async fn replace(
     new: NewCredential<'_>,
 ) -> Result<TestOutcome> {
     let one_at_a_time = (user_of_agent(principal, pack.id()), spec.id.clone());
-    let turn = app
+    let lock = app
         .credentials
-        .changing
+        .change_locks
         .get_with(one_at_a_time, async { Arc::default() })
         .await;
-    let _turn = turn.lock().await;
+    let _guard = lock.lock().await;
     let (credential, old) = next_generation(app, principal, pack, spec).await?;
     let trial = ConnectionTrial::begin(app, personal_key(&credential));
     record_test(app, &credential, spec).await?;
@@ -180,7 +180,7 @@ async fn replace(
     if let Some(discovery) = discovery
         && is_list_wanted(app, principal, pack, spec).await?
     {
-        catalogs::learn(app, &trial.key, spec, &discovery).await?;
+        catalogs::put_in_force(app, &trial.key, spec, &discovery).await?;
     }
     Ok(match placement {
         Placement::Replaces {
@@ -213,7 +213,9 @@ async fn next_generation(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let old = store::credentials::list_of_user(&mut tx, pack.id(), &principal.user).await?;
     drop(tx);
-    let old = old.into_iter().find(|held| held.server == spec.id.as_str());
+    let old = old
+        .into_iter()
+        .find(|stored| stored.server == spec.id.as_str());
     let (id, generation) = old.as_ref().map_or((CredentialId::new(), 1), |old| {
         (old.id, old.last_generation + 1)
     });
@@ -293,24 +295,24 @@ pub async fn test(
     server: &str,
 ) -> Result<TestOutcome> {
     let (pack, spec) = find_personal_server(app, principal, agent, server).await?;
-    let held = of_user(app, principal, pack.id()).await?;
+    let stored = of_user(app, principal, pack.id()).await?;
     let not_configured = || {
         Error::conflict(
             ErrorCode::NotConnected,
             format!("there is no credential for {server} yet; enter one first"),
         )
     };
-    let held = held.get(&spec.id).cloned().ok_or_else(not_configured)?;
-    if held.state == CredentialState::Quarantined {
+    let stored = stored.get(&spec.id).cloned().ok_or_else(not_configured)?;
+    if stored.state == CredentialState::Quarantined {
         return Err(Error::conflict(
             ErrorCode::CredentialUnusable,
             format!("the credential for {server} cannot be opened; enter it again"),
         ));
     }
-    let Some(decrypted) = decrypt(app, principal, pack.id(), &held, &spec).await? else {
+    let Some(decrypted) = decrypt(app, principal, pack.id(), &stored, &spec).await? else {
         return Err(not_configured());
     };
-    let credential = credential_ref(principal, pack.id(), &spec.id, &held);
+    let credential = credential_ref(principal, pack.id(), &spec.id, &stored);
     let key = personal_key(&credential);
     // An existing connection proves nothing about the present state of the credential.
     app.mcp.close(&key).await;
@@ -330,14 +332,14 @@ pub async fn test(
         Some(values) => is_test_conclusive(app, principal, pack.id(), &spec, values).await?,
         None => true,
     };
-    accept(app, &credential, &held, is_proven).await?;
+    accept(app, &credential, &stored, is_proven).await?;
     if is_list_wanted(app, principal, &pack, &spec).await? || is_proven {
-        catalogs::learn(app, &trial.key, &spec, &discovery).await?;
+        catalogs::put_in_force(app, &trial.key, &spec, &discovery).await?;
     }
     Ok(if is_proven {
         TestOutcome::ok()
     } else {
-        TestOutcome::unproven(held.candidate.is_some())
+        TestOutcome::unproven(stored.candidate.is_some())
     })
 }
 
@@ -346,11 +348,11 @@ pub async fn test(
 async fn accept(
     app: &App,
     credential: &CredentialRef,
-    held: &CredentialMeta,
+    stored: &CredentialMeta,
     is_proven: bool,
 ) -> Result<()> {
     let (id, generation) = (credential.id, credential.generation);
-    let was_rejected = held.state == CredentialState::Rejected;
+    let was_rejected = stored.state == CredentialState::Rejected;
     if !is_proven && !was_rejected {
         return Ok(());
     }
@@ -383,14 +385,14 @@ async fn accept(
 /// Accepts a credential that waited for its first successful call.
 pub async fn prove(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
     let credentials = of_user(app, principal, &connection.agent).await?;
-    let held = credentials.active(&connection.server);
-    let Some(held) = held.filter(|held| {
-        held.awaits_first_call() && connection.owner == owner(held.id, held.current())
+    let stored = credentials.active(&connection.server);
+    let Some(stored) = stored.filter(|stored| {
+        stored.awaits_first_call() && connection.owner == owner(stored.id, stored.current())
     }) else {
         return Ok(());
     };
-    let credential = credential_ref(principal, &connection.agent, &connection.server, held);
-    accept(app, &credential, held, true).await
+    let credential = credential_ref(principal, &connection.agent, &connection.server, stored);
+    accept(app, &credential, stored, true).await
 }
 
 /// A personal server of an agent, for a principal who may have a credential of their own.

@@ -4,7 +4,8 @@
 //! with a false credential. It looks like the user's and belongs to no account ([`Values::falsify`]), so no account
 //! is locked. The result is remembered for all replicas.
 //!
-//! Invariant: while this is not known of a server, no test of a credential there counts as a success.
+//! Invariant: while it is not known whether a server refuses a false credential, no test of a credential there counts
+//! as a success.
 
 use std::{sync::Arc, time::Duration};
 
@@ -91,7 +92,7 @@ impl TrialError {
     }
 
     /// Whether the failure is about the credential, and not about the server or the network.
-    pub(super) fn is_judgement(&self) -> bool {
+    pub(super) fn is_about_credential(&self) -> bool {
         match self {
             Self::Server(error) => matches!(
                 error.kind,
@@ -109,7 +110,7 @@ impl TrialError {
     }
 
     /// Whether the server or the network failed, so that nothing is known about the credential.
-    pub(super) fn is_trouble(&self) -> bool {
+    pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Server(error) => !matches!(
                 error.kind,
@@ -210,12 +211,12 @@ pub(super) async fn is_test_conclusive(
     let (tenant, asked) = (principal.tenant, digest_of(spec));
     // Two users who connect at once cause one test.
     let place = (tenant, agent.clone(), spec.id.clone());
-    let turn = app
+    let lock = app
         .credentials
-        .judging
+        .test_locks
         .get_with(place, async { Arc::default() });
-    let turn = turn.await;
-    let _turn = turn.lock().await;
+    let lock = lock.await;
+    let _guard = lock.lock().await;
     let mut tx = app.db.tenant(tenant).await?;
     let known = store::credential_judges::get(&mut tx, agent, &spec.id, &asked, LIVES).await?;
     if let Some(known) = known {
@@ -240,20 +241,20 @@ pub(super) async fn is_test_conclusive(
     let trial = ConnectionTrial::begin(app, key);
     let tried = trial.run(&Arc::new(effective)).await;
     trial.give_up().await;
-    let judges = match tried {
-        Err(error) if error.is_judgement() => true,
+    let is_conclusive = match tried {
+        Err(error) if error.is_about_credential() => true,
         // Nothing is known; the claim keeps other replicas from testing at once.
-        Err(error) if error.is_trouble() => return Ok(false),
+        Err(error) if error.is_outage() => return Ok(false),
         // Another failure may have any cause, and a success shows that the server accepts a false credential.
         Ok(_) | Err(_) => false,
     };
-    if !judges {
+    if !is_conclusive {
         tracing::warn!(server = %spec.id, %agent, "a test of a credential at this server proves nothing; the first call of a user shows whether theirs is good");
     }
     let mut tx = app.db.tenant(tenant).await?;
-    store::credential_judges::put(&mut tx, agent, &spec.id, &asked, judges).await?;
+    store::credential_judges::put(&mut tx, agent, &spec.id, &asked, is_conclusive).await?;
     tx.commit().await?;
-    Ok(judges)
+    Ok(is_conclusive)
 }
 
 /// The digest of a test: its address and its tool. Another address or another tool needs a result of its own.

@@ -35,8 +35,8 @@ pub async fn list(
     views_of_pack(app, principal, &pack, operator).await
 }
 
-/// Like [`list`] for a pack that is loaded. The views hold all details, since the program itself reads them: what a user is
-/// shown of them is chosen by its callers.
+/// Like [`list`] for a pack that is loaded. The views hold all details, since the program itself reads them. The
+/// callers choose which of them a user is shown.
 pub async fn views(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec<ConnectionView>> {
     views_of_pack(app, principal, pack, true).await
 }
@@ -97,18 +97,18 @@ async fn view(
         ));
     }
     let credentials = of_user(app, principal, pack.id()).await?;
-    let Some(held) = credentials.get(&server.id) else {
+    let Some(stored) = credentials.get(&server.id) else {
         return Ok((view, None));
     };
-    view.state = match held.state {
+    view.state = match stored.state {
         CredentialState::Active => {
-            let key = personal_key(&credential_ref(principal, pack.id(), &server.id, held));
+            let key = personal_key(&credential_ref(principal, pack.id(), &server.id, stored));
             match app.mcp.state(&key) {
                 ConnectionState::Down { error, .. } => State::Down {
                     cause: error.kind.into(),
                     reason: error.to_string(),
                 },
-                _ if held.awaits_first_call() => State::Saved,
+                _ if stored.awaits_first_call() => State::Saved,
                 _ => State::Configured,
             }
         }
@@ -116,10 +116,10 @@ async fn view(
             reason: state.into_str().to_owned(),
         },
     };
-    if held.state != CredentialState::Active {
+    if stored.state != CredentialState::Active {
         return Ok((view, None));
     }
-    let catalog = catalogs::load_known(app, principal.tenant, pack.id(), &[(server, Some(held))])
+    let catalog = catalogs::load_known(app, principal.tenant, pack.id(), &[(server, Some(stored))])
         .await?
         .pop()
         .flatten();

@@ -1,5 +1,6 @@
 //! Access tokens of the program itself (client credentials). One replica fetches a token from the token endpoint; the
-//! others read it from Postgres, where it lies sealed until shortly before its end. A restart fetches nothing.
+//! others read it from Postgres, where it is sealed until shortly before its end. A program that restarts finds it
+//! there and fetches none.
 //!
 //! No transaction is open during a request to a token endpoint. The fetching replica holds a lease, which another one
 //! takes over when it dies. A replica that cannot share tokens, because there is no key ring or the database does not
@@ -24,7 +25,7 @@ use store::{
     access_tokens::{StoredToken, TokenClaim},
 };
 
-/// Longer than a token endpoint may take.
+/// How long a replica has the right to fetch a token: longer than a token endpoint may take.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long the database may take. After that, a process fetches a token of its own.
 const DATABASE: Duration = Duration::from_secs(3);
@@ -86,7 +87,7 @@ impl TokenStore {
         }
     }
 
-    /// Finds the stored token, or claims the right to fetch one. Waits while another replica fetches it.
+    /// Finds the stored token, or claims the right to fetch one. Waits while another replica is fetching it.
     async fn find_or_claim(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
         let until = tokio::time::Instant::now() + TIME_LIMIT;
         loop {
@@ -162,13 +163,13 @@ impl TokenStore {
         claim: &TokenClaim,
     ) -> Result<TokenGrant, NoToken> {
         let granted = fetch(&self.egress, &wanted.credentials).await;
-        let left = match &granted {
+        let stored_in_time = match &granted {
             Ok(granted) => tokio::time::timeout(DATABASE, self.keep(wanted, claim, granted)).await,
             Err(_) => tokio::time::timeout(DATABASE, self.release(wanted.tenant, claim))
                 .await
                 .map(|done| done.map(|()| false)),
         };
-        let kept = match left {
+        let kept = match stored_in_time {
             Ok(Ok(kept)) => kept,
             Ok(Err(error)) => {
                 tracing::warn!(tenant = %wanted.tenant, %error, "an access token is not shared with the other replicas");

@@ -68,7 +68,7 @@ pub enum BeginError {
     #[error("the server does not ask for a sign-in")]
     NotWanted,
     #[error("{0}")]
-    Away(String),
+    Unavailable(String),
     #[error("{0}")]
     Unusable(String),
     #[error(transparent)]
@@ -78,7 +78,7 @@ pub enum BeginError {
 impl From<OAuthError> for BeginError {
     fn from(error: OAuthError) -> Self {
         match error.kind {
-            OAuthErrorKind::Unavailable => Self::Away(error.why),
+            OAuthErrorKind::Unavailable => Self::Unavailable(error.why),
             _ => Self::Unusable(error.why),
         }
     }
@@ -88,7 +88,7 @@ impl From<BeginError> for Error {
     fn from(error: BeginError) -> Self {
         match error {
             BeginError::Failed(error) => error,
-            BeginError::Away(why) => Self::Unavailable(why),
+            BeginError::Unavailable(why) => Self::Unavailable(why),
             other => Self::conflict(ErrorCode::NoSignIn, other.to_string()),
         }
     }
@@ -151,7 +151,7 @@ pub async fn begin(
     })
 }
 
-/// Asks the server without a credential for its OAuth challenge.
+/// Asks the server for its OAuth challenge, with a request that has no credential.
 async fn challenge_of(
     app: &App,
     principal: &Principal,
@@ -175,9 +175,9 @@ async fn challenge_of(
     };
     match error.kind {
         McpErrorKind::Unreachable | McpErrorKind::TimedOut | McpErrorKind::RateLimited => {
-            Err(BeginError::Away(error.to_string()))
+            Err(BeginError::Unavailable(error.to_string()))
         }
-        // Any other answer to an unknown caller; it may carry a challenge or not.
+        // This is any other answer to a caller without a credential, with a challenge or without one.
         _ => Ok(error
             .challenge
             .map(|challenge| *challenge)
@@ -290,11 +290,11 @@ async fn scopes_so_far(
     server: &ServerId,
 ) -> Result<Vec<String>> {
     let credentials = credentials::of_user(app, principal, pack.id()).await?;
-    let Some(held) = credentials.get(server) else {
+    let Some(stored) = credentials.get(server) else {
         return Ok(Vec::new());
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let so_far = store::authorizations::get_scopes(&mut tx, held.id).await?;
+    let so_far = store::authorizations::get_scopes(&mut tx, stored.id).await?;
     // Without a request for more, the user may now allow less than before.
     let Some(so_far) = so_far.filter(|so_far| !so_far.wanted.is_empty()) else {
         return Ok(Vec::new());
@@ -304,7 +304,7 @@ async fn scopes_so_far(
     Ok(scopes)
 }
 
-/// A sign-in whose user came back.
+/// A sign-in whose browser came back, so that its state is used up.
 pub struct TakenSignIn {
     pub principal: Principal,
     pub sign_in: SignIn,
@@ -436,7 +436,7 @@ fn document_url(app: &App) -> Option<Url> {
     (url.scheme() == "https").then_some(url)
 }
 
-/// Where users come back to.
+/// The address to which users come back.
 fn redirect_uri(app: &App) -> String {
     format!("{}/oauth/callback", base_url(app))
 }

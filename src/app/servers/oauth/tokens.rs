@@ -38,9 +38,9 @@ use store::{
     authorizations::{RefreshClaim, StoredTokens},
 };
 
-/// Longer than a token endpoint may take.
+/// How long a replica has the right to refresh tokens: longer than a token endpoint may take.
 const LEASE: Duration = Duration::from_secs(15);
-/// How long a process waits for tokens that another replica refreshes, and how often it looks.
+/// How long a process waits for tokens that another replica refreshes, and how often it polls.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 /// How long, and how often, a process tries to write tokens that the database did not take.
@@ -254,8 +254,8 @@ impl UserTokens {
         }
     }
 
-    /// Whether a refusal ends an authorization. A client that is no longer known is noted, so that the next sign-in
-    /// registers another one.
+    /// Returns whether a refusal ends an authorization. A client that is no longer known is noted, so that the next
+    /// sign-in registers another one.
     async fn ends_authorization(
         &self,
         of: &CredentialRef,
@@ -286,8 +286,9 @@ impl UserTokens {
         }
     }
 
-    /// Tokens that another replica has written since the claim. It held the lease before and wrote its tokens late; so
-    /// the refusal was of the refresh token that its tokens replace.
+    /// Finds tokens that another replica has written since the claim. That replica had the lease before and wrote its
+    /// tokens late. Then the authorization server has refused a refresh token that is replaced already, and the sign-in
+    /// goes on.
     async fn find_newer(
         &self,
         of: &UserSignIn,
@@ -369,17 +370,17 @@ impl UserTokens {
         let is_kept =
             store::authorizations::put(&mut tx, credential, claim, &sealed, tokens, refresh_at)
                 .await?;
-        let is_there = is_kept
+        let still_exists = is_kept
             || store::authorizations::get_scopes(&mut tx, credential.id)
                 .await?
                 .is_some();
         tx.commit().await?;
-        if !is_there {
+        if !still_exists {
             revoke(&self.egress, tokens).await;
         } else if !is_kept {
             tracing::warn!("tokens were replaced while they were being refreshed");
         }
-        Ok(is_there)
+        Ok(still_exists)
     }
 
     async fn release(&self, credential: &CredentialRef, claim: &RefreshClaim) -> Result<()> {

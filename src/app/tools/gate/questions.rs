@@ -49,13 +49,13 @@ pub(super) async fn ask_user(
     None
 }
 
-/// How a call goes on whose server returned questions instead of a result.
+/// What happens to a call whose server returned questions instead of a result.
 pub(super) enum QuestionOutcome {
-    /// It is sent again with this answer, which needed no user.
+    /// The call is sent again with this answer, which needed no user.
     Answer(Answer),
-    /// It has ended, and the user is being asked.
+    /// The call has ended, and the user is being asked.
     User,
-    /// It has ended with this reason.
+    /// The call has failed for this reason.
     Failed(String),
 }
 
@@ -69,7 +69,7 @@ pub(super) struct CallQuestions<'a> {
     app: &'a Arc<App>,
     principal: &'a Principal,
     arguments: &'a RawValue,
-    /// The row from which the row of each question is made.
+    /// A row without a question, from which the row of each question is made.
     draft: Elicitation,
 }
 
@@ -105,7 +105,7 @@ impl<'a> CallQuestions<'a> {
         })
     }
 
-    /// The row and the sealed request of questions to the user.
+    /// The row of questions to the user, and the request that the row will hold sealed.
     fn elicitation(&self, input: &InputRequired, questions: &[Question]) -> (Elicitation, Request) {
         let request = Request {
             arguments: self.arguments.to_owned(),

@@ -31,15 +31,22 @@ pub struct ReadContext<'a> {
 /// Gets a prompt with its arguments filled in; the error is a sentence for the user.
 pub async fn prompt(
     app: &Arc<App>,
-    asking: &ReadContext<'_>,
+    context: &ReadContext<'_>,
     spec: &Arc<ServerSpec>,
     prompt: &ServerPrompt,
     arguments: &Map<String, Value>,
 ) -> Result<PromptOutcome, String> {
-    let (caller, destination) = connect(app, asking, spec).await?;
-    let permit = Permit::offered(caller, asking.toolset, spec, prompt, destination, arguments)
-        .await
-        .map_err(|error| format!("not executed: {error}"))?;
+    let (caller, destination) = connect(app, context, spec).await?;
+    let permit = Permit::offered(
+        caller,
+        context.toolset,
+        spec,
+        prompt,
+        destination,
+        arguments,
+    )
+    .await
+    .map_err(|error| format!("not executed: {error}"))?;
     let answer = permit.prompt(&prompt.name, arguments).await;
     end(permit, answer)
 }
@@ -47,15 +54,15 @@ pub async fn prompt(
 /// The server's completions for an argument of a prompt; `None` when the server offers none.
 pub async fn completion(
     app: &Arc<App>,
-    asking: &ReadContext<'_>,
+    context: &ReadContext<'_>,
     spec: &Arc<ServerSpec>,
     prompt: &ServerPrompt,
     argument: &str,
     value: &str,
 ) -> Result<Option<Box<RawValue>>, String> {
-    let (caller, destination) = connect(app, asking, spec).await?;
+    let (caller, destination) = connect(app, context, spec).await?;
     let given = Map::from_iter([(argument.to_owned(), Value::from(value))]);
-    let permit = Permit::offered(caller, asking.toolset, spec, prompt, destination, &given)
+    let permit = Permit::offered(caller, context.toolset, spec, prompt, destination, &given)
         .await
         .map_err(|error| format!("not executed: {error}"))?;
     let answer = permit.complete(&prompt.name, argument, value).await;
@@ -69,13 +76,13 @@ pub async fn completion(
 /// Reads a resource that a result of `tool` linked to; the error is a sentence for the user.
 pub async fn resource(
     app: &Arc<App>,
-    asking: &ReadContext<'_>,
+    context: &ReadContext<'_>,
     spec: &Arc<ServerSpec>,
     tool: &str,
     uri: &str,
 ) -> Result<Resource, String> {
-    let (caller, destination) = connect(app, asking, spec).await?;
-    let permit = Permit::linked(caller, asking.toolset, spec, tool, destination, uri)
+    let (caller, destination) = connect(app, context, spec).await?;
+    let permit = Permit::linked(caller, context.toolset, spec, tool, destination, uri)
         .await
         .map_err(|error| format!("not read: {error}"))?;
     let answer = permit.resource(uri).await;
@@ -84,14 +91,14 @@ pub async fn resource(
 
 async fn connect<'a>(
     app: &'a Arc<App>,
-    asking: &ReadContext<'a>,
+    context: &ReadContext<'a>,
     spec: &Arc<ServerSpec>,
 ) -> Result<(CallContext<'a>, Destination), String> {
     let caller = CallContext {
         app,
-        principal: asking.principal,
-        agent: asking.toolset.agent(),
-        run: asking.run,
+        principal: context.principal,
+        agent: context.toolset.agent(),
+        run: context.run,
         is_recorded: false,
     };
     match resolve_destination(&caller, spec).await {
@@ -101,7 +108,7 @@ async fn connect<'a>(
     }
 }
 
-/// Completes the audit line, and puts an error into words.
+/// Completes the audit line. Returns an error as a sentence.
 fn end<T>(permit: Permit<'_>, answer: Result<T, CallError>) -> Result<T, String> {
     permit.end(if answer.is_ok() {
         CallStatus::Succeeded

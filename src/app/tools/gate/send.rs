@@ -69,7 +69,7 @@ pub(in crate::app::tools) enum ApprovedPermit<'a> {
     Withdrawn(&'static str),
 }
 
-/// The destination of a request.
+/// Where a request is sent.
 pub(in crate::app::tools) enum Destination {
     /// The orchestrator, which is called in process.
     BuiltIn(RunCaller),
@@ -87,7 +87,7 @@ impl Destination {
 }
 
 impl CallContext<'_> {
-    /// An audit line of this caller. `asked_for` is written as its hash.
+    /// An audit line of this caller. It has the hash of `asked_for`.
     pub(in crate::app::tools) fn audit_row(
         &self,
         action: &'static str,
@@ -182,7 +182,10 @@ impl<'a> Permit<'a> {
 
     /// Handles a server that wants more scopes: the next sign-in of the user asks for them. When the user has granted
     /// them already, the call is refused for good.
-    async fn after_scopes<T>(&self, answer: Result<T, CallError>) -> Result<T, CallError> {
+    async fn request_missing_scopes<T>(
+        &self,
+        answer: Result<T, CallError>,
+    ) -> Result<T, CallError> {
         let (Err(CallError::ScopeRequired(scope)), Destination::Server(connection)) =
             (&answer, &self.destination)
         else {
@@ -230,7 +233,7 @@ impl<'a> Permit<'a> {
         &self,
         request: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        let answer = self.after_scopes(request.await).await;
+        let answer = self.request_missing_scopes(request.await).await;
         if let Err(CallError::Unauthorized | CallError::Forbidden) = &answer
             && self.server.access_mode == AccessMode::UserControlled
             && let Destination::Server(connection) = &self.destination

@@ -202,7 +202,7 @@ async fn note(
 pub async fn cancel(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -> Result<()> {
     let outcome = of(app, principal, agent, id).await?;
     match (outcome.status, outcome.approval) {
-        (SkillRunStatus::Running, _) => runs::cancel(app, principal, id, OpenRequests::TakeBack)
+        (SkillRunStatus::Running, _) => runs::cancel(app, principal, id, OpenRequests::Withdraw)
             .await
             .map(|_| ()),
         (SkillRunStatus::AwaitingApproval, Some(approval)) => {

@@ -112,7 +112,7 @@ impl MissingToolList {
     }
 }
 
-/// What the people who run the agent can do about a server that stays down without them.
+/// The advice to the people who run the agent about a server that stays down until they act.
 fn remedy_for(cause: DownCause) -> &'static str {
     match cause {
         DownCause::SignInRequired => {
