@@ -181,7 +181,7 @@ async fn respond(a2a_request: A2aRequest<'_>, sent: SentRequest) -> Result<Respo
     let JsonRpcRequest {
         id, method, params, ..
     } = request;
-    let asked = match read_version(&sent.version, &method) {
+    let outcome = match read_version(&sent.version, &method) {
         Ok(version) => {
             a2a_request
                 .dispatch(version, &method, params.unwrap_or(Value::Null))
@@ -189,7 +189,7 @@ async fn respond(a2a_request: A2aRequest<'_>, sent: SentRequest) -> Result<Respo
         }
         Err(error) => Err(RequestError::A2a(error)),
     };
-    match asked {
+    match outcome {
         Ok(result) => {
             let answer = serde_json::to_value(JsonRpcResponse::success(id, result));
             Ok(axum::Json(json::Json::from(&answer.map_err(Error::internal)?)).into_response())
@@ -305,9 +305,9 @@ fn read<T: DeserializeOwned>(params: Value) -> Result<T, RequestError> {
     })
 }
 
-/// Why a request of A2A was not done: in the protocol's own errors where it has one, else in HTTP.
+/// Why a request of A2A failed: an error of the protocol if it has one for the case, else a problem in HTTP.
 enum RequestError {
-    /// In the protocol's own words.
+    /// An error of the protocol.
     A2a(A2AError),
     Http(Problem),
 }

@@ -171,11 +171,11 @@ pub(super) async fn menu(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
-    Query(at): Query<MenuQuery>,
+    Query(query): Query<MenuQuery>,
 ) -> Result<axum::Json<MenuView>, Problem> {
-    let at = at.conversation;
+    let conversation = query.conversation;
     Ok(axum::Json(
-        app::chat::menu::view(&app, caller.principal(), &agent, at).await?,
+        app::chat::menu::view(&app, caller.principal(), &agent, conversation).await?,
     ))
 }
 

@@ -50,16 +50,17 @@ pub(super) enum Piece {
 pub(super) struct AnswerText {
     run: RunId,
     style: AnswerStyle,
-    /// Whether the answer has a form. Then only the last text of the run is sent, and all others are in the conversation.
+    /// Whether the answer has a format. Then only the last text of the run is sent, and all others are in the
+    /// conversation alone.
     is_formatted: bool,
     /// Pieces that were not taken yet.
     pieces: Vec<Piece>,
     /// Whether some text was sent.
-    is_begun: bool,
+    has_sent_text: bool,
     /// Whether some text of the run itself was sent.
     is_answering: bool,
     /// Whether the next text begins a paragraph.
-    is_apart: bool,
+    begins_paragraph: bool,
     /// The text that was sent of a step whose message has not arrived.
     step: String,
     /// Calls whose results have not arrived.
@@ -77,9 +78,9 @@ impl AnswerText {
             style,
             is_formatted,
             pieces: Vec::new(),
-            is_begun: false,
+            has_sent_text: false,
             is_answering: false,
-            is_apart: false,
+            begins_paragraph: false,
             step: String::new(),
             open: HashMap::new(),
             follow_ups: HashSet::new(),
@@ -177,7 +178,8 @@ impl AnswerText {
         }
         let step = std::mem::take(&mut self.step);
         let (begun, trimmed) = (step.trim(), whole.trim());
-        // Blanks count: a limit of the client may have cut the answer at one, and a repeated answer must end at the same.
+        // Blanks count: a limit of the client may have cut the answer at a blank, and a repeated answer must end at the
+        // same blank.
         if let Some(rest) = whole.strip_prefix(&step).filter(|_| !begun.is_empty()) {
             self.pieces.push(Piece::Text(rest.to_owned()));
         } else if let Some(ahead) = step.trim_start().strip_prefix(trimmed) {
@@ -195,18 +197,18 @@ impl AnswerText {
 
     /// Adds text. The first text of a step is a new paragraph if another step was sent before.
     fn add(&mut self, text: &str) {
-        if self.is_begun && (self.step.is_empty() || self.is_apart) {
+        if self.has_sent_text && (self.step.is_empty() || self.begins_paragraph) {
             self.pieces.push(Piece::Break);
         }
-        (self.is_begun, self.is_answering, self.is_apart) = (true, true, false);
+        (self.has_sent_text, self.is_answering, self.begins_paragraph) = (true, true, false);
         self.pieces.push(Piece::Text(text.to_owned()));
     }
 
     /// Adds a text as a paragraph of its own.
     fn add_paragraph(&mut self, text: &str) {
-        self.is_apart = true;
+        self.begins_paragraph = true;
         self.add(text);
-        self.is_apart = true;
+        self.begins_paragraph = true;
     }
 
     /// Adds the calls of a message, or those whose results it has.
@@ -349,7 +351,7 @@ pub(super) struct Limiter {
     /// The bytes that may still be sent.
     left: Option<usize>,
     /// The text that is not sent yet, because it may be the beginning of a stop text.
-    held: String,
+    pending: String,
     /// Why the answer has ended at a limit, as OpenAI names it.
     reason: Option<&'static str>,
 }
@@ -374,27 +376,27 @@ impl Limiter {
         if self.reason.is_some() {
             return String::new();
         }
-        self.held.push_str(text);
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop));
+        self.pending.push_str(text);
+        let found = self.stops.iter().filter_map(|stop| self.pending.find(stop));
         let ready = match found.min() {
             Some(at) => {
                 self.reason = Some("stop");
                 at
             }
-            None => self.held.len() - self.undecided_bytes(),
+            None => self.pending.len() - self.undecided_bytes(),
         };
-        let rest = self.held.split_off(ready);
-        let sent = std::mem::replace(&mut self.held, rest);
+        let rest = self.pending.split_off(ready);
+        let sent = std::mem::replace(&mut self.pending, rest);
         self.shorten(sent)
     }
 
     /// Ends the answer. Returns the rest of the text, which is no stop text.
     pub fn flush(&mut self) -> String {
-        let held = std::mem::take(&mut self.held);
+        let pending = std::mem::take(&mut self.pending);
         if self.reason.is_some() {
             String::new()
         } else {
-            self.shorten(held)
+            self.shorten(pending)
         }
     }
 
@@ -402,7 +404,7 @@ impl Limiter {
     fn undecided_bytes(&self) -> usize {
         let beginning = |stop: &String| {
             let ends = stop.char_indices().map(|(at, _)| at).skip(1);
-            ends.filter(|at| self.held.ends_with(&stop[..*at])).max()
+            ends.filter(|at| self.pending.ends_with(&stop[..*at])).max()
         };
         let longest = self.stops.iter().filter_map(beginning).max();
         longest.unwrap_or_default()

@@ -289,21 +289,21 @@ pub(super) async fn listen(
     let open = state.limits.open_stream(&principal)?;
     let listening = app::tools::approvals::listening::listen(&state.app, &principal, last).await?;
     permit.release();
-    let hello = stream::iter([sse::Event::default()
+    let first = stream::iter([sse::Event::default()
         .retry(events::RETRY)
         .comment("listening")]);
     let signed_out = state.app.accounts.wait_for_session_end(&principal);
-    Ok(events::answer(hello.chain(
-        news(listening, open).take_until(Box::pin(signed_out)),
+    Ok(events::answer(first.chain(
+        updates(listening, open).take_until(Box::pin(signed_out)),
     )))
 }
 
 /// The events of the stream, until its lifetime is over or it breaks. The client then comes back with its last id.
-fn news(listening: ApprovalStream, open: limits::Stream) -> impl Stream<Item = sse::Event> {
+fn updates(listening: ApprovalStream, open: limits::Stream) -> impl Stream<Item = sse::Event> {
     let end = Instant::now() + events::LIFETIME;
     stream::unfold((listening, open), move |(mut listening, open)| async move {
         match tokio::time::timeout_at(end, listening.next()).await.ok()? {
-            Ok(news) => Some((event(&news?), (listening, open))),
+            Ok(update) => Some((event(&update?), (listening, open))),
             Err(error) => {
                 tracing::error!(
                     error = format!("{:#}", anyhow::Error::from(error)),
@@ -315,13 +315,13 @@ fn news(listening: ApprovalStream, open: limits::Stream) -> impl Stream<Item = s
     })
 }
 
-fn event(news: &ApprovalUpdate) -> sse::Event {
-    let event = match news {
+fn event(update: &ApprovalUpdate) -> sse::Event {
+    let event = match update {
         ApprovalUpdate::Badge(badge) => sse::Event::default().event("badge").json_data(badge),
         ApprovalUpdate::Approval(view) => sse::Event::default().event("approval").json_data(view),
     };
     let event = event.expect("news are plain data that can be written");
-    match news.id() {
+    match update.id() {
         Some(id) => event.id(id),
         None => event,
     }

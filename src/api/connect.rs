@@ -75,7 +75,7 @@ pub(super) async fn send(
     })
 }
 
-/// Answers a dead link: a person gets a page that says what to do, a program gets a problem.
+/// Answers a link that was used or is too old: a person gets a page that says what to do, a program gets a problem.
 fn refuse(headers: &HeaderMap, error: Error) -> Result<Response, Problem> {
     if !matches!(error, Error::NotFound(_)) || !web::accepts(headers, header::ACCEPT, "text/html") {
         return Err(error.into());

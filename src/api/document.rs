@@ -214,14 +214,14 @@ fn open_objects(part: &mut Value) {
                 Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
                 _ => false,
             };
-            let says_which = [
+            let member_keys = [
                 "properties",
                 "additionalProperties",
                 "oneOf",
                 "anyOf",
                 "allOf",
             ];
-            if is_object && !says_which.iter().any(|key| fields.contains_key(*key)) {
+            if is_object && !member_keys.iter().any(|key| fields.contains_key(*key)) {
                 fields.insert("additionalProperties".to_owned(), json!(true));
             }
             fields.values_mut().for_each(open_objects);

@@ -166,7 +166,7 @@ impl FromRequestParts<ApiState> for MaybeAuthenticated {
     }
 }
 
-/// The ids in the path. A malformed id is not found.
+/// The ids in the path. A malformed id is answered with 404.
 pub(super) struct Path<T>(pub T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<ApiState> for Path<T> {
@@ -179,7 +179,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<ApiState> for Path<T> {
     }
 }
 
-/// The query, typed.
+/// The query of a request, parsed into a type.
 pub(super) struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<ApiState> for Query<T> {
@@ -204,7 +204,7 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for Query<T> {
 #[serde(deny_unknown_fields)]
 pub(super) struct NoParameters {}
 
-/// A JSON body, typed.
+/// The JSON body of a request, parsed into a type.
 pub(super) struct Json<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<ApiState> for Json<T> {

@@ -204,7 +204,7 @@ impl PerUser {
     }
 }
 
-/// One of a user's count. It is counted until it is dropped.
+/// One item in the count of a user. It is counted until it is dropped.
 struct UserSlot {
     user: (TenantId, UserId),
     users: PerUser,
@@ -238,11 +238,11 @@ impl Drop for Stream {
     }
 }
 
-/// The permit of a request to be worked on. Handlers that wait long give it back before.
+/// The permission to work on a request. Handlers that wait for long give it back earlier.
 #[derive(Clone)]
 pub(super) struct RequestPermit {
     limits: Arc<Limits>,
-    held: Arc<Mutex<PermitState>>,
+    state: Arc<Mutex<PermitState>>,
 }
 
 #[derive(Default)]
@@ -264,33 +264,33 @@ struct LargeBody {
 
 impl RequestPermit {
     fn take(limits: &Arc<Limits>) -> Result<Self, Problem> {
-        let held = PermitState {
+        let state = PermitState {
             permit: Some(limits.acquire_permit()?),
             ..PermitState::default()
         };
         Ok(Self {
             limits: Arc::clone(limits),
-            held: Arc::new(Mutex::new(held)),
+            state: Arc::new(Mutex::new(state)),
         })
     }
 
     /// Counts the permit as one of the principal's share.
     pub fn count_for(&self, principal: &Principal) -> Result<(), Problem> {
-        let mut held = lock(&self.held);
-        held.principal = Some(principal.clone());
-        held.share = Some(self.limits.acquire_share(principal)?);
+        let mut state = lock(&self.state);
+        state.principal = Some(principal.clone());
+        state.share = Some(self.limits.acquire_share(principal)?);
         Ok(())
     }
 
     /// Sets how many requests the caller may still send now.
     pub fn set_left(&self, left: u32) {
-        lock(&self.held).left = Some(left);
+        lock(&self.state).left = Some(left);
     }
 
     /// Writes the headers of `draft-ietf-httpapi-ratelimit-headers`.
     fn write_rate(&self, headers: &mut HeaderMap) {
         let most = self.limits.requests_per_minute;
-        let Some(left) = lock(&self.held).left else {
+        let Some(left) = lock(&self.state).left else {
             return;
         };
         // The seconds after which one more request is allowed.
@@ -306,12 +306,12 @@ impl RequestPermit {
 
     /// Whether the principal of this request is known.
     pub fn is_principal_known(&self) -> bool {
-        lock(&self.held).principal.is_some()
+        lock(&self.state).principal.is_some()
     }
 
     /// Waits until one more large body may be held, and holds it until [`RequestPermit::release`].
     pub async fn hold_large_body(&self) -> Result<(), Problem> {
-        let share = lock(&self.held).principal.as_ref().map(|principal| {
+        let share = lock(&self.state).principal.as_ref().map(|principal| {
             let users = &self.limits.large_bodies_of_users;
             users.add(principal, LARGE_BODIES_PER_USER)
         });
@@ -326,7 +326,7 @@ impl RequestPermit {
         })?;
         let permit = Arc::clone(&self.limits.large_bodies).acquire_owned();
         let permit = permit.await.expect("the semaphore is never closed");
-        lock(&self.held).large_body = Some(LargeBody {
+        lock(&self.state).large_body = Some(LargeBody {
             _share: share,
             _permit: permit,
         });
@@ -335,16 +335,16 @@ impl RequestPermit {
 
     /// Gives the permit back before the request is answered, and lets another request in.
     pub fn release(&self) {
-        let mut held = lock(&self.held);
-        (held.permit, held.share, held.large_body) = (None, None, None);
+        let mut state = lock(&self.state);
+        (state.permit, state.share, state.large_body) = (None, None, None);
     }
 
     /// Takes a permit again after [`RequestPermit::release`].
     pub fn reacquire(&self) -> Result<(), Problem> {
-        let mut held = lock(&self.held);
-        held.permit = Some(self.limits.acquire_permit()?);
-        if let Some(principal) = &held.principal {
-            held.share = Some(self.limits.acquire_share(principal)?);
+        let mut state = lock(&self.state);
+        state.permit = Some(self.limits.acquire_permit()?);
+        if let Some(principal) = &state.principal {
+            state.share = Some(self.limits.acquire_share(principal)?);
         }
         Ok(())
     }

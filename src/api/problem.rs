@@ -37,7 +37,7 @@ pub(super) struct Problem {
     pub begun: bool,
     /// The run that the request has begun or asked for.
     pub run: Option<AnswerIds>,
-    /// Whether it is an agent that was not found.
+    /// Whether the request failed because an agent was not found.
     pub is_unknown_agent: bool,
     /// For the log only.
     pub cause: Option<Arc<anyhow::Error>>,

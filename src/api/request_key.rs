@@ -85,13 +85,14 @@ impl UnreadRequest {
         }
     }
 
-    /// The key that the client gave the request with this body, or that counts its attempts.
+    /// The key that the client gave the request with this body, or a digest if the client counts its attempts. `None`
+    /// for a client that does neither.
     pub fn key(self, body: &[u8]) -> Result<Option<RequestKey>, Problem> {
         let key = self.key_or_digest(body)?;
         Ok(Some(key).filter(RequestKey::may_come_back))
     }
 
-    /// Like [`UnreadRequest::key`], but made of the content when the client gave no key.
+    /// Like [`UnreadRequest::key`], but with a digest for every request whose client gave no key.
     fn key_or_digest(self, body: &[u8]) -> Result<RequestKey, Problem> {
         read_key(
             &self.headers,
@@ -132,8 +133,8 @@ fn read_key(headers: &HeaderMap, digest: [u8; 32]) -> Result<RequestKey, Problem
     })
 }
 
-/// Joins what an earlier request with this key began, and counts that it was joined. `None` when there is none. A request
-/// with the same key and other content is refused.
+/// Joins the run or the conversation that an earlier request with this key began, and counts the repetition. `None`
+/// when there was no such request. A request with the same key and other content is refused.
 pub(super) async fn join_earlier(
     app: &App,
     principal: &Principal,

@@ -51,12 +51,12 @@ pub async fn serve(
     };
     let (api, monitoring) = (server(routers.api), server(routers.monitoring));
     let upkeep = tokio::spawn(operations::run_upkeep());
-    let watched = async {
+    let monitoring_server = async {
         if let Some(listener) = listeners.monitoring {
             monitoring.run(listener, &app.shutdown).await;
         }
     };
-    tokio::join!(api.run(listeners.api, &app.shutdown), watched);
+    tokio::join!(api.run(listeners.api, &app.shutdown), monitoring_server);
     upkeep.abort();
     Ok(())
 }

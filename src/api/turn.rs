@@ -57,11 +57,11 @@ use domain::{
     run::{Run, RunKind, RunStatus, Usage},
 };
 
-/// How long a streamed answer must have been readable for its client to have read of it. A connection that breaks sooner may
-/// have lost it on the way: a client that repeats by itself then repeats.
+/// The client of a streamed answer counts as having read a part of it after this time. If the connection breaks sooner,
+/// the answer may have been lost on the way: a client that repeats by itself then repeats.
 const READ_AFTER: Duration = Duration::from_secs(1);
-/// A proxy reads a whole answer that takes longer, although the client behind it may have given up and may be about to
-/// repeat its request.
+/// An answer that takes longer counts as lost: a proxy reads the whole answer, although the client behind it may have
+/// given up and may be about to repeat its request.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The most equal requests that may begin at the same moment.
 const MOST_EQUAL: usize = 16;
@@ -88,12 +88,12 @@ pub(super) struct Turn {
     /// When the first text was sent.
     readable_since: Option<Instant>,
     /// Whether the next text begins a paragraph of `sent`.
-    is_apart: bool,
+    begins_paragraph: bool,
     /// The final status of the run, when it has ended. The ready pieces are sent before the end.
     ended: Option<RunStatus>,
     /// Whether the client reads the answer as it comes.
     is_streamed: bool,
-    /// Whether the answer has a form, so that nothing but the answer is sent.
+    /// Whether the answer has a format, so that nothing but the answer is sent.
     is_formatted: bool,
     /// Whether the answer is sent when it is complete.
     is_delivered_whole: bool,
@@ -117,7 +117,7 @@ pub(super) struct AnswerOptions {
     pub on_disconnect: OnDisconnect,
     /// Whether the client reads the answer as it comes.
     pub is_streamed: bool,
-    /// Whether the answer has a form that the client asked for.
+    /// Whether the answer has a format that the client asked for.
     pub is_formatted: bool,
     pub open: limits::Stream,
 }
@@ -239,7 +239,7 @@ impl Turn {
             ready: VecDeque::new(),
             sent: String::new(),
             readable_since: None,
-            is_apart: false,
+            begins_paragraph: false,
             ended: None,
             is_streamed: options.is_streamed,
             is_formatted: options.is_formatted,
@@ -317,7 +317,7 @@ impl Turn {
             self.on_disconnect = OnDisconnect::Ignore;
         }
         match part {
-            Err(problem) if problem.run.is_none() => Err(self.problem_of_going_on(problem).await),
+            Err(problem) if problem.run.is_none() => Err(self.problem_while_running(problem).await),
             part => part,
         }
     }
@@ -349,8 +349,8 @@ impl Turn {
             }
             if let Some(status) = self.final_status(&event) {
                 self.ended = Some(status);
-                let held = self.limiter.flush();
-                self.add_text(held);
+                let rest = self.limiter.flush();
+                self.add_text(rest);
             } else if self.limiter.reason().is_none() {
                 for piece in self.answer_text.render_run_event(&event) {
                     self.add(piece, true);
@@ -390,14 +390,14 @@ impl Turn {
     fn add_typed(&mut self, piece: Piece, is_limited: bool) {
         if is_limited {
             // A text ends here, so the held text is not the beginning of a stop text.
-            let held = self.limiter.flush();
-            self.add_text(held);
+            let rest = self.limiter.flush();
+            self.add_text(rest);
             if self.limiter.reason().is_some() {
                 return;
             }
         }
         if matches!(piece, Piece::Break | Piece::Reset) {
-            self.is_apart = !self.sent.is_empty();
+            self.begins_paragraph = !self.sent.is_empty();
         }
         self.ready.push_back(piece);
     }
@@ -406,7 +406,7 @@ impl Turn {
         if text.is_empty() {
             return;
         }
-        if std::mem::take(&mut self.is_apart) {
+        if std::mem::take(&mut self.begins_paragraph) {
             self.sent.push_str("\n\n");
         }
         self.sent.push_str(&text);
@@ -610,9 +610,9 @@ impl Turn {
         problem
     }
 
-    /// The problem of a client whose run goes on without it. A repeated request with a key finds the run again; one without a
-    /// key would begin a second run beside the first.
-    async fn problem_of_going_on(&self, mut problem: Problem) -> Problem {
+    /// The problem for a client whose run continues without it. A repeated request with a key finds the run again; one
+    /// without a key would begin a second run beside the first.
+    async fn problem_while_running(&self, mut problem: Problem) -> Problem {
         let ids = self.ids(false);
         if self.key.is_none() || self.has_named_key() {
             problem.run = Some(ids);

@@ -52,17 +52,17 @@ fn write_union(name: &str, declared: &Value, variants: Vec<Value>, schemas: &mut
             .unwrap_or_default()
             .to_owned();
         let named = branches.and_then(|branches| branches.get(at)?["$ref"].as_str());
-        let place = named.map_or_else(
+        let reference_path = named.map_or_else(
             || {
                 let variant_name = format!("{name}{}", camel(&value));
-                let place = format!("#/components/schemas/{variant_name}");
+                let reference_path = format!("#/components/schemas/{variant_name}");
                 schemas.insert(variant_name, variant);
-                place
+                reference_path
             },
             str::to_owned,
         );
-        one_of.push(json!({ "$ref": place }));
-        mapping.insert(value, place);
+        one_of.push(json!({ "$ref": reference_path }));
+        mapping.insert(value, reference_path);
     }
     let mut union = json!({
         "oneOf": one_of, "discriminator": { "propertyName": member, "mapping": mapping },
@@ -128,7 +128,7 @@ fn discriminator(variants: &[Value]) -> Option<String> {
         constants.collect()
     };
     let all: Vec<_> = variants.iter().map(constants).collect();
-    let tells = |name: &&String| {
+    let distinguishes = |name: &&String| {
         let mut values: Vec<_> = all
             .iter()
             .filter_map(|constants| constants.get(*name))
@@ -137,7 +137,7 @@ fn discriminator(variants: &[Value]) -> Option<String> {
         values.dedup();
         values.len() == variants.len()
     };
-    all.first()?.keys().find(tells).cloned()
+    all.first()?.keys().find(distinguishes).cloned()
 }
 
 fn constant(property: &Value) -> Option<&str> {

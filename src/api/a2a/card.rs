@@ -109,7 +109,7 @@ fn write_skill(skill: CardSkill, agent: Option<&str>) -> AgentSkill {
     }
 }
 
-/// What a card says of its agent.
+/// The texts of a card about its agent, or about all agents.
 struct CardText {
     name: String,
     description: String,

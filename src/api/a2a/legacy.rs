@@ -128,8 +128,8 @@ pub(super) fn legacy_task(mut task: Value) -> Value {
 }
 
 /// Adds `kind` to each part of a message or an artifact.
-fn add_kinds(of: &mut Value) {
-    for part in of
+fn add_kinds(owner: &mut Value) {
+    for part in owner
         .get_mut("parts")
         .and_then(Value::as_array_mut)
         .into_iter()

@@ -30,7 +30,7 @@ use domain::{
 /// How long an answer waits for a cancelled run to stop.
 const STOPPING: Duration = Duration::from_secs(5);
 
-/// Parses the id of a task. A malformed id is not found.
+/// Parses the id of a task. A malformed id is an unknown task.
 pub(super) fn read_task_id(id: &str) -> Result<RunId, RequestError> {
     id.parse().map_err(|_| unknown(id))
 }
@@ -136,7 +136,7 @@ fn no_task(id: RunId, error: Error) -> RequestError {
 fn task_of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
     let RunView { run, result, .. } = view;
     let (state, decisive) = state_of_turn(run.status, requests);
-    let said = match (&state, decisive) {
+    let message_text = match (&state, decisive) {
         (TaskState::Completed, _) => None,
         (_, Some(request)) => Some(request.approval.text.clone()),
         (_, None) => run.error,
@@ -167,7 +167,7 @@ fn task_of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
     let changed_at = requests.iter().map(|request| request.approval.changed_at);
     let at = changed_at.fold(finished_at, OffsetDateTime::max);
     let (id, context_id) = (run.id.to_string(), run.conversation_id.to_string());
-    let status = status(state, said, &id, &context_id, at);
+    let status = status(state, message_text, &id, &context_id, at);
     Task {
         id,
         context_id,
@@ -256,7 +256,7 @@ fn task_of_skill(outcome: &SkillRunOutcome) -> Task {
     if let Some(approval) = &outcome.approval {
         metadata.insert("approval".to_owned(), request_json(approval));
     }
-    let (said, artifacts) = match (state == TaskState::Completed, outcome.text.clone()) {
+    let (message_text, artifacts) = match (state == TaskState::Completed, outcome.text.clone()) {
         (true, text) => (
             None,
             Some(vec![artifact(outcome, text.unwrap_or_default())]),
@@ -271,7 +271,7 @@ fn task_of_skill(outcome: &SkillRunOutcome) -> Task {
             None,
         ),
     };
-    let status = status(state, said, &id, &context_id, outcome.changed_at);
+    let status = status(state, message_text, &id, &context_id, outcome.changed_at);
     Task {
         id,
         context_id,
@@ -329,12 +329,12 @@ fn artifact(outcome: &SkillRunOutcome, text: String) -> Artifact {
 
 fn status(
     state: TaskState,
-    said: Option<String>,
+    message_text: Option<String>,
     id: &str,
     context_id: &str,
     at: OffsetDateTime,
 ) -> TaskStatus {
-    let message = said.map(|text| Message {
+    let message = message_text.map(|text| Message {
         // The id must be the same each time that the task is read.
         message_id: format!("{id}-status"),
         context_id: Some(context_id.to_owned()),

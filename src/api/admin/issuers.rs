@@ -116,7 +116,7 @@ pub(in crate::api) struct NewIssuer {
     shares_users_with: Option<String>,
 }
 
-/// What an issuer may sign with.
+/// The algorithms with which an issuer may sign.
 const ALGORITHMS: [&str; 12] = [
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256",
     "HS384", "HS512",
@@ -171,7 +171,7 @@ pub(in crate::api) struct Issuers {
     items: Vec<IssuerView>,
 }
 
-/// Read by name, because the path may also have the parameter `tenant`.
+/// The id in the path. It is read by name, because the path may also have the parameter `tenant`.
 #[derive(Deserialize)]
 pub(in crate::api) struct IssuerPath {
     id: IssuerId,

@@ -196,7 +196,7 @@ pub(in crate::api) struct KeyPage {
     next: Option<ApiKeyId>,
 }
 
-/// Read by name, because the path may also have the parameter `tenant`.
+/// The id in the path. It is read by name, because the path may also have the parameter `tenant`.
 #[derive(Deserialize)]
 pub(in crate::api) struct KeyPath {
     id: ApiKeyId,

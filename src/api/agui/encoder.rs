@@ -38,6 +38,7 @@ pub(super) struct Encoder {
     run: Option<RunId>,
     /// The number of messages so far, which is part of a message's id.
     messages: usize,
+    /// Whether a text message has begun and not ended.
     is_open: bool,
     /// The approval requests that the run has made.
     notes: HashMap<ApprovalId, Note>,

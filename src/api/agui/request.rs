@@ -136,7 +136,7 @@ impl RunInput {
                 continue;
             };
             match (transcript.last_mut(), message) {
-                // The messages of one answer are one message.
+                // A client may send one answer as several messages. Here they are one message.
                 (Some((Role::Assistant, answer)), (Role::Assistant, text)) => {
                     *answer = format!("{answer}\n\n{text}");
                 }
@@ -187,7 +187,7 @@ impl RunInput {
         }
     }
 
-    /// The given fields that have no effect here, although a client may expect one.
+    /// The names of the given fields that have no effect here, although a client may expect an effect.
     pub fn ignored(&self) -> Vec<&'static str> {
         let fields = [
             ("tools", &self.tools),

@@ -27,8 +27,9 @@ pub(super) struct Encoder {
     run: RunId,
     /// The number of texts so far, which is part of a text's id.
     texts: usize,
+    /// Whether a text has begun and not ended.
     is_open: bool,
-    /// The calls of the step have results, so the next piece begins another step.
+    /// Whether the calls of the step have results. Then the next piece begins another step.
     is_step_over: bool,
 }
 

@@ -143,7 +143,7 @@ impl<'a> Delta<'a> {
         }
     }
 
-    /// A piece of its text.
+    /// A piece of the text of an answer.
     pub fn content(text: &'a str) -> Self {
         Self {
             role: None,

@@ -129,7 +129,7 @@ impl ChatRequest {
         last.map(files).unwrap_or_default()
     }
 
-    /// The form of the answer; `None` for free text.
+    /// The format of the answer; `None` for free text.
     pub fn format(&self) -> Result<Option<AnswerFormat>, Problem> {
         let format = self.response_format.as_ref();
         read_format("response_format", format, Some("json_schema"))
@@ -159,7 +159,7 @@ impl ChatRequest {
         Ok(())
     }
 
-    /// The given parameters that have no effect here, although a client may expect one.
+    /// The names of the given parameters that have no effect here, although a client may expect an effect.
     pub fn ignored(&self) -> Vec<&'static str> {
         let one = |n: &Value| n.is_null() || n == 1;
         let ignored = [

@@ -266,17 +266,17 @@ async fn reopen(
 }
 
 fn named_run(id: &str) -> Result<RunId, Problem> {
-    run_id(id).ok_or_else(|| Problem::not_found(thing(id)))
+    run_id(id).ok_or_else(|| Problem::not_found(response_name(id)))
 }
 
 fn no_response(error: Error, id: &str) -> Problem {
     match error {
-        Error::NotFound(_) => Problem::not_found(thing(id)),
+        Error::NotFound(_) => Problem::not_found(response_name(id)),
         error => error.into(),
     }
 }
 
-fn thing(id: &str) -> String {
+fn response_name(id: &str) -> String {
     let id: String = id.chars().take(64).collect();
     format!("response {id:?}")
 }
@@ -341,8 +341,8 @@ async fn answer_side_request(
     Ok(axum::Json(answer).into_response())
 }
 
-/// Words two problems of a new response as OpenAI does: the earlier response does not exist, and the form of the answer
-/// cannot be met.
+/// Words two problems of a new response as OpenAI does: the earlier response does not exist, or the answer cannot have
+/// the format.
 fn word_problem(mut problem: Problem, field: &str) -> Problem {
     if problem.field.as_deref() == Some(FORMAT_FIELD) {
         problem.field = Some(FORMAT.to_owned());

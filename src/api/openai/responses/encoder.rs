@@ -36,7 +36,7 @@ pub(in crate::api) struct Encoder {
     /// Whether the step starts again. Its text goes on in the open message.
     is_reset: bool,
     /// The end of the open message, which was not sent yet because it may be the beginning of a word.
-    held: String,
+    unsent: String,
     /// The indexes of the calls whose results have not arrived.
     calls: HashMap<String, usize>,
     sequence: u64,
@@ -49,7 +49,7 @@ impl Encoder {
             items: Vec::new(),
             is_open: false,
             is_reset: false,
-            held: String::new(),
+            unsent: String::new(),
             calls: HashMap::new(),
             sequence: 0,
         }
@@ -225,10 +225,10 @@ impl Encoder {
             part.text.push_str(text);
         }
         let item_id = message.id.clone();
-        self.held.push_str(text);
-        while let Some(end) = end_of_first(&self.held) {
-            let rest = self.held.split_off(end);
-            let delta = std::mem::replace(&mut self.held, rest);
+        self.unsent.push_str(text);
+        while let Some(end) = end_of_first(&self.unsent) {
+            let rest = self.unsent.split_off(end);
+            let delta = std::mem::replace(&mut self.unsent, rest);
             events.push(self.delta(item_id.clone(), output_index, delta));
         }
         events
@@ -247,11 +247,11 @@ impl Encoder {
 
     /// Sends the rest of the open message.
     fn flush(&mut self) -> Vec<ResponseEvent> {
-        let (held, output_index) = (std::mem::take(&mut self.held), self.items.len());
+        let (unsent, output_index) = (std::mem::take(&mut self.unsent), self.items.len());
         match self.items.last() {
-            Some(OutputItem::Message(message)) if !held.is_empty() => {
+            Some(OutputItem::Message(message)) if !unsent.is_empty() => {
                 let item_id = message.id.clone();
-                vec![self.delta(item_id, output_index - 1, held)]
+                vec![self.delta(item_id, output_index - 1, unsent)]
             }
             _ => Vec::new(),
         }

@@ -76,7 +76,7 @@ pub(in crate::api) struct NewResponse {
     prompt: Option<Value>,
 }
 
-/// The field with the form of the answer.
+/// The field with the format of the answer.
 pub(super) const FORMAT: &str = "text.format";
 /// The most pairs of `metadata`, and the most characters of a name and of a text.
 const MAX_METADATA: usize = 16;
@@ -131,7 +131,7 @@ impl NewResponse {
         Ok(())
     }
 
-    /// The form of the answer; `None` for free text.
+    /// The format of the answer; `None` for free text.
     fn format(&self) -> Result<Option<AnswerFormat>, Problem> {
         let format = self.text.as_ref().map(|text| &text["format"]);
         read_format(FORMAT, format, None)
@@ -234,7 +234,7 @@ impl NewResponse {
         })
     }
 
-    /// The given parameters that have no effect here, although a client may expect one.
+    /// The names of the given parameters that have no effect here, although a client may expect an effect.
     pub fn ignored(&self) -> Vec<&'static str> {
         let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         let ignored = [
@@ -317,7 +317,7 @@ impl Input {
         Ok(())
     }
 
-    /// Adds a message. The items of one answer are one message.
+    /// Adds a message. A client may send one answer as several items, which are one message here.
     fn add_message(&mut self, role: Role, text: String) {
         if role == Role::System {
             self.instructions.push(text.clone());

@@ -253,7 +253,7 @@ pub(in crate::api) enum ResponseEvent {
 }
 
 impl ResponseEvent {
-    /// The place of the event in its stream.
+    /// The number of the event in its stream.
     pub fn sequence_number(&self) -> u64 {
         match self {
             Self::Created(event)
