@@ -16,7 +16,7 @@ use domain::{
 };
 use store::Db;
 
-/// The lines that one query reads.
+/// The number of lines that one query reads.
 const PAGE: i64 = 500;
 
 #[derive(Debug, clap::Args)]
@@ -103,12 +103,12 @@ pub async fn run(
     };
     let mut lines: Vec<Line> = Vec::new();
     loop {
-        let wanted = PAGE.min(limit - i64::try_from(lines.len())?);
+        let page_size = PAGE.min(limit - i64::try_from(lines.len())?);
         let before = lines.last().map(|line| line.id);
-        let page = of_tenant(db, tenant.id, &filter, before, wanted).await?;
-        let last = i64::try_from(page.len())? < wanted;
+        let page = of_tenant(db, tenant.id, &filter, before, page_size).await?;
+        let is_last = i64::try_from(page.len())? < page_size;
         lines.extend(page);
-        if last || i64::try_from(lines.len())? >= limit {
+        if is_last || i64::try_from(lines.len())? >= limit {
             return print_lines(&lines, json, cells, out);
         }
     }
@@ -116,23 +116,23 @@ pub async fn run(
 
 /// Parses a time as an operator types it: an age such as `2h`, or RFC 3339.
 fn parse_time(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
-    let wanted = || {
+    let error = || {
         format!("{text:?} is neither `30m`, `2h` or `7d` nor a time such as 2026-11-21T12:00:00Z")
     };
     if let Ok(at) = OffsetDateTime::parse(text, &Rfc3339) {
         return Ok(at);
     }
-    let unit = text.chars().last().ok_or_else(wanted)?;
+    let unit = text.chars().last().ok_or_else(error)?;
     let number: u32 = text
         .strip_suffix(unit)
         .and_then(|digits| digits.parse().ok())
-        .ok_or_else(wanted)?;
+        .ok_or_else(error)?;
     let ago = match unit {
         's' => Duration::seconds(number.into()),
         'm' => Duration::minutes(number.into()),
         'h' => Duration::hours(number.into()),
         'd' => Duration::days(number.into()),
-        _ => return Err(wanted()),
+        _ => return Err(error()),
     };
     Ok(now.saturating_sub(ago))
 }
@@ -187,7 +187,7 @@ fn format_time(at: OffsetDateTime) -> String {
 /// The columns: time, actor, action, outcome, `agent/server/tool`, the beginning of the arguments' hash, detail.
 fn cells(line: &Line) -> [String; 7] {
     let parts = [&line.agent, &line.server, &line.tool];
-    let place: Vec<&str> = parts.into_iter().filter_map(Option::as_deref).collect();
+    let path: Vec<&str> = parts.into_iter().filter_map(Option::as_deref).collect();
     let hash = line
         .args_sha256
         .as_deref()
@@ -203,7 +203,7 @@ fn cells(line: &Line) -> [String; 7] {
         actor,
         action,
         outcome,
-        place.join("/"),
+        path.join("/"),
         hash.to_owned(),
         detail,
     ]

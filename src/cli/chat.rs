@@ -67,14 +67,14 @@ pub struct Args {
 
 /// The file that `chatelaine demo` writes into the data folder for this client.
 #[derive(Serialize, Deserialize)]
-pub struct DemoNotes {
+pub struct DemoFile {
     pub url: Url,
     pub agent: String,
     /// User → token. The folder is readable by its owner only.
     pub tokens: BTreeMap<String, String>,
 }
 
-impl DemoNotes {
+impl DemoFile {
     pub const FILE: &str = "demo.json";
 
     pub fn read(config: &Config) -> anyhow::Result<Self> {
@@ -89,17 +89,17 @@ impl DemoNotes {
     }
 }
 
-/// Fails when a question of a script was not answered.
+/// Runs the chat. The exit code says failure if a question of a script was not answered.
 pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
     let client = connect(&args, config, env).await?;
     let agent = match args
         .agent
-        .or_else(|| DemoNotes::read(config).ok().map(|notes| notes.agent))
+        .or_else(|| DemoFile::read(config).ok().map(|file| file.agent))
     {
         Some(agent) => agent,
-        None => client.first_agent().await?,
+        None => client.find_first_agent().await?,
     };
-    let me = client.who().await?;
+    let me = client.get_me().await?;
     let interactive = std::io::stdin().is_terminal();
     if interactive {
         super::print_line(&format!(
@@ -124,9 +124,9 @@ pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Resu
     })
 }
 
-/// How often the client checks whether its token must be replaced.
-const LOOK: Duration = Duration::from_secs(1);
-const LOOK_AFTER_FAILURE: Duration = Duration::from_secs(15);
+/// How often the client checks whether its token must be replaced; less often after a failure.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// The path of the history below the home folder.
 const HISTORY: &str = ".local/state/chatelaine/chat";
 
@@ -135,10 +135,9 @@ async fn connect(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     let token = match (&args.token, &args.user) {
         (Some(token), _) => token.clone(),
         (None, Some(user)) => {
-            let notes = DemoNotes::read(config)?;
-            let known = || notes.tokens.keys().cloned().collect::<Vec<_>>().join(", ");
-            notes
-                .tokens
+            let file = DemoFile::read(config)?;
+            let known = || file.tokens.keys().cloned().collect::<Vec<_>>().join(", ");
+            file.tokens
                 .get(user)
                 .with_context(|| format!("the demo has no user {user:?}; it has {}", known()))?
                 .clone()
@@ -156,20 +155,20 @@ async fn connect(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
 /// Connects with the token of a sign-in, and replaces the token before it ends.
 async fn connect_as(mut sign_in: SignedIn, url: Url) -> anyhow::Result<Client> {
     let client = Client::new(url, sign_in.token().await?)?;
-    let of_chat = client.clone();
+    let chat_client = client.clone();
     tokio::spawn(async move {
-        let mut pause = LOOK;
+        let mut pause = CHECK_INTERVAL;
         loop {
             tokio::time::sleep(pause).await;
             match sign_in.token().await {
                 Ok(token) => {
-                    of_chat.set_token(token);
-                    pause = LOOK;
+                    chat_client.set_token(token);
+                    pause = CHECK_INTERVAL;
                 }
                 // The server refuses the next request, which tells the person.
                 Err(error) => {
                     tracing::debug!(%error, "the sign-in is not refreshed");
-                    pause = LOOK_AFTER_FAILURE;
+                    pause = RETRY_INTERVAL;
                 }
             }
         }
@@ -177,11 +176,11 @@ async fn connect_as(mut sign_in: SignedIn, url: Url) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-/// The address of the API: of the command line, of the demo, or of this machine.
+/// The address of the API: the one of the command line, else the one of the demo, else this machine.
 pub(super) fn service_address(given: Option<&Url>, config: &Config) -> anyhow::Result<Url> {
-    match (given, DemoNotes::read(config)) {
+    match (given, DemoFile::read(config)) {
         (Some(url), _) => Ok(url.clone()),
-        (None, Ok(notes)) => Ok(notes.url),
+        (None, Ok(file)) => Ok(file.url),
         (None, Err(_)) => Ok(format!("http://{}", config.listen).parse()?),
     }
 }

@@ -23,7 +23,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What no pack says.
+/// The last line of the report: what this command does not check.
 const ASK_SMOKE: &str = "tools are not looked at here: `chatelaine smoke <pack>` asks the servers, and says what the model is told \
      otherwise of a tool's arguments";
 

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    chat::DemoNotes,
+    chat::DemoFile,
     serve::{Service, with_database},
 };
 use crate::{
@@ -98,12 +98,12 @@ enum Model {
     },
     /// The environment names a provider itself.
     Other(String),
-    /// Rules, when there is nothing else.
+    /// The demo model, which follows rules. It is used when there is no other model.
     Demo(model::DemoModel),
 }
 
 impl Model {
-    /// The one that the environment names, or Ollama's at its usual address, or the demo model.
+    /// Chooses the model that the environment names, or one of Ollama at its usual address, or the demo model.
     async fn choose(env: &Environment) -> anyhow::Result<Self> {
         let set = |name: &str| {
             env.get(name)
@@ -143,7 +143,7 @@ fn prepare_environment(
         Model::Other(provider) => (provider.as_str(), "", ""),
         Model::Demo(model) => ("openai", model::NAME, model.url.as_str()),
     };
-    // A name without an endpoint names no model that is there.
+    // The environment may name a model without an endpoint. There is no such model here.
     let env = match model {
         Model::Demo(_) => env.with("LLM_MODEL", model::NAME),
         _ => env,
@@ -174,11 +174,11 @@ fn prepare_environment(
 
 const TENANT: &str = "demo";
 /// How long the tokens are valid.
-const LIFE: time::Duration = time::Duration::days(30);
+const TOKEN_LIFETIME: time::Duration = time::Duration::days(30);
 
 /// Makes the tenant if there is none, and a token for each user. The terminal client finds the tokens in the data
 /// folder.
-async fn create_people(db: &Db, service: &Service, config: &Config) -> anyhow::Result<DemoNotes> {
+async fn create_people(db: &Db, service: &Service, config: &Config) -> anyhow::Result<DemoFile> {
     let clock = Clock::System;
     let tenant = match accounts::find_tenant(db, TENANT).await {
         Err(Error::NotFound(_)) => accounts::add_tenant(db, &clock, TENANT, None, true).await?,
@@ -187,9 +187,14 @@ async fn create_people(db: &Db, service: &Service, config: &Config) -> anyhow::R
     let mut tokens = BTreeMap::new();
     for (user, person) in demo_users() {
         let now = clock.now();
-        let token =
-            accounts::development::token(db, &config.data, &tenant, &person, now..now + LIFE)
-                .await?;
+        let token = accounts::development::token(
+            db,
+            &config.data,
+            &tenant,
+            &person,
+            now..now + TOKEN_LIFETIME,
+        )
+        .await?;
         tokens.insert(user.to_owned(), token.expose().to_owned());
     }
     let tenant = service.app.accounts.tenant_for_guests(TENANT).await?;
@@ -203,13 +208,13 @@ async fn create_people(db: &Db, service: &Service, config: &Config) -> anyhow::R
         .next()
         .map(|pack| pack.id().to_string())
         .unwrap_or_default();
-    let notes = DemoNotes {
+    let file = DemoFile {
         url: format!("http://{}", service.address).parse()?,
         agent,
         tokens,
     };
-    write_private(&notes, config)?;
-    Ok(notes)
+    write_private(&file, config)?;
+    Ok(file)
 }
 
 /// The four users with an identity of their own; the fifth is a guest.
@@ -239,20 +244,20 @@ fn demo_users() -> [(&'static str, DevelopmentUser); 4] {
 }
 
 /// Writes the file that the terminal client reads. Only its owner may read it, because it holds tokens.
-fn write_private(notes: &DemoNotes, config: &Config) -> anyhow::Result<()> {
-    let path = config.data.join(DemoNotes::FILE);
+fn write_private(content: &DemoFile, config: &Config) -> anyhow::Result<()> {
+    let path = config.data.join(DemoFile::FILE);
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
         .open(path)?;
-    file.write_all(&serde_json::to_vec_pretty(notes)?)?;
+    file.write_all(&serde_json::to_vec_pretty(content)?)?;
     Ok(())
 }
 
 /// The page that the demo prints when it is up.
-fn guide_text(people: &DemoNotes, page: &str, notes: &Notes, model: &Model) -> String {
+fn guide_text(people: &DemoFile, page: &str, notes: &Notes, model: &Model) -> String {
     let url = people.url.as_str().trim_end_matches('/');
     let employee = people
         .tokens
@@ -268,11 +273,11 @@ fn guide_text(people: &DemoNotes, page: &str, notes: &Notes, model: &Model) -> S
         .iter()
         .map(|(user, token)| format!("  {user:<9} {token}"))
         .collect();
-    let own = notes
+    let note_tokens = notes
         .tokens
         .iter()
         .map(|(token, holder)| format!("  {token}  ({})", holder.scopes.join(", ")));
-    let own: Vec<String> = own.collect();
+    let note_tokens: Vec<String> = note_tokens.collect();
     let file = notes.file.display();
     let model = describe_model(model);
     format!(
@@ -309,7 +314,7 @@ and it is refused from then on:
 {}
 ",
         tokens.join("\n"),
-        own.join("\n")
+        note_tokens.join("\n")
     )
 }
 

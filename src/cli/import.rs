@@ -14,7 +14,7 @@ pub struct Args {
     to: Option<PathBuf>,
 }
 
-/// Never overwrites a pack. The names of variables are written, never their values.
+/// Writes the pack, but never over an existing one. The names of variables are written, never their values.
 pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
     let imported = packs::import(&find_pack(&args.path, config), env)?;
     let folder = args

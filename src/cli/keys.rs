@@ -109,21 +109,21 @@ async fn rewrap(keys: &Keys, batch: u16, out: &mut (impl Write + Send)) -> anyho
     if shows_progress {
         let _ = writeln!(io::stderr());
     }
-    let done = rewrapped?;
+    let counts = rewrapped?;
     let took = clock::instant() - started;
     writeln!(
         out,
         "{} tenant keys wrapped anew, {} of {} records sealed anew in {:.1} s",
-        done.tenant_keys,
-        done.records,
-        done.total,
+        counts.tenant_keys,
+        counts.records,
+        counts.total,
         took.as_secs_f64(),
     )?;
-    if done.unopenable > 0 {
+    if counts.unopenable > 0 {
         writeln!(
             out,
             "{} records cannot be opened; they are kept and marked as quarantined",
-            done.unopenable
+            counts.unopenable
         )?;
     }
     Ok(())

@@ -34,14 +34,14 @@ const LEAVE: &str = "\u{1b}[?2004l\r\u{1b}[K";
 /// wanted, so that the prompt never stands in the middle of an answer.
 pub struct Lines {
     /// Asks the thread for a line; `true` asks for a secret.
-    wanted: std::sync::mpsc::Sender<bool>,
-    read: mpsc::UnboundedReceiver<io::Result<String>>,
-    /// The line that is being waited for, and whether it is a secret.
-    asked: Option<bool>,
+    requests: std::sync::mpsc::Sender<bool>,
+    input: mpsc::UnboundedReceiver<io::Result<String>>,
+    /// The request for the line that is being typed: whether it is a secret.
+    requested: Option<bool>,
     /// Prints above the line that is being typed. Printing may have to wait for the line, so it has a thread of its own.
     above: Option<std::sync::mpsc::Sender<String>>,
     /// Text that is printed when the secret that is being typed has ended.
-    held: String,
+    postponed: String,
     prompts: Arc<Prompts>,
     interrupted: Arc<Notify>,
     /// The terminal's mode before the start.
@@ -57,14 +57,18 @@ impl Lines {
         words: Words,
         history: Option<PathBuf>,
     ) -> Self {
-        let (wanted, asks) = std::sync::mpsc::channel();
-        let (sender, read) = mpsc::unbounded_channel();
+        let (requests, received) = std::sync::mpsc::channel();
+        let (sender, input) = mpsc::unbounded_channel();
         let prompts = Arc::new(Prompts {
             texts: prompts,
             at: AtomicUsize::new(0),
         });
         let interrupted = Arc::new(Notify::new());
-        let before = if interactive { keep_keys() } else { None };
+        let before = if interactive {
+            disable_line_editing()
+        } else {
+            None
+        };
         let mut editor = if interactive {
             make_editor(history.as_deref(), words)
         } else {
@@ -73,7 +77,7 @@ impl Lines {
         let above = editor.as_mut().and_then(start_printer);
         let (shown, interrupts) = (prompts.clone(), interrupted.clone());
         std::thread::spawn(move || {
-            while let Ok(secret) = asks.recv() {
+            while let Ok(secret) = received.recv() {
                 let line = match &mut editor {
                     Some(editor) => {
                         let line = edit_line(editor, secret, &shown, &interrupts);
@@ -94,11 +98,11 @@ impl Lines {
             }
         });
         Self {
-            wanted,
-            read,
-            asked: None,
+            requests,
+            input,
+            requested: None,
             above,
-            held: String::new(),
+            postponed: String::new(),
             prompts,
             interrupted,
             before,
@@ -108,17 +112,17 @@ impl Lines {
     /// Reads the next line; `None` at the end of the input. A secret is not shown while it is typed, and not kept in the
     /// history. The future may be dropped and made again: the line that is being typed stays.
     pub async fn next(&mut self, secret: bool) -> io::Result<Option<String>> {
-        if self.asked.is_none() {
-            if self.wanted.send(secret).is_err() {
+        if self.requested.is_none() {
+            if self.requests.send(secret).is_err() {
                 return Ok(None);
             }
-            self.asked = Some(secret);
+            self.requested = Some(secret);
         }
-        let line = self.read.recv().await;
-        self.asked = None;
-        if !self.held.is_empty() {
-            let held = mem::take(&mut self.held);
-            self.print(held);
+        let line = self.input.recv().await;
+        self.requested = None;
+        if !self.postponed.is_empty() {
+            let postponed = mem::take(&mut self.postponed);
+            self.print(postponed);
         }
         line.transpose()
     }
@@ -131,14 +135,14 @@ impl Lines {
 
     /// Whether the terminal shows a prompt.
     pub fn is_prompting(&self) -> bool {
-        self.asked.is_some() && self.before.is_some()
+        self.requested.is_some() && self.before.is_some()
     }
 
     /// Prints text. It comes above a line that is being typed, and after a secret. While a prompt is shown, the text must
     /// end with a line feed.
     pub fn print(&mut self, text: String) {
-        match (self.asked, &self.above) {
-            (Some(true), _) if self.before.is_some() => self.held.push_str(&text),
+        match (self.requested, &self.above) {
+            (Some(true), _) if self.before.is_some() => self.postponed.push_str(&text),
             // An error means that the thread is gone because the terminal is.
             (Some(_), Some(above)) => drop(above.send(text)),
             _ => write(&text),
@@ -149,7 +153,7 @@ impl Lines {
     pub fn count(&mut self, waiting: usize) {
         let at = waiting.min(self.prompts.texts.len() - 1);
         if self.prompts.at.swap(at, Ordering::Relaxed) != at
-            && self.asked == Some(false)
+            && self.requested == Some(false)
             && let Some(above) = &self.above
         {
             let _ = above.send(REPAINT.to_owned());
@@ -159,7 +163,7 @@ impl Lines {
 
 /// Turns the terminal's own line editing off, so that keys typed between two lines reach the editor as they were typed,
 /// above all Ctrl-D, which the terminal would swallow. Ctrl-C remains a signal. Returns the mode before.
-fn keep_keys() -> Option<Termios> {
+fn disable_line_editing() -> Option<Termios> {
     let before = tcgetattr(io::stdin()).ok()?;
     let mut mode = before.clone();
     mode.local_flags
@@ -173,7 +177,7 @@ impl Drop for Lines {
     fn drop(&mut self) {
         if let Some(before) = &self.before
             && tcsetattr(io::stdin(), SetArg::TCSANOW, before).is_ok()
-            && self.asked.is_some()
+            && self.requested.is_some()
             && io::stdout().is_terminal()
         {
             write(LEAVE);

@@ -54,7 +54,7 @@ pub struct LogoutArgs {
 
 /// A provider as the service publishes it.
 #[derive(Deserialize)]
-struct Published {
+struct PublishedProvider {
     name: String,
     issuer: String,
     client_id: String,
@@ -66,26 +66,26 @@ struct Published {
 }
 
 #[derive(Deserialize)]
-struct PublishedList {
-    items: Vec<Published>,
+struct PublishedProviders {
+    items: Vec<PublishedProvider>,
 }
 
 /// Signs a person in, and stores the sign-in for `chatelaine chat`.
 pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
     let url = chat::service_address(args.url.as_ref(), config)?;
-    let provider = provider(&url, args).await?;
+    let provider = choose_provider(&url, args).await?;
     let egress = egress_to(&provider.issuer, config)?;
     let server = oauth::discover_issuer(&egress, &provider.issuer).await?;
     let browser = loopback::browser(env);
-    let by_code = args.device || (browser.is_none() && server.device_endpoint.is_some());
-    let (service, tokens) = if by_code {
-        by_device(&egress, server, &provider).await?
+    let uses_device = args.device || (browser.is_none() && server.device_endpoint.is_some());
+    let (service, tokens) = if uses_device {
+        sign_in_by_device(&egress, server, &provider).await?
     } else {
-        by_browser(&egress, server, &provider, browser.as_deref()).await?
+        sign_in_by_browser(&egress, server, &provider, browser.as_deref()).await?
     };
     let saved = SavedSignIn::new(service, tokens, provider.token)?;
     let me = Client::new(url.clone(), saved.token())?
-        .who()
+        .get_me()
         .await
         .with_context(|| {
             format!(
@@ -131,7 +131,7 @@ pub(super) struct SignedIn {
 }
 
 impl SignedIn {
-    /// The sign-in at a service, if there is one.
+    /// Finds the sign-in at a service, if there is one.
     pub(super) async fn find(
         url: &Url,
         config: &Config,
@@ -148,7 +148,7 @@ impl SignedIn {
         }))
     }
 
-    /// A token that is valid now. It is refreshed before it ends, by one process at a time.
+    /// Returns a token that is valid now. It is refreshed before it ends, by one process at a time.
     pub(super) async fn token(&mut self) -> anyhow::Result<Secret> {
         if !self.saved.is_due() {
             return Ok(self.saved.token());
@@ -168,7 +168,7 @@ impl SignedIn {
                     file.remove(&self.url)?;
                     bail!(ended());
                 }
-                Err(_) if saved.is_good() => {}
+                Err(_) if saved.is_valid() => {}
                 Err(error) => {
                     return Err(error).context("the provider does not refresh your sign-in");
                 }
@@ -180,8 +180,8 @@ impl SignedIn {
 }
 
 /// The provider that the arguments name, or the only one.
-async fn provider(url: &Url, args: &Args) -> anyhow::Result<Published> {
-    let mut items = published(url, args.tenant.as_deref()).await?;
+async fn choose_provider(url: &Url, args: &Args) -> anyhow::Result<PublishedProvider> {
+    let mut items = list_providers(url, args.tenant.as_deref()).await?;
     if items.is_empty() {
         bail!(
             "{url} has no provider at which people sign in; name your tenant with --tenant, or use \
@@ -215,7 +215,7 @@ async fn provider(url: &Url, args: &Args) -> anyhow::Result<Published> {
     Ok(one)
 }
 
-async fn published(url: &Url, tenant: Option<&str>) -> anyhow::Result<Vec<Published>> {
+async fn list_providers(url: &Url, tenant: Option<&str>) -> anyhow::Result<Vec<PublishedProvider>> {
     let mut address = url.join("/v1/sign-in")?;
     if let Some(tenant) = tenant {
         address.query_pairs_mut().append_pair("tenant", tenant);
@@ -226,7 +226,7 @@ async fn published(url: &Url, tenant: Option<&str>) -> anyhow::Result<Vec<Publis
         .operator_client();
     let answer = http.get(address).send().await;
     let answer = answer.with_context(|| format!("cannot reach {url}; is the server running?"))?;
-    let list: PublishedList = serde_json::from_slice(&answer.bytes().await?)
+    let list: PublishedProviders = serde_json::from_slice(&answer.bytes().await?)
         .with_context(|| format!("{url} is not a Chatelaine service"))?;
     Ok(list.items)
 }
@@ -241,9 +241,9 @@ fn egress_to(issuer: &str, config: &Config) -> anyhow::Result<Egress> {
 
 /// The server to sign in at, and the parameters. The `resource` is taken out of the parameters, because tokens are issued
 /// for it.
-fn protected(
+fn sign_in_server(
     server: AuthorizationServer,
-    provider: &Published,
+    provider: &PublishedProvider,
 ) -> (ProtectedServer, BTreeMap<String, String>) {
     let mut parameters = provider.parameters.clone();
     let at = ProtectedServer {
@@ -254,7 +254,7 @@ fn protected(
     (at, parameters)
 }
 
-fn client(provider: &Published) -> OAuthClient {
+fn oauth_client(provider: &PublishedProvider) -> OAuthClient {
     let id = provider.terminal_client_id.as_ref();
     OAuthClient {
         id: id.unwrap_or(&provider.client_id).clone(),
@@ -265,17 +265,17 @@ fn client(provider: &Published) -> OAuthClient {
     }
 }
 
-async fn by_browser(
+async fn sign_in_by_browser(
     egress: &Egress,
     server: AuthorizationServer,
-    provider: &Published,
+    provider: &PublishedProvider,
     browser: Option<&str>,
 ) -> anyhow::Result<(TokenService, TokenSet)> {
-    let (at, parameters) = protected(server, provider);
+    let (at, parameters) = sign_in_server(server, provider);
     let loopback = Loopback::open().await?;
     let request = SignInRequest {
         at: &at,
-        client: client(provider),
+        client: oauth_client(provider),
         redirect_uri: loopback.redirect_uri(),
         scopes: at.scopes_to_request(&[], &[]),
         parameters: &parameters,
@@ -293,16 +293,22 @@ async fn by_browser(
     Ok((started.pending.service, tokens))
 }
 
-async fn by_device(
+async fn sign_in_by_device(
     egress: &Egress,
     server: AuthorizationServer,
-    provider: &Published,
+    provider: &PublishedProvider,
 ) -> anyhow::Result<(TokenService, TokenSet)> {
-    let (at, _) = protected(server, provider);
+    let (at, _) = sign_in_server(server, provider);
     let scopes = at.scopes_to_request(&[], &[]);
     let server = &at.authorization_server;
-    let begun =
-        oauth::start_device(egress, server, client(provider), &scopes, &at.resource).await?;
+    let begun = oauth::start_device(
+        egress,
+        server,
+        oauth_client(provider),
+        &scopes,
+        &at.resource,
+    )
+    .await?;
     let address = clean(&begun.address);
     print_line(&format!(
         "Open this address on any device and type the code {}:\n\n  {address}\n",

@@ -21,9 +21,9 @@ use domain::{config::Environment, secret::Secret};
 use mcp::oauth::CallbackParams;
 
 /// How long a person may take to sign in.
-const LIFE: Duration = Duration::from_secs(600);
+const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the browser may take to read its last page.
-const GOODBYE: Duration = Duration::from_secs(2);
+const LAST_PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A listener on this machine, and its address.
 pub(super) struct Loopback {
@@ -57,11 +57,11 @@ impl Loopback {
         let (stop, stopped) = oneshot::channel::<()>();
         let until = async move { drop(stopped.await) };
         let serving = tokio::spawn(server.with_graceful_shutdown(until).into_future());
-        let params = tokio::time::timeout(LIFE, receiver.recv()).await;
+        let params = tokio::time::timeout(SIGN_IN_TIMEOUT, receiver.recv()).await;
         let params = params.ok().flatten();
         // The page is sent before this returns. A browser that keeps its connection open does not hold it up.
         drop(stop);
-        let _ = tokio::time::timeout(GOODBYE, serving).await;
+        let _ = tokio::time::timeout(LAST_PAGE_TIMEOUT, serving).await;
         params.context("nobody came back from the sign-in within ten minutes; begin again")
     }
 }

@@ -123,12 +123,12 @@ impl PrivatePostgres {
         let binaries = binaries::find(env.get("PATH"), server_folder.version()?)?;
         stop_leftover(server_folder, &binaries)?;
         if server_folder.version()?.is_none() {
-            create(server_folder, &binaries)?;
+            create_data_folder(server_folder, &binaries)?;
         }
         let socket = server_folder.make_socket_folder()?;
         let log = server_folder.log_file()?;
         let log_start = log.metadata()?.len();
-        let mut watchdog = watch(
+        let mut watchdog = start_watchdog(
             server_folder,
             &command_line(server_folder, &binaries, &socket)?,
             &socket,
@@ -218,7 +218,7 @@ fn serves(pid: u32, data: &Path) -> bool {
 }
 
 /// Makes the data folder: all of it, or nothing.
-fn create(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::Result<()> {
+fn create_data_folder(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::Result<()> {
     let new = server_folder.folder.join("data.new");
     server_folder.make_for_server(&new)?;
     let mut command = server_folder.command(binaries.program("initdb"));
@@ -290,7 +290,7 @@ fn command_line(
 
 /// Starts the server below its watchdog, in a process group of its own: Ctrl-C must not reach the server,
 /// which has to outlive the last write of this process.
-fn watch(
+fn start_watchdog(
     server_folder: &ServerFolder,
     server: &[String],
     socket: &Path,

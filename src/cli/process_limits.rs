@@ -6,10 +6,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// processes of the same user cannot read it. Where the system does not allow that, the log says so and the service
 /// starts all the same.
 pub fn disable_core_dumps() {
-    let done = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    let result = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     #[cfg(target_os = "linux")]
-    let done = done.and_then(|()| nix::sys::prctl::set_dumpable(false));
-    if let Err(error) = done {
+    let result = result.and_then(|()| nix::sys::prctl::set_dumpable(false));
+    if let Err(error) = result {
         tracing::warn!(%error, "a crash of this process may leave its memory in a core dump");
     }
 }

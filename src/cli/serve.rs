@@ -52,21 +52,21 @@ async fn with_database_within<T>(
         .as_ref()
         .or(private.as_ref().map(PrivatePostgres::url));
     let url = url.expect("either the settings name a database or a private one was started");
-    let done = match Db::connect_within(wait, url, config.database_connections).await {
+    let outcome = match Db::connect_within(wait, url, config.database_connections).await {
         Ok(db) => work(db).await,
         Err(error) => Err(error.context("cannot open the database that DATABASE_URL names")),
     };
     if let Some(private) = private {
         private.stop().await?;
     }
-    done
+    outcome
 }
 
 /// A replica that listens.
 pub struct Service {
     pub app: Arc<App>,
     pub address: SocketAddr,
-    /// The address of `/metrics` and the health routes, where it is another one.
+    /// The address of `/metrics` and the health routes, if they have an address of their own.
     pub metrics_address: Option<SocketAddr>,
     server: tokio::task::JoinHandle<anyhow::Result<()>>,
 }

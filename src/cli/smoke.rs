@@ -147,13 +147,13 @@ async fn try_personal(
         }
     }
     let values = ask_values(pack, spec).await?;
-    let report_failure = |trouble: ConnectionTestError, why: &str| {
+    let report_failure = |failure: ConnectionTestError, why: &str| {
         print_line(&format!(
             "{} {}: {}: {}\n  {why}",
             pack.id(),
             spec.id,
-            trouble.code().as_str(),
-            trouble.sentence()
+            failure.code().as_str(),
+            failure.sentence()
         ));
         Ok(false)
     };

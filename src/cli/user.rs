@@ -52,21 +52,21 @@ pub enum Command {
 }
 
 pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
-    let by = UserId(OPERATOR.into());
+    let operator = UserId(OPERATOR.into());
     match command {
         Command::Block { user, tenant } => {
             let tenant = find_tenant(db, &tenant).await?;
-            let whose = UserId(user.as_str().into());
-            block_user(db, tenant.id, &whose, &by).await?;
-            hint_replicas(db, tenant.id, whose).await?;
+            let user_id = UserId(user.as_str().into());
+            block_user(db, tenant.id, &user_id, &operator).await?;
+            hint_replicas(db, tenant.id, user_id).await?;
             writeln!(out, "{user:?} is blocked; replicas follow within a second")?;
             Ok(())
         }
         Command::Unblock { user, tenant } => {
             let tenant = find_tenant(db, &tenant).await?;
-            let whose = UserId(user.as_str().into());
-            unblock_user(db, tenant.id, &whose, &by).await?;
-            hint_replicas(db, tenant.id, whose).await?;
+            let user_id = UserId(user.as_str().into());
+            unblock_user(db, tenant.id, &user_id, &operator).await?;
+            hint_replicas(db, tenant.id, user_id).await?;
             writeln!(
                 out,
                 "{user:?} is not blocked any more, and has to sign in again"
@@ -83,7 +83,7 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
                 }
                 anyhow::Ok(())
             };
-            let export = user_data::export(db, tenant.id, &user, &by, pieces);
+            let export = user_data::export(db, tenant.id, &user, &operator, pieces);
             let ((), printed) = tokio::join!(export, print);
             printed
         }
@@ -93,9 +93,9 @@ pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> an
                 yes,
                 "all that is {user:?}'s would be deleted; confirm with --yes"
             );
-            let whose = UserId(user.as_str().into());
-            user_data::delete_in_database(db, tenant.id, &whose, &by).await?;
-            hint_replicas(db, tenant.id, whose).await?;
+            let user_id = UserId(user.as_str().into());
+            user_data::delete_in_database(db, tenant.id, &user_id, &operator).await?;
+            hint_replicas(db, tenant.id, user_id).await?;
             writeln!(
                 out,
                 "all that was {user:?}'s is deleted; replicas follow within seconds"

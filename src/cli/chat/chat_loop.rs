@@ -32,7 +32,7 @@ pub struct Start {
     pub continues: bool,
     pub interactive: bool,
     pub style: Style,
-    /// The file with the lines of earlier starts.
+    /// The file with the lines that were typed in earlier chats.
     pub history: Option<PathBuf>,
 }
 
@@ -64,14 +64,18 @@ pub struct ChatLoop {
 impl ChatLoop {
     pub async fn begin(client: Client, me: Me, start: Start) -> anyhow::Result<Self> {
         let newest = if start.continues {
-            client.conversations(&start.agent).await?.into_iter().next()
+            client
+                .list_conversations(&start.agent)
+                .await?
+                .into_iter()
+                .next()
         } else {
             None
         };
         let conversation = match (start.conversation, newest) {
             (Some(id), _) => id,
             (None, Some(newest)) => newest.id,
-            (None, None) => client.open(&start.agent).await?,
+            (None, None) => client.create_conversation(&start.agent).await?,
         };
         let (event_mux, before) = EventMux::open(&client, me.user).await?;
         let words = Words::default();
@@ -102,12 +106,12 @@ impl ChatLoop {
             print_line(&before);
         }
         if start.interactive {
-            chat_loop.learn_words().await;
+            chat_loop.load_words().await;
         }
         Ok(chat_loop)
     }
 
-    /// Opens the events of the conversation that is set, and shows its history.
+    /// Opens the events of the current conversation, and shows its history.
     async fn switch_conversation(&mut self) -> anyhow::Result<()> {
         self.event_mux.switch_to(
             self.client
@@ -115,10 +119,10 @@ impl ChatLoop {
                 .await?,
         );
         self.renderer.switch_conversation();
-        self.history().await
+        self.show_history().await
     }
 
-    async fn history(&mut self) -> anyhow::Result<()> {
+    async fn show_history(&mut self) -> anyhow::Result<()> {
         let last = self
             .client
             .show_history(&self.conversation, &self.style)
@@ -128,12 +132,12 @@ impl ChatLoop {
     }
 
     /// Loads the words that Tab completes. The chat works without them, too.
-    async fn learn_words(&self) {
+    async fn load_words(&self) {
         let (client, agent) = (&self.client, &self.agent);
         let (skills, servers, codes) = tokio::join!(
-            client.names(agent, "skills", "id"),
-            client.names(agent, "connections", "server"),
-            client.decidable_approvals(),
+            client.list_names(agent, "skills", "id"),
+            client.list_names(agent, "connections", "server"),
+            client.list_decidable_approvals(),
         );
         self.words.set_skills(skills.unwrap_or_default());
         self.words.set_servers(servers.unwrap_or_default());
@@ -145,7 +149,7 @@ impl ChatLoop {
     /// Runs until the person leaves or is signed out. Returns whether every question was answered.
     pub async fn run(mut self) -> anyhow::Result<bool> {
         loop {
-            let line = match self.line().await {
+            let line = match self.next_line().await {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(!self.has_failed),
                 Err(error) if is_signed_out(&error) => {
@@ -157,12 +161,12 @@ impl ChatLoop {
                 }
                 Err(error) => return Err(error),
             };
-            let done = match line.trim() {
+            let result = match line.trim() {
                 "" => Ok(()),
                 "/quit" | "/exit" => return Ok(!self.has_failed),
                 "/new" => self.start_conversation().await,
-                "/history" => self.history().await,
-                "/details" => self.details().await,
+                "/history" => self.show_history().await,
+                "/details" => self.show_details().await,
                 "/conversations" => self.list_conversations().await,
                 text if text.starts_with("/conversations ") => self.choose_conversation(text).await,
                 text => self.send_and_follow(text).await,
@@ -170,7 +174,7 @@ impl ChatLoop {
             if self.spinner.hide() {
                 self.lines.print(ERASE.to_owned());
             }
-            match done {
+            match result {
                 // The line was not posted, so a script must get an error.
                 Err(error) if is_signed_out(&error) => {
                     return Err(error.context("the server takes your token no more"));
@@ -185,12 +189,12 @@ impl ChatLoop {
     }
 
     async fn start_conversation(&mut self) -> anyhow::Result<()> {
-        self.conversation = self.client.open(&self.agent).await?;
+        self.conversation = self.client.create_conversation(&self.agent).await?;
         self.switch_conversation().await
     }
 
     async fn list_conversations(&mut self) -> anyhow::Result<()> {
-        self.listed = self.client.conversations(&self.agent).await?;
+        self.listed = self.client.list_conversations(&self.agent).await?;
         for (at, one) in self.listed.iter().enumerate() {
             let time = self.style.paint(DIM, &one.updated_at);
             let is_this = if one.id == self.conversation {
@@ -206,7 +210,7 @@ impl ChatLoop {
 
     async fn choose_conversation(&mut self, line: &str) -> anyhow::Result<()> {
         if self.listed.is_empty() {
-            self.listed = self.client.conversations(&self.agent).await?;
+            self.listed = self.client.list_conversations(&self.agent).await?;
         }
         let number = line.rsplit(' ').next().and_then(|text| text.parse().ok());
         let chosen = number.and_then(|number: usize| self.listed.get(number.checked_sub(1)?));
@@ -216,7 +220,7 @@ impl ChatLoop {
         self.switch_conversation().await
     }
 
-    async fn details(&mut self) -> anyhow::Result<()> {
+    async fn show_details(&mut self) -> anyhow::Result<()> {
         let calls = self.client.newest_calls(&self.conversation).await?;
         let calls = if calls.is_empty() {
             "No tool was called."
@@ -229,18 +233,18 @@ impl ChatLoop {
     }
 
     /// Waits for a line, and shows the updates that arrive meanwhile.
-    async fn line(&mut self) -> anyhow::Result<Option<String>> {
+    async fn next_line(&mut self) -> anyhow::Result<Option<String>> {
         loop {
             let ready =
                 self.interactive || self.answer_expected || self.event_mux.active_runs().is_empty();
             tokio::select! {
                 biased;
-                told = self.event_mux.receive() => {
-                    let told = told?;
-                    let has_new_codes = self.interactive && matches!(told, Update::Badge(_));
-                    self.show(told);
+                update = self.event_mux.receive() => {
+                    let update = update?;
+                    let has_new_codes = self.interactive && matches!(update, Update::Badge(_));
+                    self.show(update);
                     if has_new_codes {
-                        self.learn_words().await;
+                        self.load_words().await;
                     }
                 }
                 () = self.lines.interrupted() => self.stop().await,
@@ -295,22 +299,22 @@ impl ChatLoop {
         self.spinner.restart();
         let mut interrupts = signal(SignalKind::interrupt())?;
         let run = self.client.post(&self.conversation, text).await?;
-        let mut over = false;
+        let mut is_over = false;
         // The next prompt must not stand in the middle of an answer, even of another run.
-        while !over || self.renderer.is_streaming() {
-            let told = tokio::select! {
+        while !is_over || self.renderer.is_streaming() {
+            let update = tokio::select! {
                 biased;
-                told = self.event_mux.receive() => told,
+                update = self.event_mux.receive() => update,
                 _ = interrupts.recv() => {
                     self.cancel(&run).await?;
                     continue;
                 }
-                () = Spinner::tick(), if self.spins() => {
+                () = Spinner::tick(), if self.may_spin() => {
                     self.spin();
                     continue;
                 }
             };
-            match told {
+            match update {
                 // The error comes again when the next line is waited for, and is shown then.
                 Err(_) => return Ok(()),
                 Ok(Update::Gone(error)) => return Err(error),
@@ -318,13 +322,13 @@ impl ChatLoop {
                     return Err(error
                         .context("the server cannot be reached; the answer is shown once it can"));
                 }
-                Ok(told) => {
-                    match &told {
+                Ok(update) => {
+                    match &update {
                         Update::ConversationEvent(ConversationEvent::Ended {
                             run: ended,
                             status,
                         }) => {
-                            over |= *ended == run;
+                            is_over |= *ended == run;
                             self.has_failed |= *ended == run && status != "succeeded";
                         }
                         Update::ConversationEvent(ConversationEvent::Message {
@@ -337,10 +341,10 @@ impl ChatLoop {
                             run: of,
                             waits: true,
                             ..
-                        }) => over |= *of == run,
+                        }) => is_over |= *of == run,
                         _ => {}
                     }
-                    self.show(told);
+                    self.show(update);
                 }
             }
         }
@@ -348,7 +352,7 @@ impl ChatLoop {
     }
 
     /// Whether the spinner may use the last line.
-    fn spins(&self) -> bool {
+    fn may_spin(&self) -> bool {
         self.interactive && self.style.is_terminal() && !self.renderer.is_streaming()
     }
 
@@ -359,8 +363,8 @@ impl ChatLoop {
         self.lines.print(line);
     }
 
-    fn show(&mut self, told: Update) {
-        match told {
+    fn show(&mut self, update: Update) {
+        match update {
             Update::ConversationEvent(event) => {
                 self.answer_expected |=
                     matches!(event, ConversationEvent::Message { waits: true, .. });

@@ -89,7 +89,7 @@ fn history_text(message: &Value, style: &Style) -> Option<String> {
     Some(match message["role"].as_str().unwrap_or_default() {
         "tool" => return None,
         "user" if style.is_terminal() => {
-            let time = local_time::of(message["created_at"].as_str().unwrap_or_default());
+            let time = local_time::format_local(message["created_at"].as_str().unwrap_or_default());
             let time = style.paint(DIM, &format!("({time})"));
             format!("{time} {}", style.paint(BOLD, &clean(&format!("› {text}"))))
         }
@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// Sends a request and reads the JSON answer. A problem document becomes an error with its detail.
-    async fn ask(&self, request: RequestBuilder) -> anyhow::Result<Value> {
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<Value> {
         let answer = request
             .send()
             .await
@@ -144,11 +144,11 @@ impl Client {
     pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Value> {
         let mut url = self.url.join(path)?;
         url.query_pairs_mut().extend_pairs(query);
-        self.ask(self.request(Method::GET, url.as_str())?).await
+        self.send(self.request(Method::GET, url.as_str())?).await
     }
 
-    pub async fn who(&self) -> anyhow::Result<Me> {
-        let me = self.ask(self.request(Method::GET, "/v1/me")?).await?;
+    pub async fn get_me(&self) -> anyhow::Result<Me> {
+        let me = self.send(self.request(Method::GET, "/v1/me")?).await?;
         let user = me["user"].as_str().unwrap_or("somebody").to_owned();
         Ok(Me {
             name: me["name"].as_str().unwrap_or(&user).to_owned(),
@@ -156,17 +156,17 @@ impl Client {
         })
     }
 
-    pub async fn first_agent(&self) -> anyhow::Result<String> {
-        let agents = self.ask(self.request(Method::GET, "/v1/agents")?).await?;
+    pub async fn find_first_agent(&self) -> anyhow::Result<String> {
+        let agents = self.send(self.request(Method::GET, "/v1/agents")?).await?;
         let first = agents["items"][0]["id"].as_str();
         Ok(first
             .context("there is no agent that you may talk to")?
             .to_owned())
     }
 
-    pub async fn open(&self, agent: &str) -> anyhow::Result<String> {
+    pub async fn create_conversation(&self, agent: &str) -> anyhow::Result<String> {
         let opened = self
-            .ask(
+            .send(
                 self.request(Method::POST, "/v1/conversations")?
                     .json(&json!({ "agent": agent })),
             )
@@ -177,24 +177,29 @@ impl Client {
             .to_owned())
     }
 
-    /// The conversations with an agent, the newest first.
-    pub async fn conversations(&self, agent: &str) -> anyhow::Result<Vec<ConversationLine>> {
+    /// Lists the conversations with an agent, the newest first.
+    pub async fn list_conversations(&self, agent: &str) -> anyhow::Result<Vec<ConversationLine>> {
         let path = format!("/v1/conversations?agent={agent}&limit={LISTED}");
-        let page = self.ask(self.request(Method::GET, &path)?).await?;
+        let page = self.send(self.request(Method::GET, &path)?).await?;
         let text = |item: &Value, name: &str| item[name].as_str().unwrap_or_default().to_owned();
         let items = page["items"].as_array().into_iter().flatten();
         let lines = items.map(|item| ConversationLine {
             id: text(item, "id"),
             title: text(item, "title"),
-            updated_at: local_time::of(&text(item, "updated_at")),
+            updated_at: local_time::format_local(&text(item, "updated_at")),
         });
         Ok(lines.collect())
     }
 
-    /// One field of every item in a list of an agent: `skills` or `connections`.
-    pub async fn names(&self, agent: &str, of: &str, field: &str) -> anyhow::Result<Vec<String>> {
-        let path = format!("/v1/agents/{agent}/{of}");
-        let page = self.ask(self.request(Method::GET, &path)?).await?;
+    /// Lists one field of every item in a list of an agent. The list is `skills` or `connections`.
+    pub async fn list_names(
+        &self,
+        agent: &str,
+        list: &str,
+        field: &str,
+    ) -> anyhow::Result<Vec<String>> {
+        let path = format!("/v1/agents/{agent}/{list}");
+        let page = self.send(self.request(Method::GET, &path)?).await?;
         let items = page["items"].as_array().into_iter().flatten();
         let names = items.filter_map(|item| item[field].as_str());
         Ok(names.map(str::to_owned).collect())
@@ -203,7 +208,7 @@ impl Client {
     /// The calls of the newest answer that has calls, with arguments and results.
     pub async fn newest_calls(&self, conversation: &str) -> anyhow::Result<String> {
         let path = format!("/v1/conversations/{conversation}/messages?limit={PAGE}");
-        let page = self.ask(self.request(Method::GET, &path)?).await?;
+        let page = self.send(self.request(Method::GET, &path)?).await?;
         let messages = page["items"].as_array().map(Vec::as_slice);
         let messages = messages.unwrap_or_default();
         let has_calls = |message: &&Value| !call_details(message).is_empty();
@@ -222,7 +227,7 @@ impl Client {
         loop {
             let path =
                 format!("/v1/conversations/{conversation}/messages?after={after}&limit={PAGE}");
-            let page = self.ask(self.request(Method::GET, &path)?).await?;
+            let page = self.send(self.request(Method::GET, &path)?).await?;
             let items = page["items"]
                 .as_array()
                 .map(Vec::as_slice)
@@ -246,7 +251,7 @@ impl Client {
     pub async fn post(&self, conversation: &str, text: &str) -> anyhow::Result<String> {
         let path = format!("/v1/conversations/{conversation}/messages");
         let posted = self
-            .ask(
+            .send(
                 self.request(Method::POST, &path)?
                     .json(&json!({ "text": text })),
             )
@@ -260,7 +265,7 @@ impl Client {
     /// Asks a run to stop. It is no error if the run has ended meanwhile.
     pub async fn cancel(&self, run: &str) -> anyhow::Result<()> {
         match self
-            .ask(self.request(Method::POST, &format!("/v1/runs/{run}/cancel"))?)
+            .send(self.request(Method::POST, &format!("/v1/runs/{run}/cancel"))?)
             .await
         {
             Err(error)
@@ -277,7 +282,7 @@ impl Client {
     /// Opens the event stream of a conversation, from now on.
     pub async fn open_conversation_events(&self, conversation: &str) -> anyhow::Result<Stream> {
         let path = format!("/v1/conversations/{conversation}");
-        let now = self.ask(self.request(Method::GET, &path)?).await?;
+        let now = self.send(self.request(Method::GET, &path)?).await?;
         let last = now["last_event"].as_i64().map(|last| last.to_string());
         self.stream(format!("{path}/events"), last).await
     }
@@ -293,10 +298,10 @@ impl Client {
         Stream::open(Box::new(request), last).await
     }
 
-    /// The requests that wait for the user's decision, and whether there are more.
-    pub async fn decidable_approvals(&self) -> anyhow::Result<(Vec<Value>, bool)> {
+    /// Lists the requests that wait for the user's decision. Also returns whether there are more.
+    pub async fn list_decidable_approvals(&self) -> anyhow::Result<(Vec<Value>, bool)> {
         let path = format!("/v1/approvals?decidable=true&limit={PAGE}");
-        let mut page = self.ask(self.request(Method::GET, &path)?).await?;
+        let mut page = self.send(self.request(Method::GET, &path)?).await?;
         let more = page["next"].is_string();
         match page["items"].take() {
             Value::Array(items) => Ok((items, more)),

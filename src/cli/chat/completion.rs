@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The commands of this client.
-const OWN: [&str; 6] = [
+const CLIENT_COMMANDS: [&str; 6] = [
     "/conversations",
     "/details",
     "/history",
@@ -12,7 +12,7 @@ const OWN: [&str; 6] = [
     "/help",
 ];
 /// The commands of every agent.
-const COMMANDS: [&str; 15] = [
+const AGENT_COMMANDS: [&str; 15] = [
     "/approvals",
     "/approve",
     "/authenticate",
@@ -32,10 +32,10 @@ const COMMANDS: [&str; 15] = [
 
 /// The words that Tab completes, shared with the thread that reads the line.
 #[derive(Clone, Default)]
-pub struct Words(Arc<Mutex<Known>>);
+pub struct Words(Arc<Mutex<KnownWords>>);
 
 #[derive(Default)]
-struct Known {
+struct KnownWords {
     skills: Vec<String>,
     servers: Vec<String>,
     codes: Vec<String>,
@@ -54,7 +54,7 @@ impl Words {
         self.lock().codes = codes;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, KnownWords> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,7 +66,10 @@ impl Words {
         let mut fitting: Vec<String> = match before.trim() {
             "" if word.starts_with('/') => {
                 let skills = known.skills.iter().map(|id| format!("/{id}"));
-                let commands = OWN.iter().chain(&COMMANDS).map(|name| (*name).to_owned());
+                let commands = CLIENT_COMMANDS
+                    .iter()
+                    .chain(&AGENT_COMMANDS)
+                    .map(|name| (*name).to_owned());
                 commands.chain(skills).collect()
             }
             "/connect" | "/disconnect" | "/call" | "/tools" => known.servers.clone(),

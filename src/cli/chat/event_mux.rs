@@ -26,7 +26,7 @@ pub enum Update {
 
 pub struct EventMux {
     conversation: Option<Stream>,
-    event: Option<Stream>,
+    user_events: Option<Stream>,
     notices: Notices,
     active_runs: HashSet<String>,
     ended: HashSet<String>,
@@ -36,14 +36,14 @@ impl EventMux {
     /// Opens the stream of the user. A conversation is added later.
     pub async fn open(client: &Client, me: String) -> anyhow::Result<(Self, Option<String>)> {
         // The chat works without this stream, which an older server lacks or a token may not open.
-        let event = match client.open_user_events().await {
+        let user_events = match client.open_user_events().await {
             Err(error) if is_signed_out(&error) => return Err(error),
             opened => opened.ok(),
         };
         let mut notices = Notices::new(me);
         // Subscribe before the list is read. A request in between arrives twice and is shown once.
-        let decidable_approvals = if event.is_some() {
-            client.decidable_approvals().await.ok()
+        let decidable_approvals = if user_events.is_some() {
+            client.list_decidable_approvals().await.ok()
         } else {
             None
         };
@@ -51,7 +51,7 @@ impl EventMux {
             .and_then(|(decidable_approvals, more)| notices.begin(&decidable_approvals, more));
         let event_mux = Self {
             conversation: None,
-            event,
+            user_events,
             notices,
             active_runs: HashSet::new(),
             ended: HashSet::new(),
@@ -74,10 +74,10 @@ impl EventMux {
     /// signed out.
     pub async fn receive(&mut self) -> anyhow::Result<Update> {
         tokio::select! {
-            heard = next(&mut self.conversation) => match heard {
+            item = next(&mut self.conversation) => match item {
                 Ok(StreamItem::Event { name, data }) => {
                     let event = ConversationEvent::of(&name, &data);
-                    self.follow(&event);
+                    self.track_runs(&event);
                     Ok(Update::ConversationEvent(event))
                 }
                 Ok(StreamItem::Gap) => Ok(Update::Missed),
@@ -89,11 +89,11 @@ impl EventMux {
                     Ok(Update::Gone(error.context("this conversation is over; /new begins another")))
                 }
             },
-            heard = next(&mut self.event) => match heard {
+            item = next(&mut self.user_events) => match item {
                 Ok(StreamItem::Event { name, data }) => Ok(match name.as_str() {
                     "badge" => {
-                        let decidable_approvals = data["pending_approvals"].as_u64().unwrap_or_default();
-                        Update::Badge(usize::try_from(decidable_approvals).unwrap_or(usize::MAX))
+                        let waiting = data["pending_approvals"].as_u64().unwrap_or_default();
+                        Update::Badge(usize::try_from(waiting).unwrap_or(usize::MAX))
                     }
                     "approval" => self.notices.receive(&data).map_or(Update::Nothing, Update::Notice),
                     _ => Update::Nothing,
@@ -101,14 +101,14 @@ impl EventMux {
                 Ok(StreamItem::Gap | StreamItem::Lost(_)) => Ok(Update::Nothing),
                 Err(error) if is_signed_out(&error) => Err(error),
                 Err(_) => {
-                    self.event = None;
+                    self.user_events = None;
                     Ok(Update::Nothing)
                 }
             },
         }
     }
 
-    fn follow(&mut self, event: &ConversationEvent) {
+    fn track_runs(&mut self, event: &ConversationEvent) {
         match event {
             ConversationEvent::Begun { run } | ConversationEvent::Message { run, .. }
                 if !run.is_empty() && !self.ended.contains(run) =>

@@ -2,8 +2,9 @@
 
 use jiff::{Timestamp, tz::TimeZone};
 
-/// A time of the API, such as `2026-11-23T08:05:00Z`, as `23 Nov 09:05`. A text that is no time stays as it is.
-pub fn of(time: &str) -> String {
+/// A time of the API, such as `2026-11-23T08:05:00Z`, in the time zone of this machine, as `23 Nov 09:05`. Any other
+/// text stays as it is.
+pub fn format_local(time: &str) -> String {
     in_zone(time, &TimeZone::system()).unwrap_or_else(|| time.to_owned())
 }
 

@@ -5,31 +5,31 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
-const PACE: Duration = Duration::from_millis(120);
+const FRAME_INTERVAL: Duration = Duration::from_millis(120);
 
 #[derive(Default)]
 pub struct Spinner {
     since: Option<Instant>,
-    turns: usize,
+    frames_shown: usize,
     is_shown: bool,
 }
 
 impl Spinner {
     /// Starts for a new answer.
     pub fn restart(&mut self) {
-        (self.since, self.turns) = (Some(Instant::now()), 0);
+        (self.since, self.frames_shown) = (Some(Instant::now()), 0);
     }
 
     /// Waits for the next frame.
     pub fn tick() -> impl Future<Output = ()> {
-        tokio::time::sleep(PACE)
+        tokio::time::sleep(FRAME_INTERVAL)
     }
 
     pub fn frame(&mut self, call: Option<&str>) -> String {
         self.is_shown = true;
-        self.turns += 1;
+        self.frames_shown += 1;
         let seconds = self.since.map_or(0, |since| since.elapsed().as_secs());
-        let sign = FRAMES[self.turns % FRAMES.len()];
+        let sign = FRAMES[self.frames_shown % FRAMES.len()];
         match call {
             Some(call) => format!("{sign} {call} · {seconds} s · Ctrl-C stops"),
             None => format!("{sign} {seconds} s · Ctrl-C stops"),

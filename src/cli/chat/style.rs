@@ -27,7 +27,7 @@ const CODES: [(u8, &str); 8] = [
 ];
 
 /// The width of a terminal that does not report it.
-const WIDTH: usize = 80;
+const DEFAULT_WIDTH: usize = 80;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
@@ -65,7 +65,7 @@ impl Style {
     pub fn columns(&self) -> usize {
         let width = self.width.unwrap_or_else(|| {
             let size = terminal_size::terminal_size_of(io::stdout());
-            size.map_or(WIDTH, |(width, _)| usize::from(width.0))
+            size.map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
         });
         width.max(20) - 1
     }

@@ -89,7 +89,7 @@ impl Renderer {
                 ..
             } if *seq > self.seen => {
                 self.seen = *seq;
-                self.message(role, run, text);
+                self.show_message(role, run, text);
             }
             ConversationEvent::Ended { run, .. } if self.is_streaming_of(run) => self.end_answer(),
             _ => {}
@@ -130,10 +130,10 @@ impl Renderer {
         };
         let name = self.style.paint(DIM, &clean(&format!("{name}{end}")));
         let line = format!("  {} {name}\n", self.style.paint(colour, mark));
-        self.place().push_str(&line);
+        self.output().push_str(&line);
     }
 
-    fn message(&mut self, role: &str, run: &str, text: &str) {
+    fn show_message(&mut self, role: &str, run: &str, text: &str) {
         if role == "assistant" {
             self.gap = false;
             // A message that was streamed is not printed again.
@@ -149,9 +149,9 @@ impl Renderer {
             _ => format!("‹ {}", local_time::in_text(text)),
         };
         if role == "assistant" && self.style.is_terminal() {
-            let place = self.place();
-            place.push_str(&text);
-            place.push('\n');
+            let output = self.output();
+            output.push_str(&text);
+            output.push('\n');
         } else {
             self.print_line(&text);
         }
@@ -160,12 +160,12 @@ impl Renderer {
     /// Prints text on lines of its own, after the answer that is being streamed.
     pub fn print_line(&mut self, text: &str) {
         let text = self.style.wrap(&clean(text));
-        let place = self.place();
-        place.push_str(&text);
-        place.push('\n');
+        let output = self.output();
+        output.push_str(&text);
+        output.push('\n');
     }
 
-    fn place(&mut self) -> &mut String {
+    fn output(&mut self) -> &mut String {
         if self.streaming.is_some() {
             &mut self.later
         } else {

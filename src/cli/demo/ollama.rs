@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Where Ollama is unless somebody moved it.
+/// The usual address of Ollama.
 pub const ADDRESS: &str = "http://127.0.0.1:11434";
-/// It is on this machine, or it is not there.
-const PATIENCE: Duration = Duration::from_millis(800);
-/// Models that are asked what they can do.
+/// How long the search may take. Ollama is on this machine, so it answers at once or not at all.
+const SEARCH_TIMEOUT: Duration = Duration::from_millis(800);
+/// The number of models that are asked what they can do.
 const MOST_ASKED: usize = 16;
 
-/// The first model that says it has tools; if a name is given, the one of that name.
+/// Finds the first model that says it has tools; if a name is given, the model of that name.
 pub async fn find_model(address: &str, named: Option<&str>) -> Option<String> {
     let search = search(address, named);
-    tokio::time::timeout(PATIENCE, search).await.ok().flatten()
+    tokio::time::timeout(SEARCH_TIMEOUT, search)
+        .await
+        .ok()
+        .flatten()
 }
 
 async fn search(address: &str, named: Option<&str>) -> Option<String> {
@@ -39,8 +42,8 @@ async fn search(address: &str, named: Option<&str>) -> Option<String> {
         named.is_none_or(|named| *model == named || model.split(':').next() == Some(named))
     };
     for model in models.filter(is_named).take(MOST_ASKED) {
-        let asked = client.post(format!("{address}/api/show"));
-        let about = asked.json(&json!({ "model": model })).send().await.ok()?;
+        let request = client.post(format!("{address}/api/show"));
+        let about = request.json(&json!({ "model": model })).send().await.ok()?;
         let about: Value = about.json().await.ok()?;
         let mut can = about["capabilities"].as_array().into_iter().flatten();
         if can.any(|capability| capability == "tools") {

@@ -46,7 +46,7 @@ impl SavedSignIn {
         tokens: TokenSet,
         token: SignInToken,
     ) -> anyhow::Result<Self> {
-        let tokens = choose(tokens, token).context(
+        let tokens = put_api_token(tokens, token).context(
             "the provider gave no ID token, which this service wants; ask whoever runs it",
         )?;
         let refresh_at = refresh_at(&tokens);
@@ -69,10 +69,10 @@ impl SavedSignIn {
     /// Whether the token must be refreshed now. A valid token that cannot be refreshed is kept.
     pub(super) fn is_due(&self) -> bool {
         let is_late = self.refresh_at.is_some_and(|at| at <= Clock::System.now());
-        is_late && (self.authorization.refresh_token.is_some() || !self.is_good())
+        is_late && (self.authorization.refresh_token.is_some() || !self.is_valid())
     }
 
-    pub(super) fn is_good(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         let end = self.authorization.expires_at;
         end.is_none_or(|end| end > Clock::System.now())
     }
@@ -81,7 +81,7 @@ impl SavedSignIn {
         let tokens = oauth::refresh(egress, &self.authorization).await?;
         let service = self.authorization.service.clone();
         let refresh_token = self.authorization.refresh_token.clone();
-        let tokens = choose(tokens, self.token).ok_or_else(|| OAuthError {
+        let tokens = put_api_token(tokens, self.token).ok_or_else(|| OAuthError {
             kind: OAuthErrorKind::Refused("invalid_grant".to_owned()),
             why: "the provider refreshes no ID token".to_owned(),
         })?;
@@ -95,8 +95,9 @@ impl SavedSignIn {
     }
 }
 
-/// Puts the token that the API receives in the place of the access token, with its own end.
-fn choose(mut tokens: TokenSet, token: SignInToken) -> Option<TokenSet> {
+/// Replaces the access token with the token that the API receives, and takes the end of that token. `None` if the
+/// provider gave no such token.
+fn put_api_token(mut tokens: TokenSet, token: SignInToken) -> Option<TokenSet> {
     if matches!(token, SignInToken::IdToken) {
         let id_token = tokens.id_token.take()?;
         tokens.expires_at = end_of(&id_token);

@@ -41,8 +41,8 @@ const LONGEST_LOG: u64 = 1024 * 1024;
 pub(super) struct ServerFolder {
     pub folder: PathBuf,
     /// The user that the server runs as, when that is not the user of this process.
-    other: Option<Owner>,
-    /// The folder was made for one start. It belongs to the server's user and is removed at the end.
+    server_user: Option<Owner>,
+    /// Whether the folder was made for one start. Then it belongs to the server's user and is removed at the end.
     throwaway: bool,
 }
 
@@ -68,7 +68,7 @@ impl ServerFolder {
             );
             return Ok(Self {
                 folder,
-                other: None,
+                server_user: None,
                 throwaway: false,
             });
         }
@@ -76,7 +76,7 @@ impl ServerFolder {
         make_folder(&folder, 0o711)?;
         Ok(Self {
             folder,
-            other: Some(owner),
+            server_user: Some(owner),
             throwaway: false,
         })
     }
@@ -84,14 +84,14 @@ impl ServerFolder {
     /// A new folder for a server whose data is thrown away: in memory where there is room, else in `/tmp`.
     /// Creating and dropping a database costs a disk's file system more than it costs Postgres.
     pub(super) fn throwaway() -> anyhow::Result<Self> {
-        let other = if geteuid().is_root() {
+        let server_user = if geteuid().is_root() {
             Some(find_unprivileged_user()?)
         } else {
             None
         };
         let server_folder = Self {
             folder: make_new_folder(memory_folder().unwrap_or("/tmp"))?,
-            other,
+            server_user,
             throwaway: true,
         };
         server_folder.change_owner(&server_folder.folder)?;
@@ -128,7 +128,7 @@ impl ServerFolder {
             .env_clear()
             .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
             .env("LC_ALL", "C");
-        if let Some(owner) = self.other {
+        if let Some(owner) = self.server_user {
             command.uid(owner.uid).gid(owner.gid);
         }
         command
@@ -161,7 +161,7 @@ impl ServerFolder {
 
     /// Hands a path over to the server's user.
     fn change_owner(&self, path: &Path) -> anyhow::Result<()> {
-        match self.other {
+        match self.server_user {
             Some(owner) => chown(path, Some(owner.uid), Some(owner.gid)).with_context(|| {
                 format!("cannot hand {} over to user {}", path.display(), owner.uid)
             }),
@@ -217,7 +217,7 @@ impl ServerFolder {
     /// The names of the system's users who may log in: the server's user, and root, who may do anything anyway.
     pub(super) fn users(&self) -> anyhow::Result<Vec<String>> {
         let uid = self
-            .other
+            .server_user
             .map_or_else(geteuid, |owner| Uid::from_raw(owner.uid));
         let user = User::from_uid(uid)?.with_context(|| {
             format!("user id {uid} has no name on this machine, which Postgres needs; start as a user of the system")
