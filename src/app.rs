@@ -85,7 +85,8 @@ pub struct App {
     pub(crate) run_slots: run_slots::RunSlots,
     /// Runs that this process has claimed, on their way to [`scheduler::receive_runs`].
     pub(crate) claimed_runs: mpsc::UnboundedSender<scheduler::Claim>,
-    /// Requests for consent that were approved or withdrawn here, on their way to [`scheduler::approvals::receive_due`].
+    /// Requests for consent that were approved or withdrawn here, on their way to
+    /// [`scheduler::approvals::receive_due`].
     pub(crate) due_approvals: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
     /// The function that works on a claimed run: `chat::agent_loop::work_on`. The group `runs` may not name it.
     pub(crate) worker: scheduler::Worker,

@@ -1,8 +1,8 @@
 //! The listeners of this process: which of them follow which conversation, and which wait for a change of an approval.
 //!
 //! The rows in the database are the truth; this module only says early that there is something to read. So publishing
-//! never waits and never fails. A listener that falls behind is told to read the rows again ([`LiveEvent::Missed`]), and
-//! so is one whose conversation was changed by another replica ([`LiveEvent::Refresh`]).
+//! never waits and never fails. A listener that falls behind is told to read the rows again ([`LiveEvent::Missed`]),
+//! and so is one whose conversation was changed by another replica ([`LiveEvent::Refresh`]).
 
 use std::{
     collections::{HashMap, VecDeque},

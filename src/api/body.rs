@@ -46,8 +46,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The body of a caller without a credential has to arrive within this time.
 const UNKNOWN_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the whole body of a request, of at most `limit` bytes. While it arrives, the request gives its permit back, and
-/// its connection may be closed when there are too many. Only some bodies larger than `ordinary` are read at once.
+/// Reads the whole body of a request, of at most `limit` bytes. While it arrives, the request gives its permit back,
+/// and its connection may be closed when there are too many. Only some bodies larger than `ordinary` are read at once.
 pub(super) async fn read_body(
     request: Request,
     ordinary: usize,

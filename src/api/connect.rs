@@ -1,5 +1,5 @@
-//! The page behind a one-time link, on which a user enters values for a personal server: plain HTML without scripts, images
-//! or other hosts. It shows nothing that the user's own conversation does not show.
+//! The page behind a one-time link, on which a user enters values for a personal server: plain HTML without scripts,
+//! images or other hosts. It shows nothing that the user's own conversation does not show.
 
 use std::{collections::BTreeMap, sync::Arc};
 

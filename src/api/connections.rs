@@ -1,5 +1,5 @@
-//! The caller's connections to the personal servers of an agent: enter values, test them, remove them. No route ever returns
-//! the values.
+//! The caller's connections to the personal servers of an agent: enter values, test them, remove them. No route ever
+//! returns the values.
 
 use std::{collections::BTreeMap, sync::Arc};
 

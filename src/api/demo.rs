@@ -1,5 +1,5 @@
-//! The people of the demo, for the web client. Only `chatelaine demo` has this route: whoever has the link that the demo
-//! prints may sign in as any of its people.
+//! The people of the demo, for the web client. Only `chatelaine demo` has this route: whoever has the link that the
+//! demo prints may sign in as any of its people.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 

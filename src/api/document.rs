@@ -1,5 +1,5 @@
-//! Completes the OpenAPI document that the handlers declare with what holds for all of them: the statuses of refusals, the
-//! shape of an error, that an object without named members may have any, and the events of a stream.
+//! Completes the OpenAPI document that the handlers declare with what holds for all of them: the statuses of refusals,
+//! the shape of an error, that an object without named members may have any, and the events of a stream.
 
 use serde_json::{Map, Value, json};
 use utoipa::{

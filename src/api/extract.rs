@@ -1,5 +1,5 @@
-//! Extractors: the caller of a request, and its input in the right type. Input that cannot be used becomes a [`Problem`]
-//! that names the field and the reason.
+//! Extractors: the caller of a request, and its input in the right type. Input that cannot be used becomes a
+//! [`Problem`] that names the field and the reason.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -104,7 +104,8 @@ impl FromRequestParts<ApiState> for Caller {
     }
 }
 
-/// The address that a request comes from. An IPv6 address is cut to its network, because one customer has a whole network.
+/// The address that a request comes from. An IPv6 address is cut to its network, because one customer has a whole
+/// network.
 #[derive(Clone, Copy)]
 pub(super) struct Peer(pub IpAddr);
 

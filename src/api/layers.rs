@@ -157,8 +157,8 @@ fn handle_panic(panic: Box<dyn Any + Send>) -> Response {
     Problem::from(Error::internal(cause)).into_response()
 }
 
-/// Refuses a request that does not name its host exactly once (RFC 9112, section 3.2): a proxy and this program could take
-/// it for different hosts.
+/// Refuses a request that does not name its host exactly once (RFC 9112, section 3.2): a proxy and this program could
+/// take it for different hosts.
 async fn require_host(request: Request, next: Next) -> Response {
     match check_host(request.version(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -241,8 +241,8 @@ async fn observe(request: Request, next: Next) -> Response {
     response
 }
 
-/// The metric label of a method: one of the standard, or `other`. A client can invent names, and each would be a label for
-/// ever.
+/// The metric label of a method: one of the standard, or `other`. A client can invent names, and each would be a label
+/// for ever.
 fn method_label(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

@@ -1,9 +1,9 @@
 //! Limits of what happens at once. A request holds a permit while it is worked on, but not while its body arrives. One
-//! principal may hold a share of the permits, make a number of requests a minute, and hold a number of streams open. All
-//! limits are in memory and hold for one process.
+//! principal may hold a share of the permits, make a number of requests a minute, and hold a number of streams open.
+//! All limits are in memory and hold for one process.
 //!
-//! A stream, or a request that waits for a model, gives its permit back and counts as one of its user's streams instead.
-//! So people who read slowly cannot keep others out.
+//! A stream, or a request that waits for a model, gives its permit back and counts as one of its user's streams
+//! instead. So people who read slowly cannot keep others out.
 
 use std::{
     collections::HashMap,
@@ -125,8 +125,8 @@ impl Limits {
         Ok(Stream { _counted: counted })
     }
 
-    /// Counts one more call of a user that waits for a server, until the returned value is dropped. Such a call holds no
-    /// permit.
+    /// Counts one more call of a user that waits for a server, until the returned value is dropped. Such a call holds
+    /// no permit.
     pub fn begin_call(&self, principal: &Principal) -> Result<WaitingCall, Problem> {
         let counted = self.calls.add(principal, self.permits_per_user);
         let counted = counted.map_err(|open| {

@@ -3,11 +3,11 @@
 //! any replica can answer the next one.
 //!
 //! What a caller may not do at all (no credential, too many requests, an agent that is not theirs) is answered in HTTP,
-//! everything else in JSON-RPC. The JSON-RPC is written here and not by an SDK, because results of servers pass through as
-//! raw JSON, which an SDK would parse and write again.
+//! everything else in JSON-RPC. The JSON-RPC is written here and not by an SDK, because results of servers pass through
+//! as raw JSON, which an SDK would parse and write again.
 //!
-//! This file has the routes, the dispatch of methods and the handshake; `call` has `tools/call` and tasks, `lists` tools
-//! and prompts, `changes` the streams of notifications, `revision` revisions and headers, `message` JSON-RPC.
+//! This file has the routes, the dispatch of methods and the handshake; `call` has `tools/call` and tasks, `lists`
+//! tools and prompts, `changes` the streams of notifications, `revision` revisions and headers, `message` JSON-RPC.
 
 pub(super) mod access;
 mod call;

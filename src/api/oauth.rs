@@ -1,5 +1,5 @@
-//! Sign-ins of users at MCP servers (OAuth 2.1): a route that begins one, the callback for browsers, and the document that
-//! describes this service as a client. In [`super::sign_in`], in contrast, people sign in to the web client.
+//! Sign-ins of users at MCP servers (OAuth 2.1): a route that begins one, the callback for browsers, and the document
+//! that describes this service as a client. In [`super::sign_in`], in contrast, people sign in to the web client.
 
 use std::sync::Arc;
 

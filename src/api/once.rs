@@ -46,8 +46,8 @@ struct KeptAnswer {
     body: String,
 }
 
-/// Runs `make`, unless an earlier request with the key has: then the answer is that of the earlier request. `make` runs to
-/// its end even if the client leaves.
+/// Runs `make`, unless an earlier request with the key has: then the answer is that of the earlier request. `make` runs
+/// to its end even if the client leaves.
 pub(super) async fn make_once<A: IntoResponse>(
     app: &Arc<App>,
     owner: impl Into<RequestOwner>,

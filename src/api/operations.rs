@@ -1,5 +1,5 @@
-//! Liveness, readiness, metrics and the OpenAPI document. They need no credential, so they never name a tenant, a user or a
-//! pack.
+//! Liveness, readiness, metrics and the OpenAPI document. They need no credential, so they never name a tenant, a user
+//! or a pack.
 //!
 //! Code records metrics with the macros of the crate `metrics`. They are collected from the first router on, once per
 //! process (tests build several routers).

@@ -22,7 +22,8 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 /// A style that looks like the web client.
 const STYLE: &str = include_str!("connect.css");
 
-/// Replaces the body of a problem by a page, for a person who opened an address of the API in a browser. The headers stay.
+/// Replaces the body of a problem by a page, for a person who opened an address of the API in a browser. The headers
+/// stay.
 pub(super) fn show_problem(problem: &Problem, mut answered: Response) -> Response {
     let title = problem.status.canonical_reason().unwrap_or("Error");
     let body = html! {

@@ -1,7 +1,8 @@
-//! The answer to a failed request: problem+json (RFC 9457), or OpenAI's error object on the routes that OpenAI clients use.
+//! The answer to a failed request: problem+json (RFC 9457), or OpenAI's error object on the routes that OpenAI clients
+//! use.
 //!
-//! A handler returns a [`Problem`]. [`layers`] logs it and writes the body, because only it knows the request's id, span and
-//! format. A cause is logged and never sent.
+//! A handler returns a [`Problem`]. [`layers`] logs it and writes the body, because only it knows the request's id,
+//! span and format. A cause is logged and never sent.
 //!
 //! [`layers`]: super::layers
 

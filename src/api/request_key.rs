@@ -148,9 +148,9 @@ pub(super) async fn join_earlier(
     }
 }
 
-/// Lets this request take the place of an earlier equal one (see [`repeats::settle_equal`]), and returns the run that it
-/// replaces. Refuses it when the turn of the earlier one has failed a short time ago after it had called tools, or when its
-/// client has left: with the status and the ids of that turn, and nothing of its text.
+/// Lets this request take the place of an earlier equal one (see [`repeats::settle_equal`]), and returns the run that
+/// it replaces. Refuses it when the turn of the earlier one has failed a short time ago after it had called tools, or
+/// when its client has left: with the status and the ids of that turn, and nothing of its text.
 pub(super) async fn settle_equal_request(
     app: &App,
     principal: &Principal,

@@ -1,10 +1,11 @@
 //! A turn: one question of a client that keeps its own transcript, and the run that answers it. The encoders of the
 //! protocols write the answer.
 //!
-//! When the client disconnects, its run is stopped, unless its key has the setting `keep_running`. A client that is likely
-//! to come back has some time to do so.
+//! When the client disconnects, its run is stopped, unless its key has the setting `keep_running`. A client that is
+//! likely to come back has some time to do so.
 //!
-//! In order: the turn and how it begins, its pieces, the stream of its parts, its end, and the disconnection of its client.
+//! In order: the turn and how it begins, its pieces, the stream of its parts, its end, and the disconnection of its
+//! client.
 
 use std::{
     collections::VecDeque,
@@ -97,8 +98,8 @@ pub(super) struct Turn {
     is_formatted: bool,
     /// Whether the answer is sent when it is complete.
     is_delivered_whole: bool,
-    /// Whether the run is a command or has called tools. A person who lost its answer must not repeat it unknowingly, so
-    /// [`Delivery`] records that the answer was read.
+    /// Whether the run is a command or has called tools. A person who lost its answer must not repeat it unknowingly,
+    /// so [`Delivery`] records that the answer was read.
     has_effects: Arc<AtomicBool>,
     /// Whether the answer ends with the reason why the run has failed.
     ends_with_failure: bool,
@@ -152,8 +153,8 @@ impl Turn {
             });
         }
         let mut earlier = None;
-        // A repeated attempt joins the run of the earlier one. All others try to begin a run, whose transaction finds out
-        // whether the key is taken.
+        // A repeated attempt joins the run of the earlier one. All others try to begin a run, whose transaction finds
+        // out whether the key is taken.
         if question.key.takes_over() && question.key.joins_earlier_run() {
             question.key.replaced =
                 request_key::settle_equal_request(app, principal, &question.key).await?;
@@ -554,8 +555,8 @@ impl Turn {
         Err(self.problem_of_failure(status, failure))
     }
 
-    /// Ends the text of a stream with the reason why its run has failed. After an error instead, the client would send the
-    /// request again, and the tools would be called again.
+    /// Ends the text of a stream with the reason why its run has failed. After an error instead, the client would send
+    /// the request again, and the tools would be called again.
     fn append_failure(&mut self, failure: RunFailure) -> AnswerPart {
         self.ends_with_failure = true;
         if !self.sent.is_empty() {
@@ -566,8 +567,8 @@ impl Turn {
         AnswerPart::Piece(first.expect("a text that is not blank was added"))
     }
 
-    /// The problem of a run that has ended without an answer. Many clients repeat a request by themselves after 408, 409, 429
-    /// or 5xx; none repeats it after 400.
+    /// The problem of a run that has ended without an answer. Many clients repeat a request by themselves after 408,
+    /// 409, 429 or 5xx; none repeats it after 400.
     fn problem_of_failure(&self, status: RunStatus, failure: RunFailure) -> Problem {
         let RunFailure {
             reason,
@@ -624,8 +625,8 @@ impl Turn {
         let left = repeats::leave_unanswered(&self.app, &self.principal, conversation, run).await;
         let is_repeated = problem.status.is_server_error()
             || [StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS].contains(&problem.status);
-        // Equal requests are refused for some time from here on. A client must not be invited to repeat one after its run
-        // has called tools.
+        // Equal requests are refused for some time from here on. A client must not be invited to repeat one after its
+        // run has called tools.
         let is_safe =
             problem.code == ErrorCode::Stopping && left.is_ok_and(|has_called| !has_called);
         if is_repeated && !is_safe {
@@ -659,8 +660,8 @@ impl Turn {
     }
 
     /// Records the transcript before the client learns that the answer is complete, so that its next request finds this
-    /// conversation. If that fails, the answer is sent all the same, and the next request starts a new conversation with the
-    /// client's transcript.
+    /// conversation. If that fails, the answer is sent all the same, and the next request starts a new conversation
+    /// with the client's transcript.
     async fn record_answer(&mut self) -> Result<Run> {
         let Some(mut question) = self.question.take() else {
             return app::runs::get(&self.app, &self.principal, self.run.id).await;
@@ -757,8 +758,8 @@ impl Disconnection {
     }
 }
 
-/// The delivery of an answer as a whole. A client that disconnects before it has the answer may send its request again, so
-/// the end of a delivery is recorded: the answer was read to its end, or dropped before.
+/// The delivery of an answer as a whole. A client that disconnects before it has the answer may send its request again,
+/// so the end of a delivery is recorded: the answer was read to its end, or dropped before.
 pub(super) struct Delivery {
     /// Absent when the delivery has ended.
     underway: Option<Disconnection>,
@@ -807,8 +808,8 @@ impl Delivery {
         }))
     }
 
-    /// Ends the delivery when the whole answer was read. An answer that took long counts as lost, so that an equal request
-    /// that comes soon does not do the same again.
+    /// Ends the delivery when the whole answer was read. An answer that took long counts as lost, so that an equal
+    /// request that comes soon does not do the same again.
     fn end(&mut self) {
         let underway = self.underway.take();
         if let Some(disconnection) = underway.filter(|_| self.has_effects.load(Relaxed)) {

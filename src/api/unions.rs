@@ -1,6 +1,6 @@
-//! Unions of the OpenAPI document as generators of clients need them: each variant is a schema with a name, and the union
-//! names the member that tells the variants apart (its discriminator). The schemas of handlers have variants without
-//! names, and objects composed of others (`allOf`); both are written out here.
+//! Unions of the OpenAPI document as generators of clients need them: each variant is a schema with a name, and the
+//! union names the member that tells the variants apart (its discriminator). The schemas of handlers have variants
+//! without names, and objects composed of others (`allOf`); both are written out here.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The web client: one page and its files, built from `web/` and embedded by `build.rs`. The page uses the same routes as
-//! every other frontend. A program that was built without it shows how to build it.
+//! The web client: one page and its files, built from `web/` and embedded by `build.rs`. The page uses the same routes
+//! as every other frontend. A program that was built without it shows how to build it.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
-//! `chatelaine chat`: a terminal client, which uses only the public API. It streams answers, shows tool calls, and stays in
-//! one conversation until `/new`. While it waits for a line it listens to events: outcomes, the answers that follow them,
-//! and requests for the person's decision appear by themselves.
+//! `chatelaine chat`: a terminal client, which uses only the public API. It streams answers, shows tool calls, and
+//! stays in one conversation until `/new`. While it waits for a line it listens to events: outcomes, the answers that
+//! follow them, and requests for the person's decision appear by themselves.
 
 pub(super) mod answer;
 mod chat_loop;

@@ -1,6 +1,6 @@
-//! Starts a stdio server with fewer rights than the service. The service runs itself with this command; the process lowers
-//! its limits of open files and memory, gives up every way to gain rights (such as a setuid program), and then becomes
-//! the server, under the same process id.
+//! Starts a stdio server with fewer rights than the service. The service runs itself with this command; the process
+//! lowers its limits of open files and memory, gives up every way to gain rights (such as a setuid program), and then
+//! becomes the server, under the same process id.
 
 use std::{
     ffi::OsString,

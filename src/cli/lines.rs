@@ -38,7 +38,8 @@ pub struct Lines {
     input: mpsc::UnboundedReceiver<io::Result<String>>,
     /// The request for the line that is being typed: whether it is a secret.
     requested: Option<bool>,
-    /// Prints above the line that is being typed. Printing may have to wait for the line, so it has a thread of its own.
+    /// Prints above the line that is being typed. Printing may have to wait for the line, so it has a thread of its
+    /// own.
     above: Option<std::sync::mpsc::Sender<String>>,
     /// Text that is printed when the secret that is being typed has ended.
     postponed: String,
@@ -109,8 +110,8 @@ impl Lines {
         }
     }
 
-    /// Reads the next line; `None` at the end of the input. A secret is not shown while it is typed, and not kept in the
-    /// history. The future may be dropped and made again: the line that is being typed stays.
+    /// Reads the next line; `None` at the end of the input. A secret is not shown while it is typed, and not kept in
+    /// the history. The future may be dropped and made again: the line that is being typed stays.
     pub async fn next(&mut self, secret: bool) -> io::Result<Option<String>> {
         if self.requested.is_none() {
             if self.requests.send(secret).is_err() {
@@ -138,8 +139,8 @@ impl Lines {
         self.requested.is_some() && self.before.is_some()
     }
 
-    /// Prints text. It comes above a line that is being typed, and after a secret. While a prompt is shown, the text must
-    /// end with a line feed.
+    /// Prints text. It comes above a line that is being typed, and after a secret. While a prompt is shown, the text
+    /// must end with a line feed.
     pub fn print(&mut self, text: String) {
         match (self.requested, &self.above) {
             (Some(true), _) if self.before.is_some() => self.postponed.push_str(&text),

@@ -1,6 +1,6 @@
 //! `chatelaine login` and `chatelaine logout`: people sign in to a service from the terminal, at the OpenID Connect
-//! provider that the service publishes for its web client. With a browser on this machine, the provider sends the browser
-//! back to a loopback address (RFC 8252). Elsewhere people type a code on another device (RFC 8628).
+//! provider that the service publishes for its web client. With a browser on this machine, the provider sends the
+//! browser back to a loopback address (RFC 8252). Elsewhere people type a code on another device (RFC 8628).
 
 mod saved;
 

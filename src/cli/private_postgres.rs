@@ -1,13 +1,13 @@
 //! A Postgres server that this program starts itself, so that the demo and the tests need only its binaries.
 //!
-//! The server listens on a Unix socket only, in a folder that only its owner may enter, and accepts only the user of the
-//! system that started it (`peer`). It lives exactly as long as the process that started it: a shell script of a few
-//! lines (`watchdog.sh`) holds the other end of a pipe, and stops the server when the kernel closes that pipe, even
+//! The server listens on a Unix socket only, in a folder that only its owner may enter, and accepts only the user of
+//! the system that started it (`peer`). It lives exactly as long as the process that started it: a shell script of a
+//! few lines (`watchdog.sh`) holds the other end of a pipe, and stops the server when the kernel closes that pipe, even
 //! after `kill -9`.
 //!
 //! A folder has one server. A second process that asks for the same folder joins the running server, which still ends
-//! with the first process. A server that a crash left running is stopped and started anew. The role of this program owns
-//! the database and is no superuser, so that row-level security applies to it.
+//! with the first process. A server that a crash left running is stopped and started anew. The role of this program
+//! owns the database and is no superuser, so that row-level security applies to it.
 
 pub mod binaries;
 pub mod server_folder;

@@ -2,9 +2,9 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Forbids copies of the memory, which holds keys, credentials and conversations: a crash writes none to disk, and other
-/// processes of the same user cannot read it. Where the system does not allow that, the log says so and the service
-/// starts all the same.
+/// Forbids copies of the memory, which holds keys, credentials and conversations: a crash writes none to disk, and
+/// other processes of the same user cannot read it. Where the system does not allow that, the log says so and the
+/// service starts all the same.
 pub fn disable_core_dumps() {
     let result = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     #[cfg(target_os = "linux")]

@@ -1,6 +1,6 @@
 //! `chatelaine smoke <pack> [server]` connects to the servers of a pack, and prints the protocol revision of each, its
-//! tools, and what each role may do with them. It tries a personal server only if the operator names it, with values that
-//! the operator enters or with a sign-in, and keeps nothing of these. It needs no database.
+//! tools, and what each role may do with them. It tries a personal server only if the operator names it, with values
+//! that the operator enters or with a sign-in, and keeps nothing of these. It needs no database.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

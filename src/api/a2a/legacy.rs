@@ -1,5 +1,5 @@
-//! Translates version 0.3 of the protocol, which differs in spelling: `kind` names the type of a part, roles and states are
-//! lower case, files stand in an object of their own, and `blocking` is the opposite of `returnImmediately`.
+//! Translates version 0.3 of the protocol, which differs in spelling: `kind` names the type of a part, roles and states
+//! are lower case, files stand in an object of their own, and `blocking` is the opposite of `returnImmediately`.
 
 use ::a2a::methods;
 use serde_json::{Map, Value, json};
@@ -48,8 +48,8 @@ pub(super) fn current_method(name: &str) -> &str {
         .map_or(name, |(_, new)| new)
 }
 
-/// Translates parameters into the current spelling. A value that 0.3 does not have stays, and the reader of the parameters
-/// refuses it.
+/// Translates parameters into the current spelling. A value that 0.3 does not have stays, and the reader of the
+/// parameters refuses it.
 pub(super) fn current_params(mut params: Value) -> Value {
     if let Some(message) = params.get_mut("message").and_then(Value::as_object_mut) {
         message.remove("kind");

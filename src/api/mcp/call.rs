@@ -89,8 +89,8 @@ impl Client {
         )))
     }
 
-    /// Checks the headers that repeat arguments (2026-07-28): a proxy reads only the headers, so they must agree with the
-    /// body. A tool's schema marks the arguments that are repeated.
+    /// Checks the headers that repeat arguments (2026-07-28): a proxy reads only the headers, so they must agree with
+    /// the body. A tool's schema marks the arguments that are repeated.
     pub(super) fn check_param_headers(
         &self,
         headers: &HeaderMap,
@@ -114,8 +114,8 @@ impl Client {
         self.begin_call(request)?.run(progress).await
     }
 
-    /// The error for a tool that is not available. For a personal server that is not connected it has a link on which the
-    /// user connects it.
+    /// The error for a tool that is not available. For a personal server that is not connected it has a link on which
+    /// the user connects it.
     async fn unavailable_error(&self, unavailable: Unavailable) -> Result<RpcError, Failure> {
         let Some(server) = unavailable.server else {
             return Ok(RpcError::invalid_params(unavailable.text));
@@ -187,8 +187,8 @@ impl OwnedCall {
     }
 }
 
-/// A stream of the progress reports in the server's order, and then the answer, unless the client has cancelled the call.
-/// Dropping the stream gives the call up.
+/// A stream of the progress reports in the server's order, and then the answer, unless the client has cancelled the
+/// call. Dropping the stream gives the call up.
 fn progress_then_answer(
     work: BoxFuture<'static, Option<String>>,
     reports: ProgressReports,

@@ -1,5 +1,5 @@
-//! `tools/list`, `prompts/list`, `prompts/get` and completion. Lists come from memory, and the JSON of each tool is written
-//! once. Prompts have names like those of tools.
+//! `tools/list`, `prompts/list`, `prompts/get` and completion. Lists come from memory, and the JSON of each tool is
+//! written once. Prompts have names like those of tools.
 
 use std::{borrow::Cow, fmt::Write as _};
 

@@ -1,7 +1,7 @@
 //! Reads which revision of the protocol a request uses, and checks that its headers agree with its body.
 //!
-//! Up to 2025-11-25 the version is in a header (absent: 2025-03-26). From 2026-07-28 on it is in `_meta` of each request
-//! and in the header, and `Mcp-Method` and `Mcp-Name` repeat what the body says.
+//! Up to 2025-11-25 the version is in a header (absent: 2025-03-26). From 2026-07-28 on it is in `_meta` of each
+//! request and in the header, and `Mcp-Method` and `Mcp-Name` repeat what the body says.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Reads the text and the files of a message. A part that is not text is named in the text, so that a conversation with an
-//! image goes on.
+//! Reads the text and the files of a message. A part that is not text is named in the text, so that a conversation with
+//! an image goes on.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -26,8 +26,8 @@ pub(super) fn role(field: &str, role: &str) -> Result<Role, Problem> {
     }
 }
 
-/// Reads a content: a text, or a list of parts, whose texts are joined. An absent content is an empty text: a message of
-/// the assistant that only calls tools has none.
+/// Reads a content: a text, or a list of parts, whose texts are joined. An absent content is an empty text: a message
+/// of the assistant that only calls tools has none.
 pub(in crate::api) fn content(field: &str, content: Option<&Value>) -> Result<String, Problem> {
     match content {
         None | Some(Value::Null) => Ok(String::new()),

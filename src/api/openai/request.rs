@@ -1,6 +1,6 @@
 //! Requests for chat completions, and the fields that they share with responses. Clients send many parameters without a
-//! meaning here. These are ignored, and a header of the answer names those of which a client may expect an effect. Only a
-//! forced call of a client's own tool is refused.
+//! meaning here. These are ignored, and a header of the answer names those of which a client may expect an effect. Only
+//! a forced call of a client's own tool is refused.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

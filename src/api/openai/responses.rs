@@ -1,7 +1,7 @@
 //! OpenAI's Responses API. A response is a run, and its id is the run's. `previous_response_id` names the conversation.
 //!
-//! A response that is read again is encoded from the rows of its run by the same encoder. So it is the same each time that
-//! it is read, on every replica.
+//! A response that is read again is encoded from the rows of its run by the same encoder. So it is the same each time
+//! that it is read, on every replica.
 
 mod encoder;
 pub(in crate::api) mod items;

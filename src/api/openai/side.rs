@@ -1,5 +1,5 @@
-//! Side requests: a frontend asks for a title, for tags or for suggestions beside its chat. Each is one plain call of the
-//! model, without tools and without a run.
+//! Side requests: a frontend asks for a title, for tags or for suggestions beside its chat. Each is one plain call of
+//! the model, without tools and without a run.
 //!
 //! Open WebUI marks such a request with a header, if its connection is set up to send it. Otherwise the prompts that
 //! frontends have for them are recognised by their beginning.
@@ -25,8 +25,8 @@ use domain::{
 
 /// The header that Open WebUI sends if its connection has `{"X-OpenWebUI-Task": "{{TASK}}"}`.
 const TASK_HEADER: &str = "x-openwebui-task";
-/// The beginning of Open WebUI's prompts. Its text before a question about documents begins so too and is no side request,
-/// so the words after this must be one of [`TASKS`].
+/// The beginning of Open WebUI's prompts. Its text before a question about documents begins so too and is no side
+/// request, so the words after this must be one of [`TASKS`].
 const TASK: &str = "### Task:";
 const TASKS: [&str; 7] = [
     "Generate a concise title",

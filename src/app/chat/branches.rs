@@ -1,5 +1,6 @@
-//! Branches of a conversation: a user edits a message or asks again. The new message and its answer stand in a branch of
-//! their own. The old messages stay as they are, and the user can switch back to them. The model reads the active branch.
+//! Branches of a conversation: a user edits a message or asks again. The new message and its answer stand in a branch
+//! of their own. The old messages stay as they are, and the user can switch back to them. The model reads the active
+//! branch.
 //!
 //! Requests for consent of the replaced messages are withdrawn, so that no call is made which its user has replaced. A
 //! call that is under way goes on, and its outcome is written in the active branch. Switching to another branch

@@ -28,8 +28,8 @@ pub enum CompletionChunk {
     },
 }
 
-/// Asks the model of an agent to answer a transcript, in a `format` if one is given. `max_tokens` lowers the limit of the
-/// pack.
+/// Asks the model of an agent to answer a transcript, in a `format` if one is given. `max_tokens` lowers the limit of
+/// the pack.
 pub async fn complete(
     app: &Arc<App>,
     principal: &Principal,

@@ -1,10 +1,11 @@
-//! `/connect`: a user configures a personal server in a conversation. The flow lists the servers, asks which one, asks a
-//! question for each field, tests the connection, and says how the test went. `/cancel` works at every step.
+//! `/connect`: a user configures a personal server in a conversation. The flow lists the servers, asks which one, asks
+//! a question for each field, tests the connection, and says how the test went. `/cancel` works at every step.
 //!
 //! A secret answer is taken out of the message before it is stored (`match_answer`): the message says `••••`, and the
-//! value goes sealed to the run that uses it ([`apply_answer`]). A client that stores what its user types, as any OpenAI
-//! client does, gets a one-time link to a page of the program instead ([`page`]), and a typed answer is refused. The user
-//! of the page then types the code of the page in the conversation, which proves that both are the same person.
+//! value goes sealed to the run that uses it ([`apply_answer`]). A client that stores what its user types, as any
+//! OpenAI client does, gets a one-time link to a page of the program instead ([`page`]), and a typed answer is refused.
+//! The user of the page then types the code of the page in the conversation, which proves that both are the same
+//! person.
 
 pub mod page;
 pub mod sign_in;
@@ -150,8 +151,8 @@ pub(super) async fn match_answer(
             }))
         }
         _ if over => Ok(None),
-        // A user who enters values on the page may go on chatting here. Until the page is sent, they may type the secret
-        // here by mistake.
+        // A user who enters values on the page may go on chatting here. Until the page is sent, they may type the
+        // secret here by mistake.
         Step::Confirm if !may_be_code(text) => Ok(None),
         Step::Page if !(may_be_code(text) || flow.secret && may_be_secret(text)) => Ok(None),
         // A text that names no server is a message and no answer to the list.
@@ -231,8 +232,8 @@ pub async fn begin(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Result<Vec
     }
 }
 
-/// Makes a one-time link for a client that has no conversation. On its page the principal enters the values that a server
-/// needs. They type the code of the page in a conversation that exists for this purpose alone.
+/// Makes a one-time link for a client that has no conversation. On its page the principal enters the values that a
+/// server needs. They type the code of the page in a conversation that exists for this purpose alone.
 pub async fn link(
     app: &Arc<App>,
     principal: &Principal,
@@ -358,8 +359,8 @@ fn may_be_code(text: &str) -> bool {
     digits == 6 && !text.chars().any(char::is_alphabetic)
 }
 
-/// Whether the text may hold a token or a password: a word with digits or signs, if the text has at most two words, or a
-/// long such word in any text. Sentences of ordinary words are a message.
+/// Whether the text may hold a token or a password: a word with digits or signs, if the text has at most two words, or
+/// a long such word in any text. Sentences of ordinary words are a message.
 fn may_be_secret(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let shortest = if words.len() <= 2 { 8 } else { 20 };

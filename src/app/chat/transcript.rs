@@ -1,12 +1,12 @@
-//! Conversations of clients that send the whole transcript with each question, as any OpenAI client does. A digest of the
-//! transcript finds the conversation again, with the tool calls that the client has never seen. A transcript that was
-//! edited or regenerated matches no conversation and becomes a conversation of its own.
+//! Conversations of clients that send the whole transcript with each question, as any OpenAI client does. A digest of
+//! the transcript finds the conversation again, with the tool calls that the client has never seen. A transcript that
+//! was edited or regenerated matches no conversation and becomes a conversation of its own.
 //!
 //! White space around a message does not count for the digest, because clients trim it. The tool calls that an answer
 //! shows do not count either, because some clients do not send them back.
 //!
-//! Many chats begin alike: with the same system message, instructions or examples. Only an answer of the agent tells them
-//! apart, so a conversation gets a digest only from a transcript that ends with an answer.
+//! Many chats begin alike: with the same system message, instructions or examples. Only an answer of the agent tells
+//! them apart, so a conversation gets a digest only from a transcript that ends with an answer.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -308,8 +308,8 @@ pub async fn record_answer(
     question: &ClientQuestion,
     delivered: DeliveredEvents,
 ) -> Result<Run> {
-    // A crash of Postgres within a second may lose this record. The client's next message then begins a new conversation
-    // with the transcript, as after an edit.
+    // A crash of Postgres within a second may lose this record. The client's next message then begins a new
+    // conversation with the transcript, as after an edit.
     let mut tx = app.db.tenant_unflushed(principal.tenant).await?;
     let key = question.place.key_of_answer(question, run);
     let answer = DeliveredAnswer {
@@ -456,8 +456,8 @@ async fn fill_new(
     })
 }
 
-/// Continues the conversation of an answer with new messages. If the conversation went on after that answer, begins a new
-/// one with all messages up to the answer.
+/// Continues the conversation of an answer with new messages. If the conversation went on after that answer, begins a
+/// new one with all messages up to the answer.
 async fn continue_after(
     tx: &mut Tx,
     principal: &Principal,
@@ -537,8 +537,8 @@ fn instruction(text: &str) -> Part {
     Part::text(format!("[Instructions of the client]\n{text}").replace('\0', ""))
 }
 
-/// A transcript as messages, without the user's secrets. The program cannot verify the messages: they are what the client
-/// claims.
+/// A transcript as messages, without the user's secrets. The program cannot verify the messages: they are what the
+/// client claims.
 fn parts_of(transcript: &Transcript, secrets: &Scrubber) -> Vec<(Role, Vec<Part>)> {
     let messages = transcript.iter().filter_map(|(role, text)| {
         let clean = secrets.text(text);

@@ -46,8 +46,8 @@ pub enum RunPlacement<'a> {
     Alone,
     /// The run joins the tree of another run, if that run is in one.
     WithRun(RunId),
-    /// The run has a place of its own in a tree. If the parent waits for the end of this run, this run works in the slot
-    /// of the parent.
+    /// The run has a place of its own in a tree. If the parent waits for the end of this run, this run works in the
+    /// slot of the parent.
     InTree {
         values: TreeValues<'a>,
         parent_waits: bool,
@@ -121,8 +121,8 @@ impl RunRequest<'_> {
     }
 }
 
-/// Refuses one more run of a user or a tenant with too many open runs. All guests of a tenant together have a quarter of
-/// the tenant's limit.
+/// Refuses one more run of a user or a tenant with too many open runs. All guests of a tenant together have a quarter
+/// of the tenant's limit.
 fn check_open_runs(app: &App, principal: &Principal, open: OpenRuns) -> Result<()> {
     let refuse = |who: &str, count: i64| {
         Err(Error::Limited {

@@ -1,5 +1,5 @@
-//! The end of a run: waiting for the end, reading the result, notifying the session that waits for the run, and deleting
-//! the values that only its tree needed.
+//! The end of a run: waiting for the end, reading the result, notifying the session that waits for the run, and
+//! deleting the values that only its tree needed.
 //!
 //! A session is notified in a transaction of its own that marks the run as settled, so it is notified once: by the
 //! process that ended the run, or by the first process whose poll finds the run unsettled.
@@ -185,8 +185,8 @@ async fn try_to_finalize(app: &App, tenant: TenantId, run: RunId) -> Result<()> 
     Ok(())
 }
 
-/// Notifies the session that waits for a run. An idle session begins a turn at once. In a busy session the message waits
-/// for the next turn, together with other messages that come meanwhile.
+/// Notifies the session that waits for a run. An idle session begins a turn at once. In a busy session the message
+/// waits for the next turn, together with other messages that come meanwhile.
 async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let Some((user, session)) = store::trees::find_callback_session(&mut tx, run).await? else {

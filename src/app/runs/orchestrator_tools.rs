@@ -1,6 +1,6 @@
-//! The tools of the orchestrator, the built-in server with which agents start agents. A tool acts for the run that calls
-//! it: with its principal and the scope of its tree. It sees the sessions that the caller's session has started; any
-//! other session is not found.
+//! The tools of the orchestrator, the built-in server with which agents start agents. A tool acts for the run that
+//! calls it: with its principal and the scope of its tree. It sees the sessions that the caller's session has started;
+//! any other session is not found.
 
 use std::{str::FromStr, sync::Arc};
 

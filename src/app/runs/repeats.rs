@@ -1,5 +1,5 @@
-//! Requests that a client sends again. A request writes its key and the run that it begins in one transaction, so a second
-//! request with the key finds that run and begins none.
+//! Requests that a client sends again. A request writes its key and the run that it begins in one transaction, so a
+//! second request with the key finds that run and begins none.
 
 use std::{sync::Arc, time::Duration};
 
@@ -78,8 +78,8 @@ pub async fn join(
 }
 
 /// Whether the run of an earlier attempt does not count. A cancelled run does not, since the client had closed the
-/// connection. Under a key that names no person, another person may have sent an equal request, so only a run counts that
-/// is under way or has ended just now.
+/// connection. Under a key that names no person, another person may have sent an equal request, so only a run counts
+/// that is under way or has ended just now.
 fn is_void(principal: &Principal, run: &Run, now: OffsetDateTime) -> bool {
     let within = Duration::from_secs(REFUSED_SECONDS.unsigned_abs().into());
     let is_past = run.finished_at.is_some_and(|at| at + within < now);
@@ -97,8 +97,8 @@ pub struct RefusedRun {
 
 /// The consequence of an earlier equal request.
 pub enum EqualRequest {
-    /// This request is refused: the turn of the earlier one failed after a call not long ago, or its client was left without
-    /// the answer.
+    /// This request is refused: the turn of the earlier one failed after a call not long ago, or its client was left
+    /// without the answer.
     Refused(RefusedRun),
     /// This request begins a run of its own: there is no earlier one, it has its answer, or its client still waits.
     Replaced(Option<RunId>),
@@ -113,8 +113,8 @@ pub enum EqualRequest {
 /// - Its client has its answer, or still waits for it: this request replaces it, and what the answer showed of approvals
 ///   is forgotten if the client did not get it.
 ///
-/// A replica that is killed cannot record that its clients were left. So while another replica has the connection of the
-/// client, this function waits until that replica renews its record, or until the record has run out.
+/// A replica that is killed cannot record that its clients were left. So while another replica has the connection of
+/// the client, this function waits until that replica renews its record, or until the record has run out.
 pub async fn settle_equal(
     app: &App,
     principal: &Principal,
@@ -221,8 +221,8 @@ pub async fn leave_unanswered(
     Ok(!called_tools(&written).is_empty())
 }
 
-/// Records what a request began under its key, in the transaction that begins it. [`Error::Repeated`] when another request
-/// with the key came first.
+/// Records what a request began under its key, in the transaction that begins it. [`Error::Repeated`] when another
+/// request with the key came first.
 pub async fn remember(
     tx: &mut Tx,
     principal: &Principal,
@@ -293,8 +293,8 @@ pub struct LeftRun {
     pub is_read: bool,
 }
 
-/// Records that the client of a run has left, so that an equal request does not begin a second run beside it. Then stops
-/// the run, if `after` says so.
+/// Records that the client of a run has left, so that an equal request does not begin a second run beside it. Then
+/// stops the run, if `after` says so.
 pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterLeaving) {
     let LeftRun {
         conversation, run, ..

@@ -107,8 +107,8 @@ pub async fn receive_runs(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Clai
     }
 }
 
-/// Claims runs that no process works on, as long as slots are free: one tenant after the other, and in a tenant one user
-/// after the other.
+/// Claims runs that no process works on, as long as slots are free: one tenant after the other, and in a tenant one
+/// user after the other.
 pub async fn claim_waiting(app: &Arc<App>) -> Result<()> {
     if app.run_slots.is_full() {
         return Ok(());

@@ -23,8 +23,8 @@ use domain::{
 };
 use store::{hints::Hint, sign_outs::RecentChange};
 
-/// Ends the principal's sessions. `except` is the run that asks for this: it goes on. Returns whether their tokens ended,
-/// too. A sign-out does not end a key.
+/// Ends the principal's sessions. `except` is the run that asks for this: it goes on. Returns whether their tokens
+/// ended, too. A sign-out does not end a key.
 pub async fn end(app: &App, principal: &Principal, except: RunId) -> Result<bool> {
     let ended = app.accounts.sign_out(principal).await?;
     let by = &principal.user;
@@ -179,8 +179,8 @@ async fn stop_work_of_key(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserI
     Ok(())
 }
 
-/// Applies sign-outs, revoked keys and changed claims that are new since the last poll (`known`): their hint was lost, or
-/// the command line made them.
+/// Applies sign-outs, revoked keys and changed claims that are new since the last poll (`known`): their hint was lost,
+/// or the command line made them.
 pub async fn poll_ended(
     app: &Arc<App>,
     known: &mut HashSet<(TenantId, RecentChange, OffsetDateTime)>,

@@ -1,5 +1,5 @@
-//! Starting a run, for a program or for an agent that uses the orchestrator. A run stands in a session. A session that a
-//! run starts belongs to the session of that run, and the new run has the scope of the tree.
+//! Starting a run, for a program or for an agent that uses the orchestrator. A run stands in a session. A session that
+//! a run starts belongs to the session of that run, and the new run has the scope of the tree.
 
 use std::sync::Arc;
 

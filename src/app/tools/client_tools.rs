@@ -74,8 +74,8 @@ pub struct Unavailable {
     pub server: Option<String>,
 }
 
-/// Loads the present tools of a principal, usually from memory. Waits for servers that are being connected for the first
-/// time, because many clients list the tools once.
+/// Loads the present tools of a principal, usually from memory. Waits for servers that are being connected for the
+/// first time, because many clients list the tools once.
 pub async fn load(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<ClientTools> {
     let pack = agents::pack(app, principal, agent).await?;
     connections::await_connecting(app, principal.tenant, &pack).await;

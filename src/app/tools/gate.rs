@@ -1,7 +1,7 @@
 //! The one gate. Every tool call from every entry point passes [`call`]. The gate makes the same pure decision as the
-//! listing, checks the arguments against the schema of the tool, sees to it that the audit line exists, and sends the call
-//! once. Two kinds of calls come back later: one whose user has answered a question of the server by [`call_with_answer`],
-//! and one that needed consent by `approvals::execution`, which sends it with the same `Permit`.
+//! listing, checks the arguments against the schema of the tool, sees to it that the audit line exists, and sends the
+//! call once. Two kinds of calls come back later: one whose user has answered a question of the server by
+//! [`call_with_answer`], and one that needed consent by `approvals::execution`, which sends it with the same `Permit`.
 //!
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
@@ -256,8 +256,8 @@ pub async fn call_with_answer(
     send_admitted(app, call, ready, Some(answer)).await
 }
 
-/// Sends an admitted call. It is sent again only after the server has answered it with questions that need no user, so a
-/// call of unknown outcome is never repeated.
+/// Sends an admitted call. It is sent again only after the server has answered it with questions that need no user, so
+/// a call of unknown outcome is never repeated.
 async fn send_admitted(
     app: &Arc<App>,
     call: &Call<'_>,

@@ -414,8 +414,8 @@ impl AgentTools {
     }
 }
 
-/// Selects the present toolset of a principal, by their newest claims: a run may have begun with older ones. `Forbidden` for
-/// a blocked user.
+/// Selects the present toolset of a principal, by their newest claims: a run may have begun with older ones.
+/// `Forbidden` for a blocked user.
 pub async fn select(
     app: &Arc<App>,
     principal: &Principal,

@@ -1,7 +1,7 @@
 //! The loop of the chat: reads lines, shows answers, and shows events that come in between.
 //!
-//! A line from a pipe is read only when all runs have ended, so that the answers come in the order of the script, unless a
-//! run waits for an answer. A person may type at any time.
+//! A line from a pipe is read only when all runs have ended, so that the answers come in the order of the script,
+//! unless a run waits for an answer. A person may type at any time.
 
 use std::path::PathBuf;
 

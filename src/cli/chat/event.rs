@@ -132,7 +132,8 @@ fn quote(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Whether a server wrote the text of a part: a tool's result, and not the reason why the program did not call the tool.
+/// Whether a server wrote the text of a part: a tool's result, and not the reason why the program did not call the
+/// tool.
 fn is_of_server(part: &Value) -> bool {
     let is_made = matches!(
         part["status"].as_str(),

@@ -1,4 +1,5 @@
-//! A stream of server-sent events that is kept open: when it breaks, it is opened again after the last event that arrived.
+//! A stream of server-sent events that is kept open: when it breaks, it is opened again after the last event that
+//! arrived.
 //!
 //! The future of [`Stream::next`] may be dropped at any time. No event is lost.
 

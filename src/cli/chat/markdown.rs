@@ -1,5 +1,5 @@
-//! Renders Markdown as lines for a terminal. It also renders a text that is still growing: more text mostly changes only the
-//! end of the lines.
+//! Renders Markdown as lines for a terminal. It also renders a text that is still growing: more text mostly changes
+//! only the end of the lines.
 
 use pulldown_cmark::{Alignment, Event, Options, Parser, Tag, TagEnd};
 

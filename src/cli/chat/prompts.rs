@@ -8,8 +8,8 @@ pub const HELP: &str = "\
 What waits for your decision is told by itself; the prompt counts it.
 The agent's own commands:";
 
-/// The prompts, indexed by the number of waiting approvals. All have the same width, because the line that is being typed
-/// follows them.
+/// The prompts, indexed by the number of waiting approvals. All have the same width, because the line that is being
+/// typed follows them.
 pub fn by_number() -> Vec<String> {
     let counted = (1..=9).map(|waiting| format!("({waiting}) › "));
     std::iter::once("you › ".to_owned())

@@ -1,8 +1,8 @@
 //! Renders events as text in a readable order. Other text never cuts a streamed answer, and a message that
 //! was streamed is not printed again.
 //!
-//! At a terminal an answer is Markdown, which is rendered anew with each piece; only lines that have changed are written
-//! again. Each tool call is one line.
+//! At a terminal an answer is Markdown, which is rendered anew with each piece; only lines that have changed are
+//! written again. Each tool call is one line.
 
 use super::{
     answer::{Answer, answer_text, clean, push},

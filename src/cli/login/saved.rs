@@ -1,6 +1,6 @@
-//! The stored sign-ins of the person at this terminal, by service: a file that only its owner may read, in the state folder
-//! of the user (`$XDG_STATE_HOME/chatelaine`, or `~/.local/state/chatelaine`). Processes of the same person change it one
-//! after the other.
+//! The stored sign-ins of the person at this terminal, by service: a file that only its owner may read, in the state
+//! folder of the user (`$XDG_STATE_HOME/chatelaine`, or `~/.local/state/chatelaine`). Processes of the same person
+//! change it one after the other.
 
 use std::{
     collections::BTreeMap,

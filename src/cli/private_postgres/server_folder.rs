@@ -6,8 +6,8 @@
 //! <folder>/socket/   the server's, 0700 (in /tmp when the path would be too long for a socket)
 //! ```
 //!
-//! Postgres refuses to run as root. Started by root it runs as the owner of the data, if there is data, else as `postgres`,
-//! else as `nobody`. If that user cannot reach the folder (below `/root`, for example), the data lies below
+//! Postgres refuses to run as root. Started by root it runs as the owner of the data, if there is data, else as
+//! `postgres`, else as `nobody`. If that user cannot reach the folder (below `/root`, for example), the data lies below
 //! `FALLBACK_FOLDER`, in a folder named after the one asked for, so that the next start finds it.
 
 use std::{

@@ -55,7 +55,8 @@ impl Encoder {
         }
     }
 
-    /// Streams the events of an answer. A client that knows a part of them gets those with a higher number than `after`.
+    /// Streams the events of an answer. A client that knows a part of them gets those with a higher number than
+    /// `after`.
     pub(super) fn stream(
         mut self,
         parts: impl Stream<Item = Result<AnswerPart, Problem>> + Send + 'static,
@@ -337,9 +338,9 @@ impl Encoder {
 /// The most characters of a piece of text.
 const MAX_PIECE: usize = 16;
 
-/// The end of the first piece of a text: after a word and its blanks, or after [`MAX_PIECE`] characters. `None` while more
-/// text may belong to the piece. A text is cut in the same way whatever deltas it arrived in, so that an event has the same
-/// number each time that the response is read.
+/// The end of the first piece of a text: after a word and its blanks, or after [`MAX_PIECE`] characters. `None` while
+/// more text may belong to the piece. A text is cut in the same way whatever deltas it arrived in, so that an event has
+/// the same number each time that the response is read.
 fn end_of_first(text: &str) -> Option<usize> {
     let mut blank = false;
     for (count, (at, c)) in text.char_indices().enumerate() {

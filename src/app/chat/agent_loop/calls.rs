@@ -1,4 +1,5 @@
-//! The tool calls of a step. They are made in parallel through the gate, and each result is written as soon as it comes.
+//! The tool calls of a step. They are made in parallel through the gate, and each result is written as soon as it
+//! comes.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -57,7 +58,8 @@ pub(super) enum BadArguments {
     Irregular(String),
 }
 
-/// Finds the server and the tool behind the name of each call. An id that the model gave twice is replaced by a new one.
+/// Finds the server and the tool behind the name of each call. An id that the model gave twice is replaced by a new
+/// one.
 fn resolve(reply: &Reply, toolset: &Toolset) -> Vec<(ToolCall, Option<BadArguments>)> {
     let mut seen = HashSet::new();
     let calls = reply.calls.iter().enumerate().map(|(at, call)| {
@@ -67,7 +69,8 @@ fn resolve(reply: &Reply, toolset: &Toolset) -> Vec<(ToolCall, Option<BadArgumen
             seen.insert(call_id.clone());
         }
         let found = toolset.by_name(&call.name);
-        // At the length limit the arguments of the last call may be cut off: then the call is not one without arguments.
+        // At the length limit the arguments of the last call may be cut off: then the call is not one without
+        // arguments.
         let is_cut = reply.stop == Stop::Length && at + 1 == reply.calls.len();
         let text = match call.arguments.trim() {
             "" | "{}" if is_cut => "",
@@ -255,8 +258,8 @@ impl RunWorker {
         Ok(ToolResult::new(&call.call_id, CallStatus::Cancelled, text))
     }
 
-    /// Writes a result, the resources that it links to, the end of its line in the audit trail, and the line of the call
-    /// that begins next (`next`), in one transaction.
+    /// Writes a result, the resources that it links to, the end of its line in the audit trail, and the line of the
+    /// call that begins next (`next`), in one transaction.
     async fn keep_result(
         &self,
         step_call: &StepCall,
@@ -294,7 +297,8 @@ impl RunWorker {
     }
 
     /// The role of the message with a result. The result of a call that the user typed is the program's answer to them,
-    /// unless the user reads of it in another message: a question, a request for consent, or the error of a skill's run.
+    /// unless the user reads of it in another message: a question, a request for consent, or the error of a skill's
+    /// run.
     fn role_of_result(&self, call: &ToolCall, result: &ToolResult, for_model: bool) -> Role {
         let is_in_other_message = match result.status {
             CallStatus::AwaitingInput | CallStatus::AwaitingApproval => true,

@@ -154,7 +154,8 @@ impl RunWorker {
         Ok((end, finished.events))
     }
 
-    /// Marks the request of a turn that has called tools and given no answer, since an equal request would call them again.
+    /// Marks the request of a turn that has called tools and given no answer, since an equal request would call them
+    /// again.
     async fn refuse_equal_requests(&self, tx: &mut Tx, status: RunStatus) -> Result<()> {
         let run = &self.run;
         let written = store::messages::list_of_run(tx, run.conversation, run.id).await?;

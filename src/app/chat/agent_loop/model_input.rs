@@ -47,8 +47,8 @@ struct Images {
 
 /// The most images that the model is shown: the newest ones.
 const MOST_IMAGES: usize = 8;
-/// The number of old images that are left out at once. Until as many new ones have come, the beginning of the request stays
-/// the same and the provider can use its cache.
+/// The number of old images that are left out at once. Until as many new ones have come, the beginning of the request
+/// stays the same and the provider can use its cache.
 const IMAGES_CUT: usize = 4;
 /// Old messages are left out a quarter of the window at once, for the same reason.
 const WINDOW_CUTS: usize = 4;
@@ -235,7 +235,8 @@ impl TurnWriter<'_> {
                 call_id: call.call_id.clone(),
                 name: call.name.clone(),
                 arguments: match call.arguments.get() {
-                    // The model sent no JSON object. Providers accept only an object, and the result says what was wrong.
+                    // The model sent no JSON object. Providers accept only an object, and the result says what was
+                    // wrong.
                     text if text.starts_with('{') => text.to_owned(),
                     _ => "{}".to_owned(),
                 },

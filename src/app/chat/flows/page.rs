@@ -1,8 +1,8 @@
 //! The page behind a one-time link, for frontends that store what their users type. Opening the page changes nothing,
 //! because programs open links, too. Sending the page uses the link up.
 //!
-//! The values count only once the user types the code of the page in their conversation. A stranger who fills in the page
-//! has no access to the conversation, and a stranger with access to the conversation does not know the code.
+//! The values count only once the user types the code of the page in their conversation. A stranger who fills in the
+//! page has no access to the conversation, and a stranger with access to the conversation does not know the code.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -116,8 +116,8 @@ fn gone_error() -> Error {
     Error::not_found("this link, which was used already or is too old,")
 }
 
-/// The title and the text for a link that was used or is too old. The user of the link is unknown, so `language` is that
-/// of the browser.
+/// The title and the text for a link that was used or is too old. The user of the link is unknown, so `language` is
+/// that of the browser.
 pub fn gone_texts(language: &str) -> (String, String) {
     let texts = texts::in_language(language);
     let (title, text) = (Key::McpConfigPageGoneTitle, Key::McpConfigPageGone);

@@ -1,6 +1,6 @@
-//! The contexts in which stored values are sealed, one per kind of value. They stand in one place because `rewrap` seals
-//! rows anew: it must build the same context for a row as the code that opens the row later. No two kinds share a scope, so a value
-//! of one kind never opens as another.
+//! The contexts in which stored values are sealed, one per kind of value. They stand in one place because `rewrap`
+//! seals rows anew: it must build the same context for a row as the code that opens the row later. No two kinds share a
+//! scope, so a value of one kind never opens as another.
 
 use uuid::Uuid;
 

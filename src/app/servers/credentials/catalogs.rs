@@ -1,9 +1,9 @@
-//! The catalogs of personal servers. A shared catalog is listed with the credential of the first user and serves every user
-//! who has one; a per-user catalog is listed for each user. Both are rows, so they outlive restarts and connections. They
-//! are listed again in the background when they are old or the server announces a change.
+//! The catalogs of personal servers. A shared catalog is listed with the credential of the first user and serves every
+//! user who has one; a per-user catalog is listed for each user. Both are rows, so they outlive restarts and
+//! connections. They are listed again in the background when they are old or the server announces a change.
 //!
-//! Invariant: a list that a server calls private is shown only to the holder of the credential it was listed with, whatever
-//! the pack says. An empty private catalog then takes the place of the shared one.
+//! Invariant: a list that a server calls private is shown only to the holder of the credential it was listed with,
+//! whatever the pack says. An empty private catalog then takes the place of the shared one.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

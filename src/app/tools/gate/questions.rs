@@ -1,5 +1,5 @@
-//! Questions that a server asks during a call, instead of a result or while the call is open. An allowed question is put
-//! to the user (`elicitations`). A forbidden one is declined at once, which is an answer like any other.
+//! Questions that a server asks during a call, instead of a result or while the call is open. An allowed question is
+//! put to the user (`elicitations`). A forbidden one is declined at once, which is an answer like any other.
 //!
 //! Invariant: when a call has ended in any way, the questions that were asked while it was open have ended too.
 
@@ -31,8 +31,8 @@ use mcp::LiveQuestion;
 /// How often the user is asked for one call.
 const MAX_ROUNDS: i32 = 5;
 
-/// Puts the questions to the user that a server returned instead of a result. `None` when there are none, so the call has
-/// ended; the user is then told of questions that came too late.
+/// Puts the questions to the user that a server returned instead of a result. `None` when there are none, so the call
+/// has ended; the user is then told of questions that came too late.
 pub(super) async fn ask_user(
     asking: Option<&CallQuestions<'_>>,
     outcome: Option<&ToolOutcome>,

@@ -1,5 +1,5 @@
-//! Reads from a server besides calls: its prompts, their completions, and resources that a result linked to. They use the
-//! connection of calls and the audit trail of calls, and the toolset decides whether the user may read.
+//! Reads from a server besides calls: its prompts, their completions, and resources that a result linked to. They use
+//! the connection of calls and the audit trail of calls, and the toolset decides whether the user may read.
 
 use std::sync::Arc;
 
