@@ -155,8 +155,8 @@ impl App {
             env.clone(),
             config.max_token_bytes,
         );
-        let served = packs.snapshot();
-        accounts.keep_claims(claims_named_by(served.packs().map(AsRef::as_ref)));
+        let snapshot = packs.snapshot();
+        accounts.keep_claims(claims_named_by(snapshot.packs().map(AsRef::as_ref)));
         let app = Self {
             accounts,
             registry: registry::Registry::new(egress.for_tenants(), env, &config.registry_env),

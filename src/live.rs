@@ -26,7 +26,7 @@ pub enum LiveEvent {
     Durable(Arc<Event>),
     /// An event that is not stored. The run's worker published it after it had written the durable event `follows`.
     Transient { follows: i64, event: Arc<Transient> },
-    /// This listener fell behind and has missed something: read the rows.
+    /// This listener fell behind and has missed events, so it must read the rows.
     Missed,
     /// Another replica or request has changed the conversation: read the rows.
     Refresh,

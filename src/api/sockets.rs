@@ -64,7 +64,7 @@ pub(super) struct Socket {
     sockets: Arc<Sockets>,
     /// Cancelled when the connection has to make room for a new one.
     pub closed: CancellationToken,
-    /// Its number among those that wait for their client.
+    /// The number of the connection among those that wait for their client.
     waiting_number: Mutex<Option<u64>>,
 }
 

@@ -377,7 +377,7 @@ async fn start_example(
         bail!("the example {name} ended at once; see its message above");
     };
     let url = url.to_owned();
-    // Its later lines are printed: a pipe that nobody reads would fill up and block it.
+    // The later lines of the example are printed: a pipe that nobody reads would fill up and block it.
     tokio::spawn(async move {
         while let Ok(Some(line)) = lines.next_line().await {
             let _ = writeln!(std::io::stderr(), "{name}: {line}");

@@ -194,7 +194,7 @@ fn stop_leftover(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::R
         .args(["stop", "--wait", "--mode=fast", "--silent", "-D"])
         .arg(server_folder.data());
     match run_to_end(command) {
-        // It may have stopped by itself in the meantime.
+        // The server may have stopped by itself in the meantime.
         Err(error) if read_pid_file(server_folder).is_some() => {
             Err(error.context("cannot stop the Postgres that a crash left"))
         }

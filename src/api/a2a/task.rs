@@ -111,7 +111,7 @@ impl A2aRequest<'_> {
             if request.status == SkillRunStatus::AwaitingApproval {
                 match approvals::cancel(app, self.principal, request.approval.id).await {
                     Ok(_) => is_stopped = true,
-                    // It was decided at this moment.
+                    // Somebody has decided the request in the meantime.
                     Err(Error::Conflict(..)) => {}
                     Err(error) => return Err(error),
                 }

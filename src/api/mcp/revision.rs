@@ -30,7 +30,7 @@ const VERSION_HEADER: &str = "mcp-protocol-version";
 const METHOD_HEADER: &str = "mcp-method";
 const NAME_HEADER: &str = "mcp-name";
 
-/// How long a client may cache a list. Every call is decided anew, so an old list opens nothing.
+/// How long a client may cache a list. Every call is decided anew, so a client gains no right from an old list.
 pub(super) const TTL_MS: u64 = 60_000;
 
 /// The member `_meta` of a request.

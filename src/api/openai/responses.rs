@@ -103,7 +103,7 @@ pub(in crate::api) async fn create(
         encoder.stream(turn.into_parts(), None)
     } else if is_background {
         let begun = encoder.begun();
-        // A task reads the answer to its end, which records what the client was told of.
+        // A task reads the answer to its end, and so records which part of it the client has received.
         state
             .app
             .tasks

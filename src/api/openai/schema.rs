@@ -44,7 +44,7 @@ pub(super) fn texts() -> Array {
         .build()
 }
 
-/// A word, or an object that says more.
+/// The schema of a parameter that is a word or an object.
 pub(super) fn word_or_object() -> Object {
     ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([

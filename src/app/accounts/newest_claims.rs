@@ -50,12 +50,12 @@ pub(super) struct KnownClaims {
 impl Shared {
     /// The claims of a principal who was just verified, if they have to be written.
     pub(super) async fn claims_to_keep(&self, principal: &Principal) -> Option<StoredClaims> {
-        // A service's claims stand with its key, and a guest has none.
+        // The claims of a service are stored with its key, and a guest has no claims.
         if !principal.authenticated || principal.user.as_str().starts_with(KEY_USER) {
             return None;
         }
-        let whose = (principal.tenant, principal.user.clone());
-        let known = self.kept_claims.get(&whose).await;
+        let user_key = (principal.tenant, principal.user.clone());
+        let known = self.kept_claims.get(&user_key).await;
         if let Some(known) = &known
             && Arc::ptr_eq(&known.source, &principal.claims)
         {
@@ -72,7 +72,7 @@ impl Shared {
         let is_same =
             known.person.claims == new.person.claims && known.person.locale == new.person.locale;
         if is_same {
-            self.kept_claims.insert(whose, Arc::new(new)).await;
+            self.kept_claims.insert(user_key, Arc::new(new)).await;
             return None;
         }
         // A token that was issued before the one with the stored claims.
@@ -83,9 +83,9 @@ impl Shared {
 
     /// The newest claims of a person, at most a second old.
     async fn newest_claims_of(&self, principal: &Principal) -> Result<Option<Arc<Principal>>> {
-        let whose = (principal.tenant, principal.user.clone());
+        let user_key = (principal.tenant, principal.user.clone());
         let now = self.clock.now();
-        if let Some(known) = self.newest_claims.get(&whose).await
+        if let Some(known) = self.newest_claims.get(&user_key).await
             && (self.knows_recent_changes() || now < known.read + REMEMBERED)
         {
             return Ok(known.newest);
@@ -98,18 +98,20 @@ impl Shared {
             newest: newest.clone(),
             read: now,
         };
-        self.newest_claims.insert(whose, known).await;
+        self.newest_claims.insert(user_key, known).await;
         Ok(newest)
     }
 
     /// Remembers claims after the commit of [`StoredClaims::write`]. `is_changed` is what that function returned.
     pub(super) async fn remember_claims(&self, kept: StoredClaims, is_changed: bool) {
-        let whose = (kept.person.tenant, kept.person.user.clone());
-        self.newest_claims.invalidate(&whose).await;
-        self.kept_claims.insert(whose.clone(), Arc::new(kept)).await;
+        let user_key = (kept.person.tenant, kept.person.user.clone());
+        self.newest_claims.invalidate(&user_key).await;
+        self.kept_claims
+            .insert(user_key.clone(), Arc::new(kept))
+            .await;
         if is_changed {
             // An error means that there is no listener.
-            let _ = self.claims_changed.send(whose);
+            let _ = self.claims_changed.send(user_key);
         }
     }
 }
@@ -244,9 +246,9 @@ impl Accounts {
 
     /// Forgets the claims of a user whose claims were written, here or on another replica.
     pub async fn claims_changed(&self, tenant: TenantId, user: &UserId) {
-        let whose = (tenant, user.clone());
-        self.shared.newest_claims.invalidate(&whose).await;
-        self.shared.kept_claims.invalidate(&whose).await;
+        let user_key = (tenant, user.clone());
+        self.shared.newest_claims.invalidate(&user_key).await;
+        self.shared.kept_claims.invalidate(&user_key).await;
     }
 
     /// Like [`current`], in a transaction of its own.

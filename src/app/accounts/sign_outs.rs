@@ -26,12 +26,12 @@ pub(super) const BEHIND: usize = 256;
 
 impl Shared {
     /// A user's sign-out from memory, at most a second old; `None` when it has to be read.
-    async fn known_sign_out(&self, whose: &(TenantId, UserId)) -> Option<Option<SignOut>> {
-        let (sign_out, read) = self.sign_outs.get(whose).await?;
+    async fn known_sign_out(&self, user_key: &(TenantId, UserId)) -> Option<Option<SignOut>> {
+        let (sign_out, read) = self.sign_outs.get(user_key).await?;
         if self.knows_recent_changes() || self.clock.now() < read + REMEMBERED {
             return Some(sign_out);
         }
-        self.sign_outs.invalidate(whose).await;
+        self.sign_outs.invalidate(user_key).await;
         None
     }
 
@@ -39,8 +39,8 @@ impl Shared {
     /// the claims of every other caller. Rows that are not in memory are read and written in one transaction.
     pub(super) async fn check_session(&self, principal: &Principal, by_token: bool) -> Result<()> {
         let Principal { tenant, user, .. } = principal;
-        let whose = (*tenant, user.clone());
-        let sign_out = self.known_sign_out(&whose).await;
+        let user_key = (*tenant, user.clone());
+        let sign_out = self.known_sign_out(&user_key).await;
         let known = self.known_tenant(*tenant).await;
         let claims = self.claims_to_keep(principal).await;
         let mut tx = None;
@@ -52,7 +52,7 @@ impl Shared {
                 let now = self.clock.now();
                 let found = store::sign_outs::get(tx, user).await?;
                 // An entry that a sign-out has written here meanwhile is newer.
-                let entry = self.sign_outs.entry(whose).or_insert((found, now)).await;
+                let entry = self.sign_outs.entry(user_key).or_insert((found, now)).await;
                 entry.into_value().0
             }
             (known, _) => known.flatten(),
@@ -169,8 +169,8 @@ impl Accounts {
 
     /// Refuses a principal who is blocked. A block on another replica is noticed within a second.
     pub async fn require_unblocked(&self, principal: &Principal) -> Result<()> {
-        let whose = (principal.tenant, principal.user.clone());
-        let sign_out = match self.shared.known_sign_out(&whose).await {
+        let user_key = (principal.tenant, principal.user.clone());
+        let sign_out = match self.shared.known_sign_out(&user_key).await {
             Some(known) => known,
             None => {
                 let mut tx = self.shared.db.tenant(principal.tenant).await?;
@@ -189,12 +189,12 @@ impl Accounts {
         let mut tx = self.shared.db.tenant(tenant).await?;
         let sign_out = store::sign_outs::get(&mut tx, user).await?;
         drop(tx);
-        let whose = (tenant, user.clone());
+        let user_key = (tenant, user.clone());
         let known = (sign_out, self.shared.clock.now());
-        self.shared.sign_outs.insert(whose.clone(), known).await;
+        self.shared.sign_outs.insert(user_key.clone(), known).await;
         // The claims may have been deleted with the user.
-        self.shared.newest_claims.invalidate(&whose).await;
-        self.shared.kept_claims.invalidate(&whose).await;
+        self.shared.newest_claims.invalidate(&user_key).await;
+        self.shared.kept_claims.invalidate(&user_key).await;
         if let Some(sign_out) = sign_out {
             // An error means that there is no listener.
             let ended = EndedSessions::User(tenant, user.clone(), sign_out);

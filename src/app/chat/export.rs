@@ -126,32 +126,36 @@ fn write_part(text: &mut String, part: &Part) {
             )
         }
         Part::Text {
-            text: said,
+            text: server_text,
             source: Some(source),
         } => {
             let (server, tool) = (&source.server, &source.tool);
-            write!(text, "\n**{server}: {tool}**\n\n{}\n", fence("", said))
+            write!(
+                text,
+                "\n**{server}: {tool}**\n\n{}\n",
+                fence("", server_text)
+            )
         }
         Part::CallOutcome(outcome) => {
             let (server, tool) = (&outcome.server, &outcome.tool);
             let status = outcome.status.into_str().replace('_', " ");
-            let said = fence("", &outcome.text);
+            let block = fence("", &outcome.text);
             write!(
                 text,
-                "\n**Result of {server}: {tool}: {status}**\n\n{said}\n"
+                "\n**Result of {server}: {tool}: {status}**\n\n{block}\n"
             )
         }
-        Part::ServerPrompt(said) => {
-            let (server, prompt) = (&said.server, escape_markdown(&said.prompt));
-            let said = fence("", &said.text);
-            write!(text, "\n**Prompt {prompt} of {server}**\n\n{said}\n")
+        Part::ServerPrompt(part) => {
+            let (server, prompt) = (&part.server, escape_markdown(&part.prompt));
+            let block = fence("", &part.text);
+            write!(text, "\n**Prompt {prompt} of {server}**\n\n{block}\n")
         }
         Part::Approval(note) => {
             let _ = write!(text, "\n{}\n", escape_markdown(&note.text));
             let Some(result) = &note.result else { return };
             let (server, tool) = (&note.server, &note.tool);
-            let said = fence("", result);
-            write!(text, "\n**Result of {server}: {tool}**\n\n{said}\n")
+            let block = fence("", result);
+            write!(text, "\n**Result of {server}: {tool}**\n\n{block}\n")
         }
         // The program's own sentences may quote servers, such as the reason of a failure or a question.
         Part::Notice { .. } | Part::Prompt(_) | Part::AgentCallback(_) | Part::Choices { .. } => {

@@ -295,16 +295,17 @@ async fn send(permit: &DeliveryPermit, claimed: &ClaimedDelivery) {
 
 /// Sends a message once. `again` says whether there may be another try.
 async fn attempt(app: &App, claimed: &ClaimedDelivery, again: bool) -> DeliveryAttempt {
-    let (status, error, asked) = match send_request(app, claimed).await {
+    let (status, error, wanted_delay) = match send_request(app, claimed).await {
         Ok(answer) => {
             let header = answer
                 .headers
                 .get("retry-after")
                 .and_then(|value| value.to_str().ok());
-            let asked = header.and_then(|header| webhook::retry_after(header, app.clock.now()));
+            let wanted_delay =
+                header.and_then(|header| webhook::retry_after(header, app.clock.now()));
             let status = answer.status.as_u16();
             drain_body(answer).await;
-            (Some(status), status_error(status), asked)
+            (Some(status), status_error(status), wanted_delay)
         }
         Err(reason) => (None, Some(reason), None),
     };
@@ -313,7 +314,7 @@ async fn attempt(app: &App, claimed: &ClaimedDelivery, again: bool) -> DeliveryA
     let pause = if is_last {
         None
     } else {
-        webhook::retry_delay(tries, rand::random(), asked)
+        webhook::retry_delay(tries, rand::random(), wanted_delay)
     };
     DeliveryAttempt {
         status,
@@ -389,8 +390,8 @@ async fn record_outcome(
     if !store::deliveries::finish(&mut tx, claimed, tried).await? {
         return Ok(());
     }
-    let gone = tried.status == Some(GONE);
-    if gone && store::webhooks::disable(&mut tx, claimed.tenant, claimed.webhook).await? {
+    let is_gone = tried.status == Some(GONE);
+    if is_gone && store::webhooks::disable(&mut tx, claimed.tenant, claimed.webhook).await? {
         let detail = format!("{}: 410", claimed.webhook);
         let fact = Fact::new(SYSTEM, "webhook.disabled").detail(&detail);
         store::audit::record(&mut tx, claimed.tenant, &fact).await?;

@@ -54,9 +54,10 @@ pub async fn wait(
         if run.status.is_final() {
             return Ok(run);
         }
-        let news = async { while let LiveEvent::Transient { .. } = listener.next().await {} };
+        let next_durable =
+            async { while let LiveEvent::Transient { .. } = listener.next().await {} };
         tokio::select! {
-            () = news => {}
+            () = next_durable => {}
             () = tokio::time::sleep(POLL) => {}
             () = tokio::time::sleep_until(until) => return Ok(run),
             () = app.shutdown.cancelled() => return Ok(run),

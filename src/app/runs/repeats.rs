@@ -193,13 +193,13 @@ pub fn keep_served(
     AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             tokio::time::sleep(server.lease / 3).await;
-            let served = async {
+            let recorded = async {
                 let mut tx = app.db.tenant(tenant).await?;
                 store::request_keys::mark_served(&mut tx, conversation, run, server).await?;
                 tx.commit().await
             };
-            let served: Result<()> = served.await;
-            if let Err(error) = served {
+            let recorded: Result<()> = recorded.await;
+            if let Err(error) = recorded {
                 tracing::debug!(%run, %error, "that a client still waits is not recorded");
             }
         }

@@ -43,7 +43,7 @@ pub struct Connections {
     /// Set when all packs and tenants have been read once and the tasks of their servers were started.
     reconciled: CancellationToken,
     /// Notified when a turn waits for a server that has no task yet.
-    wanted: Notify,
+    check_requested: Notify,
     per_run: PerRunCatalogs,
 }
 

@@ -160,7 +160,7 @@ pub async fn of_user(
     principal: &Principal,
     agent: &AgentId,
 ) -> Result<Arc<UserCredentials>> {
-    let whose = user_of_agent(principal, agent);
+    let user_key = user_of_agent(principal, agent);
     let load = async {
         let mut tx = app.db.tenant(principal.tenant).await?;
         Ok(Arc::new(UserCredentials(
@@ -169,7 +169,7 @@ pub async fn of_user(
     };
     app.credentials
         .users
-        .try_get_with(whose, load)
+        .try_get_with(user_key, load)
         .await
         .map_err(|error| clone_error(&error))
 }
@@ -345,8 +345,8 @@ pub async fn credentials_to_report(
 /// Makes every replica read a user's credentials again.
 async fn announce_change(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
     let (agent, user) = (agent.clone(), user.clone());
-    let whose = (tenant, agent.clone(), user.clone());
-    app.credentials.users.invalidate(&whose).await;
+    let user_key = (tenant, agent.clone(), user.clone());
+    app.credentials.users.invalidate(&user_key).await;
     let _ = app.hints.send(Hint::Credentials {
         tenant,
         agent,
@@ -598,8 +598,8 @@ async fn close_older(app: &App, of: &CredentialRef) {
 
 /// Polls for changed credentials while any are in memory: two queries for all tenants.
 pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
-    for whose in find_outdated(app).await? {
-        app.credentials.users.invalidate(&*whose).await;
+    for user_key in find_outdated(app).await? {
+        app.credentials.users.invalidate(&*user_key).await;
     }
     close_outdated(app, app.mcp.personal_keys()).await
 }
@@ -613,19 +613,20 @@ async fn find_outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
     }
     let mut tx = app.db.system().await?;
     let rows =
-        store::credentials::list_of_users(&mut tx, known.iter().map(|(whose, _)| &**whose)).await?;
+        store::credentials::list_of_users(&mut tx, known.iter().map(|(user_key, _)| &**user_key))
+            .await?;
     drop(tx);
     let mut now: HashMap<UserOfAgent, Vec<CredentialMeta>> = HashMap::new();
-    for (whose, credential) in rows {
-        now.entry(whose).or_default().push(credential);
+    for (user_key, credential) in rows {
+        now.entry(user_key).or_default().push(credential);
     }
-    let differs = |(whose, credentials): &(Arc<UserOfAgent>, Arc<UserCredentials>)| {
-        now.get(&**whose).map_or(&[][..], Vec::as_slice) != credentials.0
+    let differs = |(user_key, credentials): &(Arc<UserOfAgent>, Arc<UserCredentials>)| {
+        now.get(&**user_key).map_or(&[][..], Vec::as_slice) != credentials.0
     };
     Ok(known
         .into_iter()
         .filter(differs)
-        .map(|(whose, _)| whose)
+        .map(|(user_key, _)| user_key)
         .collect())
 }
 

@@ -174,7 +174,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
         Admission::Now { arguments, allowed } => (arguments, allowed),
         Admission::Later { arguments, policy } => {
             let credential = destination.credential();
-            let asked = approvals::ApprovalRequest {
+            let request = approvals::ApprovalRequest {
                 principal: call.principal,
                 agent: call.toolset.agent(),
                 server: &spec.id,
@@ -186,7 +186,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
                 run: call.run,
                 call_id: call.call_id,
             };
-            return request_approval(app, &call, asked).await;
+            return request_approval(app, &call, request).await;
         }
     };
     let (caller, detail) = (call.caller(app), detail_of(&allowed));
@@ -265,27 +265,29 @@ async fn send_admitted(
     mut answer: Option<Answer>,
 ) -> ToolResult {
     let live = call.elicitation.is_some_and(|target| target.live);
-    let asking = CallQuestions::of(app, call, &ready);
+    let call_questions = CallQuestions::of(app, call, &ready);
     for _ in 0..MAX_SENDS {
-        let (questions, asked) = mpsc::unbounded_channel();
+        let (questions, live_questions) = mpsc::unbounded_channel();
         let options = CallOptions {
             live_questions: live.then_some(questions),
             progress: Some(call.progress.clone()),
             cancel: call.cancel.clone(),
             idempotency_key: None,
-            can_ask_user: asking.is_some(),
+            can_ask_user: call_questions.is_some(),
             answer: answer.take(),
             ..CallOptions::default()
         };
         let calling = Box::pin(ready.permit.call(ready.tool, &ready.arguments, options));
-        let sent = match &asking {
-            Some(asking) if live => Box::pin(asking.answer_while_open(asked, calling)).await,
+        let sent = match &call_questions {
+            Some(call_questions) if live => {
+                Box::pin(call_questions.answer_while_open(live_questions, calling)).await
+            }
             _ => calling.await,
         };
-        let Some(asked) = ask_user(asking.as_ref(), sent.as_ref().ok()).await else {
+        let Some(outcome) = ask_user(call_questions.as_ref(), sent.as_ref().ok()).await else {
             return ready.permit.into_result(call.call_id, sent);
         };
-        let result = match asked {
+        let result = match outcome {
             QuestionOutcome::Answer(given) => {
                 answer = Some(given);
                 continue;
@@ -317,9 +319,9 @@ impl<'a> Call<'a> {
 async fn request_approval(
     app: &Arc<App>,
     call: &Call<'_>,
-    asked: approvals::ApprovalRequest<'_>,
+    request: approvals::ApprovalRequest<'_>,
 ) -> ToolResult {
-    let requested = match approvals::request(app, asked).await {
+    let requested = match approvals::request(app, request).await {
         Ok(requested) => requested,
         Err(error) => {
             if let Error::Internal(cause) = &error {

@@ -30,7 +30,7 @@ pub enum ConversationEvent {
     },
     /// A whole message.
     Message {
-        /// Its number in the conversation.
+        /// The number of the message in the conversation.
         seq: i64,
         role: String,
         run: String,

@@ -56,20 +56,20 @@ pub struct FoundMessage {
 pub async fn list(
     app: &App,
     principal: &Principal,
-    wanted: ConversationFilter<'_>,
+    query: ConversationFilter<'_>,
     limit: i64,
 ) -> Result<Vec<ListedConversation>> {
-    let agent = wanted
+    let agent = query
         .agent
         .map(AgentId::parse)
         .transpose()
         .map_err(|reason| Error::invalid("agent", reason))?;
     let filter = ListFilter {
         agent: agent.as_ref(),
-        children: wanted.children,
-        archived: wanted.archived,
-        pinned: wanted.pinned,
-        cursor: wanted.cursor,
+        children: query.children,
+        archived: query.archived,
+        pinned: query.pinned,
+        cursor: query.cursor,
         limit,
     };
     let (user, mut tx) = (&principal.user, app.db.tenant(principal.tenant).await?);
@@ -77,7 +77,7 @@ pub async fn list(
         conversation,
         found,
     };
-    let Some(words) = wanted.search else {
+    let Some(words) = query.search else {
         let rows = store::conversations::listing::list(&mut tx, user, filter).await?;
         return Ok(rows.into_iter().map(|row| to_item(row, None)).collect());
     };
@@ -114,14 +114,14 @@ fn excerpt(text: &str, words: &str) -> String {
         text.iter().map(first).collect()
     };
     let folded = lower(&line);
-    let wanted = words
+    let search_words = words
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());
-    let places = wanted.filter_map(|word| {
+    let positions = search_words.filter_map(|word| {
         let word = lower(&word.chars().collect::<Vec<_>>());
         folded.windows(word.len()).position(|at| at == word)
     });
-    let start = places.min().unwrap_or_default().saturating_sub(LEAD);
+    let start = positions.min().unwrap_or_default().saturating_sub(LEAD);
     let end = line.len().min(start + EXCERPT);
     let mut excerpt: String = line[start..end].iter().collect();
     if start > 0 {
@@ -146,11 +146,18 @@ pub async fn messages(
     app: &App,
     principal: &Principal,
     id: ConversationId,
-    wanted: MessageSelection,
+    selection: MessageSelection,
 ) -> Result<Vec<Message>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    store::messages::list(&mut tx, id, wanted.branch, wanted.range, wanted.limit).await
+    store::messages::list(
+        &mut tx,
+        id,
+        selection.branch,
+        selection.range,
+        selection.limit,
+    )
+    .await
 }
 
 /// Renames, archives or pins a conversation, or switches to another of its branches.

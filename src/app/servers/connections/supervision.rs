@@ -62,7 +62,7 @@ pub async fn supervise(app: Arc<App>) {
             // A lagging receiver has missed a change, which is as good as receiving one.
             Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
             () = app.registry.wait_for_change() => {}
-            () = app.connections.wanted.notified() => {}
+            () = app.connections.check_requested.notified() => {}
             () = app.shutdown.cancelled() => break,
         }
     }
@@ -248,14 +248,14 @@ pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     let packs = app.packs.snapshot();
     for tenant in app.accounts.tenants().await? {
         for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
-            let served = match registry::pack_for(app, tenant.id, pack).await {
-                Ok(served) => served,
+            let tenant_pack = match registry::pack_for(app, tenant.id, pack).await {
+                Ok(tenant_pack) => tenant_pack,
                 Err(error) => {
                     tracing::warn!(tenant = %tenant.id, agent = %pack.id(), %error, "the registry of a tenant cannot be read");
                     pack.clone()
                 }
             };
-            for spec in shared_servers(app, &served).filter(|server| server.required) {
+            for spec in shared_servers(app, &tenant_pack).filter(|server| server.required) {
                 let (key, id) = (server_key(tenant.id, pack.id(), &spec.id), &spec.id);
                 let Err(error) = app.mcp.discover(&key, &Arc::new(spec.clone())).await else {
                     continue;
@@ -305,7 +305,7 @@ fn pending_connect_times<'a>(
         match app.connections.servers().get(&server_id) {
             Some(server) => server.catalog.is_none() && server.state == State::Connecting,
             None => {
-                app.connections.wanted.notify_one();
+                app.connections.check_requested.notify_one();
                 true
             }
         }

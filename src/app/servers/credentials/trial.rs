@@ -243,7 +243,7 @@ pub(super) async fn is_test_conclusive(
     trial.give_up().await;
     let is_conclusive = match tried {
         Err(error) if error.is_about_credential() => true,
-        // Nothing is known; the claim keeps other replicas from testing at once.
+        // The test showed nothing. The claim keeps other replicas from testing again at once.
         Err(error) if error.is_outage() => return Ok(false),
         // Another failure may have any cause, and a success shows that the server accepts a false credential.
         Ok(_) | Err(_) => false,

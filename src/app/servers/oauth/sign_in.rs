@@ -177,7 +177,7 @@ async fn challenge_of(
         McpErrorKind::Unreachable | McpErrorKind::TimedOut | McpErrorKind::RateLimited => {
             Err(BeginError::Unavailable(error.to_string()))
         }
-        // This is any other answer to a caller without a credential, with a challenge or without one.
+        // The server gave any other answer to a caller without a credential, with a challenge or without one.
         _ => Ok(error
             .challenge
             .map(|challenge| *challenge)
@@ -188,7 +188,7 @@ async fn challenge_of(
 /// The OAuth client that a sign-in uses.
 struct ChosenClient {
     client: OAuthClient,
-    /// Its row, if it was registered.
+    /// The id of the row of the client, if the client was registered.
     row: Option<Uuid>,
 }
 

@@ -66,7 +66,7 @@ struct UserTokens {
 
 enum Lookup {
     Tokens(TokenGrant),
-    /// This process may refresh them.
+    /// This process may refresh the tokens.
     MayRefresh(Box<Authorization>, RefreshClaim),
     /// Another replica is refreshing them.
     BeingRefreshed,
@@ -85,8 +85,8 @@ pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSo
     });
     TokenSource::new(move |wanted| {
         let (own, users) = (own.clone(), users.clone());
-        // In a task of its own: a caller may give up at any moment, and then all others would wait for the lease to
-        // end.
+        // This runs in a task of its own: a caller may give up at any moment, and then all others would wait for the
+        // lease to end.
         let task = tasks.spawn(async move { get_token(&own, &users, wanted).await });
         Box::pin(async move {
             task.await.unwrap_or_else(|_| {

@@ -34,15 +34,15 @@ const MAX_ROUNDS: i32 = 5;
 /// Puts the questions to the user that a server returned instead of a result. `None` when there are none, so the call
 /// has ended; the user is then told of questions that came too late.
 pub(super) async fn ask_user(
-    asking: Option<&CallQuestions<'_>>,
+    questions: Option<&CallQuestions<'_>>,
     outcome: Option<&ToolOutcome>,
 ) -> Option<QuestionOutcome> {
-    let (asking, outcome) = asking.zip(outcome)?;
+    let (questions, outcome) = questions.zip(outcome)?;
     if let Some(input) = &outcome.input {
-        return Some(asking.ask(input).await);
+        return Some(questions.ask(input).await);
     }
     for message in &outcome.declined {
-        asking
+        questions
             .notify_declined(texts::Key::AskTooLate, message)
             .await;
     }
