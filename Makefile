@@ -50,8 +50,8 @@ web: ## Build the web client, for the next cargo build to embed
 	@web/build.sh
 
 .PHONY: test-web
-test-web: ## Try the web client in Chromium, against the demo
-	@.ci/install rust postgres node chromium
+test-web: ## Try the web client in Chromium and its core in Firefox, against the demo
+	@.ci/install rust postgres node chromium firefox
 	@web/build.sh
 	cargo build --bin chatelaine --example bank --example notes
 	web/test/run.sh

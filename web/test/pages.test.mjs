@@ -1,10 +1,8 @@
 // Every page in both colour schemes, on a phone and on a desk, in each language: axe finds nothing, and nothing is
 // too wide.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { ask, check, checkWidth, ROOT, startStage } from './support.mjs';
+import { ask, check, checkWidth, startStage, wordsOf } from './support.mjs';
 
 const DESK = { width: 1440, height: 900 };
 const PHONE = { width: 360, height: 740 };
@@ -36,12 +34,6 @@ const PAGES = [
   ['admin/webhooks', 'webhooks.none'],
   ['admin/health', 'health.replicas'],
 ];
-
-/** The words of a language. The one value in them is the agent. */
-function wordsOf(locale) {
-  const words = JSON.parse(readFileSync(join(ROOT, `web/src/texts/${locale}.json`), 'utf8'));
-  return (key) => (words[key] ?? key).replace(/\{\w+\}/, 'Bank');
-}
 
 let [stage, conversation, connectPage] = [];
 

@@ -8,7 +8,8 @@ import { chromium } from 'playwright-core';
 import { startModel } from './model.mjs';
 
 export const ROOT = join(import.meta.dirname, '../..');
-const AXE = readFileSync(join(import.meta.dirname, '../node_modules/axe-core/axe.min.js'), 'utf8');
+export const AXE = readFileSync(join(import.meta.dirname, '../node_modules/axe-core/axe.min.js'), 'utf8');
+export const AXE_OPTIONS = { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] };
 /** Pictures of the pages, for people to look at. */
 export const SHOTS = join(import.meta.dirname, 'shots');
 const PATIENCE = 20_000;
@@ -38,6 +39,12 @@ export async function startStage({ pack = join(ROOT, 'packs/bank'), settings = {
     demo.on('exit', (code) => reject(new Error(`the demo ended at its start: ${code}`)));
   });
   return new Stage(folder, model, demo, link, await openBrowser());
+}
+
+/** The words of a language. A value in them is the name of the agent. */
+export function wordsOf(locale) {
+  const words = JSON.parse(readFileSync(join(ROOT, `web/src/texts/${locale}.json`), 'utf8'));
+  return (key) => (words[key] ?? key).replace(/\{\w+\}/, 'Bank');
 }
 
 export function chromiumPath() {
@@ -130,7 +137,7 @@ export async function check(page, name) {
   await settle(page);
   await page.screenshot({ path: join(SHOTS, `${name}.png`) });
   await page.evaluate(`${AXE};0`).catch(() => page.addScriptTag({ content: AXE }));
-  const { violations } = await page.evaluate(() => globalThis.axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] }));
+  const { violations } = await page.evaluate((options) => globalThis.axe.run(options), AXE_OPTIONS);
   assert.deepEqual(violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes.map((node) => node.html).join(' ')}`), []);
 }
 
