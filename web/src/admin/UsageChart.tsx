@@ -15,7 +15,7 @@ export default function UsageChart({ days, measure }: { days: Used[]; measure: M
           <ResponsiveContainer width="100%" height="100%">
             <BarChart data={days} margin={{ top: 4, right: 4, bottom: 0, left: 0 }}>
               <CartesianGrid vertical={false} stroke="var(--line)" />
-              <XAxis dataKey="name" tickLine={false} stroke="var(--edge)" tickFormatter={(day: string) => day.slice(5)} />
+              <XAxis dataKey="name" minTickGap={12} tickLine={false} stroke="var(--edge)" tickFormatter={(day: string) => day.slice(5)} />
               <YAxis width={48} tickLine={false} axisLine={false} allowDecimals={false} tickFormatter={(value: number) => Intl.NumberFormat(language, { notation: 'compact' }).format(value)} />
               <Tooltip cursor={{ fill: 'var(--hover)' }} contentStyle={{ background: 'var(--raised)', borderColor: 'var(--line)' }} formatter={(value) => [Number(value).toLocaleString(language), say(`usage.${measure}`)]} />
               <Bar dataKey={measure} fill="var(--accent)" radius={[3, 3, 0, 0]} isAnimationActive={false} maxBarSize={40} />
