@@ -428,6 +428,13 @@ async fn a_payment_is_made_once_and_only_when_it_is_wanted_now() {
         "{told}"
     );
     assert!(!told.contains("do not retry"));
+    assert_eq!(chat.calls_for("Paga 12,50 EUR a acme").await.len(), 1);
+    let told = chat.give(&[waiting]).await;
+    let told = said(&told);
+    assert!(
+        told.contains("aprobación de finance-manager o cfo"),
+        "{told}"
+    );
     for sentence in ["thanks", "again", "yes", "hello"] {
         let answer = chat.say(sentence).await;
         assert_eq!(calls(&answer), [], "{sentence}");

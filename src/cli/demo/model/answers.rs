@@ -487,6 +487,7 @@ fn tell(want: &Want, result: &str, lang: Lang) -> String {
             until,
         } => {
             let what = summary(want, lang);
+            let approvers = approvers.replace(" or ", lang.of(&[" or ", " o ", " ou "]));
             return match lang {
                 Lang::En => format!(
                     "{what}The request **{code}** waits for approval by {approvers} until {until}. I will tell you the outcome."
