@@ -56,6 +56,15 @@ pub(in crate::api) struct AuditQuery {
     limit: i64,
 }
 
+/// How what was done can end.
+const OUTCOMES: [&str; 5] = [
+    "succeeded",
+    "failed",
+    "denied",
+    "outcome_unknown",
+    "cancelled",
+];
+
 impl AuditQuery {
     fn filter(self) -> Result<Filter, Problem> {
         let texts = [
@@ -63,13 +72,18 @@ impl AuditQuery {
             ("action", &self.action),
             ("server", &self.server),
             ("tool", &self.tool),
-            ("outcome", &self.outcome),
         ];
         for (field, text) in texts
             .into_iter()
             .filter_map(|(field, text)| Some((field, text.as_ref()?)))
         {
             check_text(field, text, MAX_USER)?;
+        }
+        if let Some(outcome) = &self.outcome
+            && !OUTCOMES.contains(&outcome.as_str())
+        {
+            let why = format!("must be one of {}", OUTCOMES.join(", "));
+            return Err(Problem::invalid("outcome", why));
         }
         let hash = self.args_sha256.as_deref().map(parse_sha256).transpose();
         Ok(Filter {
