@@ -191,13 +191,35 @@ test('an issuer that shows a page of its own keeps nobody', async () => {
   await page.context().route(`${issuer}/auth?*`, (route) => route.fulfill({ status: 400, contentType: 'text/html', body: '<h1>Something is wrong</h1>' }));
   await page.goto(`${stage.origin}/#/approvals`);
   await page.getByRole('heading', { name: 'Something is wrong' }).waitFor();
-  await page.goBack();
+  // The same link again, in the same tab.
+  await page.goto(`${stage.origin}/#/approvals`);
   await signInButton(page).waitFor();
   assert.match(page.url(), /#\/approvals$/);
   // Another link of the mail, a minute later.
   await page.evaluate(() => localStorage.setItem('chatelaine.away', String(Date.now() - 60_000)));
   const tab = await openTab(page, `${stage.origin}/#/approvals`);
   await signInButton(tab).waitFor();
+});
+
+test('an issuer that does not answer keeps nobody', async () => {
+  const page = await stage.open({}, `${stage.origin}/healthz`);
+  await page.context().route(`${issuer}/.well-known/openid-configuration`, () => new Promise(() => {}));
+  await page.goto(`${stage.origin}/#/approvals`);
+  await signInButton(page).waitFor({ timeout: 20_000 });
+});
+
+test('Back leads to the page before, not to the issuer that was asked silently', async () => {
+  const page = await stage.open({}, stage.origin);
+  await enter(page, 'mila');
+  const hello = page.getByRole('heading', { name: 'Hello mila!' });
+  await hello.waitFor();
+  const pages = page.getByRole('navigation', { name: 'Pages' });
+  await pages.getByRole('link', { name: 'Connections' }).click();
+  await page.getByRole('article', { name: 'bank' }).waitFor();
+  await page.reload();
+  await page.getByRole('article', { name: 'bank' }).waitFor();
+  await page.goBack();
+  await hello.waitFor();
 });
 
 test('the link of the demo offers its people, also in a new tab, and asks no issuer', async () => {

@@ -17,16 +17,24 @@ export interface Tokens {
 /** A tenant's own provider knows the address of the tenant's page. */
 const redirectUri = ({ tenant }: Provider) => `${window.location.origin}/${tenant ? `?tenant=${encodeURIComponent(tenant)}` : ''}`;
 const clientOf = (provider: Provider): oauth.Client => ({ client_id: provider.client_id, token_endpoint_auth_method: 'none' });
+/** A provider that has not answered after this time, in milliseconds, keeps nobody from the page's own sign-in. */
+const PATIENCE = 8_000;
 /** The service lists issuers without TLS on loopback addresses only. */
-const optionsOf = (provider: Provider) => ({ [oauth.allowInsecureRequests]: provider.issuer.startsWith('http:') });
+const optionsOf = (provider: Provider) => ({
+  [oauth.allowInsecureRequests]: provider.issuer.startsWith('http:'),
+  signal: () => AbortSignal.timeout(PATIENCE),
+});
 
 async function discover(provider: Provider): Promise<oauth.AuthorizationServer> {
   const issuer = new URL(provider.issuer);
   return oauth.processDiscoveryResponse(issuer, await oauth.discoveryRequest(issuer, optionsOf(provider)));
 }
 
-/** Leaves the page for the provider, and does not return. `isSilent`: the provider must not ask the user anything. */
-export async function beginSignIn(provider: Provider, isSilent: boolean): Promise<never> {
+/**
+ * Leaves the page for the provider; returns if the provider does not answer. `isSilent`: the provider must not ask the
+ * user anything, and the *Back* of the browser passes it over.
+ */
+export async function beginSignIn(provider: Provider, isSilent: boolean): Promise<void> {
   const server = await discover(provider);
   const pending: Pending = {
     issuer: provider.issuer,
@@ -54,8 +62,9 @@ export async function beginSignIn(provider: Provider, isSilent: boolean): Promis
   rememberPending(pending);
   // Who comes back by the browser's own button meets the page as it was left: waiting.
   window.addEventListener('pageshow', ({ persisted }) => persisted && window.location.reload());
-  window.location.assign(address);
-  return new Promise(() => {});
+  if (isSilent) window.location.replace(address);
+  else window.location.assign(address);
+  return new Promise((resolve) => setTimeout(resolve, PATIENCE));
 }
 
 /** The end of a sign-in that began in this tab. `undefined`: there is none, or the provider has to ask the user first. */
