@@ -686,3 +686,23 @@ async fn the_menu_counts_what_waits_for_whom() {
         (nothing.clone(), nothing)
     );
 }
+
+#[tokio::test]
+async fn the_time_that_is_left_is_never_shown_as_less_than_it_is() {
+    let world = shared_world().await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    for (left, shown) in [
+        ("75 seconds", "(in 2 min)"),
+        ("61 minutes 15 seconds", "(in 1 h 2 min)"),
+        ("47 hours 30 minutes", "(in 47 h 30 min)"),
+        ("48 hours", "(in 2 days)"),
+        ("72 hours 10 minutes", "(in 3 days 1 h)"),
+    ] {
+        let set = format!("expires_at = clock_timestamp() + interval '{left}'");
+        change_row(&world, &request, &set).await;
+        let view = staff.bob.get(&path(&request)).await.expect(200);
+        let said = view["text"].as_str().unwrap();
+        assert!(said.contains(shown), "{left}: {said}");
+    }
+}

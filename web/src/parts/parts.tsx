@@ -120,8 +120,11 @@ export function TimeLeft({ until }: { until: string }) {
   const { say } = useTexts();
   const seconds = useSecondsLeft(until);
   if (seconds <= 0) return <span className="time over">{say('time.over')}</span>;
-  const [minutes, rest] = [Math.floor(seconds / 60), String(seconds % 60).padStart(2, '0')];
-  const text = minutes >= 60 ? say('time.hours', { hours: Math.floor(minutes / 60), minutes: minutes % 60 }) : `${minutes}:${rest}`;
+  // Without seconds the minutes are rounded up, so that no time is shown as less than it is.
+  const minutes = Math.ceil(seconds / 60);
+  const text = seconds >= 3600
+    ? say('time.hours', { hours: Math.floor(minutes / 60), minutes: minutes % 60 })
+    : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')}`;
   return <span className="time" title={new Date(until).toLocaleString()}>{say('time.left', { time: text })}</span>;
 }
 

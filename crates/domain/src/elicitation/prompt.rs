@@ -51,7 +51,7 @@ pub fn prompt(
             lines.push(texts.render(Key::McpConfigNotABoolean, &[]));
         }
     }
-    let minutes = (time_limit.as_secs() / 60).to_string();
+    let minutes = time_limit.as_secs().div_ceil(60).to_string();
     lines.push(texts.render(Key::AskHow, &[("minutes", &minutes)]));
     Part::Prompt(Prompt {
         text: lines.join("\n"),

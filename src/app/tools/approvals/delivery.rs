@@ -199,18 +199,29 @@ pub(super) fn votes_text(
     )
 }
 
-/// When a request expires, and the time until then in rounded minutes or days. A new request of one hour says `1 h`.
+/// When a request expires, and the time until then in minutes, or in hours from two days on. The time is rounded up, so it
+/// is never shown as less than it is. A new request of one hour says `1 h`.
 fn deadline_text(app: &App, texts: &Texts<'_>, at: OffsetDateTime) -> String {
     let seconds = (at - app.clock.now()).whole_seconds().max(0);
-    // Any time that is left shows as at least one minute.
-    let minutes = ((seconds + 31) / 60).max(i64::from(seconds > 0));
-    let (hours, days) = (minutes / 60, (minutes / 60 + 12) / 24);
-    let left = match (minutes, hours) {
-        (..60, _) => format!("{minutes} min"),
-        (_, ..48) if minutes % 60 == 0 => format!("{hours} h"),
-        (_, ..48) => format!("{hours} h {} min", minutes % 60),
-        _ => texts.render(Key::TimeDays, &[("days", &days.to_string())]),
+    let minutes = round_up(seconds, 60);
+    let (hours, minutes) = if minutes >= 48 * 60 {
+        (round_up(minutes, 60), 0)
+    } else {
+        (minutes / 60, minutes % 60)
+    };
+    let days = texts.render(Key::TimeDays, &[("days", &(hours / 24).to_string())]);
+    let left = match (hours, minutes) {
+        (0, _) => format!("{minutes} min"),
+        (48.., _) if hours % 24 == 0 => days,
+        (48.., _) => format!("{days} {} h", hours % 24),
+        (_, 0) => format!("{hours} h"),
+        _ => format!("{hours} h {minutes} min"),
     };
     let left = texts.render(Key::TimeLeft, &[("left", &left)]);
     format!("{} ({left})", time_of(at))
+}
+
+/// How many units of this size a time fills or begins.
+fn round_up(time: i64, unit: i64) -> i64 {
+    (time + unit - 1) / unit
 }
