@@ -131,6 +131,27 @@ impl Staff {
     }
 }
 
+/// Somebody with a role and a language.
+async fn someone(world: &World, user: &str, role: &str, locale: &str) -> Client {
+    let person = chatelaine::app::accounts::development::DevelopmentUser {
+        user: user.to_owned(),
+        roles: vec![role.to_owned()],
+        locale: Some(locale.to_owned()),
+        ..Default::default()
+    };
+    world.someone(&person).await
+}
+
+/// Says it in a chat of an OpenAI client that waits for the whole answer.
+async fn say(client: &Client, chat: &mut Vec<Value>, text: &str) -> String {
+    chat.push(json!({ "role": "user", "content": text }));
+    let body = json!({ "model": "bank", "messages": chat });
+    let answer = client.post("/v1/chat/completions", body).await.expect(200);
+    let message = answer["choices"][0]["message"].clone();
+    chat.push(message.clone());
+    message["content"].as_str().unwrap().to_owned()
+}
+
 /// Asks for a transfer; the conversation, and the request as its requester sees it.
 async fn asked(client: &Client, amount: &str) -> (String, Value) {
     let conversation = client.open("bank").await;
@@ -142,6 +163,10 @@ async fn asked(client: &Client, amount: &str) -> (String, Value) {
         .await
         .expect(200);
     (conversation, mine["items"][0].clone())
+}
+
+fn code(request: &Value) -> &str {
+    request["code"].as_str().unwrap()
 }
 
 fn path(request: &Value) -> String {

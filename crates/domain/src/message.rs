@@ -151,6 +151,17 @@ pub struct Choice {
     pub label: String,
 }
 
+impl Choice {
+    /// The choice without a button: its label, and its command if the label does not name it.
+    pub fn plain(&self) -> String {
+        if self.value.starts_with('/') && !self.label.contains(&self.value) {
+            format!("{} – {}", self.label, self.value)
+        } else {
+            self.label.clone()
+        }
+    }
+}
+
 /// A question for a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -227,7 +238,7 @@ impl Part {
                 let lines = choices
                     .iter()
                     .enumerate()
-                    .map(|(at, choice)| format!("{}. {}", at + 1, choice.label));
+                    .map(|(at, choice)| format!("{}. {}", at + 1, choice.plain()));
                 std::iter::once(text.clone())
                     .chain(lines)
                     .collect::<Vec<_>>()

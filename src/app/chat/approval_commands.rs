@@ -4,6 +4,8 @@
 //! conversation remembers which arguments it has shown, and a command decides about those and no others. If this
 //! conversation has not shown a request before the command was sent, the command shows the request in place of a
 //! decision.
+//!
+//! An answer that shows requests ends with choices, each of which is such a command: a frontend draws them as buttons.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ use domain::{
     approval::{Choice, State, parse_code},
     error::{Error, Result},
     hidden::escape_unclear,
-    message::Part,
+    message::{self, Part},
     principal::Principal,
     run::ClaimedRun,
     texts::{self, Key, Texts},
@@ -37,16 +39,16 @@ pub(super) async fn answer(
     let principal = &run.principal;
     let pack = agents::pack(app, principal, run.agent.as_str()).await?;
     let texts = texts::of(&pack, principal);
-    let part = match run_command(app, run, &texts, name, rest.trim()).await {
-        Ok(text) => Part::text(text),
+    let parts = match run_command(app, run, &texts, name, rest.trim()).await {
+        Ok(parts) => parts,
         Err(error @ (Error::Internal(_) | Error::Busy { .. })) => return Err(error),
         // Any other error is a message for the user, and the run does not fail.
         Err(error) => {
             let text = explain_error(app, principal, &texts, &error, rest).await?;
-            notice(error.code().as_str(), text)
+            vec![notice(error.code().as_str(), text)]
         }
     };
-    Ok(Answer::Parts(vec![part]))
+    Ok(Answer::Parts(parts))
 }
 
 /// Says why a command about a request was refused, from the present state of the request and in the user's language.
@@ -90,20 +92,22 @@ async fn run_command(
     texts: &Texts<'_>,
     name: &str,
     rest: &str,
-) -> Result<String> {
+) -> Result<Vec<Part>> {
     let principal = &run.principal;
     if name == "/approvals" && rest.is_empty() {
         return list(app, run, texts).await;
     }
     let (code, reason) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let Some(code) = parse_code(code) else {
-        return Ok(texts.render(Key::ApprovalUsage, &[("command", name)]));
+        let usage = texts.render(Key::ApprovalUsage, &[("command", name)]);
+        return Ok(vec![Part::text(usage)]);
     };
     let approval = approvals::find(app, principal, &code).await?;
     if name == "/approvals" {
         let view = approvals::get(app, principal, &approval.id.to_string()).await?;
         approvals::remember_shown(app, run, &[&view]).await?;
-        return Ok(show(&view));
+        let how = explain_choices(texts, view.decidable, may_take_back(&view));
+        return Ok(with_choices(show(&view), how, choices_of(texts, &view)));
     }
     if name == "/cancel" {
         let cancelled = approvals::cancel(app, principal, approval.id).await?;
@@ -125,7 +129,9 @@ async fn run_command(
             approvals::remember_shown(app, run, &[&view]).await?;
             let repeat = [("command", name), ("code", &code)];
             let repeat = texts.render(Key::ApprovalRepeat, &repeat);
-            return Ok(format!("{}\n{repeat}", show(&view)));
+            let text = format!("{}\n{repeat}", show(&view));
+            let how = explain_choices(texts, true, false);
+            return Ok(with_choices(text, how, choices_of(texts, &view)));
         }
         // The user cannot decide, and `decide` says why.
         _ => approval.args_sha256,
@@ -145,18 +151,69 @@ async fn run_command(
         .iter()
         .filter(|vote| vote.counts == Some(true))
         .count();
-    Ok(texts.render(
+    let voted = texts.render(
         Key::ApprovalVoted,
         &[
             ("code", &code),
             ("given", &given.to_string()),
             ("needed", &view.min_approvals.to_string()),
         ],
-    ))
+    );
+    Ok(vec![Part::text(voted)])
 }
 
-async fn describe(app: &App, principal: &Principal, code: &str) -> Result<String> {
-    Ok(approvals::get(app, principal, code).await?.text)
+async fn describe(app: &App, principal: &Principal, code: &str) -> Result<Vec<Part>> {
+    let view = approvals::get(app, principal, code).await?;
+    Ok(vec![Part::text(view.text)])
+}
+
+/// A text, and the choices that it ends with, if there are any.
+fn with_choices(text: String, how: String, choices: Vec<message::Choice>) -> Vec<Part> {
+    let choices = (!choices.is_empty()).then_some(Part::Choices { text: how, choices });
+    std::iter::once(Part::text(text)).chain(choices).collect()
+}
+
+/// How the choices of an answer decide or take back, for a person who types.
+fn explain_choices(texts: &Texts<'_>, decides: bool, takes_back: bool) -> String {
+    let keys = [
+        decides.then_some(Key::ApprovalsHow),
+        takes_back.then_some(Key::ApprovalsTakeBack),
+    ];
+    let sentences = keys.into_iter().flatten().map(|key| texts.render(key, &[]));
+    sentences.collect::<Vec<_>>().join(" ")
+}
+
+/// What the reader of a request can do with it.
+fn choices_of(texts: &Texts<'_>, view: &ApprovalView) -> Vec<message::Choice> {
+    let commands = [
+        (view.decidable, Key::ApprovalChoiceApprove, "/approve"),
+        (view.decidable, Key::ApprovalChoiceReject, "/reject"),
+        (may_take_back(view), Key::ApprovalChoiceCancel, "/cancel"),
+    ];
+    let choice = |(_, key, command)| message::Choice {
+        value: format!("{command} {}", view.code),
+        label: texts.render(key, &[("code", &view.code)]),
+    };
+    let possible = commands
+        .into_iter()
+        .filter(|(is_possible, ..)| *is_possible);
+    possible.map(choice).collect()
+}
+
+/// A choice that shows one of several requests, with its own choices: a list in which every request had two buttons would
+/// invite a wrong click.
+fn choice_to_show(view: &ApprovalView) -> message::Choice {
+    message::Choice {
+        value: format!("/approvals {}", view.code),
+        label: format!(
+            "{}: {} {}, {}",
+            view.code, view.server, view.tool, view.requester.name
+        ),
+    }
+}
+
+fn may_take_back(view: &ApprovalView) -> bool {
+    view.own && view.state == State::Pending
 }
 
 /// A request with the exact arguments of its call. The empty line and the indentation make the arguments code for a
@@ -170,7 +227,7 @@ fn show(view: &ApprovalView) -> String {
 
 /// `/approvals`: the requests that wait for the user, the oldest first and with their arguments, and then the user's own
 /// open requests.
-async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> {
+async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part>> {
     let principal = &run.principal;
     let page = ApprovalSelection {
         undecided: true,
@@ -204,8 +261,21 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> 
         if shown.len() < waiting.len() {
             lines.push(texts.render(Key::ApprovalsMore, &[]));
         }
-        lines.push(texts.render(Key::ApprovalsHow, &[]));
     }
+    let mut choices = match shown {
+        [only] => choices_of(texts, only),
+        several => several.iter().map(choice_to_show).collect(),
+    };
+    // A request of one's own that one may also decide has its choices already.
+    let to_take_back = own
+        .iter()
+        .filter(|view| may_take_back(view) && !view.decidable);
+    choices.extend(
+        to_take_back
+            .clone()
+            .flat_map(|view| choices_of(texts, view)),
+    );
+    let how = explain_choices(texts, !shown.is_empty(), to_take_back.count() > 0);
     if !own.is_empty() {
         lines.push(texts.render(Key::ApprovalsMine, &[]));
         lines.extend(own.into_iter().map(|view| view.text));
@@ -213,5 +283,5 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<String> 
     if lines.is_empty() {
         lines.push(texts.render(Key::ApprovalsNone, &[]));
     }
-    Ok(lines.join("\n"))
+    Ok(with_choices(lines.join("\n"), how, choices))
 }

@@ -1,10 +1,12 @@
 //! Parses the events and messages of a conversation.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use domain::{
     hidden::{escape_unclear, remove_hidden},
     json,
+    message::Choice,
 };
 
 /// One event of a conversation. `run` is empty when the event belongs to no run.
@@ -162,11 +164,13 @@ pub fn readable_text(message: &Value) -> String {
             .as_array()
             .map(Vec::as_slice)
             .unwrap_or_default();
-        let labels = choices.iter().filter_map(|choice| choice["label"].as_str());
+        let choices = choices
+            .iter()
+            .filter_map(|choice| Choice::deserialize(choice).ok());
         lines.extend(
-            labels
+            choices
                 .enumerate()
-                .map(|(at, label)| format!("  {}. {label}", at + 1)),
+                .map(|(at, choice)| format!("  {}. {}", at + 1, choice.plain())),
         );
         lines.extend(part["url"].as_str().map(str::to_owned));
     }

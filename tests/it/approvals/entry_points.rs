@@ -20,14 +20,16 @@ async fn said_in(client: &Client, conversation: &str, line: &str) -> String {
     plain(client.messages(conversation).await.last().unwrap())
 }
 
-/// Says it in a chat of an OpenAI client that waits for the whole answer.
-async fn say(client: &Client, chat: &mut Vec<Value>, text: &str) -> String {
-    chat.push(json!({ "role": "user", "content": text }));
-    let body = json!({ "model": "bank", "messages": chat });
-    let answer = client.post("/v1/chat/completions", body).await.expect(200);
-    let message = answer["choices"][0]["message"].clone();
-    chat.push(message.clone());
-    message["content"].as_str().unwrap().to_owned()
+/// The choices that the last message of a conversation offers, each with its label and its value.
+async fn choices(client: &Client, conversation: &str) -> Vec<(String, String)> {
+    let messages = client.messages(conversation).await;
+    let parts = messages.last().unwrap()["parts"].as_array().unwrap();
+    let offered = parts.iter().find(|part| part["type"] == "choices");
+    let offered = offered.map_or(&Value::Null, |part| &part["choices"]);
+    let text = |choice: &Value, field: &str| choice[field].as_str().unwrap().to_owned();
+    let list = offered.as_array().into_iter().flatten();
+    list.map(|choice| (text(choice, "label"), text(choice, "value")))
+        .collect()
 }
 
 #[tokio::test]
@@ -222,7 +224,7 @@ async fn a_name_is_one_line_and_cannot_pass_for_a_line_of_the_program() {
     let (conversation, request) = asked(&ann, "10.00").await;
     let shown = command(&bob, "/approvals").await;
     let lines: Vec<_> = shown.lines().collect();
-    assert_eq!(lines.len(), 5, "{shown}");
+    assert_eq!(lines.len(), 4, "{shown}");
     assert_eq!(shown.matches('⏳').count(), 1, "{shown}");
     assert!(lines[3].contains(r#""amount":"10.00""#), "{shown}");
     let view = bob.get(&path(&request)).await.expect(200);
@@ -705,4 +707,63 @@ async fn the_time_that_is_left_is_never_shown_as_less_than_it_is() {
         let said = view["text"].as_str().unwrap();
         assert!(said.contains(shown), "{left}: {said}");
     }
+}
+
+#[tokio::test]
+async fn a_request_is_decided_and_taken_back_with_buttons() {
+    let world = shared_world().await;
+    let staff = Staff::of(&world).await;
+    let (_, first) = asked(&staff.ann, "10.00").await;
+    let own = |label: &str, value: &str| (label.to_owned(), value.to_owned());
+    for (language, approve, reject) in [
+        ("en", "Approve", "Reject"),
+        ("es", "Aprobar", "Rechazar"),
+        ("fr", "Approuver", "Refuser"),
+    ] {
+        let bob = someone(&world, "bob", "finance-manager", language).await;
+        let chat = bob.open("bank").await;
+        bob.say_and_wait(&chat, "/approvals").await;
+        let code = code(&first);
+        let expected = [
+            own(&format!("{approve} {code}"), &format!("/approve {code}")),
+            own(&format!("{reject} {code}"), &format!("/reject {code}")),
+        ];
+        assert_eq!(choices(&bob, &chat).await, expected, "{language}");
+    }
+    // Where there are no buttons the commands stand in the list.
+    let listed = say(&staff.carl, &mut Vec::new(), "/approvals").await;
+    let line = format!("1. Approve {0} – /approve {0}", code(&first));
+    assert!(listed.contains(&line), "{listed}");
+    // Of several, one chooses which to look at, and then decides.
+    let (_, second) = asked(&staff.ann, "11.00").await;
+    let chat = staff.bob.open("bank").await;
+    let menu = json!({ "menu": "pending-approvals" });
+    let mut events = staff.bob.listen(&chat, None).await;
+    let messages = format!("/v1/conversations/{chat}/messages");
+    let posted = staff.bob.post(&messages, menu).await.expect(202);
+    let run = posted["run"]["id"].as_str().unwrap().to_owned();
+    events.until_run_ends(&run).await;
+    let values: Vec<_> = [&first, &second]
+        .map(|request| format!("/approvals {}", code(request)))
+        .into();
+    let offered = choices(&staff.bob, &chat).await;
+    let offered: Vec<_> = offered.into_iter().map(|(_, value)| value).collect();
+    assert_eq!(offered, values);
+    staff.bob.say_and_wait(&chat, &values[1]).await;
+    let offered = choices(&staff.bob, &chat).await;
+    see().await;
+    staff.bob.say_and_wait(&chat, &offered[1].1).await;
+    assert_eq!(state(&staff.ann, &second).await, "rejected");
+    assert_eq!(state(&staff.ann, &first).await, "pending");
+    // The requester takes back what waits, and nothing else.
+    let chat = staff.ann.open("bank").await;
+    staff.ann.say_and_wait(&chat, "/approvals").await;
+    let offered = choices(&staff.ann, &chat).await;
+    let value = format!("/cancel {}", code(&first));
+    assert_eq!(
+        offered,
+        [own(&format!("Take back {}", code(&first)), &value)]
+    );
+    staff.ann.say_and_wait(&chat, &value).await;
+    assert_eq!(state(&staff.ann, &first).await, "cancelled");
 }
