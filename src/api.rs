@@ -311,7 +311,8 @@ fn metrics() -> OpenApiRouter<ApiState> {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Chatelaine", description = "A chat backend that keeps the keys of its users' MCP servers."),
-    components(schemas(problem::ProblemDocument, problem::OpenAiError, domain::event::Transient)),
+    components(schemas(problem::ProblemDocument, problem::OpenAiError, domain::event::Transient,
+        crate::app::tools::approvals::notices::ApprovalNotice)),
     modifiers(&Bearer),
     security(("bearer" = [])),
 )]

@@ -4,7 +4,7 @@
 //! sent yet (because another replica works on the run, or this listener fell behind) is added then. Each step is a
 //! paragraph. Text that was sent cannot be withdrawn, so a step that starts again goes on in a new paragraph.
 //!
-//! Outcomes of approvals and other reports since the client's last turn stand before the answer. Reports that arrive
+//! Outcomes of approvals, notices for approvers and other reports since the client's last turn stand before the answer. Reports that arrive
 //! during the answer are delivered with the next one.
 //!
 //! Below are the texts of tool calls ([`call_line`], [`call_box`]), the limits of a client ([`Limiter`]), and the reports
@@ -14,7 +14,10 @@ use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
-use crate::app::chat::{conversations::ConversationEvent, transcript::UnreadEvents};
+use crate::app::{
+    chat::{conversations::ConversationEvent, transcript::UnreadEvents},
+    tools::approvals::notices::ApprovalNotice,
+};
 use domain::{
     account::ShownCalls,
     event::{Event, EventKind, Transient},
@@ -149,13 +152,13 @@ impl AnswerText {
         std::mem::take(&mut self.pieces)
     }
 
-    /// The text of a report: an outcome that the program has written, or the answer of the run that reports it.
+    /// The text of a report: an outcome or a notice that the program has written, or the answer of the run that reports it.
     fn report_text(&mut self, message: &Message) -> String {
         let is_outcome = |part: &&Part| {
             matches!(
                 part,
                 Part::Approval(_) | Part::AgentCallback(_) | Part::CallOutcome(_)
-            )
+            ) || ApprovalNotice::is_in(part)
         };
         match (message.role, message.run_id) {
             (Role::System, run) => {

@@ -121,6 +121,7 @@ pub(super) async fn list(
         oldest_first: which.order == Order::Oldest,
         after: which.cursor,
         limit: limit + 1,
+        ..ApprovalSelection::default()
     };
     let filter = ApprovalFilter {
         as_approver: matches!(which.role, Role::Approver),

@@ -246,6 +246,9 @@ fn type_events(document: &mut Value) {
     for kind in ["EventKind", "Transient"] {
         schemas.remove(kind);
     }
+    let notice = json!({ "$ref": "#/components/schemas/ApprovalNotice" });
+    all.push(json!({ "$ref": "#/components/schemas/NoticeEvent" }));
+    schemas.insert("NoticeEvent".to_owned(), event("notice", notice, false));
     schemas.insert(
         "ConversationEvent".to_owned(),
         json!({ "oneOf": all, "description": "An event of a conversation, by its name." }),

@@ -1,9 +1,9 @@
 //! A conversation's events as they happen (SSE).
 //!
 //! Durable events have their number as `id` and are replayed after `Last-Event-ID`, each exactly once. Deltas and progress
-//! reach only those who listen at that moment. `event` names the kind, and `data` is one JSON object.
+//! reach only those who listen at that moment. So do notices for approvers, which belong to no conversation. `event` names the kind, and `data` is one JSON object.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::ready, sync::Arc, time::Duration};
 
 use axum::{
     Extension,
@@ -30,6 +30,7 @@ use super::{
 use crate::app::{
     self, App,
     chat::conversations::{ConversationEvent, ConversationStream},
+    tools::approvals::{self, notices::NoticeStream},
 };
 use domain::{error::Error, event::EventKind, ids::ConversationId};
 
@@ -95,9 +96,35 @@ pub(super) async fn listen(
     permit.release();
     let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
     let signed_out = state.app.accounts.wait_for_session_end(&principal);
-    Ok(answer(hello.chain(
-        events(listening, stream).take_until(Box::pin(signed_out)),
-    )))
+    let notices = notices(approvals::notices::listen(&state.app, &principal));
+    // The stream ends with the events of the conversation.
+    let events = events(listening, stream).map(Some);
+    let events = events.chain(stream::iter([None]));
+    let both = stream::select(events, notices.map(Some))
+        .take_while(|event| ready(event.is_some()))
+        .filter_map(ready);
+    Ok(answer(hello.chain(both.take_until(Box::pin(signed_out)))))
+}
+
+/// The notices for an approver who has the conversation open.
+fn notices(listening: NoticeStream) -> impl Stream<Item = Event> {
+    let batches = stream::unfold(listening, async |mut listening| {
+        match listening.next().await {
+            Ok(notices) => Some((notices?, listening)),
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{:#}", anyhow::Error::from(error)),
+                    "a stream of notices broke"
+                );
+                None
+            }
+        }
+    });
+    let event = |notice| {
+        let event = Event::default().event("notice").json_data(notice);
+        event.expect("notices are plain data that can be written")
+    };
+    batches.flat_map(move |notices| stream::iter(notices.into_iter().map(event)))
 }
 
 /// The event after which a client listens: `Last-Event-ID`, else `after` of the query.

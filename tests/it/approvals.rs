@@ -8,6 +8,7 @@ mod flow; // a frontend in TypeScript
 mod lookalikes; // tools that can be taken for a guarded one
 mod lost_rights; // when a requester or an approver may not any more
 mod machine; // all of it at random, against a model
+mod notices; // what approvers hear where they chat
 mod personal; // with everybody's own credential
 mod rules; // which state follows which, and codes
 mod states; // the transitions, one by one

@@ -104,6 +104,10 @@ const ROWS: &[(&str, &str)] = &[
         "insert into shown_requests (tenant_id, id, conversation_id, approval_id, args_sha256, run_id)
          values ($1, $1, $1, $1, decode(md5($2) || md5($2), 'hex'), $1)",
     ),
+    (
+        "approval_notices",
+        "insert into approval_notices (tenant_id, id, user_id, approval_id) values ($1, $1, $2, $1)",
+    ),
     ("approval_results", "insert into approval_results (tenant_id, id, result) values ($1, $1, $2)"),
     ("users", "insert into users (tenant_id, id, user_id, claims, claims_at) values ($1, $1, $2, '{}', now())"),
     (

@@ -4,6 +4,7 @@
 
 mod insertion;
 mod lists;
+mod notices;
 mod results;
 mod shown;
 mod transitions;
@@ -18,6 +19,7 @@ pub use self::{
         ApprovalOwner, ApprovalSelection, LastChange, count_open_of_requester, count_undecided,
         list, list_changed, list_last_changes,
     },
+    notices::{claim_outcomes, claim_waiting},
     results::{await_result, find_uncollected, get_result, keep_result, mark_collected},
     shown::{LastShown, find_last_shown, forget_shown, forget_undelivered, remember_shown},
     transitions::{

@@ -29,6 +29,12 @@ use store::approvals::ApprovalSelection;
 /// Requests that are shown in each of the two lists: those that wait for the user, and the user's own.
 const SHOWN: u8 = 20;
 
+/// Whether a text is a command that shows requests or decides about them.
+pub(super) fn is_one(text: &str) -> bool {
+    let name = text.split_whitespace().next();
+    matches!(name, Some("/approvals" | "/approve" | "/reject"))
+}
+
 /// Answers a command about requests for consent.
 pub(super) async fn answer(
     app: &Arc<App>,

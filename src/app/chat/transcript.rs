@@ -14,7 +14,7 @@ use serde_json::value::to_raw_value;
 use sha2::{Digest, Sha256};
 
 use super::{
-    attachments, branches,
+    approval_commands, attachments, branches,
     conversations::{self, ConversationStream, PostedMessage, UnwrittenMessage},
     prompt_answers::{AnswerCandidate, match_pending_prompt},
 };
@@ -22,6 +22,7 @@ use crate::app::{
     App,
     runs::repeats,
     servers::{agents, credentials},
+    tools::approvals::notices,
 };
 use domain::{
     answer_format::AnswerFormat,
@@ -100,6 +101,12 @@ pub async fn ask(
     if let Some(format) = &question.format {
         check_format(&pack, format).await?;
     }
+    // An answer with a format is nothing but the answer, and a command about requests shows them itself.
+    let reader = if question.format.is_none() && !approval_commands::is_one(&text) {
+        notices::reader(app, principal).await?
+    } else {
+        None
+    };
     let (mut tx, mut found) = locate(app, principal, &pack, question, &transcript).await?;
     let mut answer = None;
     // A prompt is an event, so a conversation without events has no open prompt.
@@ -120,9 +127,14 @@ pub async fn ask(
         (tx, found) = locate(app, principal, &pack, question, &transcript).await?;
     }
     let FoundConversation {
-        conversation,
+        mut conversation,
         delivered,
     } = found;
+    if let Some(reader) = &reader
+        && notices::append_untold(app, &mut tx, reader, conversation.id).await?
+    {
+        conversation.last_event += 1;
+    }
     let mut attachments = Vec::new();
     for (name, data) in &question.files {
         attachments

@@ -9,6 +9,7 @@ mod decision;
 pub mod delivery;
 pub mod execution;
 pub mod listening;
+pub mod notices;
 mod request;
 pub mod view;
 
@@ -225,6 +226,19 @@ fn link(app: &App, id: ApprovalId) -> String {
         )
     } else {
         app.config.approval_url.replace("{id}", &id.to_string())
+    }
+}
+
+/// The address of the list of requests for people. The operator's `CHATELAINE_APPROVAL_URL` has no list, so with it the
+/// address is that of a request.
+fn link_to_list(app: &App, first: ApprovalId) -> String {
+    if app.config.approval_url.is_empty() {
+        format!(
+            "{}/#/approvals",
+            app.config.public_url.trim_end_matches('/')
+        )
+    } else {
+        link(app, first)
     }
 }
 

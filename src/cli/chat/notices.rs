@@ -1,5 +1,6 @@
-//! Lines about approval requests: one when the request of another user needs this user's decision, and one when another
-//! approver has decided it. The server sends states, some of them twice; each line is shown once.
+//! Lines about approval requests: one when the request of another user needs this user's decision, one when another
+//! approver has decided it, and one when a call that this user approved has ended. The server sends states, some of them
+//! twice; each line is shown once.
 
 use std::collections::HashMap;
 
@@ -16,6 +17,8 @@ pub struct Notices {
 enum NoticeState {
     Waits,
     Decided,
+    /// The call of a request that this user approved has ended.
+    Ended,
     /// It is not known whether the call was carried out.
     Unknown,
 }
@@ -53,10 +56,21 @@ impl Notices {
         }
         let known = self.known.get(&id(request)).copied();
         let by_me = request["decided_by"] == self.me.as_str();
+        let approved_by_me = request["votes"].as_array().is_some_and(|votes| {
+            votes
+                .iter()
+                .any(|vote| vote["by"] == self.me.as_str() && vote["decision"] == "approve")
+        });
         let (said, aloud) = match (request["state"].as_str()?, known) {
             ("pending", None) if request["decidable"] == true => (NoticeState::Waits, true),
-            ("pending", _) | (_, None | Some(NoticeState::Unknown)) => return None,
+            ("pending", _) | (_, None | Some(NoticeState::Unknown | NoticeState::Ended)) => {
+                return None;
+            }
             ("outcome_unknown", _) => (NoticeState::Unknown, true),
+            ("approved" | "executing", Some(NoticeState::Decided)) => return None,
+            (state, _) if approved_by_me && !["approved", "executing"].contains(&state) => {
+                (NoticeState::Ended, true)
+            }
             (_, Some(NoticeState::Waits)) => (NoticeState::Decided, !by_me),
             (_, Some(NoticeState::Decided)) => return None,
         };

@@ -9,6 +9,7 @@ import { useAction } from '../parts/useAction';
 import { toChat } from '../links';
 import { useTexts } from '../texts/texts';
 import { branchAdapter } from './branches';
+import { ApproverNotices } from './ApproverNotices';
 import { Composer } from './Composer';
 import { keepDraft } from './drafts';
 import { onKeptMessage, takeMessage } from './keptMessage';
@@ -79,6 +80,7 @@ function OpenThread({ id, open }: { id: string; open: OpenConversation }) {
     <AuiProvider config={config} ref={library}>
       <Agent value={open.conversation?.agent ?? ''}><Messages open={open} error={change.error} /></Agent>
       <div className="column">
+        <ApproverNotices notices={thread.notices} />
         {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
         {open.conversation && (
           <PackMenu

@@ -7,6 +7,10 @@ import type { StreamEvent } from '../api/stream';
 
 export type Message = Schemas['Message'];
 export type Part = Schemas['Part'];
+export type ApprovalNotice = Schemas['ApprovalNotice'];
+
+/** Notices of ended calls that are shown at once. */
+const MOST_NOTICES = 4;
 
 export interface ActiveRun {
   draft: string;
@@ -22,9 +26,11 @@ export interface Thread {
   active: Record<string, ActiveRun>;
   failures: Record<string, string>;
   ended: string[];
+  /** What an approver is told while the conversation is open: what waits, and how calls that they approved ended. */
+  notices: ApprovalNotice[];
 }
 
-export const EMPTY: Thread = { branch: 0, messages: [], active: {}, failures: {}, ended: [] };
+export const EMPTY: Thread = { branch: 0, messages: [], active: {}, failures: {}, ended: [], notices: [] };
 
 export type Change =
   | { type: 'messages'; messages: Message[] }
@@ -97,6 +103,12 @@ function changeByEvent(thread: Thread, { name, data }: StreamEvent): Thread {
       const done = event.total ? `${Math.round((100 * event.progress) / event.total)} %` : '';
       const text = [event.message, done].filter(Boolean).join(' · ');
       return updateRun(thread, event.run_id, (run) => ({ ...run, progress: { ...run.progress, [event.call_id]: text } }));
+    }
+    case 'notice': {
+      // What waits is said anew each time.
+      const notice = data as ApprovalNotice;
+      const kept = thread.notices.filter((old) => old.code !== 'approval_waits' || notice.code !== 'approval_waits');
+      return { ...thread, notices: [...kept, notice].slice(-MOST_NOTICES) };
     }
     default:
       return thread;

@@ -28,8 +28,12 @@ pub struct ApprovalSelection<'a> {
     pub tool: Option<&'a str>,
     /// The user who made the request.
     pub requester: Option<&'a str>,
-    /// Only requests of other users that the caller can decide now.
+    /// Only requests that the caller can decide now.
     pub undecided: bool,
+    /// Only requests of other users. Only for approvers, like the next field.
+    pub not_own: bool,
+    /// Only requests of which no answer has told the approver.
+    pub untold: bool,
     /// The oldest first, instead of the newest.
     pub oldest_first: bool,
     /// The last request of the page before, in this order.
@@ -83,6 +87,9 @@ pub async fn list(
                                           and not exists (select from sign_outs s
                                                           where s.tenant_id = $8 and s.user_id = $7
                                                             and s.others_at > v.at)))
+                   and (not $12 or requester <> $7)
+                   and (not $13 or not exists (select from approval_notices n
+                                               where n.tenant_id = $8 and n.user_id = $7 and n.approval_id = a.id))
                  order by case when $11 then id end, id desc limit $5",
                 &agents,
                 &roles,
@@ -95,6 +102,8 @@ pub async fn list(
                 page.tool,
                 page.requester,
                 page.oldest_first,
+                page.not_own,
+                page.untold,
             )
             .fetch_all(tx.conn())
             .await?
