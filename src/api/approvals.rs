@@ -24,7 +24,7 @@ use super::{
 use crate::app::{
     self, App,
     tools::approvals::{
-        ApprovalFilter, ApprovalSelection, Verdict,
+        ApprovalFilter, ApprovalSelection, Verdict, Waiting,
         listening::{ApprovalStream, ApprovalUpdate, Badge},
         view::ApprovalView,
     },
@@ -117,11 +117,10 @@ pub(super) async fn list(
         state: which.state,
         tool: which.tool.as_deref(),
         requester: which.requester.as_deref(),
-        undecided: which.decidable,
+        waiting: which.decidable.then_some(Waiting::All),
         oldest_first: which.order == Order::Oldest,
         after: which.cursor,
         limit: limit + 1,
-        ..ApprovalSelection::default()
     };
     let filter = ApprovalFilter {
         as_approver: matches!(which.role, Role::Approver),

@@ -16,8 +16,8 @@ use time::OffsetDateTime;
 pub use self::{
     insertion::{NewApproval, count_open, find_elsewhere, find_same, insert},
     lists::{
-        ApprovalOwner, ApprovalSelection, LastChange, count_open_of_requester, count_undecided,
-        list, list_changed, list_last_changes,
+        ApprovalOwner, ApprovalSelection, LastChange, Waiting, count_open_of_requester,
+        count_undecided, list, list_changed, list_last_changes,
     },
     notices::{claim_outcomes, claim_waiting},
     results::{await_result, find_uncollected, get_result, keep_result, mark_collected},

@@ -24,7 +24,7 @@ use domain::{
     run::ClaimedRun,
     texts::{self, Key, Texts},
 };
-use store::approvals::ApprovalSelection;
+use store::approvals::{ApprovalSelection, Waiting};
 
 /// Requests that are shown in each of the two lists: those that wait for the user, and the user's own.
 const SHOWN: u8 = 20;
@@ -236,7 +236,7 @@ fn show(view: &ApprovalView) -> String {
 async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part>> {
     let principal = &run.principal;
     let page = ApprovalSelection {
-        undecided: true,
+        waiting: Some(Waiting::All),
         oldest_first: true,
         limit: i64::from(SHOWN) + 1,
         ..ApprovalSelection::default()
@@ -254,7 +254,7 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part
     let filter = ApprovalFilter {
         as_approver: false,
         page: ApprovalSelection {
-            undecided: false,
+            waiting: None,
             limit: i64::from(SHOWN),
             ..page
         },

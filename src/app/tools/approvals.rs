@@ -37,7 +37,7 @@ use domain::{
     pack::Pack,
     principal::Principal,
 };
-pub use store::approvals::ApprovalSelection;
+pub use store::approvals::{ApprovalSelection, Waiting};
 use store::{Tx, audit::AuditRow, hints::Hint, vault::Context};
 
 /// The roles with which a principal may decide, from today's packs and their newest claims. `Forbidden` without such a

@@ -21,6 +21,15 @@ pub enum ApprovalOwner<'a> {
     Approver(&'a Approver),
 }
 
+/// Which of the requests that an approver can decide now. Each is a part of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waiting {
+    All,
+    OfOthers,
+    /// Those of others of which no answer has told the approver.
+    Untold,
+}
+
 /// Which requests of a list are wanted: filters, and where the page begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApprovalSelection<'a> {
@@ -28,12 +37,8 @@ pub struct ApprovalSelection<'a> {
     pub tool: Option<&'a str>,
     /// The user who made the request.
     pub requester: Option<&'a str>,
-    /// Only requests that the caller can decide now.
-    pub undecided: bool,
-    /// Only requests of other users. Only for approvers, like the next field.
-    pub not_own: bool,
-    /// Only requests of which no answer has told the approver.
-    pub untold: bool,
+    /// Only requests that wait for the caller, who is an approver.
+    pub waiting: Option<Waiting>,
     /// The oldest first, instead of the newest.
     pub oldest_first: bool,
     /// The last request of the page before, in this order.
@@ -96,14 +101,14 @@ pub async fn list(
                 state,
                 after,
                 page.limit,
-                page.undecided,
+                page.waiting.is_some(),
                 approver.user().as_str(),
                 tx.tenant()?.0,
                 page.tool,
                 page.requester,
                 page.oldest_first,
-                page.not_own,
-                page.untold,
+                page.waiting >= Some(Waiting::OfOthers),
+                page.waiting >= Some(Waiting::Untold),
             )
             .fetch_all(tx.conn())
             .await?

@@ -22,7 +22,7 @@ use domain::{
     ids::ApprovalId,
     principal::Principal,
 };
-use store::approvals::{ApprovalOwner, ApprovalSelection};
+use store::approvals::{ApprovalOwner, ApprovalSelection, Waiting};
 
 /// How long a transaction may take to commit a change before a listener can miss it.
 const OVERLAP: time::Duration = time::Duration::seconds(5);
@@ -141,7 +141,7 @@ impl ApprovalStream {
         }
         if let Some(approver) = &approver {
             let undecided = ApprovalSelection {
-                undecided: true,
+                waiting: Some(Waiting::All),
                 ..page(None)
             };
             open.extend(

@@ -24,7 +24,7 @@ use domain::{
 };
 use store::{
     Tx,
-    approvals::{ApprovalOwner, ApprovalSelection},
+    approvals::{ApprovalOwner, ApprovalSelection, Waiting},
     messages::NewMessage,
 };
 
@@ -104,7 +104,7 @@ pub async fn append_untold(
     reader: &Approver,
     conversation: ConversationId,
 ) -> Result<bool> {
-    let mut waiting = list_waiting(tx, reader, true).await?;
+    let mut waiting = list_waiting(tx, reader, Waiting::Untold).await?;
     if !waiting.is_empty() {
         let ids: Vec<_> = waiting.iter().map(|request| request.id).collect();
         let claimed = store::approvals::claim_waiting(tx, reader.user(), &ids).await?;
@@ -138,13 +138,10 @@ pub async fn append_untold(
     Ok(true)
 }
 
-/// The requests of other people that the approver can decide now, the oldest first. With `only_untold`, those of which no
-/// answer has told them.
-async fn list_waiting(tx: &mut Tx, reader: &Approver, only_untold: bool) -> Result<Vec<Approval>> {
+/// The requests that wait for the approver, the oldest first.
+async fn list_waiting(tx: &mut Tx, reader: &Approver, waiting: Waiting) -> Result<Vec<Approval>> {
     let page = ApprovalSelection {
-        undecided: true,
-        not_own: true,
-        untold: only_untold,
+        waiting: Some(waiting),
         oldest_first: true,
         limit: PAGE,
         ..ApprovalSelection::default()
@@ -281,7 +278,7 @@ impl NoticeStream {
             let now = tx.now().await?;
             (self.began, self.from) = (Some(now), now);
         }
-        let now_waiting = list_waiting(&mut tx, &reader, false).await?;
+        let now_waiting = list_waiting(&mut tx, &reader, Waiting::OfOthers).await?;
         let count = count_waiting(&mut tx, &reader, &now_waiting).await?;
         let ids = now_waiting.iter().map(|request| request.id).collect();
         let told = std::mem::replace(&mut self.waiting, ids);
