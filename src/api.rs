@@ -254,6 +254,19 @@ fn administration() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::webhooks::test))
         .routes(routes!(admin::webhooks::deliveries))
         .routes(routes!(admin::access::matrix))
+        .routes(routes!(admin::servers::capabilities))
+        .routes(routes!(admin::servers::list_of_agent))
+        .routes(routes!(
+            admin::servers::get_of_agent,
+            admin::servers::put_of_agent,
+            admin::servers::remove_of_agent
+        ))
+        .routes(routes!(admin::servers::list_of_capability))
+        .routes(routes!(
+            admin::servers::get_of_capability,
+            admin::servers::put_of_capability,
+            admin::servers::remove_of_capability
+        ))
         .routes(routes!(admin::users::list))
         .routes(routes!(admin::users::get, user_data::delete))
         .routes(routes!(user_data::export))

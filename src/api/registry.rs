@@ -160,7 +160,7 @@ pub(super) async fn remove(
     }
 }
 
-fn if_match(headers: &HeaderMap) -> Result<IfMatch, Problem> {
+pub(super) fn if_match(headers: &HeaderMap) -> Result<IfMatch, Problem> {
     let header = headers
         .get(header::IF_MATCH)
         .map(|value| value.to_str())

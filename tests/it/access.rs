@@ -35,6 +35,11 @@ fn none() -> Value {
     Value::Null
 }
 
+/// It names no entry of the registry.
+fn setting() -> Value {
+    json!({ "ref": "nothing", "toolAccess": { "default": "users" } })
+}
+
 #[expect(clippy::too_many_lines, reason = "a line for each route")]
 fn table() -> Vec<Row> {
     let (get, post, delete) = (|| Method::GET, || Method::POST, || Method::DELETE);
@@ -532,6 +537,60 @@ fn table() -> Vec<Row> {
         ),
         (
             get(),
+            "/v1/admin/agents/{agent}/servers",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/agents/{agent}/servers/{server}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            put(),
+            "/v1/admin/agents/{agent}/servers/{server}",
+            setting,
+            [401, 403, 403, 403, 403, 400, 403],
+        ),
+        (
+            delete(),
+            "/v1/admin/agents/{agent}/servers/{server}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/capabilities",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/capabilities/{capability}/servers",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/capabilities/{capability}/servers/{server}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            put(),
+            "/v1/admin/capabilities/{capability}/servers/{server}",
+            setting,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            delete(),
+            "/v1/admin/capabilities/{capability}/servers/{server}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
             "/v1/admin/users",
             none,
             [401, 403, 403, 403, 403, 200, 403],
@@ -847,7 +906,8 @@ fn no_route_is_added_past_the_document() {
 
 #[tokio::test]
 async fn every_route_answers_every_caller_as_the_table_says() {
-    let world = World::start().await;
+    // More routes than one user may ask for in a minute.
+    let world = World::with(|setup| setup.config.requests_per_minute = 100_000).await;
     world.model.on(|_| Some(text("Fine.")));
     let owner = world.user("owner", &[]).await;
     let callers = callers(&world, &owner).await;
@@ -867,6 +927,8 @@ async fn every_route_answers_every_caller_as_the_table_says() {
             .replace("{name}", "token")
             .replace("{tenant}", "acme")
             .replace("{user}", "nobody")
+            .replace("{server}", "none")
+            .replace("{capability}", "none")
             .replace("{skill}", "none");
         for ((who, caller), expected) in CALLERS.iter().zip(&callers).zip(expected) {
             let answer = ask(caller, &method, &filled, body()).await;

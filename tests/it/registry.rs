@@ -8,6 +8,7 @@ mod packs; // what a pack may write
 mod reached; // a server that is told what it was configured with
 mod runs; // values of a run
 mod sensitive; // what never comes back
+mod settings; // what admins set for the servers of agents and capabilities
 mod shared_tokens; // the same for more than one process
 pub mod tokens; // OAuth client credentials
 mod values; // what becomes of a configured value
@@ -103,6 +104,14 @@ impl Watched {
         seen.iter()
             .rev()
             .find_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned()))
+    }
+
+    /// The latest request with this header.
+    pub fn request_with(&self, name: &str, value: &str) -> HeaderMap {
+        let seen = self.seen.lock().unwrap();
+        let has = |headers: &&HeaderMap| headers.get(name).is_some_and(|it| it == value);
+        let found = seen.iter().rev().find(has);
+        found.expect("a request with this header").clone()
     }
 
     /// Every value of a header so far.

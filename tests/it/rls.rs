@@ -182,6 +182,11 @@ const ROWS: &[(&str, &str)] = &[
         "insert into secrets (tenant_id, id, name, sealed, version) values ($1, $1, $2, '\\x01000100000001', 1)",
     ),
     (
+        "server_settings",
+        "insert into server_settings (tenant_id, id, level, owner, server, entry, definition, version)
+         values ($1, $1, 'agent', 'bank', 'docs', $2, '{}', 1)",
+    ),
+    (
         "access_tokens",
         "insert into access_tokens (tenant_id, id, request, fence) values ($1, $1, sha256(convert_to($2, 'utf8')), 1)",
     ),
@@ -226,6 +231,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
         "tenant_id id conversation_id user_id kind status lease_until created_at root_run has_scope awaits_callback",
     ),
     ("secrets", "tenant_id id version"),
+    ("server_settings", "tenant_id id version"),
     ("sign_outs", "tenant_id user_id changed_at"),
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),

@@ -30,6 +30,8 @@ pub struct Pack {
     /// Servers that it takes from the registry. Where the pack is put to use for a tenant, those that can be
     /// connected to are among `servers`.
     pub references: Vec<ServerRef>,
+    /// The names of its capabilities, in order.
+    pub capabilities: Vec<String>,
     /// Registry entries that lie beside the pack, for its own references.
     pub entries: Vec<Arc<Entry>>,
     /// The folder the pack was read from.

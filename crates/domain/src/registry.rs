@@ -10,6 +10,7 @@ mod definition;
 mod entry;
 pub mod merge;
 pub mod resolve;
+pub mod settings;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -18,7 +19,7 @@ pub use self::{
     definition::{Auth, AuthKind, Definition, ScopeKey, SensitiveValues},
     entry::{
         AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Grants, InvalidDefinition, Rules,
-        host_of,
+        granted, host_of,
     },
 };
 use super::{
@@ -84,9 +85,20 @@ pub struct Level {
 pub enum Origin {
     Registry,
     Capability(String),
+    /// What the tenant's admins set for the capability.
+    CapabilityAdmin(String),
     Agent,
+    /// What the tenant's admins set for the agent.
+    AgentAdmin,
     /// The program fills it in.
     Framework,
+}
+
+impl Origin {
+    /// Whether the tenant's admins set it, rather than a file or the registry.
+    pub fn is_of_admin(&self) -> bool {
+        matches!(self, Self::CapabilityAdmin(_) | Self::AgentAdmin)
+    }
 }
 
 impl fmt::Display for Origin {
@@ -94,7 +106,9 @@ impl fmt::Display for Origin {
         match self {
             Self::Registry => f.write_str("registry default"),
             Self::Capability(name) => write!(f, "capability {name}"),
+            Self::CapabilityAdmin(name) => write!(f, "an admin for capability {name}"),
             Self::Agent => f.write_str("agent"),
+            Self::AgentAdmin => f.write_str("an admin for the agent"),
             Self::Framework => f.write_str("framework"),
         }
     }

@@ -4,8 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::field::Field;
+use super::{
+    field::Field,
+    parse_context::{ParseContext, UnsetPolicy},
+    report::{Problem, Severity},
+};
 use domain::{
+    config::Environment,
     pack::Authentication,
     policy::{ApprovalPolicy, DefaultAccess, ToolAccess, ToolPattern},
     principal::GUEST,
@@ -69,6 +74,40 @@ pub(super) fn read_patterns<'a>(field: &Field<'a>) -> Vec<LocatedPattern<'a>> {
         }
     }
     listed
+}
+
+/// Who may call which tool of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerAccess {
+    pub tool_access: Option<ToolAccess>,
+    /// The allowlist of the server.
+    pub tools: Option<Vec<ToolPattern>>,
+}
+
+/// Reads the `toolAccess` and the `tools` that the admins of a tenant give to a server, by the rules of a pack. The
+/// problems have errors if there is no access.
+pub fn read_access(
+    written: &serde_json::Value,
+    who: &Authentication,
+) -> (Option<ServerAccess>, Vec<Problem>) {
+    let (text, env) = (written.to_string(), Environment::default());
+    let context = ParseContext::new("", &text, &env, UnsetPolicy::Refused).without_excerpts();
+    let root = context.parse();
+    let access = root.as_ref().and_then(|root| {
+        let mut object = Field::new(&context, root, "").object()?;
+        let tools = object.optional("tools").map(|field| read_patterns(&field));
+        let tool_access = object
+            .optional("toolAccess")
+            .and_then(|field| read(&field, tools.as_deref(), who));
+        object.finish();
+        Some(ServerAccess {
+            tool_access,
+            tools: tools.as_deref().map(to_patterns),
+        })
+    });
+    let (problems, _) = context.finish();
+    let is_refused = problems.iter().any(|it| it.severity == Severity::Error);
+    (access.filter(|_| !is_refused), problems)
 }
 
 /// Reads one `toolAccess`. `allowlist` is the `tools` of the same server, if it has any.

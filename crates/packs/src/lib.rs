@@ -41,6 +41,7 @@ mod summary;
 mod yaml;
 mod yaml_writer;
 
+pub use access::{ServerAccess, read_access};
 pub use explain::explain;
 pub use folder::{check, check_allowing_unset};
 pub use import::{ImportError, Imported, import};

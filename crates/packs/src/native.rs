@@ -128,6 +128,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     let params = params_field(&mut top).and_then(|field| read_params(&field));
     let RegistryReferences {
         references,
+        capabilities,
         prompts,
         entries,
         problems,
@@ -163,6 +164,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         skills,
         params,
         references,
+        capabilities,
         entries,
         folder: folder.to_owned(),
         version: String::new(),

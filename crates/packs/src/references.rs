@@ -38,6 +38,8 @@ const MAX_BYTES: usize = 256 * 1024;
 #[derive(Default)]
 pub(super) struct RegistryReferences {
     pub references: Vec<ServerRef>,
+    /// The names of the capabilities.
+    pub capabilities: Vec<String>,
     /// The prompts of the capabilities.
     pub prompts: Vec<String>,
     /// The entries of the registry beside the pack.
@@ -119,6 +121,7 @@ fn read_capabilities<'a>(
         );
         names.push(name.to_string());
     }
+    found.capabilities = names;
     places
 }
 

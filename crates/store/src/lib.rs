@@ -43,6 +43,7 @@ pub mod retention;
 pub mod runs;
 pub mod sealed;
 pub mod secrets;
+pub mod server_settings;
 pub mod sign_outs;
 pub mod tenant_keys;
 pub mod tenants;

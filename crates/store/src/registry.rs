@@ -116,12 +116,13 @@ pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// A hash of all entries and secrets of the tenant, to notice changes.
+/// A hash of all entries, secrets and settings of the tenant, to notice changes.
 pub async fn get_stamp(tx: &mut Tx) -> Result<String> {
     let stamp = sqlx::query_scalar!(
         "select md5(string_agg(line, ',' order by line))
          from (select id || '.' || version as line from mcp_servers where tenant_id = $1
-               union all select id || '.' || version from secrets where tenant_id = $1) lines",
+               union all select id || '.' || version from secrets where tenant_id = $1
+               union all select id || '.' || version from server_settings where tenant_id = $1) lines",
         tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
@@ -129,14 +130,14 @@ pub async fn get_stamp(tx: &mut Tx) -> Result<String> {
     Ok(stamp.unwrap_or_default())
 }
 
-/// Like [`get_stamp`], for many tenants in one query. A tenant without entries and secrets is left out. Needs the
-/// system role.
+/// Like [`get_stamp`], for many tenants in one query. A tenant without any of them is left out. Needs the system role.
 pub async fn list_stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
     let tenants: Vec<_> = tenants.iter().map(|tenant| tenant.0).collect();
     let rows = sqlx::query!(
         r#"select tenant_id as "tenant_id!: TenantId", md5(string_agg(line, ',' order by line)) as "stamp!"
            from (select tenant_id, id || '.' || version as line from mcp_servers where tenant_id = any($1)
-                 union all select tenant_id, id || '.' || version from secrets where tenant_id = any($1)) lines
+                 union all select tenant_id, id || '.' || version from secrets where tenant_id = any($1)
+                 union all select tenant_id, id || '.' || version from server_settings where tenant_id = any($1)) lines
            group by tenant_id"#,
         &tenants,
     )

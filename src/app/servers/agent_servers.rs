@@ -6,17 +6,25 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{agents, connections::State, registry};
+use super::{
+    agents,
+    connections::State,
+    registry::{
+        self,
+        settings::{self, SettingView},
+    },
+};
 use crate::app::App;
 use domain::{
     error::{Error, Result},
     ids::TenantId,
     pack::Pack,
-    principal::Principal,
+    principal::{Admin, Principal},
     registry::{
         ConfigValue, Entry, KeySchema, Kind, ServerRef,
         merge::{MergedKey, depends_on_run, merge},
         resolve::header_of,
+        settings::{RefusedSetting, SettingOwner},
     },
     scrub::MASK,
     template::{Reference, Source},
@@ -79,7 +87,8 @@ pub struct KeyView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub value: Option<Value>,
-    /// `registry default`, `capability <name>`, `agent` or `framework`.
+    /// `registry default`, `capability <name>`, `an admin for capability <name>`, `agent`, `an admin for the agent` or
+    /// `framework`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// The origin in a sentence: `overrides registry default (default)`, `from registry default`.
@@ -115,6 +124,116 @@ pub async fn list(
         view
     };
     Ok(pack.references.iter().map(view).collect())
+}
+
+/// A server of an agent or a capability, as the admins who set its keys see it.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ConfiguredServer {
+    /// The name of the server there.
+    pub server: String,
+    /// The entry of the registry.
+    pub r#ref: String,
+    /// The name of the entry.
+    pub name: String,
+    /// Whether a file or an earlier level has it, which says who may call its tools; otherwise it is added at this level.
+    pub inherited: bool,
+    /// What the admins set at this level; absent: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setting: Option<SettingView>,
+    /// Why the server cannot be used, or why what is set has no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Every key that the server takes, with what it has at this level.
+    pub config: Vec<KeyView>,
+}
+
+/// The servers that an agent or a capability takes from the registry, with what the tenant's admins set. Of a
+/// capability, the values are as its first agent has them.
+pub async fn list_configured(
+    app: &App,
+    admin: &Admin,
+    owner: &SettingOwner,
+) -> Result<Vec<ConfiguredServer>> {
+    let tenant = admin.tenant();
+    let packs = settings::packs_of(app, tenant, owner).await?;
+    let mut set = settings::list_of(app, tenant, owner).await?;
+    let snapshot = registry::snapshot(app, tenant).await?;
+    // Why a setting has no effect.
+    let reason = |server: &str| {
+        packs.iter().find_map(|pack| {
+            let (_, refused) = registry::join_settings(&snapshot, pack, &snapshot.settings);
+            let of_server =
+                |it: &&RefusedSetting| it.owner == *owner && it.server.as_str() == server;
+            refused.iter().find(of_server).map(|it| it.reason.clone())
+        })
+    };
+    let mut found = Vec::new();
+    let (joined, _) = registry::join_settings(&snapshot, &packs[0], &snapshot.settings);
+    for reference in &joined.references {
+        let is_set = reference
+            .levels
+            .iter()
+            .any(|it| it.origin == owner.origin());
+        let of_owner = is_set || owner.refers_to(reference);
+        let of_agent = matches!(owner, SettingOwner::Agent(_));
+        if !(of_owner || of_agent) {
+            continue;
+        }
+        let cut = settings::up_to(reference, owner);
+        let setting = set.remove(reference.alias.as_str());
+        let inherited = match owner {
+            SettingOwner::Agent(_) => {
+                let mut levels = reference.levels.iter();
+                levels.any(|level| level.origin != owner.origin())
+            }
+            SettingOwner::Capability(_) => owner.refers_to(reference),
+        };
+        let details = details(app, &snapshot, &joined, &cut);
+        let without_effect = setting.is_some() && !is_set;
+        let problem = match owner {
+            _ if without_effect => reason(reference.alias.as_str()),
+            SettingOwner::Agent(_) => details.problem,
+            // A later level may bring what is missing.
+            SettingOwner::Capability(_) => registry::entry_of(app, &snapshot, &joined, &cut)
+                .and_then(|(entry, _)| merge(entry, &cut).err())
+                .map(|fault| fault.to_string()),
+        };
+        let view = view(app, tenant, &snapshot, &joined, reference);
+        found.push(ConfiguredServer {
+            server: view.server,
+            r#ref: view.r#ref,
+            name: view.name,
+            inherited,
+            setting,
+            problem,
+            config: details.config,
+        });
+    }
+    for (server, setting) in set {
+        found.push(ConfiguredServer {
+            r#ref: setting.definition.r#ref.clone(),
+            name: setting.definition.r#ref.clone(),
+            inherited: false,
+            problem: reason(&server),
+            server,
+            setting: Some(setting),
+            config: Vec::new(),
+        });
+    }
+    Ok(found)
+}
+
+/// One server of [`list_configured`].
+pub async fn get_configured(
+    app: &App,
+    admin: &Admin,
+    owner: &SettingOwner,
+    server: &str,
+) -> Result<ConfiguredServer> {
+    let servers = list_configured(app, admin, owner).await?;
+    let mut found = servers.into_iter();
+    let found = found.find(|it| it.server == server);
+    found.ok_or_else(|| settings::unknown(owner, server))
 }
 
 /// The view of one server without the details.

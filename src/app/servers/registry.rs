@@ -11,18 +11,19 @@
 mod change; // entries, as admins change them
 mod resolution; // packs with the servers of their references
 mod secrets;
+pub mod settings; // what admins set for the servers of agents and capabilities
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use moka::future::Cache;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 
 use self::resolution::ResolvedPack;
-pub(in crate::app) use self::resolution::{entry_of, resolution_problem};
+pub(in crate::app) use self::resolution::{entry_of, join_settings, resolution_problem};
 pub use self::{
     change::{ChangeOutcome, EntryView, IfMatch, create, get, list, remove, update},
     resolution::{ResolutionError, pack_for, pack_for_run, resolve},
@@ -34,7 +35,10 @@ use domain::{
     error::{Error, ErrorCode, Result},
     ids::{AgentId, TenantId},
     pack::Pack,
-    registry::{Definition, Entry, EntryId, Grants, Rules, SensitiveValues, ServerRef},
+    registry::{
+        Definition, Entry, EntryId, Grants, Rules, SensitiveValues, ServerRef,
+        settings::ServerSetting,
+    },
     secret::Secret,
 };
 use egress::Egress;
@@ -53,6 +57,11 @@ pub struct Registry {
     snapshots: Cache<TenantId, Arc<RegistrySnapshot>>,
     /// How often each tenant's registry has changed, as far as this process knows.
     changes: Mutex<HashMap<TenantId, u64>>,
+    /// Tenants whose admins may have set something for the servers of agents: those with rows, and those whose registry
+    /// has changed since. The registry of any other tenant is not needed for a pack without references.
+    configured: Mutex<HashSet<TenantId>>,
+    /// Set when the rows have been asked once.
+    configured_known: OnceCell<()>,
     /// Packs with the servers that they take from a tenant's registry.
     packs: Cache<(TenantId, AgentId), Arc<ResolvedPack>>,
     news: Notify,
@@ -72,6 +81,8 @@ impl Registry {
             grants: Grants::new(granted),
             snapshots: cache(TENANTS).build(),
             changes: Mutex::default(),
+            configured: Mutex::default(),
+            configured_known: OnceCell::new(),
             packs: Cache::builder()
                 .max_capacity(TENANTS)
                 .time_to_idle(FORGOTTEN_AFTER)
@@ -88,6 +99,12 @@ impl Registry {
         self.changes().get(&tenant).copied().unwrap_or_default()
     }
 
+    fn configured(&self) -> MutexGuard<'_, HashSet<TenantId>> {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Completes when a tenant's registry has changed since the last time.
     pub async fn wait_for_change(&self) {
         self.news.notified().await;
@@ -97,6 +114,7 @@ impl Registry {
 /// Forgets a tenant's registry, which has changed here or on another replica.
 pub async fn forget(app: &App, tenant: TenantId) {
     *app.registry.changes().entry(tenant).or_default() += 1;
+    app.registry.configured().insert(tenant);
     app.registry.snapshots.invalidate(&tenant).await;
     app.registry.news.notify_one();
 }
@@ -145,6 +163,8 @@ pub struct RegistrySnapshot {
     after: u64,
     entries: BTreeMap<EntryId, Arc<Entry>>,
     secrets: BTreeMap<String, Secret>,
+    /// What the admins set for the servers of agents and capabilities.
+    pub(in crate::app) settings: Vec<ServerSetting>,
 }
 
 /// A tenant's registry, from memory or from its rows. It includes every change that this process has answered before.
@@ -183,6 +203,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     let stamp = store::registry::get_stamp(&mut tx).await?;
     let rows = store::registry::list(&mut tx, None, 2 * MAX_ENTRIES).await?;
     let stored = store::secrets::list(&mut tx).await?;
+    let set = store::server_settings::all(&mut tx).await?;
     drop(tx);
     let (mut entries, mut secrets) = (BTreeMap::new(), BTreeMap::new());
     for row in rows {
@@ -218,6 +239,10 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
         after,
         entries,
         secrets,
+        settings: set
+            .iter()
+            .filter_map(|row| settings::read_row(tenant, row))
+            .collect(),
     }))
 }
 
@@ -247,8 +272,23 @@ fn secret_context(tenant: TenantId, row: &StoredSecret) -> Context {
     contexts::of_secret(tenant, &row.name, row.id, row.version)
 }
 
-/// Looks for changed registries among those in memory: one query for all tenants.
+/// Whether a tenant's admins may have set something for the servers of agents.
+async fn may_have_settings(app: &App, tenant: TenantId) -> Result<bool> {
+    let known = &app.registry.configured_known;
+    known.get_or_try_init(|| find_configured(app)).await?;
+    Ok(app.registry.configured().contains(&tenant))
+}
+
+async fn find_configured(app: &App) -> Result<()> {
+    let mut tx = app.db.system().await?;
+    let found = store::server_settings::tenants(&mut tx).await?;
+    app.registry.configured().extend(found);
+    Ok(())
+}
+
+/// Looks for changed registries among those in memory: one query for all tenants, and one for the tenants with settings.
 pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
+    find_configured(app).await?;
     let known: Vec<(TenantId, Arc<RegistrySnapshot>)> = app
         .registry
         .snapshots

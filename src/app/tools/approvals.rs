@@ -27,7 +27,7 @@ pub use self::{
         remember_shown, view_for_list,
     },
 };
-use crate::app::{App, platform::keys::contexts};
+use crate::app::{App, platform::keys::contexts, servers::registry};
 use domain::{
     approval::{Approval, Approver, State},
     canonical::Hex,
@@ -47,12 +47,15 @@ pub async fn approver(app: &App, principal: &Principal) -> Result<Approver> {
     app.accounts.newest(principal).await?.approver(&packs)
 }
 
-/// The packs that serve a tenant.
+/// The packs that serve a tenant, with what its admins set for their servers.
 async fn served_packs(app: &App, tenant: TenantId) -> Result<Vec<Arc<Pack>>> {
     let tenant = app.accounts.tenant(tenant).await?;
     let all = app.packs.snapshot();
-    let packs = all.packs().filter(|pack| tenant.serves(pack.id()));
-    Ok(packs.cloned().collect())
+    let mut served = Vec::new();
+    for pack in all.packs().filter(|pack| tenant.serves(pack.id())) {
+        served.push(registry::pack_for(app, tenant.id, pack).await?);
+    }
+    Ok(served)
 }
 
 /// Like [`approver`]; `None` for a principal without an approver role.

@@ -103,6 +103,7 @@ impl Written {
             let sources = Sources {
                 env,
                 rules: Rules::Operator,
+                of_admins: Rules::Operator,
                 secrets: &secrets,
                 run: &run,
             };

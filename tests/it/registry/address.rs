@@ -212,6 +212,7 @@ fn with_header(value: &str) -> Result<ResolvedServer, String> {
     let sources = Sources {
         env: &env,
         rules: Rules::Operator,
+        of_admins: Rules::Operator,
         secrets: &secrets,
         run: &run,
     };

@@ -66,6 +66,7 @@ impl Example {
             let sources = Sources {
                 env,
                 rules: Rules::Operator,
+                of_admins: Rules::Operator,
                 secrets: &secrets,
                 run: &run,
             };

@@ -133,6 +133,7 @@ fn a_key_becomes_the_header_that_the_documents_servers_read() {
     let sources = Sources {
         env: &env,
         rules: Rules::Operator,
+        of_admins: Rules::Operator,
         secrets: &secrets,
         run: &run,
     };

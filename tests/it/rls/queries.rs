@@ -52,6 +52,10 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "asks once for all tenants in memory whether their registry changed",
     ),
     (
+        r#"select distinct tenant_id as "tenant_id!: TenantId" from server_settings"#,
+        "finds the tenants whose admins set something for servers",
+    ),
+    (
         "from (select distinct tenant_id from tenant_keys where tenant_id = any($1)) k",
         "asks once for all tenants that are listened to whether an approval changed",
     ),

@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, fmt};
 
 use serde_json::Value;
 
-use self::checks::{MAX_NAME, MAX_TEXT, address, auth, granted, keys, readable, scope_keys};
+use self::checks::{MAX_NAME, MAX_TEXT, address, auth, keys, readable, scope_keys};
 pub use self::{
-    checks::internal,
+    checks::{granted, internal},
     grants::{Grants, Rules, not_granted},
 };
 use super::{

@@ -1,13 +1,16 @@
 //! Create, read, update and delete entries, for the admins of a tenant. Every change makes a new version, writes an
 //! audit line in the same transaction, and is announced to every replica.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{
-    announce_change, check_capacity, entry_context, find_agents, open_entry, secrets::check_secrets,
+    announce_change, check_capacity, entry_context, find_agents, open_entry,
+    secrets::check_secrets, settings::owner_of,
 };
 use crate::app::App;
 use domain::{
@@ -20,7 +23,7 @@ use domain::{
 use store::{Tx, audit::AuditRow, registry::StoredEntry};
 
 /// How often a change is tried on a row that others change at the same time.
-const TRIES: u8 = 5;
+pub(super) const TRIES: u8 = 5;
 
 /// An entry as its admins see it.
 #[derive(Clone, Serialize, utoipa::ToSchema)]
@@ -34,24 +37,44 @@ pub struct EntryView {
     pub etag: String,
 }
 
-/// The versions that a change may replace: any version, or the ones in the header `If-Match`.
+/// The versions that a change may replace.
 #[derive(Clone, Debug, Default)]
-pub struct IfMatch(Option<String>);
+pub enum IfMatch {
+    #[default]
+    Any,
+    /// Those of the header `If-Match`.
+    Versions(String),
+    /// None: what is there is not replaced (`If-None-Match: *`).
+    Absent,
+}
 
 impl IfMatch {
     /// From the header `If-Match`; any version without one.
     pub fn new(header: Option<&str>) -> Self {
-        Self(header.map(str::to_owned).filter(|text| text.trim() != "*"))
+        match header.filter(|text| text.trim() != "*") {
+            Some(wanted) => Self::Versions(wanted.to_owned()),
+            None => Self::Any,
+        }
     }
 
     fn allows(&self, etag: &str) -> bool {
-        self.0
-            .as_ref()
-            .is_none_or(|wanted| wanted.split(',').any(|one| one.trim() == etag))
+        match self {
+            Self::Any => true,
+            Self::Versions(wanted) => wanted.split(',').any(|one| one.trim() == etag),
+            Self::Absent => false,
+        }
     }
 
-    fn is_any(&self) -> bool {
-        self.0.is_none()
+    /// The same for a row that may not be there yet.
+    pub(super) fn allows_row(&self, etag: Option<&str>) -> bool {
+        match etag {
+            Some(etag) => self.allows(etag),
+            None => !matches!(self, Self::Versions(_)),
+        }
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        matches!(self, Self::Any)
     }
 }
 
@@ -114,7 +137,7 @@ pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<
         .keep_sensitive(None)
         .and_then(|definition| parse_checked(app, definition))
         .map_err(invalid_definition)?;
-    check_secrets(app, admin.tenant(), &entry).await?;
+    check_secrets(app, admin.tenant(), &entry, &[]).await?;
     let mut row = StoredEntry {
         id: Uuid::now_v7(),
         entry: entry.id.to_string(),
@@ -168,7 +191,7 @@ pub async fn update(
         let entry = kept
             .and_then(|definition| parse_checked(app, definition))
             .map_err(invalid_definition)?;
-        check_secrets(app, admin.tenant(), &entry).await?;
+        check_secrets(app, admin.tenant(), &entry, &[]).await?;
         let mut row = StoredEntry {
             name: entry.definition.name.clone(),
             version: before.version + 1,
@@ -207,14 +230,17 @@ pub async fn remove(
                 && pack.entries.iter().all(|own| own.id != reference.entry)
         });
         let users = users.await?;
+        let mut tx = app.db.tenant(admin.tenant()).await?;
+        let set = store::server_settings::of_entry(&mut tx, id).await?;
+        let users: BTreeSet<String> = users.into_iter().chain(set.iter().map(owner_of)).collect();
         if !users.is_empty() {
+            let users: Vec<_> = users.into_iter().collect();
             let users = users.join(", ");
             return Err(Error::conflict(
                 ErrorCode::ServerInUse,
                 format!("MCP server '{id}' is used by {users}; remove it from there first"),
             ));
         }
-        let mut tx = app.db.tenant(admin.tenant()).await?;
         if store::registry::delete(&mut tx, row.id, row.version).await? {
             audit(app, &mut tx, admin, "registry.removed", &row).await?;
             tx.commit().await?;
@@ -274,7 +300,7 @@ fn parse_checked(app: &App, definition: Definition) -> Result<Entry, InvalidDefi
     Ok(entry)
 }
 
-fn invalid_definition(fault: InvalidDefinition) -> Error {
+pub(super) fn invalid_definition(fault: InvalidDefinition) -> Error {
     Error::invalid(fault.field, fault.reason)
 }
 

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{RegistrySnapshot, snapshot};
+use super::{RegistrySnapshot, may_have_settings, snapshot};
 use crate::app::App;
 use domain::{
     error::{Error, Result},
     ids::TenantId,
     pack::Pack,
     registry::{
-        Entry, Rules, ServerRef,
+        Entry, EntryId, Rules, ServerRef,
         merge::{depends_on_run, merge},
         resolve::{self, ReferenceValues, ResolveError, ResolvedServer, Sources},
+        settings::{RefusedSetting, ServerSetting, join},
     },
 };
 
@@ -62,10 +63,30 @@ pub(in crate::app) fn entry_of<'a>(
     }
 }
 
-/// The pack as it is for a tenant outside of runs: with those servers of its references that are the same for every
+/// A pack whose references have what these settings say, and the settings that cannot apply to it. `pack` is as its
+/// author wrote it.
+pub(in crate::app) fn join_settings(
+    snapshot: &RegistrySnapshot,
+    pack: &Arc<Pack>,
+    settings: &[ServerSetting],
+) -> (Arc<Pack>, Vec<RefusedSetting>) {
+    let address = |id: &EntryId| {
+        let entry = snapshot.entries.get(id)?;
+        Some(entry.definition.url.as_str())
+    };
+    let (references, refused) = join(pack, settings, address);
+    if references == pack.references {
+        return (pack.clone(), refused);
+    }
+    let mut joined = Pack::clone(pack);
+    joined.references = references;
+    (Arc::new(joined), refused)
+}
+
+/// The pack as it is for a tenant outside of runs: with what the tenant's admins set, and with those servers of its references that are the same for every
 /// run. A reference that cannot be resolved is left out; the log and `agent_servers::list` say why.
 pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<Arc<Pack>> {
-    if pack.references.is_empty() {
+    if pack.references.is_empty() && !may_have_settings(app, tenant).await? {
         return Ok(pack.clone());
     }
     let snapshot = snapshot(app, tenant).await?;
@@ -76,9 +97,19 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
     {
         return Ok(known.pack.clone());
     }
+    let (joined, refused) = join_settings(&snapshot, pack, &snapshot.settings);
+    for RefusedSetting {
+        owner,
+        server,
+        reason,
+        ..
+    } in refused
+    {
+        tracing::warn!(%tenant, agent = %pack.id(), %owner, %server, reason, "what an admin set for a server is left out");
+    }
     let mut servers = Vec::new();
-    for reference in &pack.references {
-        match resolve_one(app, &snapshot, pack, reference, None) {
+    for reference in &joined.references {
+        match resolve_one(app, &snapshot, &joined, reference, None) {
             Ok(Some(resolved)) => servers.push(resolved),
             Ok(None) => {}
             Err(reason) => {
@@ -86,7 +117,7 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
             }
         }
     }
-    let served = with_servers(pack, &servers);
+    let served = with_servers(&joined, &servers);
     let new = ResolvedPack {
         base: pack.clone(),
         stamp: snapshot.stamp.clone(),
@@ -168,6 +199,7 @@ fn resolve_one(
     let sources = Sources {
         env: &app.registry.env,
         rules,
+        of_admins: Rules::of_tenant(&app.registry.grants),
         secrets: &snapshot.secrets,
         run: values.unwrap_or(&none),
     };
@@ -188,6 +220,7 @@ pub(in crate::app) fn resolution_problem(
             let sources = Sources {
                 env: &app.registry.env,
                 rules,
+                of_admins: Rules::of_tenant(&app.registry.grants),
                 secrets: &snapshot.secrets,
                 run: &none,
             };

@@ -138,6 +138,14 @@ pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
             .into_iter()
             .map(|agent| format!("agent {agent}")),
     );
+    for setting in &snapshot.settings {
+        let mut named = setting.config.values().flatten();
+        let user = setting.owner.to_string();
+        let is_named = named.any(|value| value.secret().is_some_and(|used| used.as_str() == name));
+        if is_named && !users.contains(&user) {
+            users.push(user);
+        }
+    }
     let mut tx = app.db.tenant(admin.tenant()).await?;
     if !store::secrets::delete(&mut tx, name).await? {
         return Err(unknown());
@@ -183,12 +191,23 @@ const SECRET_IS_NEW: time::Duration = time::Duration::hours(1);
 
 /// Refuses to send a secret of the tenant to a host that no entry has sent it to yet, unless it was entered a moment
 /// ago.
-pub(super) async fn check_secrets(app: &App, tenant: TenantId, entry: &Entry) -> Result<()> {
+/// `also`: the secrets that a setting passes to the entry.
+pub(super) async fn check_secrets(
+    app: &App,
+    tenant: TenantId,
+    entry: &Entry,
+    also: &[&SecretName],
+) -> Result<()> {
     let hosts = hosts_of(entry);
     // Memory may be behind the rows, so they are read again.
     app.registry.snapshots.invalidate(&tenant).await;
     let snapshot = snapshot(app, tenant).await?;
-    let of_packs = secrets_of_packs(app, tenant).await?;
+    let mut of_packs = secrets_of_packs(app, tenant).await?;
+    for setting in &snapshot.settings {
+        let named = setting.config.values().flatten();
+        let named = named.filter_map(ConfigValue::secret);
+        of_packs.extend(named.map(|name| (setting.entry.clone(), name.as_str().to_owned())));
+    }
     let named = |entry: &Entry, name: &str| {
         let by_pack = (entry.id.clone(), name.to_owned());
         entry.secrets().any(|used| used == name) || of_packs.contains(&by_pack)
@@ -197,7 +216,8 @@ pub(super) async fn check_secrets(app: &App, tenant: TenantId, entry: &Entry) ->
     for secret in store::secrets::list(&mut tx).await? {
         let name = secret.name.as_str();
         let is_new = app.clock.now() - secret.updated_at < SECRET_IS_NEW;
-        if is_new || !named(entry, name) {
+        let is_set = also.iter().any(|other| other.as_str() == name);
+        if is_new || !(is_set || named(entry, name)) {
             continue;
         }
         let senders = snapshot.entries.values().filter(|known| named(known, name));

@@ -133,7 +133,8 @@ pub(super) fn address(
     }
 }
 
-pub(super) fn granted(references: &[Reference], rules: Rules) -> Result<(), String> {
+/// Refuses the first variable that the rules do not allow.
+pub fn granted(references: &[Reference], rules: Rules) -> Result<(), String> {
     let refused =
         |reference: &&Reference| reference.source == Source::Env && !rules.allow(&reference.key);
     references

@@ -37,6 +37,7 @@ pub(super) fn key_of(
             Ok(None)
         };
     };
+    let sources = sources.at(origin);
     if let Some(reason) = sources.refused(&value.references()) {
         return Err(unfit(reason));
     }

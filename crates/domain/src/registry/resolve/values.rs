@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     config::Environment,
     json::{Json, Members},
-    registry::{Rules, SecretName, entry::not_granted},
+    registry::{Origin, Rules, SecretName, entry::not_granted},
     secret::Secret,
     template::{Reference, Source},
 };
@@ -65,6 +65,8 @@ pub struct Sources<'a> {
     pub env: &'a Environment,
     /// Which variables may be used.
     pub rules: Rules<'a>,
+    /// The same for what the tenant's admins set, whoever wrote the entry.
+    pub of_admins: Rules<'a>,
     /// The tenant's own.
     pub secrets: &'a BTreeMap<String, Secret>,
     pub run: &'a ReferenceValues,
@@ -75,6 +77,19 @@ impl<'a> Sources<'a> {
     pub(super) fn to(self, host: Option<&'a str>) -> Self {
         Self {
             rules: self.rules.to(host),
+            of_admins: self.of_admins.to(host),
+            ..self
+        }
+    }
+
+    /// The same for a value that this level gave.
+    pub(super) fn at(self, origin: &Origin) -> Self {
+        Self {
+            rules: if origin.is_of_admin() {
+                self.of_admins
+            } else {
+                self.rules
+            },
             ..self
         }
     }
