@@ -27,6 +27,7 @@ const PAGES = [
   ['admin/servers', 'server.new'],
   ['admin/servers/+', 'server.key.add'],
   ['admin/agents', 'agents.none'],
+  ['admin/capabilities', 'capabilities.none'],
   ['admin/usage', 'usage.table'],
   ['admin/limits', 'limits.used'],
   ['admin/audit', 'tool.call'],

@@ -36,7 +36,7 @@ macro_rules! settings {
 }
 
 /// All of the tenant's.
-pub async fn all(tx: &mut Tx) -> Result<Vec<StoredSetting>> {
+pub async fn list(tx: &mut Tx) -> Result<Vec<StoredSetting>> {
     let rows = settings!("order by level, owner, server", tx.tenant()?.0);
     Ok(rows.fetch_all(tx.conn()).await?)
 }
@@ -58,7 +58,7 @@ pub async fn get(
 }
 
 /// Those that refer to an entry.
-pub async fn of_entry(tx: &mut Tx, entry: &str) -> Result<Vec<StoredSetting>> {
+pub async fn list_of_entry(tx: &mut Tx, entry: &str) -> Result<Vec<StoredSetting>> {
     let rows = settings!(
         "and entry = $2 order by level, owner, server",
         tx.tenant()?.0,
@@ -115,7 +115,7 @@ pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
 }
 
 /// The tenants that have any. Needs the system role.
-pub async fn tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
+pub async fn list_tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let tenants = sqlx::query_scalar!(
         r#"select distinct tenant_id as "tenant_id!: TenantId" from server_settings"#
     );

@@ -203,7 +203,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     let stamp = store::registry::get_stamp(&mut tx).await?;
     let rows = store::registry::list(&mut tx, None, 2 * MAX_ENTRIES).await?;
     let stored = store::secrets::list(&mut tx).await?;
-    let set = store::server_settings::all(&mut tx).await?;
+    let set = store::server_settings::list(&mut tx).await?;
     drop(tx);
     let (mut entries, mut secrets) = (BTreeMap::new(), BTreeMap::new());
     for row in rows {
@@ -281,7 +281,7 @@ async fn may_have_settings(app: &App, tenant: TenantId) -> Result<bool> {
 
 async fn find_configured(app: &App) -> Result<()> {
     let mut tx = app.db.system().await?;
-    let found = store::server_settings::tenants(&mut tx).await?;
+    let found = store::server_settings::list_tenants(&mut tx).await?;
     app.registry.configured().extend(found);
     Ok(())
 }

@@ -1,7 +1,7 @@
 /** For the admins of a tenant: who may do what, what there is, and what happened. */
 import { Heading, Text } from '@radix-ui/themes';
 import { createLazyRoute } from '@tanstack/react-router';
-import { Activity, BarChart3, Gauge, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
+import { Activity, BarChart3, Blocks, Gauge, HeartPulse, KeyRound, Network, ScrollText, Server, Users, Webhook } from 'lucide-react';
 import { lazy, Suspense } from 'react';
 import { PageLink } from '../parts/PageLink';
 import { Empty, Loading } from '../parts/parts';
@@ -12,6 +12,7 @@ import { useTexts } from '../texts/texts';
 import { AccessPage } from './access/AccessPage';
 import { AuditPage } from './AuditPage';
 import { AgentsPage } from './agents/AgentsPage';
+import { CapabilitiesPage } from './agents/CapabilitiesPage';
 import { HealthPage } from './HealthPage';
 import { KeysPage } from './KeysPage';
 import { LimitsPage } from './LimitsPage';
@@ -27,6 +28,7 @@ const PARTS = {
   access: { Icon: Network, Page: AccessPage },
   servers: { Icon: Server, Page: RegistryPage },
   agents: { Icon: Activity, Page: AgentsPage },
+  capabilities: { Icon: Blocks, Page: CapabilitiesPage },
   usage: { Icon: BarChart3, Page: UsagePage },
   limits: { Icon: Gauge, Page: LimitsPage },
   audit: { Icon: ScrollText, Page: AuditPage },

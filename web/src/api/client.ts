@@ -11,6 +11,8 @@ export class Refused extends Error {
     readonly status: number,
     readonly code: string,
     detail: string,
+    /** The field that it is about, as the API calls it; empty where there is none. */
+    readonly field = '',
   ) {
     super(detail);
   }
@@ -48,9 +50,9 @@ export async function read<T>(request: Promise<{ data?: T; error?: unknown; resp
 
 /** Makes an error of a problem document. */
 export function refusal(status: number, body: unknown): Refused {
-  const problem = (typeof body === 'object' && body !== null ? body : {}) as { code?: string; detail?: string };
+  const problem = (typeof body === 'object' && body !== null ? body : {}) as { code?: string; detail?: string; field?: string };
   if (status === 401) credential.onSignedOut();
-  return new Refused(status, problem.code ?? 'unknown', problem.detail ?? `HTTP ${status}`);
+  return new Refused(status, problem.code ?? 'unknown', problem.detail ?? `HTTP ${status}`, problem.field ?? '');
 }
 
 /** A name for a request: sent again with the same name, it is not done twice. */

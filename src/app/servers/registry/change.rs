@@ -231,7 +231,7 @@ pub async fn remove(
         });
         let users = users.await?;
         let mut tx = app.db.tenant(admin.tenant()).await?;
-        let set = store::server_settings::of_entry(&mut tx, id).await?;
+        let set = store::server_settings::list_of_entry(&mut tx, id).await?;
         let users: BTreeSet<String> = users.into_iter().chain(set.iter().map(owner_of)).collect();
         if !users.is_empty() {
             let users: Vec<_> = users.into_iter().collect();

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::app::App;
 use domain::{
-    error::{Error, ErrorCode, Result, Thing},
+    error::{Error, ErrorCode, Missing, Result},
     ids::{AgentId, ServerId, TenantId},
     pack::{Authentication, Pack},
     principal::Admin,
@@ -97,7 +97,7 @@ pub(in crate::app) async fn packs_of(
     let found: Vec<_> = served.filter(|pack| has(pack)).cloned().collect();
     match (found.is_empty(), owner) {
         (false, _) => Ok(found),
-        (true, SettingOwner::Agent(id)) => Err(Error::NotFound(Thing::Agent(id.to_string()))),
+        (true, SettingOwner::Agent(id)) => Err(Error::NotFound(Missing::Agent(id.to_string()))),
         (true, SettingOwner::Capability(name)) => {
             Err(Error::not_found(format!("capability {name:?}")))
         }
@@ -106,7 +106,7 @@ pub(in crate::app) async fn packs_of(
 
 /// The agent of a request as the owner of settings.
 pub fn agent_owner(id: &str) -> Result<SettingOwner> {
-    let id = AgentId::parse(id).map_err(|_| Error::NotFound(Thing::Agent(id.to_owned())))?;
+    let id = AgentId::parse(id).map_err(|_| Error::NotFound(Missing::Agent(id.to_owned())))?;
     Ok(SettingOwner::Agent(id))
 }
 
@@ -133,7 +133,7 @@ pub(in crate::app) async fn list_of(
 ) -> Result<BTreeMap<String, SettingView>> {
     let mut tx = app.db.tenant(tenant).await?;
     let (level, name) = columns(owner);
-    let rows = store::server_settings::all(&mut tx).await?;
+    let rows = store::server_settings::list(&mut tx).await?;
     let own = rows
         .iter()
         .filter(|row| row.level == level && row.owner == name);

@@ -10,6 +10,7 @@ import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { AgentChoice } from './AgentChoice';
 import { DryRun } from './DryRun';
+import { ServerSettings } from './ServerSettings';
 import { Cell, Row, RowHead, Table } from '../Table';
 
 type ServerView = Schemas['List_ServerView']['items'][number];
@@ -23,11 +24,12 @@ function Inherited({ agent }: { agent: string }) {
   const { say } = useTexts();
   const servers = useQuery(get('/v1/agents/{agent}/servers', { path: { agent }, query: { explain: true } }));
   if (!servers.data) return <Pending query={servers} />;
-  if (servers.data.items.length === 0) return <Empty>{say('agents.none')}</Empty>;
   return (
     <>
+      {servers.data.items.length === 0 && <Empty>{say('agents.none')}</Empty>}
       {servers.data.items.map((view) => <ServerCard key={view.server} view={view} />)}
       <DryRun agent={agent} servers={servers.data.items} />
+      <ServerSettings owner={{ level: 'agent', name: agent }} />
     </>
   );
 }

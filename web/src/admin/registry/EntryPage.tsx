@@ -1,20 +1,21 @@
-import { Button, Code, Flex, Heading, TextArea } from '@radix-ui/themes';
+import { Button, Code, Flex, Heading } from '@radix-ui/themes';
 import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { useState } from 'react';
 import { api, read, refusal } from '../../api/client';
 import { invalidate } from '../../api/queries';
-import { Field } from '../../parts/Field';
+import { Faults } from '../../parts/Faults';
+import { jsonFault } from '../../parts/json';
+import { JsonText } from '../../parts/JsonField';
 import { PageLink } from '../../parts/PageLink';
 import { Panel } from '../../parts/Panel';
-import { PlainButton } from '../../parts/PlainButton';
-import { ConfirmButton, Failure, Notice, Pending } from '../../parts/parts';
+import { ConfirmButton, Notice, Pending } from '../../parts/parts';
 import { useAction } from '../../parts/useAction';
 import { toAdmin } from '../../links';
 import { useTexts } from '../../texts/texts';
 import { type Definition, EMPTY, type Read, readEntry, write } from './entry';
+import { Conflict } from './Conflict';
 import { EntryForm } from './EntryForm';
-import { Difference } from './Difference';
 import { UsedBy } from './UsedBy';
 
 /** One entry: its form and its JSON side by side. Without an id it is a new one. */
@@ -77,34 +78,22 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
     void changed();
     await navigate(toAdmin('servers'));
   });
+  const fault = text.trim() === '' ? { line: 1, column: 1 } : jsonFault(text);
   return (
     <form onSubmit={(event) => { event.preventDefault(); void save(was.etag); }}>
+      <Faults error={error}>
       <div className="sides">
         <Panel>
           <section aria-label={say('server.form')}>
             {definition instanceof Error
-              ? <Notice tone="bad">{say('server.json.wrong')} {definition.message}</Notice>
+              ? <Notice tone="bad">{fault ? say('json.wrong', { line: fault.line, column: fault.column }) : `${say('server.json.wrong')} ${definition.message}`}</Notice>
               : <EntryForm isNew={!id} definition={definition} onChange={(next) => setText(write(next))} />}
           </section>
         </Panel>
-        <Field label={say('server.json')}>
-          <TextArea className="json" rows={24} spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} />
-        </Field>
+        <JsonText label={say('server.json')} rows={24} text={text} onChange={setText} />
       </div>
-      {theirs && (
-        <Panel>
-          <section role="alert">
-            <Heading as="h3" size="3">{say('server.conflict')}</Heading>
-            <p>{say('server.conflict.help')}</p>
-            <Difference before={write(theirs.definition)} after={text} />
-            <Flex gap="2" wrap="wrap" align="center">
-              <Button type="button" color="red" disabled={isBusy} onClick={() => void save(theirs.etag)}>{say('server.conflict.mine')}</Button>
-              <PlainButton disabled={isBusy} onClick={onSaved}>{say('server.conflict.theirs')}</PlainButton>
-            </Flex>
-          </section>
-        </Panel>
-      )}
-      <Failure error={error} />
+      {theirs && <Conflict theirs={write(theirs.definition)} mine={text} isBusy={isBusy} onMine={() => void save(theirs.etag)} onTheirs={onSaved} />}
+      </Faults>
       <Flex gap="2" wrap="wrap" align="center">
         <Button type="submit" disabled={isBusy || definition instanceof Error}>{say('save')}</Button>
         {id && <ConfirmButton label={say('remove')} question={say('server.remove')} disabled={isBusy} onConfirm={() => void remove()} />}

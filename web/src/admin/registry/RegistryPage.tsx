@@ -9,7 +9,7 @@ import { useTexts } from '../../texts/texts';
 import { EntryPage } from './EntryPage';
 import { OAuthClients } from './OAuthClients';
 import { Secrets } from './Secrets';
-import { Cell, Paged, Row, RowHead, Table } from '../Table';
+import { Cell, NumberCell, NumberHead, Paged, Row, RowHead, Table } from '../Table';
 
 /** The address of an entry that is not there yet. No id has this form. */
 const NEW = '+';
@@ -27,13 +27,13 @@ function Entries() {
       <div><Button asChild><Link {...toAdmin('servers', NEW)}><Plus size={18} /> {say('server.new')}</Link></Button></div>
       <Paged query={entries} empty="registry.none">
         {(items) => (
-          <Table label={say('admin.servers')} heads={[say('server.id'), say('server.name'), say('server.url'), say('server.description')]}>
+          <Table label={say('admin.servers')} heads={[say('server.id'), say('server.name'), say('server.url'), <NumberHead key="keys">{say('server.keys')}</NumberHead>]}>
             {items.map((entry) => (
               <Row key={entry.id}>
                 <RowHead><PageLink {...toAdmin('servers', entry.id ?? '')}><Code variant="ghost">{entry.id}</Code></PageLink></RowHead>
                 <Cell>{entry.name}</Cell>
                 <Cell><Code variant="ghost">{entry.url}</Code></Cell>
-                <Cell>{entry.description}</Cell>
+                <NumberCell>{Object.keys(entry.config_schema ?? {}).length}</NumberCell>
               </Row>
             ))}
           </Table>
