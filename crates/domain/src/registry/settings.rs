@@ -213,7 +213,7 @@ fn server_at<'a>(
 ) -> Option<ServerId> {
     let own = pack.servers.iter().find(|server| match &server.endpoint {
         Endpoint::Remote { url, .. } => place(url.as_str()) == wanted,
-        _ => false,
+        Endpoint::Stdio { .. } => false,
     });
     let of_reference = |used: &&ServerRef| {
         let beside = pack.entries.iter().find(|entry| entry.id == used.entry);
