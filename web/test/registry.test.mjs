@@ -121,6 +121,7 @@ test('Create/Edit Form: ID field (validated, immutable after creation), name, de
 test('Config schema editor (add/remove keys with type, description, flags), default config editor', async () => {
   const page = await admin('servers/+');
   await page.getByLabel('Id', { exact: true }).fill('edited');
+  await page.getByLabel('Name', { exact: true }).fill('Edited');
   await page.getByLabel('Address', { exact: true }).fill('http://localhost:9006/mcp');
   const add = async (name, type) => {
     await page.getByRole('button', { name: 'Add a key' }).click();
@@ -168,13 +169,14 @@ test('what is no JSON as a whole is said with its line and column, and stays', a
   const json = page.getByRole('textbox', { name: 'JSON' });
   await json.fill('{\n "id": "neo4j",\n "url" "x"\n}');
   await fault(page, 'This is not JSON: line 3, column 8.').first().waitFor();
-  await page.getByRole('button', { name: 'Save' }).click();
+  assert.ok(await page.getByRole('button', { name: 'Save' }).isDisabled());
   assert.equal(await json.inputValue(), '{\n "id": "neo4j",\n "url" "x"\n}');
 });
 
 test('Agent form: dropdown to select from registry, fields by type, sensitive as password, placeholder helper', async () => {
   const page = await admin('agents/bank');
   const added = page.getByRole('region', { name: 'Add a server of the registry' });
+  await added.getByLabel('Server').locator('option', { hasText: 'context-store' }).waitFor({ state: 'attached' });
   const choices = await added.getByLabel('Server').locator('option').allTextContents();
   assert.ok(choices.includes('Context Store (context-store)') && choices.includes('Atlassian (Jira + Confluence) (atlassian)'), String(choices));
   await added.getByLabel('Server').selectOption('typed');

@@ -49,10 +49,10 @@ function Keys({ keys, onChange }: { keys: Key[]; onChange: (keys: Key[]) => void
     <div className="keys">
       {keys.map((key, at) => (
         <FaultOf key={at} name={`config_schema.${key.name}`}>
-        <fieldset className="key" aria-label={key.name}>
-          <KeyFields item={key} onChange={(next) => replace(at, next)} />
-          <IconButton type="button" variant="soft" color="red" aria-label={say('server.key.remove', { key: key.name })} onClick={() => onChange(keys.filter((_, place) => place !== at))}><Trash2 size={16} /></IconButton>
-        </fieldset>
+          <fieldset className="key" aria-label={key.name}>
+            <KeyFields item={key} onChange={(next) => replace(at, next)} />
+            <IconButton type="button" variant="soft" color="red" aria-label={say('server.key.remove', { key: key.name })} onClick={() => onChange(keys.filter((_, place) => place !== at))}><Trash2 size={16} /></IconButton>
+          </fieldset>
         </FaultOf>
       ))}
       <div><PlainButton onClick={add}><Plus size={16} /> {say('server.key.add')}</PlainButton></div>

@@ -82,17 +82,17 @@ function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: (
   return (
     <form onSubmit={(event) => { event.preventDefault(); void save(was.etag); }}>
       <Faults error={error}>
-      <div className="sides">
-        <Panel>
-          <section aria-label={say('server.form')}>
-            {definition instanceof Error
-              ? <Notice tone="bad">{fault ? say('json.wrong', { line: fault.line, column: fault.column }) : `${say('server.json.wrong')} ${definition.message}`}</Notice>
-              : <EntryForm isNew={!id} definition={definition} onChange={(next) => setText(write(next))} />}
-          </section>
-        </Panel>
-        <JsonText label={say('server.json')} rows={24} text={text} onChange={setText} />
-      </div>
-      {theirs && <Conflict theirs={write(theirs.definition)} mine={text} isBusy={isBusy} onMine={() => void save(theirs.etag)} onTheirs={onSaved} />}
+        <div className="sides">
+          <Panel>
+            <section aria-label={say('server.form')}>
+              {definition instanceof Error
+                ? <Notice tone="bad">{fault ? say('json.wrong', { line: fault.line, column: fault.column }) : `${say('server.json.wrong')} ${definition.message}`}</Notice>
+                : <EntryForm isNew={!id} definition={definition} onChange={(next) => setText(write(next))} />}
+            </section>
+          </Panel>
+          <JsonText label={say('server.json')} rows={24} text={text} onChange={setText} />
+        </div>
+        {theirs && <Conflict theirs={write(theirs.definition)} mine={text} isBusy={isBusy} onMine={() => void save(theirs.etag)} onTheirs={onSaved} />}
       </Faults>
       <Flex gap="2" wrap="wrap" align="center">
         <Button type="submit" disabled={isBusy || definition instanceof Error}>{say('save')}</Button>

@@ -1,4 +1,5 @@
 import { Code, Text } from '@radix-ui/themes';
+import { flushSync } from 'react-dom';
 import { PlainButton } from '../../parts/PlainButton';
 import { type TextKey, useTexts } from '../../texts/texts';
 
@@ -39,10 +40,9 @@ type Input = HTMLInputElement | HTMLTextAreaElement;
 export function insertAt(input: Input | null, text: string, placeholder: string, onChange: (text: string) => void) {
   // A field of numbers has no cursor that can be asked for.
   const [from, to] = input?.selectionStart == null ? [0, text.length] : [input.selectionStart, input.selectionEnd ?? input.selectionStart];
-  onChange(text.slice(0, from) + placeholder + text.slice(to));
-  setTimeout(() => {
-    if (!input?.isConnected) return;
-    input.focus();
-    if (input.selectionStart !== null) input.setSelectionRange(from + placeholder.indexOf('.') + 1, from + placeholder.length - 1);
-  });
+  // At once, so that the next letter that is typed replaces the name.
+  flushSync(() => onChange(text.slice(0, from) + placeholder + text.slice(to)));
+  if (!input?.isConnected) return;
+  input.focus();
+  if (input.selectionStart !== null) input.setSelectionRange(from + placeholder.indexOf('.') + 1, from + placeholder.length - 1);
 }
