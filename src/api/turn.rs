@@ -752,6 +752,11 @@ impl Disconnection {
         repeats::leave(&self.app, &self.principal, left, after);
     }
 
+    /// Records that the client is left without the answer, whatever becomes of it.
+    async fn record_left(&self) {
+        repeats::record_left(&self.app, &self.principal, self.conversation, self.run).await;
+    }
+
     /// Records that the client has read the whole answer.
     fn record_arrival(&self) {
         repeats::arrive(&self.app, &self.principal, self.conversation, self.run);
@@ -800,6 +805,12 @@ impl Delivery {
                 return Err(problem);
             }
         };
+        if self.counts_as_lost()
+            && let Some(disconnection) = &self.underway
+        {
+            // Before the answer is sent: an equal request may follow at once.
+            disconnection.record_left().await;
+        }
         Ok(answer.map(|body| {
             Body::new(DeliveredBody {
                 body,
@@ -808,15 +819,20 @@ impl Delivery {
         }))
     }
 
-    /// Ends the delivery when the whole answer was read. An answer that took long counts as lost, so that an equal
-    /// request that comes soon does not do the same again.
+    /// Whether the answer took so long that an equal request that comes soon must not do the same again.
+    fn counts_as_lost(&self) -> bool {
+        self.has_effects.load(Relaxed) && self.begun.elapsed() >= PATIENCE
+    }
+
+    /// Ends the delivery when the whole answer was read.
     fn end(&mut self) {
+        let is_lost = self.counts_as_lost();
         let underway = self.underway.take();
         if let Some(disconnection) = underway.filter(|_| self.has_effects.load(Relaxed)) {
-            if self.begun.elapsed() < PATIENCE {
-                disconnection.record_arrival();
-            } else {
+            if is_lost {
                 disconnection.handle();
+            } else {
+                disconnection.record_arrival();
             }
         }
     }

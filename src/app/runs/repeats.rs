@@ -329,6 +329,17 @@ pub fn leave(app: &Arc<App>, principal: &Principal, left: LeftRun, after: AfterL
     });
 }
 
+/// Like [`leave`] for a run that goes on or has ended; returns when it is recorded.
+pub async fn record_left(
+    app: &App,
+    principal: &Principal,
+    conversation: ConversationId,
+    run: RunId,
+) {
+    let state = ClientState::Left { is_stopped: false };
+    record_client(app, principal, conversation, run, state).await;
+}
+
 /// Records that the client of a run has read the whole answer. An equal request of the client then begins a new run.
 pub fn arrive(app: &Arc<App>, principal: &Principal, conversation: ConversationId, run: RunId) {
     let (app, principal) = (app.clone(), principal.clone());
