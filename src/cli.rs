@@ -2,16 +2,12 @@
 //! does the work through the layers below, and prints the result.
 
 pub mod audit;
-pub mod chat;
 pub mod check;
 pub mod demo;
 pub mod explain;
 pub mod import;
 pub mod keys;
 mod launch_child;
-mod lines;
-pub mod login;
-mod loopback;
 pub mod private_postgres;
 mod process_limits;
 pub mod purge;
@@ -35,6 +31,7 @@ use domain::{
     config::{Config, Environment},
 };
 use mcp::LAUNCH;
+use terminal::print_line;
 
 /// A multi-tenant chat backend that keeps the keys of its users' MCP servers.
 #[derive(Parser)]
@@ -51,11 +48,11 @@ enum Command {
     /// Bring up the demo: a tenant with five users, a bank and notes to talk to, and what to try next.
     Demo(demo::Args),
     /// Talk to an agent in the terminal, through the public API.
-    Chat(chat::Args),
+    Chat(terminal::chat::Args),
     /// Sign in to a service at its OpenID Connect provider; `chatelaine chat` goes on as whom you signed in.
-    Login(login::Args),
+    Login(terminal::login::Args),
     /// End that sign-in, at the provider too.
-    Logout(login::LogoutArgs),
+    Logout(terminal::login::LogoutArgs),
     /// Say what is wrong with packs (file, line, path and remedy), and what was understood of them. No server is asked:
     /// `smoke` says what the tools are, and what the model is told otherwise of them.
     Check(check::Args),
@@ -132,9 +129,9 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         Command::LaunchChild(args) => return Ok(launch_child::run(&args)),
         Command::Serve => serve::run(config, env).await?,
         Command::Demo(args) => demo::run(args, config, env).await?,
-        Command::Chat(args) => return chat::run(args, &config, &env).await,
-        Command::Login(args) => login::run(&args, &config, &env).await?,
-        Command::Logout(args) => login::run_logout(&args, &config, &env).await?,
+        Command::Chat(args) => return terminal::chat::run(args, &config, &env).await,
+        Command::Login(args) => terminal::login::run(&args, &config, &env).await?,
+        Command::Logout(args) => terminal::login::run_logout(&args, &config, &env).await?,
         Command::Check(args) => return check::run(&args, &config, &env).await,
         Command::Explain(args) => explain::run(&args, &config, &env).await?,
         Command::Import(args) => import::run(&args, &config, &env)?,
@@ -191,13 +188,4 @@ fn log_to_stderr(config: &Config) {
     } else {
         builder.try_init()
     };
-}
-
-/// Writes to standard output. A closed pipe is not an error.
-pub fn print_line(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out
-        .write_all(text.as_bytes())
-        .and_then(|()| out.write_all(b"\n"))
-        .and_then(|()| out.flush());
 }

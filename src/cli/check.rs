@@ -10,6 +10,7 @@ use domain::config::{Config, Environment};
 use egress::Egress;
 use packs::{PackSummary, Problem, Report, ServerSummary, Severity};
 use store::Db;
+use terminal::print_line;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -45,14 +46,14 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     let unseen = warn_of_unseen_claims(&report, config).await;
     report.problems.extend(unseen);
     if args.json {
-        super::print_line(&serde_json::to_string_pretty(&report)?);
+        print_line(&serde_json::to_string_pretty(&report)?);
     } else {
         for pack in &report.understood {
-            super::print_line(&pack.to_string());
+            print_line(&pack.to_string());
         }
-        super::print_line(report.to_string().trim_end());
+        print_line(report.to_string().trim_end());
         if report.understood.iter().any(has_servers) {
-            super::print_line(ASK_SMOKE);
+            print_line(ASK_SMOKE);
         }
     }
     Ok(if report.is_ok() {

@@ -24,10 +24,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use super::{
-    chat::DemoFile,
-    serve::{Service, with_database},
-};
+use super::serve::{Service, with_database};
 use crate::{
     api::{Demo, DemoPeople},
     app::{
@@ -41,6 +38,7 @@ use domain::{
     error::Error,
 };
 use store::Db;
+use terminal::{DemoFile, print_line};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -84,7 +82,7 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
             notes: notes.tokens_by_person(),
         });
         let page = demo.link(people.url.as_str());
-        super::print_line(&guide_text(&people, &page, &notes, &model));
+        print_line(&guide_text(&people, &page, &notes, &model));
         service.run_until_stopped().await
     })
     .await

@@ -9,11 +9,11 @@ use std::{
 use anyhow::Context as _;
 use serde_json::Value;
 
-use super::chat::client::Client;
 use domain::{
     config::{Config, Environment},
     secret::Secret,
 };
+use terminal::{client::Client, print_line};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -39,7 +39,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
             config.mcp_servers.as_ref(),
         )?,
     };
-    super::print_line(text.trim_end());
+    print_line(text.trim_end());
     Ok(())
 }
 

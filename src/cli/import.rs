@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::explain::find_pack;
 use domain::config::{Config, Environment};
+use terminal::print_line;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -23,21 +24,21 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()
         .unwrap_or_else(|| config.packs.join(&imported.id));
     let file = imported.write_to(&folder)?;
     for problem in &imported.report.problems {
-        super::print_line(&problem.to_string());
+        print_line(&problem.to_string());
     }
-    super::print_line(&format!("written: {}", file.display()));
+    print_line(&format!("written: {}", file.display()));
     let is_moved = folder.canonicalize().ok() != imported.folder.canonicalize().ok();
     for name in imported.needs.iter().filter(|_| is_moved) {
         let from = imported.folder.display();
-        super::print_line(&format!("it needs {name} beside it: copy it from {from}"));
+        print_line(&format!("it needs {name} beside it: copy it from {from}"));
     }
     if is_moved && imported.names_folder {
-        super::print_line(
+        print_line(
             "a server is given `.`, its pack's folder, which is another one now; write the path that is meant",
         );
     }
     if !imported.compared {
-        super::print_line(
+        print_line(
             "not compared with the original, since some variables are not set here; `check` names them",
         );
     }

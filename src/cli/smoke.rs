@@ -13,7 +13,6 @@ use std::{
 
 use anyhow::bail;
 
-use super::{chat::completion::Words, lines::Lines, loopback::Loopback, print_line};
 use domain::{
     config::{Config, Environment},
     connection::ConnectionTestError,
@@ -32,6 +31,7 @@ use mcp::{
     oauth::{self, AuthorizationServer, ClientChoice, OAuthError, ProtectedServer, SignInRequest},
 };
 use packs::PackStore;
+use terminal::{completion::Words, lines::Lines, loopback::Loopback, print_line};
 
 #[derive(clap::Args)]
 pub struct Args {

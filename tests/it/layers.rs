@@ -94,7 +94,7 @@ const RESERVED: [(&str, &[&str], &str); 14] = [
             "crates/egress",
             "crates/mcp",
             "crates/llm",
-            "src/cli/loopback.rs",
+            "crates/terminal",
             "src/cli/demo/model.rs",
         ],
         "app and domain know nothing of HTTP",

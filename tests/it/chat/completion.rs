@@ -1,6 +1,6 @@
 //! What a terminal completes.
 
-use chatelaine::cli::chat::completion::Words;
+use terminal::completion::Words;
 
 #[test]
 fn commands_servers_and_codes_are_completed_where_they_belong() {

@@ -1,7 +1,7 @@
 //! Times in the zone of the terminal.
 
-use chatelaine::cli::chat::local_time::{in_text, in_zone};
 use jiff::tz::TimeZone;
+use terminal::local_time::{in_text, in_zone};
 
 #[test]
 fn times_are_local_and_other_words_stay() {

@@ -1,6 +1,6 @@
 //! Markdown at a terminal.
 
-use chatelaine::cli::chat::{markdown::render, style::Style};
+use terminal::{markdown::render, style::Style};
 
 fn plain(text: &str) -> String {
     let rendered = render(text, &Style::of_width(32));

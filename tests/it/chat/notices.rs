@@ -1,7 +1,7 @@
 //! What a terminal says about requests for consent.
 
-use chatelaine::cli::chat::notices::Notices;
 use serde_json::{Value, json};
+use terminal::notices::Notices;
 
 fn request(state: &str, by: Option<&str>) -> Value {
     json!({ "id": "1", "state": state, "own": false, "decidable": state == "pending", "decided_by": by,

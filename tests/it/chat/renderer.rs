@@ -1,7 +1,7 @@
 //! What a terminal shows of a conversation's events.
 
-use chatelaine::cli::chat::{event::ConversationEvent, style::Style, terminal::Renderer};
 use serde_json::json;
+use terminal::{event::ConversationEvent, renderer::Renderer, style::Style};
 
 fn message(seq: i64, role: &str, run: &str, text: &str) -> ConversationEvent {
     let (role, run, text) = (role.to_owned(), run.to_owned(), text.to_owned());

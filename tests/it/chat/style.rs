@@ -1,6 +1,6 @@
 //! Where the lines of a terminal end.
 
-use chatelaine::cli::chat::style::Style;
+use terminal::style::Style;
 
 #[test]
 fn lines_end_between_words_and_keep_their_indentation() {

@@ -13,12 +13,12 @@ use super::{
     completion::Words,
     event::ConversationEvent,
     event_mux::{EventMux, Update},
-    prompts,
+    lines::Lines,
+    print_line, prompts,
+    renderer::Renderer,
     spinner::Spinner,
     style::{DIM, Style},
-    terminal::Renderer,
 };
-use crate::cli::{lines::Lines, print_line};
 
 /// Empties the line that the cursor is on.
 const ERASE: &str = "\r\u{1b}[K";

@@ -31,7 +31,7 @@ use mcp::{
 
 /// A sign-in at a service. Serialised only into its owner's file.
 #[derive(Clone, Serialize, Deserialize)]
-pub(in crate::cli) struct SavedSignIn {
+pub(super) struct SavedSignIn {
     /// Its `access_token` is the token that the API receives, which may be the provider's ID token.
     authorization: Authorization,
     token: SignInToken,

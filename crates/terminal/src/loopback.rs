@@ -26,13 +26,13 @@ const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(600);
 const LAST_PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A listener on this machine, and its address.
-pub(super) struct Loopback {
+pub struct Loopback {
     listener: TcpListener,
     redirect_uri: String,
 }
 
 impl Loopback {
-    pub(super) async fn open() -> anyhow::Result<Self> {
+    pub async fn open() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let redirect_uri = format!("http://{}/callback", listener.local_addr()?);
         Ok(Self {
@@ -41,12 +41,12 @@ impl Loopback {
         })
     }
 
-    pub(super) fn redirect_uri(&self) -> &str {
+    pub fn redirect_uri(&self) -> &str {
         &self.redirect_uri
     }
 
     /// Waits until a browser comes back with this `state`.
-    pub(super) async fn wait(self, state: &Secret) -> anyhow::Result<CallbackParams> {
+    pub async fn wait(self, state: &Secret) -> anyhow::Result<CallbackParams> {
         let (sender, mut receiver) = mpsc::channel(1);
         let expected = Expected {
             state: state.clone(),
@@ -116,7 +116,7 @@ fn page(status: StatusCode, text: &str) -> Response {
 }
 
 /// The program that opens links on this machine, if there is one.
-pub(super) fn browser(env: &Environment) -> Option<String> {
+pub fn browser(env: &Environment) -> Option<String> {
     let named = env.get("BROWSER").and_then(|list| list.split(':').next());
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         return Some(named.to_owned());
@@ -131,7 +131,7 @@ pub(super) fn browser(env: &Environment) -> Option<String> {
 }
 
 /// Opens a link in the browser. A failure is only logged, because the link was printed too.
-pub(super) fn open_link(browser: &str, url: &Url) {
+pub fn open_link(browser: &str, url: &Url) {
     let mut command = tokio::process::Command::new(browser);
     command
         .arg(url.as_str())

@@ -10,12 +10,12 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use url::Url;
 
-pub(super) use self::saved::SavedSignIn;
-use self::saved::SignInFile;
+use self::saved::{SavedSignIn, SignInFile};
 use super::{
-    chat::{self, answer::clean, client::Client},
+    answer::clean,
+    client::Client,
     loopback::{self, Loopback},
-    print_line,
+    print_line, service_address,
 };
 use domain::{
     config::{Config, Environment},
@@ -72,7 +72,7 @@ struct PublishedProviders {
 
 /// Signs a person in, and stores the sign-in for `chatelaine chat`.
 pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
-    let url = chat::service_address(args.url.as_ref(), config)?;
+    let url = service_address(args.url.as_ref(), config)?;
     let provider = choose_provider(&url, args).await?;
     let egress = egress_to(&provider.issuer, config)?;
     let server = oauth::discover_issuer(&egress, &provider.issuer).await?;
@@ -108,7 +108,7 @@ pub async fn run_logout(
     config: &Config,
     env: &Environment,
 ) -> anyhow::Result<()> {
-    let url = chat::service_address(args.url.as_ref(), config)?;
+    let url = service_address(args.url.as_ref(), config)?;
     let Some(saved) = SignInFile::open(env).await?.remove(&url)? else {
         print_line(&format!("You are not signed in at {url}."));
         return Ok(());

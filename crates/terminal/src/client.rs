@@ -11,7 +11,7 @@ use super::{
     answer::{answer_text, clean},
     event::{call_details, readable_text},
     event_stream::Stream,
-    local_time,
+    local_time, print_line,
     style::{BOLD, DIM, Style},
 };
 use domain::{json, secret::Secret};
@@ -234,7 +234,7 @@ impl Client {
                 .unwrap_or_default();
             for message in items {
                 if let Some(text) = history_text(message, style) {
-                    crate::cli::print_line(&text);
+                    print_line(&text);
                 }
             }
             after = items

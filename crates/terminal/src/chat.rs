@@ -2,35 +2,19 @@
 //! stays in one conversation until `/new`. While it waits for a line it listens to events: outcomes, the answers that
 //! follow them, and requests for the person's decision appear by themselves.
 
-pub(super) mod answer;
-mod chat_loop;
-pub(super) mod client;
-pub mod completion;
-pub mod event;
-mod event_mux;
-mod event_stream;
-pub mod local_time;
-pub mod markdown;
-pub mod notices;
-mod prompts;
-mod spinner;
-pub mod style;
-pub mod terminal;
-
-use std::{
-    collections::BTreeMap, io::IsTerminal as _, path::PathBuf, process::ExitCode, time::Duration,
-};
+use std::{io::IsTerminal as _, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
-use serde::{Deserialize, Serialize};
 use url::Url;
 
-use self::{
+use super::{
+    DemoFile,
     chat_loop::{ChatLoop, Start},
     client::Client,
+    login::SignedIn,
+    print_line, service_address,
     style::Style,
 };
-use super::login::SignedIn;
 use domain::{
     config::{Config, Environment},
     secret::Secret,
@@ -65,30 +49,6 @@ pub struct Args {
     history: Option<PathBuf>,
 }
 
-/// The file that `chatelaine demo` writes into the data folder for this client.
-#[derive(Serialize, Deserialize)]
-pub struct DemoFile {
-    pub url: Url,
-    pub agent: String,
-    /// User → token. The folder is readable by its owner only.
-    pub tokens: BTreeMap<String, String>,
-}
-
-impl DemoFile {
-    pub const FILE: &str = "demo.json";
-
-    pub fn read(config: &Config) -> anyhow::Result<Self> {
-        let path = config.data.join(Self::FILE);
-        let text = std::fs::read_to_string(&path).with_context(|| {
-            format!(
-                "{} is not there; start the demo with `make demo` first",
-                path.display()
-            )
-        })?;
-        Ok(serde_json::from_str(&text)?)
-    }
-}
-
 /// Runs the chat. The exit code says failure if a question of a script was not answered.
 pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
     let client = connect(&args, config, env).await?;
@@ -102,7 +62,7 @@ pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Resu
     let me = client.get_me().await?;
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        super::print_line(&format!(
+        print_line(&format!(
             "Talking to {agent} as {}. /help for help, Ctrl-D to leave.",
             me.name
         ));
@@ -174,13 +134,4 @@ async fn connect_as(mut sign_in: SignedIn, url: Url) -> anyhow::Result<Client> {
         }
     });
     Ok(client)
-}
-
-/// The address of the API: the one of the command line, else the one of the demo, else this machine.
-pub(super) fn service_address(given: Option<&Url>, config: &Config) -> anyhow::Result<Url> {
-    match (given, DemoFile::read(config)) {
-        (Some(url), _) => Ok(url.clone()),
-        (None, Ok(file)) => Ok(file.url),
-        (None, Err(_)) => Ok(format!("http://{}", config.listen).parse()?),
-    }
 }

@@ -23,7 +23,7 @@ use rustyline::{
 };
 use tokio::sync::{Notify, mpsc};
 
-use super::chat::completion::Words;
+use super::completion::Words;
 
 /// Moves the cursor up and down again, which makes the editor write the prompt anew.
 const REPAINT: &str = "\u{1b}[A\n";
