@@ -52,7 +52,7 @@ pub(super) async fn run(
     let options = AnswerOptions {
         style: AnswerStyle::Typed,
         limiter: Limiter::default(),
-        on_disconnect: match OnDisconnect::of(&caller.0) {
+        on_disconnect: match OnDisconnect::for_caller(&caller.0) {
             OnDisconnect::Stop => OnDisconnect::StopLater,
             other => other,
         },

@@ -78,7 +78,7 @@ fn options(caller: &Caller, open: limits::Stream) -> AnswerOptions {
     AnswerOptions {
         style: AnswerStyle::Typed,
         limiter: Limiter::default(),
-        on_disconnect: match OnDisconnect::of(&caller.0) {
+        on_disconnect: match OnDisconnect::for_caller(&caller.0) {
             OnDisconnect::Stop => OnDisconnect::StopLater,
             other => other,
         },

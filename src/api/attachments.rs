@@ -43,7 +43,7 @@ impl FromRequest<ApiState> for File {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
-        let (uri, unread) = (request.uri().clone(), UnreadRequest::of(&request));
+        let (uri, unread) = (request.uri().clone(), UnreadRequest::new(&request));
         let ordinary = state.app.config.max_body_bytes;
         let boundary = request
             .headers()

@@ -155,7 +155,7 @@ fn add_refusals(path: &str, method: &str, operation: &mut Value) {
     let schema =
         |name: &str| json!({ "schema": { "$ref": format!("#/components/schemas/{name}") } });
     let problem = || schema("ProblemDocument");
-    let content = match ErrorFormat::of(path) {
+    let content = match ErrorFormat::for_path(path) {
         ErrorFormat::Problem | ErrorFormat::Registry => {
             json!({ "application/problem+json": problem() })
         }

@@ -111,7 +111,7 @@ pub(super) struct Peer(pub IpAddr);
 
 impl Peer {
     /// Reads the address. Behind trusted proxies it is the last one in `X-Forwarded-For` that is not a proxy's.
-    pub fn of(address: IpAddr, headers: &HeaderMap, trusted_proxies: &[IpNet]) -> Self {
+    pub fn new(address: IpAddr, headers: &HeaderMap, trusted_proxies: &[IpNet]) -> Self {
         let is_trusted = |address: &IpAddr| trusted_proxies.iter().any(|net| net.contains(address));
         let address = address.to_canonical();
         if !is_trusted(&address) {

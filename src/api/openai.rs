@@ -110,7 +110,7 @@ pub(super) async fn chat(
             caller.0.chat.tool_calls
         }),
         limiter: request.limiter(),
-        on_disconnect: OnDisconnect::of(&caller.0),
+        on_disconnect: OnDisconnect::for_caller(&caller.0),
         is_streamed: request.stream(),
         is_formatted,
         open,

@@ -154,7 +154,7 @@ pub(super) enum ErrorFormat {
 impl ErrorFormat {
     /// The format of a path. It needs no handler, so errors before the handler (a body too large, too many requests) have
     /// the right format too.
-    pub fn of(path: &str) -> Self {
+    pub fn for_path(path: &str) -> Self {
         let openai = ["/v1/chat/", "/v1/models/", "/v1/responses/"];
         let whole = ["/v1/models", "/v1/responses"];
         let known = whole.contains(&path)
@@ -199,7 +199,7 @@ impl ErrorFormat {
                 .iter()
                 .any(|media| web::accepts(headers, header::ACCEPT, media))
         };
-        match Self::of(path) {
+        match Self::for_path(path) {
             _ if is_conversation && headers.contains_key("x-stainless-lang") => Self::OpenAi,
             Self::Sentence if wants_json() => Self::Problem,
             format => format,

@@ -35,7 +35,7 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Keyed<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
-        let unread = UnreadRequest::of(&request);
+        let unread = UnreadRequest::new(&request);
         let body = read_json_body(request, state).await?;
         Ok(Self(parse(&body)?, unread.key(&body)?))
     }
@@ -48,7 +48,7 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for AlwaysKeyed<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
-        let unread = UnreadRequest::of(&request);
+        let unread = UnreadRequest::new(&request);
         let body = read_json_body(request, state).await?;
         Ok(Self(parse(&body)?, unread.key_or_digest(&body)?))
     }
@@ -61,7 +61,7 @@ impl FromRequest<ApiState> for Key {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &ApiState) -> Result<Self, Problem> {
-        UnreadRequest::of(&request).key(&[]).map(Self)
+        UnreadRequest::new(&request).key(&[]).map(Self)
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) struct UnreadRequest {
 }
 
 impl UnreadRequest {
-    pub fn of(request: &Request) -> Self {
+    pub fn new(request: &Request) -> Self {
         let mut digest = Sha256::new();
         let (path, query) = (request.uri().path(), request.uri().query());
         for part in [request.method().as_str(), path].into_iter().chain(query) {

@@ -155,7 +155,7 @@ impl Server {
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             let work = socket.begin_work();
             let is_too_large = measure_head(&request) > HEAD_BYTES;
-            let peer = Peer::of(peer.ip(), request.headers(), &trusted_proxies);
+            let peer = Peer::new(peer.ip(), request.headers(), &trusted_proxies);
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(Arc::clone(&socket));
             let answer = router.clone().oneshot(request.map(Body::new));

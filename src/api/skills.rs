@@ -124,7 +124,7 @@ pub(super) async fn run(
     };
     permit.release();
     wait(app, principal, &begun).await?;
-    let outcome = app::tools::skills::outcome::of(app, principal, &agent, begun.run).await?;
+    let outcome = app::tools::skills::outcome::get(app, principal, &agent, begun.run).await?;
     let is_named = key.is_some_and(|key| key.origin == KeySource::Named);
     Ok(answer(outcome, is_named))
 }
@@ -138,7 +138,7 @@ pub(super) async fn get(
     caller: Caller,
     Path((agent, skill, id)): Path<(String, String, RunId)>,
 ) -> Result<axum::Json<SkillRunOutcome>, Problem> {
-    let outcome = app::tools::skills::outcome::of(&app, caller.principal(), &agent, id).await?;
+    let outcome = app::tools::skills::outcome::get(&app, caller.principal(), &agent, id).await?;
     if outcome.skill == skill {
         Ok(axum::Json(outcome))
     } else {

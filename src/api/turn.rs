@@ -714,7 +714,7 @@ pub(super) enum OnDisconnect {
 
 impl OnDisconnect {
     /// The setting of the caller's key.
-    pub fn of(caller: &Caller) -> Self {
+    pub fn for_caller(caller: &Caller) -> Self {
         if caller.chat.keep_running {
             Self::KeepRunning
         } else {

@@ -844,7 +844,7 @@ fn chat() -> Value {
 
 /// In the order of [`CALLERS`]; the owner is last, because they may delete.
 async fn callers(world: &World, owner: &Client) -> [Client; 7] {
-    let scopes = Scopes::of([Scope::Admin]);
+    let scopes = Scopes::new([Scope::Admin]);
     let key = world
         .key("operator", scopes, KeyKind::Service(serde_json::Map::new()))
         .await;

@@ -50,7 +50,7 @@ fn new_key(name: &str) -> NewKey {
     NewKey {
         source: domain::account::SourceSettings::default(),
         name: name.to_owned(),
-        scopes: Scopes::of([Scope::Chat]),
+        scopes: Scopes::new([Scope::Chat]),
         speaker,
         chat: domain::account::ChatSettings::default(),
         expires_at: None,

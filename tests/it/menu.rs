@@ -333,7 +333,7 @@ async fn a_guest_who_signs_out_has_no_key_any_more() {
 #[test]
 fn a_sign_out_ends_the_tokens_of_before_and_no_later_one() {
     let claims = |text: &str| -> Map<String, Value> { serde_json::from_str(text).unwrap() };
-    let sign_out = SignOut::of(&claims(r#"{ "iat": 100, "exp": 900 }"#), 200).unwrap();
+    let sign_out = SignOut::from_claims(&claims(r#"{ "iat": 100, "exp": 900 }"#), 200).unwrap();
     for (token, over) in [
         (r#"{ "iat": 100, "exp": 900 }"#, true),
         (r#"{ "iat": 200, "exp": 5000 }"#, true),
@@ -345,9 +345,9 @@ fn a_sign_out_ends_the_tokens_of_before_and_no_later_one() {
         assert_eq!(sign_out.ends(&claims(token)), over, "{token}");
     }
     // Its issuer's clock is ahead.
-    let ahead = SignOut::of(&claims(r#"{ "iat": 205, "exp": 900 }"#), 200).unwrap();
+    let ahead = SignOut::from_claims(&claims(r#"{ "iat": 205, "exp": 900 }"#), 200).unwrap();
     assert!(ahead.ends(&claims(r#"{ "iat": 205, "exp": 900 }"#)));
-    assert_eq!(SignOut::of(&claims("{}"), 200), None);
+    assert_eq!(SignOut::from_claims(&claims("{}"), 200), None);
 }
 
 /// A menu under the names of published packs, and a call that waits.

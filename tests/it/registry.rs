@@ -184,7 +184,7 @@ async fn other_admin(world: &World) -> Client {
     let new = NewKey {
         source: domain::account::SourceSettings::default(),
         name: "admin".to_owned(),
-        scopes: Scopes::of([Scope::Admin, Scope::Chat]),
+        scopes: Scopes::new([Scope::Admin, Scope::Chat]),
         speaker: KeyKind::Service(serde_json::Map::new()),
         chat: domain::account::ChatSettings::default(),
         expires_at: None,

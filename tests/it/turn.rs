@@ -7,6 +7,7 @@ mod first_turn; // servers that are slow to connect
 mod hostile; // what Postgres, models and listeners must not trip over
 mod listening; // events, slow listeners, other replicas
 mod models; // models of other providers, and other models
+mod plans; // what a turn reads of large tables
 mod prompt; // what the model is told
 mod queue; // several messages and runs
 mod reload; // packs that change

@@ -127,7 +127,7 @@ impl Action {
 
 impl Item {
     /// The item of a pack that gives only the action.
-    pub fn of(action: Action) -> Self {
+    pub fn for_action(action: Action) -> Self {
         let (id, _) = Action::ALL
             .into_iter()
             .find(|(_, other)| *other == action)
@@ -178,6 +178,6 @@ impl Item {
 pub fn standard() -> Vec<Item> {
     Action::ALL
         .into_iter()
-        .map(|(_, action)| Item::of(action))
+        .map(|(_, action)| Item::for_action(action))
         .collect()
 }

@@ -110,7 +110,7 @@ impl Retention {
 }
 
 impl Days {
-    pub fn of(&self, kind: Kind) -> Option<i32> {
+    pub fn get(&self, kind: Kind) -> Option<i32> {
         match kind {
             Kind::Conversations => self.conversations,
             Kind::GuestConversations => self.guest_conversations,

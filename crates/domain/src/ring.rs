@@ -67,7 +67,7 @@ impl KeyRing {
                 .map_err(|()| format!("the key `{id}` is not {WANTED}"))?;
             keks.push(Arc::new(kek));
         }
-        Self::of(keks)
+        Self::from_keks(keks)
     }
 
     /// This ring with the keys of another behind it.
@@ -77,7 +77,7 @@ impl KeyRing {
                 .keks()
                 .any(|kek| kek.id == new.id && kek.bytes == new.bytes)
         };
-        Self::of(
+        Self::from_keks(
             self.0
                 .iter()
                 .chain(other.0.iter().filter(same))
@@ -86,7 +86,7 @@ impl KeyRing {
         )
     }
 
-    fn of(keks: Vec<Arc<Kek>>) -> Result<Self, String> {
+    fn from_keks(keks: Vec<Arc<Kek>>) -> Result<Self, String> {
         for (at, kek) in keks.iter().enumerate() {
             for earlier in &keks[..at] {
                 if earlier.id == kek.id {

@@ -80,7 +80,7 @@ pub struct SignOut {
 impl SignOut {
     /// The tokens that end when a user with these claims signs out now. `None` when the claims come from no
     /// token: a frontend's key speaks for its user as long as the frontend does.
-    pub fn of(claims: &Map<String, Value>, now: i64) -> Option<Self> {
+    pub fn from_claims(claims: &Map<String, Value>, now: i64) -> Option<Self> {
         let expires_until = seconds(claims, "exp")?;
         // The issuer's clock may be ahead of ours.
         let issued_until = seconds(claims, "iat").map_or(now, |issued| issued.max(now));

@@ -80,7 +80,7 @@ pub struct Storage {
 
 impl Storage {
     /// What a user may store, and who shares which limit with them.
-    pub fn of(&self, is_guest: bool) -> (Option<i64>, Together, Option<i64>) {
+    pub fn limits_for(&self, is_guest: bool) -> (Option<i64>, Together, Option<i64>) {
         match (is_guest, self.guests, self.tenant) {
             (true, Some(guests), _) => (self.guest, Together::Guests, Some(guests)),
             (true, None, None) => (self.guest, Together::Nobody, None),

@@ -54,7 +54,7 @@ pub enum ConversationEvent {
 }
 
 impl ConversationEvent {
-    pub fn of(name: &str, data: &Value) -> Self {
+    pub fn parse(name: &str, data: &Value) -> Self {
         let field = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
         let run = field("run_id");
         match name {

@@ -76,7 +76,7 @@ impl EventMux {
         tokio::select! {
             item = next(&mut self.conversation) => match item {
                 Ok(StreamItem::Event { name, data }) => {
-                    let event = ConversationEvent::of(&name, &data);
+                    let event = ConversationEvent::parse(&name, &data);
                     self.track_runs(&event);
                     Ok(Update::ConversationEvent(event))
                 }

@@ -97,11 +97,11 @@ impl Page<'_> {
             Tag::CodeBlock(_) => {
                 self.begin_block();
                 self.is_code = true;
-                self.prefixes.push(Prefix::of("  "));
+                self.prefixes.push(Prefix::new("  "));
             }
             Tag::BlockQuote(_) => {
                 self.begin_block();
-                self.prefixes.push(Prefix::of("│ "));
+                self.prefixes.push(Prefix::new("│ "));
             }
             Tag::List(first) => {
                 self.end_line();
@@ -302,7 +302,7 @@ impl Page<'_> {
 }
 
 impl Prefix {
-    fn of(text: &str) -> Self {
+    fn new(text: &str) -> Self {
         Self {
             first: None,
             rest: text.to_owned(),

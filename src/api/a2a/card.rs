@@ -26,7 +26,7 @@ pub(super) async fn agent_card(
     principal: Option<&Principal>,
     agent: &str,
 ) -> Result<Value> {
-    let card = cards::of(app, principal, agent).await?;
+    let card = cards::get(app, principal, agent).await?;
     let Card {
         agent,
         version,

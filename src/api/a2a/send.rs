@@ -61,7 +61,7 @@ impl A2aRequest<'_> {
             .map(read_context)
             .transpose()?;
         let skill = skill_of(metadata.as_ref())?.or(skill_of(message.metadata.as_ref())?);
-        let content = MessageContent::of(&message)?;
+        let content = MessageContent::from_message(&message)?;
         let waits = !configuration
             .and_then(|wanted| wanted.return_immediately)
             .unwrap_or(false);
@@ -191,7 +191,7 @@ impl A2aRequest<'_> {
                 "name a skill here, as `agent/skill`; or talk to /a2a/AGENT",
             ));
         };
-        if app::tools::skills::cards::of(app, Some(self.principal), agent)
+        if app::tools::skills::cards::get(app, Some(self.principal), agent)
             .await
             .is_ok_and(|card| !card.talks)
         {
@@ -266,7 +266,7 @@ fn skill_of(metadata: Option<&HashMap<String, Value>>) -> Result<Option<String>,
 
 impl MessageContent {
     /// Reads text and data. A text file becomes text, under its name; other files are not accepted.
-    fn of(message: &Message) -> Result<Self, RequestError> {
+    fn from_message(message: &Message) -> Result<Self, RequestError> {
         let (mut texts, mut data) = (Vec::<String>::new(), Map::new());
         for part in &message.parts {
             match &part.content {

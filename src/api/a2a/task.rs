@@ -66,7 +66,7 @@ impl A2aRequest<'_> {
                     Ok(task_of_turn(run, &requests))
                 }
                 RunKind::Command => Ok(task_of_skill(
-                    &app::tools::skills::outcome::of(app, self.principal, &agent, id).await?,
+                    &app::tools::skills::outcome::get(app, self.principal, &agent, id).await?,
                 )),
             }
         };

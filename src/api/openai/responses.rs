@@ -294,7 +294,7 @@ fn options(
             shown => AnswerStyle::Text(shown),
         },
         limiter: Limiter::new(settings.stop.clone(), settings.max_output_tokens),
-        on_disconnect: OnDisconnect::of(caller),
+        on_disconnect: OnDisconnect::for_caller(caller),
         is_streamed: false,
         is_formatted: settings.format.is_some(),
         open,

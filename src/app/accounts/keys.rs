@@ -446,7 +446,7 @@ pub(in crate::app::accounts) async fn create_guest(
     let expiry = now + GUEST_LIFE;
     let new = NewKey {
         name: "guest".to_owned(),
-        scopes: Scopes::of([Scope::Chat]),
+        scopes: Scopes::new([Scope::Chat]),
         speaker: KeyKind::Guest,
         source: SourceSettings::default(),
         chat: ChatSettings::default(),

@@ -149,7 +149,7 @@ impl Accounts {
             return Ok(true);
         }
         let now = tx.now().await?.unix_timestamp();
-        let Some(sign_out) = SignOut::of(&principal.claims, now) else {
+        let Some(sign_out) = SignOut::from_claims(&principal.claims, now) else {
             return Ok(false);
         };
         store::sign_outs::put(&mut tx, principal.tenant, &principal.user, sign_out).await?;

@@ -170,7 +170,7 @@ fn read_scopes(claims: &Map<String, Value>) -> Scopes {
         .into_iter()
         .filter_map(|claim| claims.get(claim))
         .any(names_admin);
-    Scopes::of(
+    Scopes::new(
         [Scope::Chat]
             .into_iter()
             .chain(admin.then_some(Scope::Admin)),

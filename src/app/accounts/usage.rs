@@ -40,7 +40,7 @@ pub async fn require_space(
     bytes: usize,
 ) -> Result<()> {
     let is_guest = principal.user.as_str().starts_with(GUEST_USER);
-    let (own, together, shared) = app.config.storage().of(is_guest);
+    let (own, together, shared) = app.config.storage().limits_for(is_guest);
     if own.is_none() && shared.is_none() {
         return Ok(());
     }
@@ -98,7 +98,7 @@ pub async fn own(app: &App, principal: &Principal) -> Result<OwnUsage> {
     let daily = tenant.limits.effective(&app.config.daily());
     let (used, _) = store::usage::get_today(&mut tx, &principal.user).await?;
     let is_guest = principal.user.as_str().starts_with(GUEST_USER);
-    let (stored_bytes_limit, ..) = app.config.storage().of(is_guest);
+    let (stored_bytes_limit, ..) = app.config.storage().limits_for(is_guest);
     let stored = store::usage::get_stored_today(&mut tx, &principal.user, Together::Nobody).await?;
     let today = app.clock.now().date();
     Ok(OwnUsage {

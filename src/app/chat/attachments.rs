@@ -118,7 +118,7 @@ pub(super) async fn find_named(
 }
 
 /// The attachments in a message.
-pub(super) fn of(message: &Message) -> impl DoubleEndedIterator<Item = &Attachment> {
+pub(super) fn list(message: &Message) -> impl DoubleEndedIterator<Item = &Attachment> {
     message.parts.iter().filter_map(|part| match part {
         Part::Attachment(attachment) => Some(attachment),
         _ => None,

@@ -39,7 +39,7 @@ pub async fn replace(
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
     agents::pack_of(app, &tenant, principal, conversation.agent.as_str())?;
     let old = get_replaceable(&mut tx, id, replaced).await?;
-    let attachments: Vec<_> = attachments::of(&old).cloned().collect();
+    let attachments: Vec<_> = attachments::list(&old).cloned().collect();
     let text = match text {
         Some(text) => conversations::clean_message_text(text)?,
         None => text_of(&old),

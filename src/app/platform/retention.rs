@@ -106,7 +106,7 @@ fn due_kinds(tenant: &Tenant, settings: &Days) -> impl Iterator<Item = (Kind, i3
     let days = tenant.retention.effective(settings);
     Kind::ALL
         .into_iter()
-        .filter_map(move |kind| Some((kind, days.of(kind)?)))
+        .filter_map(move |kind| Some((kind, days.get(kind)?)))
 }
 
 fn push_found(found: &mut Vec<OldRows>, tenant: &Tenant, kind: Kind, days: i32, rows: u64) {

@@ -265,7 +265,7 @@ async fn send_admitted(
     mut answer: Option<Answer>,
 ) -> ToolResult {
     let live = call.elicitation.is_some_and(|target| target.live);
-    let call_questions = CallQuestions::of(app, call, &ready);
+    let call_questions = CallQuestions::for_call(app, call, &ready);
     for _ in 0..MAX_SENDS {
         let (questions, live_questions) = mpsc::unbounded_channel();
         let options = CallOptions {

@@ -101,7 +101,7 @@ impl TenantFixture {
         let new = NewKey {
             source: domain::account::SourceSettings::default(),
             name: name.to_owned(),
-            scopes: Scopes::of([Scope::Chat]),
+            scopes: Scopes::new([Scope::Chat]),
             speaker,
             chat: domain::account::ChatSettings::default(),
             expires_at: None,

@@ -32,7 +32,7 @@ fn new(name: &str, scopes: &[Scope], speaker: KeyKind) -> NewKey {
     NewKey {
         source: domain::account::SourceSettings::default(),
         name: name.to_owned(),
-        scopes: Scopes::of(scopes.iter().copied()),
+        scopes: Scopes::new(scopes.iter().copied()),
         speaker,
         chat: domain::account::ChatSettings::default(),
         expires_at: None,
@@ -226,7 +226,7 @@ async fn a_rotated_key_keeps_its_rights_and_its_span() {
         .await
         .unwrap()
         .key;
-    assert_eq!(fresh.scopes, Scopes::of([Scope::Admin, Scope::Chat]));
+    assert_eq!(fresh.scopes, Scopes::new([Scope::Admin, Scope::Chat]));
     assert_eq!(fresh.expires_at, Some(clock.now() + Duration::days(30)));
     let old = accounts::list_keys(db, tenant)
         .await

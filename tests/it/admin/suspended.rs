@@ -33,7 +33,7 @@ async fn nobody_of_a_suspended_tenant_gets_in_on_any_replica_until_it_is_resumed
     let key = world
         .key(
             "nightly",
-            Scopes::of([Scope::Chat, Scope::Admin]),
+            Scopes::new([Scope::Chat, Scope::Admin]),
             KeyKind::Service(Map::new()),
         )
         .await;

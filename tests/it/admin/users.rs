@@ -409,7 +409,9 @@ async fn a_frontend_does_not_speak_for_a_blocked_user() {
     admin.get("/v1/me").await.expect(200);
     let headers = FrontendHeaders::open_webui();
     let speaker = KeyKind::Frontend(headers.clone());
-    let key = world.key("webui", Scopes::of([Scope::Chat]), speaker).await;
+    let key = world
+        .key("webui", Scopes::new([Scope::Chat]), speaker)
+        .await;
     let of = |user: &str| world.client(&key).with_header(&headers.user_id, user);
     let (ann, bob) = (of("ann"), of("bob"));
     let id = ann.get("/v1/me").await.expect(200)["user"]

@@ -159,7 +159,9 @@ async fn a_revoked_key_ends_what_waits_runs_and_listens_by_it() {
     let replica = world.replica().await;
     let headers = FrontendHeaders::open_webui();
     let speaker = KeyKind::Frontend(headers.clone());
-    let key = world.key("webui", Scopes::of([Scope::Chat]), speaker).await;
+    let key = world
+        .key("webui", Scopes::new([Scope::Chat]), speaker)
+        .await;
     let ann = world
         .client(&key)
         .with_header(&headers.user_id, "amy")
@@ -299,7 +301,9 @@ async fn the_vote_of_a_program_counts_as_long_as_its_key_is_good() {
     let staff = Staff::of(&world).await;
     let claims = json!({ "roles": ["finance-manager"] });
     let speaker = KeyKind::Service(claims.as_object().unwrap().clone());
-    let key = world.key("robot", Scopes::of([Scope::Chat]), speaker).await;
+    let key = world
+        .key("robot", Scopes::new([Scope::Chat]), speaker)
+        .await;
     let robot = world.client(&key);
     let good = half_approved(&staff, &robot).await;
     approve(&staff.carl, &good).await.expect(200);
@@ -328,7 +332,9 @@ async fn a_vote_through_a_frontend_whose_key_was_revoked_does_not_count() {
     let staff = Staff::of(&world).await;
     let headers = FrontendHeaders::open_webui();
     let speaker = KeyKind::Frontend(headers.clone());
-    let key = world.key("webui", Scopes::of([Scope::Chat]), speaker).await;
+    let key = world
+        .key("webui", Scopes::new([Scope::Chat]), speaker)
+        .await;
     let fay = world
         .client(&key)
         .with_header(&headers.user_id, "fay")

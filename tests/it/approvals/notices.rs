@@ -151,7 +151,7 @@ async fn a_key_that_names_nobody_gets_no_notice() {
     asked(&staff.ann, "10.00").await;
     let claims = Map::from_iter([("roles".to_owned(), json!(["finance-manager"]))]);
     let speaker = KeyKind::Service(claims);
-    let key = world.key("desk", Scopes::of([Scope::Chat]), speaker).await;
+    let key = world.key("desk", Scopes::new([Scope::Chat]), speaker).await;
     let desk = world.client(&key);
     assert_eq!(hello(&desk).await, "Hello.");
     let chat = desk.open("bank").await;

@@ -185,7 +185,7 @@ async fn another_tenants_admin_reads_their_own_trail_only() {
     let new = NewKey {
         source: domain::account::SourceSettings::default(),
         name: "root".to_owned(),
-        scopes: Scopes::of([Scope::Admin]),
+        scopes: Scopes::new([Scope::Admin]),
         speaker: KeyKind::Service(serde_json::Map::new()),
         chat: domain::account::ChatSettings::default(),
         expires_at: None,

@@ -50,7 +50,7 @@ fn at_a_terminal_a_call_is_one_line_when_it_is_over() {
     let started = ConversationEvent::ToolStarted { call, server, tool };
     assert_eq!(shown(&mut renderer, &[started]), "");
     assert_eq!(renderer.current_call(), Some("bank pay"));
-    let finished = ConversationEvent::of(
+    let finished = ConversationEvent::parse(
         "tool_finished",
         &json!({ "call_id": "c", "server": "bank", "tool": "pay", "status": "failed" }),
     );

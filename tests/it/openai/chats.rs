@@ -18,7 +18,7 @@ use crate::support::{
 async fn program(world: &World) -> Client {
     let claims = Map::from_iter([("roles".to_owned(), json!(["employee"]))]);
     let speaker = KeyKind::Service(claims);
-    let key = world.key("desk", Scopes::of([Scope::Chat]), speaker).await;
+    let key = world.key("desk", Scopes::new([Scope::Chat]), speaker).await;
     world.client(&key)
 }
 

@@ -22,7 +22,7 @@ const TITLE: &str = "Provide a concise, 5-word-or-less title for the conversatio
 async fn librechat(world: &World, user: &str, chat: &str) -> Client {
     let speaker = KeyKind::Frontend(FrontendHeaders::librechat());
     let name = format!("librechat-{}", user.len());
-    let key = world.key(&name, Scopes::of([Scope::Chat]), speaker).await;
+    let key = world.key(&name, Scopes::new([Scope::Chat]), speaker).await;
     world
         .client(&key)
         .with_header("x-librechat-user-id", user)

@@ -357,7 +357,7 @@ impl World {
     pub async fn frontend(&self, user: &str) -> Client {
         let speaker = KeyKind::Frontend(FrontendHeaders::open_webui());
         let key = self
-            .key("frontend", Scopes::of([Scope::Chat]), speaker)
+            .key("frontend", Scopes::new([Scope::Chat]), speaker)
             .await;
         self.client(&key)
             .with_header(&FrontendHeaders::open_webui().user_id, user)
@@ -381,7 +381,7 @@ impl World {
         self.made(NewKey {
             source: domain::account::SourceSettings::default(),
             name: name.to_owned(),
-            scopes: Scopes::of([Scope::Chat]),
+            scopes: Scopes::new([Scope::Chat]),
             speaker,
             chat,
             expires_at: None,

@@ -17,7 +17,7 @@ async fn other_admin(world: &World) -> Client {
     let new = NewKey {
         source: domain::account::SourceSettings::default(),
         name: "root".to_owned(),
-        scopes: Scopes::of([Scope::Admin]),
+        scopes: Scopes::new([Scope::Admin]),
         speaker,
         chat: domain::account::ChatSettings::default(),
         expires_at: None,

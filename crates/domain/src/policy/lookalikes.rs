@@ -104,7 +104,7 @@ impl ToolPattern {
             return tools.iter().any(|tool| self.fits(tool));
         }
         let names = without_versions(&self.0, false).into_iter();
-        let mut names = names.map(|name| Spelling::of(name).letters);
+        let mut names = names.map(|name| Spelling::new(name).letters);
         names.any(|name| tools.iter().any(|tool| tool.letters == name))
     }
 
@@ -115,7 +115,7 @@ impl ToolPattern {
         let (last, end) = (pieces.len() - 1, tool.letters.len());
         let (mut from, mut has_letters) = (0, false);
         for (at, piece) in pieces.into_iter().enumerate() {
-            let wanted = Spelling::of(piece).letters;
+            let wanted = Spelling::new(piece).letters;
             let begins_word = at > 0 && piece.starts_with(SEPARATORS);
             let ends_word = at < last && piece.ends_with(SEPARATORS);
             let is_at = |start: &usize| {
@@ -143,7 +143,7 @@ impl ToolPattern {
 /// What the name of a tool can be taken for: itself, and what it is a version of.
 fn readings(tool: &str) -> Vec<Spelling> {
     let names = without_versions(tool, true).into_iter();
-    names.map(Spelling::of).collect()
+    names.map(Spelling::new).collect()
 }
 
 /// A name as a reader takes it: without case and separators, letters that look alike as one.
@@ -155,7 +155,7 @@ struct Spelling {
 }
 
 impl Spelling {
-    fn of(name: &str) -> Self {
+    fn new(name: &str) -> Self {
         let (mut letters, mut begins) = (Vec::new(), Vec::new());
         let (mut has_words, mut separated, mut before) = (false, false, None::<char>);
         for c in name.chars() {

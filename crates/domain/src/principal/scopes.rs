@@ -17,7 +17,7 @@ pub enum Scope {
 }
 
 impl Scopes {
-    pub fn of(scopes: impl IntoIterator<Item = Scope>) -> Self {
+    pub fn new(scopes: impl IntoIterator<Item = Scope>) -> Self {
         scopes
             .into_iter()
             .fold(Self::default(), |held, scope| match scope {
@@ -35,7 +35,7 @@ impl Scopes {
             name.parse()
                 .map_err(|_| format!("{name:?} is no scope: use `chat` or `admin`"))
         });
-        parsed.collect::<Result<Vec<_>, _>>().map(Self::of)
+        parsed.collect::<Result<Vec<_>, _>>().map(Self::new)
     }
 
     pub fn has(self, scope: Scope) -> bool {

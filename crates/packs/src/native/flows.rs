@@ -242,7 +242,7 @@ fn read_item(field: &Field, language: &str, texts: &Language) -> Option<Item> {
     });
     object.finish();
     let action = action?;
-    let standard = Item::of(action);
+    let standard = Item::for_action(action);
     Some(Item {
         id: id.unwrap_or(standard.id),
         label: label?,

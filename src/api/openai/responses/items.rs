@@ -48,7 +48,7 @@ pub(in crate::api) async fn get(
         let item: String = item.chars().take(64).collect();
         Problem::not_found(format!("item {item:?}"))
     })?;
-    Ok(axum::Json(InputItem::of(&found)))
+    Ok(axum::Json(InputItem::from_message(&found)))
 }
 
 /// The answer to a client that adds an item.

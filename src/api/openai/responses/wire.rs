@@ -424,7 +424,7 @@ impl ItemList {
         let id = |message: Option<&Message>| message.map(|message| message_item_id(message.id));
         Self {
             object: "list",
-            data: messages.iter().map(InputItem::of).collect(),
+            data: messages.iter().map(InputItem::from_message).collect(),
             first_id: id(messages.first()),
             last_id: id(messages.last()),
             has_more,
@@ -468,7 +468,7 @@ enum InputContent {
 }
 
 impl InputItem {
-    pub fn of(message: &Message) -> Self {
+    pub fn from_message(message: &Message) -> Self {
         let is_answer = message.role == Role::Assistant;
         let content = message.parts.iter().filter_map(|part| match part {
             Part::Text { text, .. } if is_answer => Some(InputContent::OutputText {

@@ -107,7 +107,7 @@ impl RunWorker {
                 returned.insert(result.call_id.clone(), attachment::images_in(raw));
             }
         }
-        let files = transcript.messages.iter().flat_map(attachments::of);
+        let files = transcript.messages.iter().flat_map(attachments::list);
         let images = files.filter(|file| file.is_image()).map(|file| file.id);
         let images: Vec<_> = images.collect();
         let newest = &images[hidden_images(images.len())..];
@@ -217,7 +217,7 @@ impl TurnWriter<'_> {
             part => part.plain(),
         });
         let text = Turn::User(texts.collect::<Vec<_>>().join("\n"));
-        let images = attachments::of(message).filter_map(|file| {
+        let images = attachments::list(message).filter_map(|file| {
             let data = self.images.attached.get(&file.id)?.clone();
             let media_type = file.media_type.clone();
             Some(Turn::Image { media_type, data })
@@ -263,7 +263,7 @@ impl TurnWriter<'_> {
 }
 
 fn has_text_file(messages: &[Message]) -> bool {
-    let mut files = messages.iter().flat_map(attachments::of);
+    let mut files = messages.iter().flat_map(attachments::list);
     files.any(|file| !file.is_image())
 }
 

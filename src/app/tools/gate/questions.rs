@@ -75,7 +75,11 @@ pub(super) struct CallQuestions<'a> {
 
 impl<'a> CallQuestions<'a> {
     /// `None` when the user of the call cannot be asked.
-    pub fn of(app: &'a Arc<App>, call: &Call<'a>, ready: &'a AdmittedCall<'_>) -> Option<Self> {
+    pub fn for_call(
+        app: &'a Arc<App>,
+        call: &Call<'a>,
+        ready: &'a AdmittedCall<'_>,
+    ) -> Option<Self> {
         let (target, run) = call.elicitation.zip(call.run)?;
         let draft = Elicitation {
             id: Uuid::nil(),

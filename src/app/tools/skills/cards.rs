@@ -53,7 +53,7 @@ impl From<&Skill> for CardSkill {
 }
 
 /// The card of one agent.
-pub async fn of(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> Result<Card> {
+pub async fn get(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> Result<Card> {
     match principal {
         Some(principal) => card_for(app, principal, agent).await,
         None => {

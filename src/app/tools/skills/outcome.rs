@@ -64,7 +64,7 @@ pub enum SkillRunStatus {
 }
 
 /// The outcome of a run of the principal's; `NotFound` for a run that is no run of a skill.
-pub async fn of(
+pub async fn get(
     app: &Arc<App>,
     principal: &Principal,
     agent: &str,
@@ -200,7 +200,7 @@ async fn note(
 /// Stops a run of a skill: its call is not sent, or nobody waits for its answer any more; a request for consent is
 /// taken back. `Conflict` when there is nothing left to stop.
 pub async fn cancel(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -> Result<()> {
-    let outcome = of(app, principal, agent, id).await?;
+    let outcome = get(app, principal, agent, id).await?;
     match (outcome.status, outcome.approval) {
         (SkillRunStatus::Running, _) => runs::cancel(app, principal, id, OpenRequests::Withdraw)
             .await

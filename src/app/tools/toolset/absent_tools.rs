@@ -94,7 +94,7 @@ pub struct MissingToolList {
 
 impl MissingToolList {
     /// The reason for a server in this state. `empty`: its tools were listed, and the list is empty.
-    pub(super) fn of(state: &State, empty: bool) -> Self {
+    pub(super) fn from_state(state: &State, empty: bool) -> Self {
         let reason = match state {
             State::Down { .. } => MissingListReason::ServerDown,
             State::NotConfigured => MissingListReason::NoCredential,

@@ -96,7 +96,8 @@ pub async fn access_matrix(
         ServerAccessRows {
             server: server.id.to_string(),
             tools: access_rows(&tools, server, &accesses),
-            unlisted: (!is_listed).then(|| MissingToolList::of(&connection.state, known.is_some())),
+            unlisted: (!is_listed)
+                .then(|| MissingToolList::from_state(&connection.state, known.is_some())),
         }
     });
     let servers = servers.collect();

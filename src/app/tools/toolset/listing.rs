@@ -153,7 +153,7 @@ pub async fn explain(
         server.denied = Some(denied.collect());
         let known = toolset.all.catalogs[at].as_ref();
         if known.is_none_or(|catalog| catalog.tools.is_empty()) {
-            server.unlisted = Some(MissingToolList::of(&server.state, known.is_some()));
+            server.unlisted = Some(MissingToolList::from_state(&server.state, known.is_some()));
         }
     }
     Ok(servers)

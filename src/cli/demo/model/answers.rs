@@ -153,7 +153,7 @@ fn answer(conversation: &Conversation) -> Reply {
         );
     }
     let only_outcomes = turn.said.is_empty() && !turn.outcomes.is_empty();
-    let work = Work::of(&wants, &conversation.tools, turn);
+    let work = Work::plan(&wants, &conversation.tools, turn);
     if !work.calls.is_empty() {
         return Reply {
             text: said.join("\n\n"),
@@ -233,7 +233,7 @@ enum State {
 
 impl Work {
     /// A tool that was called in this turn is not called again for the same want, whatever its answer was.
-    fn of(wants: &[Want], tools: &[Tool], turn: &Turn) -> Self {
+    fn plan(wants: &[Want], tools: &[Tool], turn: &Turn) -> Self {
         let mut work = Self {
             states: Vec::new(),
             calls: Vec::new(),
@@ -323,7 +323,7 @@ fn open_wants(conversation: &Conversation, lang: Lang) -> Vec<Want> {
         {
             wants.extend(want.with_answer(&gap, &turn.said, spoken));
         }
-        let work = Work::of(&wants, &conversation.tools, turn);
+        let work = Work::plan(&wants, &conversation.tools, turn);
         open = wants
             .iter()
             .zip(work.states)

@@ -133,7 +133,7 @@ async fn a_claim_names_roles_as_a_text_a_list_or_a_list_in_a_text() {
     .enumerate()
     {
         let claims = json!({ "roles": claim }).as_object().unwrap().clone();
-        let scopes = Scopes::of([Scope::Chat]);
+        let scopes = Scopes::new([Scope::Chat]);
         let key = world
             .key(&format!("robot{at}"), scopes, KeyKind::Service(claims))
             .await;
