@@ -51,7 +51,7 @@ pub struct Args {
 
 /// Runs the chat. The exit code says failure if a question of a script was not answered.
 pub async fn run(args: Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
-    let client = connect(&args, config, env).await?;
+    let client = connect(&args, config, env).await?.in_language_of(env);
     let agent = match args
         .agent
         .or_else(|| DemoFile::read(config).ok().map(|file| file.agent))

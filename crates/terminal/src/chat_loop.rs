@@ -14,7 +14,7 @@ use super::{
     event::ConversationEvent,
     event_mux::{EventMux, Update},
     lines::Lines,
-    print_line, prompts,
+    local_time, print_line, prompts,
     renderer::Renderer,
     spinner::Spinner,
     style::{DIM, Style},
@@ -77,7 +77,7 @@ impl ChatLoop {
             (None, Some(newest)) => newest.id,
             (None, None) => client.create_conversation(&start.agent).await?,
         };
-        let (event_mux, before) = EventMux::open(&client, me.user).await?;
+        let event_mux = EventMux::open(&client, me.user).await?;
         let words = Words::default();
         let lines = Lines::start(
             start.interactive,
@@ -102,9 +102,6 @@ impl ChatLoop {
             answer_expected: false,
         };
         chat_loop.switch_conversation().await?;
-        if let Some(before) = before {
-            print_line(&before);
-        }
         if start.interactive {
             chat_loop.load_words().await;
         }
@@ -370,7 +367,7 @@ impl ChatLoop {
                     matches!(event, ConversationEvent::Message { waits: true, .. });
                 self.renderer.show(&event);
             }
-            Update::Notice(line) => self.renderer.print_line(&line),
+            Update::Notice(line) => self.renderer.print_line(&local_time::in_text(&line)),
             Update::Badge(waiting) => self.lines.count(waiting),
             Update::Missed => self.renderer.missed(),
             Update::Gone(error) => self.renderer.print_line(&format!("! {error:#}")),

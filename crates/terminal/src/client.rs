@@ -14,7 +14,7 @@ use super::{
     local_time, print_line,
     style::{BOLD, DIM, Style},
 };
-use domain::{json, secret::Secret};
+use domain::{config::Environment, json, secret::Secret};
 use egress::Egress;
 
 /// The number of items on a page.
@@ -27,6 +27,8 @@ pub struct Client {
     http: reqwest::Client,
     url: Url,
     token: Arc<RwLock<Secret>>,
+    /// The language of a person whose account names none.
+    language: Option<String>,
 }
 
 /// The server refused a request.
@@ -99,6 +101,20 @@ fn history_text(message: &Value, style: &Style) -> Option<String> {
     })
 }
 
+/// The language of the terminal as a tag: `es-ES` of `es_ES.UTF-8`. The variables are those of POSIX, where `C` names no
+/// language.
+fn terminal_language(env: &Environment) -> Option<String> {
+    let variables = ["LC_ALL", "LC_MESSAGES", "LANG"].into_iter();
+    let locale = variables
+        .filter_map(|name| env.get(name))
+        .find(|locale| !locale.is_empty())?;
+    let name = locale.split(['.', '@']).next()?;
+    let is_tag = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (is_tag && !matches!(name, "C" | "POSIX")).then(|| name.replace('_', "-"))
+}
+
 impl Client {
     pub fn new(url: Url, token: Secret) -> anyhow::Result<Self> {
         // The person chooses the address, as an operator chooses an endpoint, so private addresses are allowed.
@@ -106,7 +122,19 @@ impl Client {
             .map_err(anyhow::Error::msg)?
             .operator_client();
         let token = Arc::new(RwLock::new(token));
-        Ok(Self { http, url, token })
+        Ok(Self {
+            http,
+            url,
+            token,
+            language: None,
+        })
+    }
+
+    /// Asks for answers in the language of the terminal.
+    #[must_use]
+    pub fn in_language_of(mut self, env: &Environment) -> Self {
+        self.language = terminal_language(env);
+        self
     }
 
     /// Replaces the token, also for streams that are opened again.
@@ -119,10 +147,14 @@ impl Client {
         let mut bearer = header::HeaderValue::from_str(&format!("Bearer {}", token.expose()))
             .context("the token has characters that no token has")?;
         bearer.set_sensitive(true);
-        Ok(self
+        let request = self
             .http
             .request(method, self.url.join(path)?)
-            .header(header::AUTHORIZATION, bearer))
+            .header(header::AUTHORIZATION, bearer);
+        Ok(match &self.language {
+            Some(language) => request.header(header::ACCEPT_LANGUAGE, language),
+            None => request,
+        })
     }
 
     /// Sends a request and reads the JSON answer. A problem document becomes an error with its detail.

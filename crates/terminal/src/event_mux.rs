@@ -34,29 +34,19 @@ pub struct EventMux {
 
 impl EventMux {
     /// Opens the stream of the user. A conversation is added later.
-    pub async fn open(client: &Client, me: String) -> anyhow::Result<(Self, Option<String>)> {
+    pub async fn open(client: &Client, me: String) -> anyhow::Result<Self> {
         // The chat works without this stream, which an older server lacks or a token may not open.
         let user_events = match client.open_user_events().await {
             Err(error) if is_signed_out(&error) => return Err(error),
             opened => opened.ok(),
         };
-        let mut notices = Notices::new(me);
-        // Subscribe before the list is read. A request in between arrives twice and is shown once.
-        let decidable_approvals = if user_events.is_some() {
-            client.list_decidable_approvals().await.ok()
-        } else {
-            None
-        };
-        let before = decidable_approvals
-            .and_then(|(decidable_approvals, more)| notices.begin(&decidable_approvals, more));
-        let event_mux = Self {
+        Ok(Self {
             conversation: None,
             user_events,
-            notices,
+            notices: Notices::new(me),
             active_runs: HashSet::new(),
             ended: HashSet::new(),
-        };
-        Ok((event_mux, before))
+        })
     }
 
     pub fn switch_to(&mut self, conversation: Stream) {
@@ -75,6 +65,12 @@ impl EventMux {
     pub async fn receive(&mut self) -> anyhow::Result<Update> {
         tokio::select! {
             item = next(&mut self.conversation) => match item {
+                // How an approved call ended is told by the user's events, which miss nothing while the line is down.
+                Ok(StreamItem::Event { name, data }) if name == "notice" => {
+                    let waits = data["code"] == "approval_waits";
+                    let line = waits.then(|| self.notices.receive_waiting(&data)).flatten();
+                    Ok(line.map_or(Update::Nothing, Update::Notice))
+                }
                 Ok(StreamItem::Event { name, data }) => {
                     let event = ConversationEvent::parse(&name, &data);
                     self.track_runs(&event);

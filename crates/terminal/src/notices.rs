@@ -1,6 +1,6 @@
 //! Lines about approval requests: one when the request of another user needs this user's decision, one when another
-//! approver has decided it, and one when a call that this user approved has ended. The server sends states, some of them
-//! twice; each line is shown once.
+//! approver has decided it, and one when a call that this user approved has ended. The server sends notices of what waits,
+//! again to each conversation that is opened, and states, some of them twice; each line is shown once.
 
 use std::collections::HashMap;
 
@@ -11,6 +11,8 @@ pub struct Notices {
     me: String,
     /// The requests that this user may have seen, with the last notice about each.
     known: HashMap<String, NoticeState>,
+    /// The address and the number of the last notice of what waits.
+    waiting: Option<(String, u64)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,24 +30,19 @@ impl Notices {
         Self {
             me,
             known: HashMap::new(),
+            waiting: None,
         }
     }
 
-    /// One line about the requests that wait at the start. `more`: there are more than these.
-    pub fn begin(&mut self, waiting: &[Value], more: bool) -> Option<String> {
-        let theirs = waiting.iter().filter(|request| request["own"] != true);
-        self.known
-            .extend(theirs.map(|request| (id(request), NoticeState::Waits)));
-        match waiting.len() {
-            0 => None,
-            1 => Some("⏳ 1 request waits for your decision: /approvals".to_owned()),
-            many => {
-                let more = if more { "More than " } else { "" };
-                Some(format!(
-                    "⏳ {more}{many} requests wait for your decision: /approvals"
-                ))
-            }
-        }
+    /// Takes a notice of what waits for the user's decision, and returns the line to show.
+    pub fn receive_waiting(&mut self, notice: &Value) -> Option<String> {
+        let told = Some((
+            notice["link"].as_str()?.to_owned(),
+            notice["count"].as_u64()?,
+        ));
+        let is_new = self.waiting != told;
+        self.waiting = told;
+        is_new.then(|| notice["text"].as_str().map(str::to_owned))?
     }
 
     /// Takes the current state of a request, and returns the line to show. The user's own requests are shown in their
@@ -62,7 +59,8 @@ impl Notices {
                 .any(|vote| vote["by"] == self.me.as_str() && vote["decision"] == "approve")
         });
         let (said, aloud) = match (request["state"].as_str()?, known) {
-            ("pending", None) if request["decidable"] == true => (NoticeState::Waits, true),
+            // The notice of the conversation has told it.
+            ("pending", None) if request["decidable"] == true => (NoticeState::Waits, false),
             ("pending", _) | (_, None | Some(NoticeState::Unknown | NoticeState::Ended)) => {
                 return None;
             }
@@ -76,13 +74,7 @@ impl Notices {
         };
         self.known.insert(id(request), said);
         let text = request["text"].as_str()?;
-        aloud.then(|| {
-            if said == NoticeState::Waits {
-                format!("{text} /approvals shows it.")
-            } else {
-                text.to_owned()
-            }
-        })
+        aloud.then(|| text.to_owned())
     }
 }
 

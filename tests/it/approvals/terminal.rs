@@ -43,7 +43,7 @@ async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
     ann.shows("It waits.\n").await;
     for approver in [&mut bob, &mut carl] {
         approver.shows("ann asks for bank send_money").await;
-        approver.shows("/approvals shows it.\n").await;
+        approver.shows(" shows it.\n").await;
     }
     let line = format!("/approve {}", code(&staff.bob).await);
     bob.enters(&line);
@@ -60,7 +60,7 @@ async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
     let (ann, bob, carl) = (ann.ends().await, bob.ends().await, carl.ends().await);
     for (shown, text) in [
         (&ann, "So it ended."),
-        (&bob, "/approvals shows it."),
+        (&bob, "The agent is bank. /approvals "),
         (&carl, "asks for"),
         (&carl, "approved by"),
     ] {
@@ -78,14 +78,14 @@ async fn what_waited_before_the_start_is_one_line() {
     asked(&staff.ann, "10.00").await;
     asked(&staff.ann, "11.00").await;
     let mut bob = Terminal::piped(&world.url, &staff.bob);
-    bob.shows("2 requests wait for your decision: /approvals\n")
+    bob.shows("2 requests wait for your decision. /approvals shows them.\n")
         .await;
     bob.enters("/approvals");
     bob.shows("/approve").await;
     asked(&staff.ann, "12.00").await;
-    bob.shows("/approvals shows it.\n").await;
+    bob.shows(" shows it.\n").await;
     let shown = bob.ends().await;
-    assert_eq!(count(&shown, "/approvals shows it."), 1, "{shown}");
+    assert_eq!(count(&shown, " shows it."), 1, "{shown}");
 }
 
 #[tokio::test]

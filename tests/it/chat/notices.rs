@@ -15,11 +15,15 @@ fn said(notices: &mut Notices, state: &str, by: Option<&str>) -> String {
 #[test]
 fn a_request_is_told_once_and_so_is_somebody_elses_decision() {
     let mut notices = Notices::new("bob".to_owned());
-    assert_eq!(
-        said(&mut notices, "pending", None),
-        "pending. /approvals shows it."
-    );
+    let waiting =
+        |count: u64| json!({ "text": format!("{count} wait."), "count": count, "link": "/1" });
+    let one = notices.receive_waiting(&waiting(1));
+    assert_eq!(one.as_deref(), Some("1 wait."));
     assert_eq!(said(&mut notices, "pending", None), "");
+    // Another conversation is opened.
+    assert_eq!(notices.receive_waiting(&waiting(1)), None);
+    let more = notices.receive_waiting(&waiting(2));
+    assert_eq!(more.as_deref(), Some("2 wait."));
     assert_eq!(said(&mut notices, "approved", Some("carl")), "approved.");
     for state in ["approved", "executing", "succeeded", "pending"] {
         assert_eq!(said(&mut notices, state, Some("carl")), "", "{state}");
@@ -36,19 +40,6 @@ fn ones_own_decision_is_no_news_but_an_outcome_that_nobody_knows_is() {
         "outcome_unknown."
     );
     assert_eq!(said(&mut notices, "outcome_unknown", Some("bob")), "");
-}
-
-#[test]
-fn what_was_there_before_is_one_line() {
-    let mut notices = Notices::new("bob".to_owned());
-    assert_eq!(notices.begin(&[], false), None);
-    let line = notices.begin(&[request("pending", None)], false);
-    assert_eq!(
-        line.as_deref(),
-        Some("⏳ 1 request waits for your decision: /approvals")
-    );
-    assert_eq!(said(&mut notices, "pending", None), "");
-    assert_eq!(said(&mut notices, "rejected", Some("carl")), "rejected.");
 }
 
 #[test]
