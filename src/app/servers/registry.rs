@@ -22,7 +22,7 @@ use std::{
 use moka::future::Cache;
 use tokio::sync::{Notify, OnceCell};
 
-use self::resolution::ResolvedPack;
+use self::resolution::{ResolvedPack, entry_named};
 pub(in crate::app) use self::resolution::{entry_of, join_settings, resolution_problem};
 pub use self::{
     change::{ChangeOutcome, EntryView, IfMatch, create, get, list, remove, update},

@@ -419,7 +419,7 @@ fn refusals() -> Vec<Refusal> {
             "is internal",
         ),
         with(
-            json!({ "api_key": "sk-0123456789" }),
+            json!({ "api_key": "sk-${scope.x}" }),
             "config.api_key",
             "is sensitive",
         ),
@@ -797,4 +797,84 @@ async fn an_entry_and_a_secret_that_are_set_for_an_agent_are_not_removed() {
     );
     admin.delete(&format!("{SETTINGS}/more")).await.expect(204);
     admin.delete("/mcp-servers/other").await.expect(204);
+}
+
+/// The names of the tenant's secrets.
+async fn secrets(admin: &Client) -> Vec<String> {
+    let listed = admin.get("/v1/secrets").await.expect(200);
+    let items = listed["items"].as_array().unwrap().iter();
+    items
+        .map(|secret| secret["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_typed_for_a_sensitive_key_is_sealed_and_goes_with_what_names_it() {
+    let bank = Watched::start().await;
+    let (world, admin) = world(&bank).await;
+    let ann = world.user("ann", &[]).await;
+    for secret in ["sk-0123456789", "sk-9876543210"] {
+        world.model.forbid(secret);
+    }
+    let path = format!("{SETTINGS}/docs");
+    let typed = |key: &str, zone: &str| added(json!({ "api_key": key, "zone": zone }));
+    // What is refused leaves nothing behind.
+    put(&admin, &path, &typed("sk-0123456789", "${nowhere.x}"))
+        .await
+        .expect(400);
+    put(&admin, &path, &typed("sk-0123456789\n", "here"))
+        .await
+        .expect(400);
+    assert_eq!(secrets(&admin).await, Vec::<String>::new());
+    let stored = put(&admin, &path, &typed("sk-0123456789", "here")).await;
+    assert!(!stored.text.contains("sk-0123456789"), "{}", stored.text);
+    let [first] = <[String; 1]>::try_from(secrets(&admin).await).unwrap();
+    assert!(first.starts_with("plain.docs.api_key."), "{first}");
+    let read = admin.get(&path).await.expect(200);
+    assert_eq!(
+        read["setting"]["config"]["api_key"],
+        json!({ "$secret": first })
+    );
+    offered(&ann, "plain", "docs").await;
+    assert!(rate(&ann, "plain", "docs").await.contains("1.085"));
+    assert_eq!(bank.last("x-api-key").unwrap(), "sk-0123456789");
+    // A change that keeps it, and one that replaces it.
+    let keeps = added(json!({ "api_key": { "$secret": first }, "zone": "there" }));
+    put(&admin, &path, &keeps).await.expect(200);
+    assert_eq!(secrets(&admin).await, [first.clone()]);
+    put(&admin, &path, &typed("sk-9876543210", "there"))
+        .await
+        .expect(200);
+    let [second] = <[String; 1]>::try_from(secrets(&admin).await).unwrap();
+    assert_ne!(first, second);
+    // What something else names stays.
+    let other = format!("{RESEARCHED}/docs");
+    let shared = set(json!({ "api_key": { "$secret": second } }));
+    put(&admin, &other, &shared).await.expect(200);
+    put(
+        &admin,
+        "/v1/secrets/own",
+        &json!({ "value": "sk-of-its-own" }),
+    )
+    .await
+    .expect(204);
+    admin.delete(&path).await.expect(204);
+    assert_eq!(secrets(&admin).await, ["own".to_owned(), second.clone()]);
+    admin.delete(&other).await.expect(204);
+    admin
+        .delete(&format!("/v1/secrets/{second}"))
+        .await
+        .expect(204);
+    put(&admin, &path, &typed("sk-0123456789", "here"))
+        .await
+        .expect(200);
+    admin.delete(&path).await.expect(204);
+    assert_eq!(secrets(&admin).await, ["own"]);
+    let audit = admin.get("/v1/admin/audit?limit=100").await;
+    assert!(!audit.text.contains("sk-0123456789"));
+    let lines = audit.expect(200)["items"].as_array().unwrap().clone();
+    let removed = lines
+        .iter()
+        .filter(|line| line["action"] == "secret.removed");
+    assert_eq!(removed.count(), 3);
 }

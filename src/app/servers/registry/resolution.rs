@@ -50,14 +50,21 @@ pub(in crate::app) fn entry_of<'a>(
     pack: &'a Pack,
     reference: &ServerRef,
 ) -> Option<(&'a Arc<Entry>, Rules<'a>)> {
-    let own = pack
-        .entries
-        .iter()
-        .find(|entry| entry.id == reference.entry);
+    entry_named(app, snapshot, pack, &reference.entry)
+}
+
+/// The same by the id of the entry.
+pub(super) fn entry_named<'a>(
+    app: &'a App,
+    snapshot: &'a RegistrySnapshot,
+    pack: &'a Pack,
+    id: &EntryId,
+) -> Option<(&'a Arc<Entry>, Rules<'a>)> {
+    let own = pack.entries.iter().find(|entry| entry.id == *id);
     match own {
         Some(entry) => Some((entry, Rules::Operator)),
         None => Some((
-            snapshot.entries.get(&reference.entry)?,
+            snapshot.entries.get(id)?,
             Rules::of_tenant(&app.registry.grants),
         )),
     }

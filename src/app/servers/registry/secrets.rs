@@ -21,7 +21,9 @@ use domain::{
     header,
     ids::TenantId,
     principal::Admin,
-    registry::{ConfigValue, Entry, EntryId, SecretName, ServerRef, host_of},
+    registry::{
+        ConfigValue, Entry, EntryId, SecretName, ServerRef, host_of, settings::SettingOwner,
+    },
     secret::Secret,
 };
 use store::{Tx, audit::AuditRow, secrets::StoredSecret};
@@ -50,43 +52,44 @@ pub async fn list_secrets(app: &App, admin: &Admin) -> Result<Vec<SecretView>> {
         .collect())
 }
 
-/// Creates or replaces a secret.
-pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) -> Result<()> {
-    let name = SecretName::parse(name).map_err(|reason| Error::invalid("name", reason))?;
+/// Checks a value that is to be stored, which `field` holds.
+fn check_value(field: &str, value: &Secret) -> Result<()> {
     if value.expose().is_empty() || value.expose().len() > MAX_SECRET {
         return Err(Error::unfit(
             ErrorCode::TooLong,
-            "value",
+            field,
             format!("must have 1 to {MAX_SECRET} bytes"),
         ));
     }
     if !header::can_carry(value.expose()) {
         let reason =
             "holds a line break or another character that a header cannot carry; remove it";
-        return Err(Error::invalid("value", reason));
+        return Err(Error::invalid(field, reason));
     }
+    Ok(())
+}
+
+/// Creates or replaces a secret.
+pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) -> Result<()> {
+    let name = SecretName::parse(name).map_err(|reason| Error::invalid("name", reason))?;
+    check_value("value", value)?;
     for _ in 0..TRIES {
         let mut tx = app.db.tenant(admin.tenant()).await?;
         let before = store::secrets::find(&mut tx, name.as_str()).await?;
-        if before.is_none() {
-            check_capacity(store::secrets::count(&mut tx).await?, "secrets")?;
-        }
         drop(tx);
+        let is_new = before.is_none();
         let (id, version) =
             before.map_or_else(|| (Uuid::now_v7(), 1), |(id, version)| (id, version + 1));
-        let name = name.as_str().to_owned();
-        let mut row = StoredSecret {
+        let row = StoredSecret {
             id,
-            name,
-            sealed: Vec::new(),
             version,
-            updated_at: app.clock.now(),
+            ..new_row(app, name.as_str())
         };
-        row.sealed = app
-            .keys
-            .seal(admin.tenant(), &secret_context(admin.tenant(), &row), value)
-            .await?;
+        let row = seal(app, admin.tenant(), row, value).await?;
         let mut tx = app.db.tenant(admin.tenant()).await?;
+        if is_new {
+            check_capacity(store::secrets::count(&mut tx).await?, "secrets")?;
+        }
         if store::secrets::put(&mut tx, admin.tenant(), &row).await? {
             audit(app, &mut tx, admin, "secret.stored", &row.name).await?;
             tx.commit().await?;
@@ -101,51 +104,116 @@ pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) ->
     })
 }
 
+/// The row of a new secret, not sealed yet.
+fn new_row(app: &App, name: &str) -> StoredSecret {
+    StoredSecret {
+        id: Uuid::now_v7(),
+        name: name.to_owned(),
+        sealed: Vec::new(),
+        version: 1,
+        updated_at: app.clock.now(),
+        setting: None,
+    }
+}
+
+async fn seal(
+    app: &App,
+    tenant: TenantId,
+    row: StoredSecret,
+    value: &Secret,
+) -> Result<StoredSecret> {
+    let context = secret_context(tenant, &row);
+    let sealed = app.keys.seal(tenant, &context, value).await?;
+    Ok(StoredSecret { sealed, ..row })
+}
+
+/// The most characters of a secret's name that say what it is for; the rest makes it one of a kind.
+const PURPOSE: usize = 50;
+
+/// Seals a value that was typed for a key of a server, under a name that no other secret has.
+pub(super) async fn seal_typed(
+    app: &App,
+    tenant: TenantId,
+    (owner, server, key): (&SettingOwner, &str, &str),
+    value: &Secret,
+) -> Result<StoredSecret> {
+    check_value(&format!("config.{key}"), value)?;
+    let owner = match owner {
+        SettingOwner::Agent(id) => id.as_str(),
+        SettingOwner::Capability(name) => name,
+    };
+    let purpose = format!("{owner}.{server}.{key}");
+    let purpose = purpose
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "_.-".contains(*c));
+    let purpose: String = purpose.take(PURPOSE).collect();
+    let unique = hex::encode(rand::random::<[u8; 6]>());
+    let row = new_row(app, &format!("{purpose}.{unique}"));
+    seal(app, tenant, row, value).await
+}
+
+/// Writes secrets that were typed for a setting. They are removed with it.
+pub(super) async fn insert_typed(
+    app: &App,
+    tx: &mut Tx,
+    admin: &Admin,
+    setting: Uuid,
+    secrets: &[StoredSecret],
+) -> Result<()> {
+    for secret in secrets {
+        check_capacity(store::secrets::count(tx).await?, "secrets")?;
+        let row = StoredSecret {
+            setting: Some(setting),
+            ..secret.clone()
+        };
+        store::secrets::put(tx, admin.tenant(), &row).await?;
+        audit(app, tx, admin, "secret.stored", &row.name).await?;
+    }
+    Ok(())
+}
+
+/// Finds the secrets that were typed for a setting and that nothing but the setting names.
+pub(super) async fn list_typed(
+    app: &App,
+    tenant: TenantId,
+    id: Uuid,
+    setting: (&SettingOwner, &str),
+) -> Result<Vec<String>> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let names = store::secrets::list_names_of_setting(&mut tx, id).await?;
+    drop(tx);
+    let mut unused = Vec::new();
+    for name in names {
+        if list_users(app, tenant, &name, Some(setting))
+            .await?
+            .is_empty()
+        {
+            unused.push(name);
+        }
+    }
+    Ok(unused)
+}
+
+/// Removes secrets that nothing names any more.
+pub(super) async fn delete_typed(
+    app: &App,
+    tx: &mut Tx,
+    admin: &Admin,
+    names: &[String],
+) -> Result<()> {
+    for name in names {
+        if store::secrets::delete(tx, name).await? {
+            audit(app, tx, admin, "secret.removed", name).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes a secret. One that an entry or an agent names is a conflict that says which.
 pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
     let unknown = || Error::not_found(format!("secret {name:?}"));
     SecretName::parse(name).map_err(|_| unknown())?;
-    // Memory may be behind the rows, so they are read again.
-    app.registry.snapshots.invalidate(&admin.tenant()).await;
-    let snapshot = snapshot(app, admin.tenant()).await?;
-    let entries = snapshot
-        .entries
-        .values()
-        .filter(|entry| entry.secrets().any(|used| used == name));
-    let mut users: Vec<String> = entries
-        .map(|entry| format!("MCP server '{}'", entry.id))
-        .collect();
-    let names = |reference: &ServerRef| {
-        let values = reference
-            .levels
-            .iter()
-            .flat_map(|level| level.config.values())
-            .flatten();
-        values
-            .filter_map(ConfigValue::secret)
-            .any(|used| used.as_str() == name)
-    };
-    let agents = find_agents(app, admin.tenant(), |pack, reference| {
-        names(reference)
-            || pack
-                .entries
-                .iter()
-                .any(|entry| entry.secrets().any(|used| used == name))
-    });
-    users.extend(
-        agents
-            .await?
-            .into_iter()
-            .map(|agent| format!("agent {agent}")),
-    );
-    for setting in &snapshot.settings {
-        let mut named = setting.config.values().flatten();
-        let user = setting.owner.to_string();
-        let is_named = named.any(|value| value.secret().is_some_and(|used| used.as_str() == name));
-        if is_named && !users.contains(&user) {
-            users.push(user);
-        }
-    }
+    let users = list_users(app, admin.tenant(), name, None).await?;
     let mut tx = app.db.tenant(admin.tenant()).await?;
     if !store::secrets::delete(&mut tx, name).await? {
         return Err(unknown());
@@ -164,6 +232,60 @@ pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
     tx.commit().await?;
     announce_change(app, admin.tenant()).await;
     Ok(())
+}
+
+/// What names a secret, but for one setting.
+async fn list_users(
+    app: &App,
+    tenant: TenantId,
+    name: &str,
+    but: Option<(&SettingOwner, &str)>,
+) -> Result<Vec<String>> {
+    // Memory may be behind the rows, so they are read again.
+    app.registry.snapshots.invalidate(&tenant).await;
+    let snapshot = snapshot(app, tenant).await?;
+    let entries = snapshot
+        .entries
+        .values()
+        .filter(|entry| entry.secrets().any(|used| used == name));
+    let mut users: Vec<String> = entries
+        .map(|entry| format!("MCP server '{}'", entry.id))
+        .collect();
+    let names = |reference: &ServerRef| {
+        let values = reference
+            .levels
+            .iter()
+            .flat_map(|level| level.config.values())
+            .flatten();
+        values
+            .filter_map(ConfigValue::secret)
+            .any(|used| used.as_str() == name)
+    };
+    let agents = find_agents(app, tenant, |pack, reference| {
+        names(reference)
+            || pack
+                .entries
+                .iter()
+                .any(|entry| entry.secrets().any(|used| used == name))
+    });
+    users.extend(
+        agents
+            .await?
+            .into_iter()
+            .map(|agent| format!("agent {agent}")),
+    );
+    for setting in &snapshot.settings {
+        if but == Some((&setting.owner, setting.server.as_str())) {
+            continue;
+        }
+        let mut named = setting.config.values().flatten();
+        let user = setting.owner.to_string();
+        let is_named = named.any(|value| value.secret().is_some_and(|used| used.as_str() == name));
+        if is_named && !users.contains(&user) {
+            users.push(user);
+        }
+    }
+    Ok(users)
 }
 
 /// Writes the audit line of a change. It names the secret and never holds its value, not even as a hash.

@@ -16,8 +16,8 @@ use uuid::Uuid;
 use super::{
     IfMatch, RegistrySnapshot, announce_change,
     change::{ChangeOutcome, TRIES, invalid_definition},
-    check_capacity, entry_of, join_settings,
-    secrets::check_secrets,
+    check_capacity, entry_named, entry_of, join_settings,
+    secrets::{check_secrets, delete_typed, insert_typed, list_typed, seal_typed},
     snapshot,
 };
 use crate::app::App;
@@ -33,9 +33,10 @@ use domain::{
         settings::{ServerSetting, SettingOwner},
     },
     scrub::MASK,
+    secret::Secret,
 };
 use packs::Severity;
-use store::{Tx, audit::AuditRow, server_settings::StoredSetting};
+use store::{Tx, audit::AuditRow, secrets::StoredSecret, server_settings::StoredSetting};
 
 /// Bytes of a whole setting as JSON.
 const MAX_DEFINITION: usize = 65_536;
@@ -46,8 +47,8 @@ const MAX_DEFINITION: usize = 65_536;
 pub struct SettingDefinition {
     /// The entry of the registry. Of a server that a file refers to, the entry that the file names.
     pub r#ref: String,
-    /// Values of keys, in place of what earlier levels say. `null` takes a key away. A sensitive key takes
-    /// `{"$secret": "name"}` or a placeholder, and no literal.
+    /// Values of keys, in place of what earlier levels say. `null` takes a key away. A text that is given for a sensitive
+    /// key is stored as a secret and never comes back: `{"$secret": "name"}` stands for it, and is removed with it.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub config: BTreeMap<String, Value>,
@@ -153,6 +154,8 @@ pub async fn put(
     let tenant = admin.tenant();
     let packs = packs_of(app, tenant, owner).await?;
     let who = &packs[0].flows.authentication;
+    let (definition, typed) =
+        &seal_literals(app, tenant, owner, server, &packs, definition).await?;
     let setting = parse(owner, server, definition, who).map_err(invalid_definition)?;
     for _ in 0..TRIES {
         let before = find_row(app, tenant, owner, server).await?;
@@ -171,12 +174,23 @@ pub async fn put(
             version: before.as_ref().map_or(1, |row| row.version + 1),
             updated_at: app.clock.now(),
         };
+        let unnamed = match &before {
+            Some(row) => list_typed(app, tenant, row.id, (owner, server)).await?,
+            None => Vec::new(),
+        };
+        let is_named = |name: &String| {
+            let mut named = setting.config.values().flatten();
+            named.any(|value| value.secret().is_some_and(|secret| secret.as_str() == name))
+        };
+        let unnamed: Vec<_> = unnamed.into_iter().filter(|name| !is_named(name)).collect();
         let mut tx = app.db.tenant(tenant).await?;
         if before.is_none() {
             let count = store::server_settings::count(&mut tx).await?;
             check_capacity(count, "servers that are set for agents and capabilities")?;
         }
         if store::server_settings::put(&mut tx, tenant, &row).await? {
+            insert_typed(app, &mut tx, admin, row.id, typed).await?;
+            delete_typed(app, &mut tx, admin, &unnamed).await?;
             audit(app, &mut tx, admin, "server_setting.stored", &row).await?;
             tx.commit().await?;
             announce_change(app, tenant).await;
@@ -204,8 +218,10 @@ pub async fn remove(
         if !wanted.allows_row(Some(&etag(&row))) {
             return Ok(ChangeOutcome::Another);
         }
+        let typed = list_typed(app, admin.tenant(), row.id, (owner, server)).await?;
         let mut tx = app.db.tenant(admin.tenant()).await?;
         if store::server_settings::delete(&mut tx, row.id, row.version).await? {
+            delete_typed(app, &mut tx, admin, &typed).await?;
             audit(app, &mut tx, admin, "server_setting.removed", &row).await?;
             tx.commit().await?;
             announce_change(app, admin.tenant()).await;
@@ -213,6 +229,50 @@ pub async fn remove(
         }
     }
     Err(concurrent_change(server))
+}
+
+/// A definition in which secrets stand for the texts of sensitive keys, and these secrets.
+async fn seal_literals(
+    app: &App,
+    tenant: TenantId,
+    owner: &SettingOwner,
+    server: &str,
+    packs: &[Arc<Pack>],
+    definition: &SettingDefinition,
+) -> Result<(SettingDefinition, Vec<StoredSecret>)> {
+    let (mut definition, mut secrets) = (definition.clone(), Vec::new());
+    let Ok(id) = EntryId::parse(&definition.r#ref) else {
+        return Ok((definition, secrets));
+    };
+    // Memory may be behind the rows, so they are read again.
+    app.registry.snapshots.invalidate(&tenant).await;
+    let snapshot = snapshot(app, tenant).await?;
+    let is_sensitive = |key: &str| {
+        let entries = packs
+            .iter()
+            .filter_map(|pack| entry_named(app, &snapshot, pack, &id));
+        let mut schemas = entries.filter_map(|(entry, _)| entry.definition.config_schema.get(key));
+        schemas.any(|schema| schema.sensitive && !schema.internal)
+    };
+    for (key, written) in &mut definition.config {
+        let Value::String(text) = &*written else {
+            continue;
+        };
+        // What refers to something is checked as any other value.
+        if text == MASK || text.contains("${") || !is_sensitive(key) {
+            continue;
+        }
+        let secret = seal_typed(
+            app,
+            tenant,
+            (owner, server, key),
+            &Secret::new(text.clone()),
+        )
+        .await?;
+        *written = json!({ "$secret": secret.name });
+        secrets.push(secret);
+    }
+    Ok((definition, secrets))
 }
 
 /// The error for a server for which nothing is set.
@@ -462,8 +522,8 @@ fn check_values(
         granted(&value.references(), rules).map_err(|reason| Error::invalid(path(key), reason))?;
         let schema = &entry.definition.config_schema[key];
         if schema.sensitive && !value.only_refers() {
-            let reason = "is sensitive, so its literal is not kept here; store it with PUT /v1/secrets/{name} and write \
-                          `{\"$secret\": \"name\"}`";
+            let reason =
+                "is sensitive, so it is one text, one placeholder, or `{\"$secret\": \"name\"}`";
             return Err(Error::invalid(path(key), reason));
         }
     }

@@ -11,7 +11,7 @@ import { useTexts } from '../../texts/texts';
 import { Conflict } from '../registry/Conflict';
 import { type Access, AccessField } from './AccessField';
 import { KeySetting } from './KeySetting';
-import { type ConfiguredServer, keyOf, type Owner, readServer, remove, type Setting, store, withSecrets } from './settings';
+import { type ConfiguredServer, keyOf, maskTyped, type Owner, readServer, remove, type Setting, store } from './settings';
 
 /** Loads again what agents and capabilities have. */
 const changed = () => Promise.all([
@@ -50,10 +50,7 @@ export function SettingForm({ owner, view, etag, onSaved }: { owner: Owner; view
     ...(before?.tools && { tools: before.tools }),
   });
   const save = (at: string) => run(async () => {
-    const values = await withSecrets(owner, view.server, view.config, config);
-    // A secret that is stored is not stored again when the rest is refused.
-    setConfig(values);
-    if (!(await store(owner, view.server, mine(values), at))) return setTheirs(await readServer(owner, view.server));
+    if (!(await store(owner, view.server, mine(config), at))) return setTheirs(await readServer(owner, view.server));
     onSaved();
     await changed();
   });
@@ -77,7 +74,7 @@ export function SettingForm({ owner, view, etag, onSaved }: { owner: Owner; view
         </div>
         {theirs && (
           <Conflict
-            theirs={writeJson(theirs.view.setting ?? {}, 2) ?? ''} mine={writeJson(mine(config), 2) ?? ''} isBusy={isBusy}
+            theirs={writeJson(theirs.view.setting ?? {}, 2) ?? ''} mine={writeJson(mine(maskTyped(view.config, config)), 2) ?? ''} isBusy={isBusy}
             onMine={() => void save(theirs.etag)} onTheirs={onSaved}
           />
         )}

@@ -1,5 +1,5 @@
 /** What admins set for the servers of an agent or of a capability: how it is read and written. */
-import { api, newKey, read, refusal, type Schemas } from '../../api/client';
+import { api, read, refusal, type Schemas } from '../../api/client';
 import { isReference } from '../registry/ValueField';
 
 export interface Owner {
@@ -47,22 +47,8 @@ export async function remove({ level, name }: Owner, server: string, etag: strin
     : api.DELETE('/v1/admin/capabilities/{capability}/servers/{server}', { params: { path: { capability: name, server }, header } }));
 }
 
-/** The most characters of a secret's name that say what it is for; the rest makes it one of a kind. */
-const NAME = 50;
-
-/** Stores what was typed as a secret, and gives what refers to it. */
-async function keepSecret({ name }: Owner, server: string, key: string, value: string): Promise<object> {
-  const secret = `${`${name}.${server}.${key}`.slice(0, NAME)}.${newKey().slice(0, 12)}`;
-  await read(api.PUT('/v1/secrets/{name}', { params: { path: { name: secret } }, body: { value } }));
-  return { $secret: secret };
-}
-
-/** The values with a secret in place of each sensitive one that was typed. */
-export async function withSecrets(owner: Owner, server: string, keys: ConfigKey[], config: Record<string, unknown>): Promise<Record<string, unknown>> {
-  const kept = { ...config };
-  for (const { key, sensitive } of keys) {
-    const value = kept[key];
-    if (sensitive && typeof value === 'string' && !isReference(value)) kept[key] = await keepSecret(owner, server, key, value);
-  }
-  return kept;
+/** What was typed as a secret is not shown again, also not in a difference. */
+export function maskTyped(keys: ConfigKey[], config: Record<string, unknown>): Record<string, unknown> {
+  const isTyped = (name: string) => keys.some(({ key, sensitive }) => key === name && sensitive) && typeof config[name] === 'string' && !isReference(config[name]);
+  return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, isTyped(name) ? '••••' : value]));
 }
