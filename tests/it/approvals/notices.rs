@@ -223,3 +223,32 @@ async fn an_open_conversation_hears_of_what_waits_and_of_how_it_ended() {
         "{heard:?}"
     );
 }
+
+#[tokio::test]
+async fn an_approver_of_another_tenant_gets_no_notice() {
+    let world = shared_world().await;
+    greets(&world);
+    let staff = Staff::of(&world).await;
+    // The same name and the same role at the agent of the same name.
+    let stranger = world.stranger_with("bob", &["finance-manager"]).await;
+    let chat = stranger.open("bank").await;
+    let mut theirs = stranger.listen(&chat, None).await;
+    let mut own = staff.bob.listen(&staff.bob.open("bank").await, None).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    assert_eq!(notice(&mut own).await["approval"], request["id"]);
+    approve(&staff.bob, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    assert_eq!(notice(&mut own).await["code"], "approved_call_ended");
+    // What the stranger hears by then, and a client that begins now.
+    let run = stranger.say(&chat, "hello").await;
+    let mut heard = theirs.until_run_ends(&run).await;
+    let mut again = stranger.listen(&chat, None).await;
+    let run = stranger.say(&chat, "hello").await;
+    heard.extend(again.until_run_ends(&run).await);
+    assert!(
+        heard.iter().all(|event| event.name != "notice"),
+        "{heard:?}"
+    );
+    asked(&staff.ann, "11.00").await;
+    assert_eq!(hello(&stranger).await, "Hello.");
+}

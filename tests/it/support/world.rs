@@ -319,7 +319,12 @@ impl World {
 
     /// Somebody of the other tenant.
     pub async fn stranger(&self, user: &str) -> Client {
-        self.person(&self.other, user, &[], false).await
+        self.stranger_with(user, &[]).await
+    }
+
+    /// Somebody of the other tenant with these roles.
+    pub async fn stranger_with(&self, user: &str, roles: &[&str]) -> Client {
+        self.person(&self.other, user, roles, false).await
     }
 
     async fn person(&self, tenant: &Tenant, user: &str, roles: &[&str], admin: bool) -> Client {

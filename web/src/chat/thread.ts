@@ -9,7 +9,7 @@ export type Message = Schemas['Message'];
 export type Part = Schemas['Part'];
 export type ApprovalNotice = Schemas['ApprovalNotice'];
 
-/** Notices of ended calls that are shown at once. */
+/** Notices that are shown at once. */
 const MOST_NOTICES = 4;
 
 export interface ActiveRun {
@@ -105,9 +105,10 @@ function changeByEvent(thread: Thread, { name, data }: StreamEvent): Thread {
       return updateRun(thread, event.run_id, (run) => ({ ...run, progress: { ...run.progress, [event.call_id]: text } }));
     }
     case 'notice': {
-      // What waits is said anew each time.
+      // A stream that is opened again says again what waits; the number of several is said anew each time.
       const notice = data as ApprovalNotice;
-      const kept = thread.notices.filter((old) => old.code !== 'approval_waits' || notice.code !== 'approval_waits');
+      const isSaidAnew = (old: ApprovalNotice) => old.code === 'approval_waits' && notice.code === old.code && (!notice.approval || old.approval === notice.approval);
+      const kept = thread.notices.filter((old) => !isSaidAnew(old));
       return { ...thread, notices: [...kept, notice].slice(-MOST_NOTICES) };
     }
     default:

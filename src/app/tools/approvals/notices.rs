@@ -67,6 +67,9 @@ pub struct ApprovalNotice {
     pub text: String,
     /// How many requests it is about.
     pub count: i64,
+    /// The request that the text names, if it names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalId>,
     /// The address of the request, or of the list if there are several.
     pub link: String,
 }
@@ -181,6 +184,7 @@ fn tell_waiting(
         code: NoticeCode::ApprovalWaits,
         text,
         count,
+        approval: only(requests),
         link: link_to(app, requests)?,
     })
 }
@@ -208,8 +212,15 @@ fn tell_ended(app: &App, reader: &Principal, requests: &[Approval]) -> Option<Ap
         code: NoticeCode::ApprovedCallEnded,
         text,
         count: i64::try_from(requests.len()).unwrap_or(i64::MAX),
+        approval: only(requests),
         link: link_to(app, requests)?,
     })
+}
+
+/// The request, if it is one.
+fn only(requests: &[Approval]) -> Option<ApprovalId> {
+    let [only] = requests else { return None };
+    Some(only.id)
 }
 
 /// The address of a request, or of the list if there are several.
