@@ -42,7 +42,7 @@ use domain::{
     secret::Secret,
 };
 use egress::Egress;
-use store::{hints::Hint, registry::StoredEntry, secrets::StoredSecret, vault::Context};
+use store::{Tx, hints::Hint, registry::StoredEntry, secrets::StoredSecret, vault::Context};
 
 /// Tenants whose registry is in memory, and how long an idle one stays there.
 const TENANTS: u64 = 10_000;
@@ -274,21 +274,22 @@ fn secret_context(tenant: TenantId, row: &StoredSecret) -> Context {
 
 /// Whether a tenant's admins may have set something for the servers of agents.
 async fn may_have_settings(app: &App, tenant: TenantId) -> Result<bool> {
+    let find = async || find_configured(app, &mut app.db.system().await?).await;
     let known = &app.registry.configured_known;
-    known.get_or_try_init(|| find_configured(app)).await?;
+    known.get_or_try_init(find).await?;
     Ok(app.registry.configured().contains(&tenant))
 }
 
-async fn find_configured(app: &App) -> Result<()> {
-    let mut tx = app.db.system().await?;
-    let found = store::server_settings::list_tenants(&mut tx).await?;
+async fn find_configured(app: &App, tx: &mut Tx) -> Result<()> {
+    let found = store::server_settings::list_tenants(tx).await?;
     app.registry.configured().extend(found);
     Ok(())
 }
 
 /// Looks for changed registries among those in memory: one query for all tenants, and one for the tenants with settings.
 pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
-    find_configured(app).await?;
+    let mut tx = app.db.system().await?;
+    find_configured(app, &mut tx).await?;
     let known: Vec<(TenantId, Arc<RegistrySnapshot>)> = app
         .registry
         .snapshots
@@ -299,7 +300,6 @@ pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
         return Ok(());
     }
     let tenants: Vec<_> = known.iter().map(|(tenant, _)| *tenant).collect();
-    let mut tx = app.db.system().await?;
     let stamps = store::registry::list_stamps(&mut tx, &tenants).await?;
     drop(tx);
     for (tenant, snapshot) in known {
