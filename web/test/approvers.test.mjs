@@ -140,7 +140,7 @@ for (const locale of ['en', 'es', 'fr'])
     const [say, text] = [wordsOf(locale), textsOf(locale)];
     const called = (name) => `${name}-${locale}`;
     const wide = await Browser.open(called('Wanda'), locale, { viewport: { width: 1440, height: 800 } });
-    const narrow = await Browser.open(called('Nina'), locale, { viewport: { width: 360, height: 740 }, colorScheme: 'dark' });
+    const narrow = await Browser.open(called('Nina'), locale, { viewport: { width: 360, height: 740 }, colorScheme: 'dark', timezoneId: 'Asia/Tokyo' });
     const terminal = new Terminal(called('Tina'), locale);
     context.after(() => terminal.leave());
     const client = new OpenAiClient(called('Olga'), locale);
@@ -156,13 +156,15 @@ for (const locale of ['en', 'es', 'fr'])
         await page.goBack();
         await strip.waitFor({ state: 'attached' });
       }],
-      [narrow, async ({ code }) => {
+      [narrow, async ({ code, expires_at: expires }) => {
         const { page } = narrow;
         const composer = page.getByRole('textbox', { name: say('composer.label'), exact: true });
         await composer.fill('/approvals');
         await composer.press('Enter');
         const approve = page.getByRole('button', { name: text('APPROVAL_CHOICE_APPROVE', { code }) });
         await approve.waitFor();
+        const until = new Date(expires).toLocaleString(locale, { dateStyle: 'medium', timeStyle: 'short', timeZone: 'Asia/Tokyo' });
+        await page.locator('.message.system').last().getByText(until).waitFor();
         await look(page, `approvers-list-${locale}`);
         await pause();
         await approve.click();

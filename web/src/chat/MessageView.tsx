@@ -4,7 +4,7 @@ import { Wrench } from 'lucide-react';
 import { type ReactNode, useDeferredValue, useState } from 'react';
 import { State } from '../approvals/Outcome';
 import { Markdown } from '../parts/Markdown';
-import { withoutMark } from '../parts/Outcomes';
+import { withLocalTimes, withoutMark } from '../parts/Outcomes';
 import { PlainButton } from '../parts/PlainButton';
 import { Notice, StateBadge } from '../parts/parts';
 import { ResultView } from '../parts/ResultView';
@@ -67,26 +67,28 @@ function showPart({ part }: { part: EnrichedPartState }) {
 }
 
 function Text({ text }: { text: string }) {
+  const { language } = useTexts();
   const isOfUser = useAuiState((state) => state.message.role === 'user');
-  return isOfUser ? <p className="said">{text}</p> : <Markdown text={text} />;
+  const isOfProgram = useAuiState((state) => (state.message.metadata.custom as Origin).message?.role === 'system');
+  return isOfUser ? <p className="said">{text}</p> : <Markdown text={isOfProgram ? withLocalTimes(text, language) : text} />;
 }
 
 /** A part that only this program knows. */
 function OwnPart({ part }: { part: Part }) {
-  const { say, nameOf } = useTexts();
+  const { say, nameOf, language } = useTexts();
   const conversation = useAuiState((state) => (state.message.metadata.custom as Origin).message?.conversation_id ?? '');
   switch (part.type) {
     // What a server says is its own, word for word: no picture or link of it is one here.
     case 'text':
       return <figure className="server-words"><figcaption><Words size="2" color="gray">{part.source?.server} · {part.source?.tool}</Words></figcaption><ResultView text={part.text} /></figure>;
     case 'notice':
-      return <Notice tone="plain">{withoutMark(part.text)}</Notice>;
+      return <Notice tone="plain">{withLocalTimes(withoutMark(part.text), language)}</Notice>;
     case 'choices':
     case 'prompt':
       return <p className="said">{part.text}</p>;
     case 'approval':
       return (
-        <Told title={<><span className="grow">{withoutMark(part.text)}</span> <State state={part.state} /></>}>
+        <Told title={<><span className="grow">{withLocalTimes(withoutMark(part.text), language)}</span> <State state={part.state} /></>}>
           {part.reason && <p>{say('approval.reason')}: <q>{part.reason}</q></p>}
           {part.result && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><ResultView text={part.result} /></>}
         </Told>

@@ -30,3 +30,9 @@ const NOBODY = { onRequest: () => {}, onOutcome: () => {} };
 
 /** The text without the symbol that begins it: here a colour says the same. */
 export const withoutMark = (text: string) => text.replace(/^\p{Extended_Pictographic}\uFE0F?\s*/u, '');
+
+const INSTANT = /\b\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z\b/g;
+
+/** A text of the program with its times as the reader writes them. The arguments of a call, whose lines begin with four blanks, stay as they are. */
+export const withLocalTimes = (text: string, language: string) =>
+  text.replace(/^(?! {4}).+$/gm, (line) => line.replace(INSTANT, (time) => new Date(time).toLocaleString(language, { dateStyle: 'medium', timeStyle: 'short' })));

@@ -28,7 +28,7 @@ export function KeySetting({ view, level, isSet, value, onChange }: {
   onChange: (isSet: boolean, value?: unknown) => void;
 }) {
   const { say } = useTexts();
-  const { key, description, required, sensitive, internal, example, note } = view;
+  const { key, description, required, sensitive, internal, example, origin, note } = view;
   const how = !isSet ? 'kept' : value === null ? 'removed' : 'set';
   const choose = (next: string) => onChange(next !== 'kept', next === 'removed' ? null : begin(view));
   return (
@@ -51,6 +51,7 @@ export function KeySetting({ view, level, isSet, value, onChange }: {
         <div className="entry">
           {how === 'set' && <ValueField label={say('agents.value')} schema={view} value={value} level={level} isRequired onChange={(next) => onChange(true, next)} />}
           {how === 'kept' && (view.value === undefined ? <Text size="2" color="gray">{say('agents.unset')}</Text> : <Code variant="ghost" className="value">{valueText(view.value)}</Code>)}
+          {how === 'kept' && origin && !note.includes(origin) && <div><StateBadge>{origin}</StateBadge></div>}
           <Text as="p" size="1" color="gray" className="origin">↑ {note.charAt(0).toUpperCase() + note.slice(1)}</Text>
         </div>
       </fieldset>
