@@ -215,3 +215,22 @@ for (const locale of ['en', 'es', 'fr'])
     assert.deepEqual(transfers.items.map(({ state }) => state), Array(4).fill('succeeded'));
     await look(narrow.page, `approvers-ended-${locale}`);
   });
+
+test('several requests are a number, as many as wait now; a notice that is closed stays closed', async () => {
+  const mona = await stage.token('manager');
+  const reject = ({ id, args_sha256 }) => stage.call(mona, 'POST', `/v1/approvals/${id}/decision`, { decision: 'reject', id, args_sha256 });
+  const [first, second] = [await pay('1.00'), await pay('2.00')];
+  const wanda = await Browser.open('Wanda', 'en');
+  await wanda.hears('2 requests wait for your decision.');
+  await reject(first);
+  await wanda.hears('1 waiting for your decision');
+  const third = await pay('3.00');
+  await wanda.hears('Send 3.00 EUR to acme');
+  await wanda.hears('2 requests wait for your decision.');
+  await wanda.strip.locator('.line', { hasText: '3.00' }).getByRole('button', { name: 'Close' }).click();
+  await wanda.strip.getByText('3.00').waitFor({ state: 'detached' });
+  await reject(second);
+  await wanda.hears('1 waiting for your decision');
+  await reject(third);
+  await wanda.strip.locator('.line').waitFor({ state: 'detached' });
+});
