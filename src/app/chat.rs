@@ -16,6 +16,7 @@ pub mod prompt_answers; // a message that answers a question of a flow or of a s
 pub mod prompts; // prompts that servers offer
 pub mod resources; // resources that results link to
 pub mod responses; // OpenAI's responses and conversations, as ours
+mod skill_forms; // asks for what the words of a skill do not say
 mod titles; // titles of conversations
 mod tool_search; // the tools that a model is offered, and the tool that searches them
 pub mod transcript; // questions that come with their whole conversation, as OpenAI clients send them

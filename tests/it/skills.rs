@@ -3,8 +3,10 @@
 
 mod approvals; // calls that somebody has to consent to
 mod chat; // typed like a command
+mod forms; // commands that lack arguments
 mod rest; // run by a program
 mod values; // arguments and results
+mod words; // the arguments in the words of a command
 
 use std::sync::Arc;
 

@@ -126,7 +126,7 @@ test('an own server is connected in the chat with a hidden field, and removed on
   await ask(fred, '/connect');
   await fred.getByRole('button', { name: /notes/ }).click();
   const token = Object.keys(JSON.parse(readFileSync(join(stage.folder, 'notes-tokens.json'), 'utf8'))).find((name) => name.includes('fred'));
-  await fred.locator('input[type=password]').fill(token);
+  await fred.locator('input[type=password]').and(fred.getByLabel('Your token for the notes?')).fill(token);
   await check(fred, 'prompt');
   await fred.getByRole('button', { name: 'Send' }).click();
   await fred.getByText('notes is connected').waitFor();

@@ -170,6 +170,9 @@ pub struct Prompt {
     pub text: String,
     /// The field's name.
     pub field: String,
+    /// What the field is called where it is filled in, in the language of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// What the answer is: `text`, `secret`, `url`, `boolean` or `select`. (`type` says that this part is a prompt.)
     #[serde(rename = "input")]
     pub kind: FieldKind,
@@ -180,12 +183,12 @@ pub struct Prompt {
     pub url: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<Choice>,
-    /// A server asks, not this program; an address in `url` is the server's then, for the user alone to open.
+    /// A server or a command asks, not this program; an address in `url` is the server's then, for the user alone to open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asking: Option<Asking>,
+    pub asking: Option<Box<Asking>>,
 }
 
-/// Which server asks the user something.
+/// Which server or command asks the user something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Asking {
@@ -198,6 +201,9 @@ pub struct Asking {
     /// The run that asks waits for the answer, which becomes a message of that run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
+    /// The command of the user that lacks this argument: then no server asks, and the answer goes on with the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 impl Part {

@@ -5,6 +5,8 @@
 //! twice. The result has the form of the AOS document: the structured content as JSON, else the text of the
 //! content.
 
+pub mod words;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -31,6 +33,8 @@ pub struct Skill {
     pub server: ServerId,
     /// Never empty. The first one is called.
     pub tools: Vec<String>,
+    /// The values of arguments that the caller leaves out.
+    pub defaults: Members,
 }
 
 impl Skill {
@@ -44,6 +48,14 @@ impl Skill {
         self.tools.first().map_or("", String::as_str)
     }
 
+    /// The arguments with the skill's own values for those that are left out.
+    pub fn complete(&self, mut arguments: Members) -> Members {
+        for (name, value) in self.defaults.iter() {
+            arguments.add(name, value.clone());
+        }
+        arguments
+    }
+
     /// The call, for a run that may make one.
     pub fn call(&self, call_id: String, arguments: Members) -> ToolCall {
         ToolCall {
@@ -51,7 +63,7 @@ impl Skill {
             name: self.command(),
             server: Some(self.server.to_string()),
             tool: Some(self.tool().to_owned()),
-            arguments: Json::Object(arguments).to_raw(),
+            arguments: Json::Object(self.complete(arguments)).to_raw(),
             audit_id: Some(AuditId::new()),
         }
     }
@@ -82,23 +94,19 @@ pub struct Arguments {
     pub ambiguity: Option<String>,
 }
 
-/// A text in `{…}` is the arguments; any other text is free text. The error says why `{…}` is not a JSON
-/// object.
-pub fn arguments(text: &str) -> Result<Arguments, String> {
+/// The arguments that a text in `{…}` is; `None` for any other text. The error says why `{…}` is not a JSON object.
+pub fn arguments(text: &str) -> Option<Result<Arguments, String>> {
     let text = text.trim();
-    if text.starts_with('{') && text.ends_with('}') {
+    let read = || {
         let Json::Object(given) = Json::parse(text)? else {
             return Err("is not one JSON object".to_owned());
         };
-        return Ok(Arguments {
+        Ok(Arguments {
             given,
             ambiguity: canonical::ambiguity(text),
-        });
-    }
-    with_input(Members::default(), text).map(|given| Arguments {
-        given,
-        ambiguity: None,
-    })
+        })
+    };
+    (text.starts_with('{') && text.ends_with('}')).then(read)
 }
 
 /// The arguments with the free text added to them. Blank text adds nothing.

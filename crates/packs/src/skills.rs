@@ -2,7 +2,12 @@
 
 use super::{access, field::Field};
 use domain::{
-    command, ids::ServerId, policy::ToolPattern, registry::ServerRef, server::ServerSpec,
+    command,
+    ids::ServerId,
+    json::{Json, Members},
+    policy::ToolPattern,
+    registry::ServerRef,
+    server::ServerSpec,
     skill::Skill,
 };
 
@@ -53,6 +58,9 @@ fn read_skill(
         "mcpBinding",
         "write `mcpBinding: { server: search, tools: [web_search] }`",
     );
+    let defaults = object
+        .optional("defaults")
+        .map(|field| read_defaults(&field));
     object.finish();
     let (server, tools) =
         binding.and_then(|field| read_binding(&field, servers, references, named))?;
@@ -63,7 +71,17 @@ fn read_skill(
         description,
         server,
         tools,
+        defaults: defaults.unwrap_or_default(),
     })
+}
+
+/// Reads the values of arguments that a caller may leave out, in their order.
+fn read_defaults(field: &Field) -> Members {
+    let mut defaults = Members::default();
+    for (name, value) in field.entries().unwrap_or_default() {
+        defaults.add(name, Json::from(&value.to_json()));
+    }
+    defaults
 }
 
 /// Checks the id of a skill: `[a-z0-9][a-z0-9-]*`, at most 64 characters, and no command of the program.

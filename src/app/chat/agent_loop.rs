@@ -195,34 +195,54 @@ impl RunWorker {
     /// Runs a slash command, or continues with an answer to a prompt. A command that was interrupted after its call is not
     /// begun again.
     async fn run_command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
+        let is_called = |message: &Message| message.role == Role::Assistant;
+        if written.iter().any(is_called) {
+            let results: Vec<_> = written
+                .iter()
+                .flat_map(calls::results_of)
+                .cloned()
+                .collect();
+            let call = written.iter().flat_map(calls::calls_of).next();
+            return self.end_typed_call(pack, call, &results).await;
+        }
         let target = target_of(&self.app, &self.run, false);
         if let Some(ending) = self.continue_with_answers(pack, written, target).await? {
             return Ok(ending);
         }
-        let is_called = |message: &Message| message.role == Role::Assistant;
-        let (call, results) = if written.iter().any(is_called) {
-            let results = written.iter().flat_map(calls::results_of).cloned();
-            let call = written.iter().flat_map(calls::calls_of).next().cloned();
-            (call, results.collect())
-        } else {
-            let line = written.first().map(Message::plain).unwrap_or_default();
-            match commands::answer(&self.app, &self.run, &line).await? {
-                commands::Answer::Parts(parts) => {
-                    return Ok(Ending::succeeded().with_notices(parts));
-                }
-                commands::Answer::Call { call, ambiguity } => {
-                    // A skill is one call from beginning to end, so its server may ask the user nothing in between.
-                    let target = target.filter(|_| !calls::is_skill(&call));
-                    let flaw = ambiguity.map(calls::BadArguments::Irregular);
-                    let results = self
-                        .make_typed_call(pack, call.clone(), flaw, target)
-                        .await?;
-                    (Some(call), results)
-                }
-            }
+        let line = written.first().map(Message::plain).unwrap_or_default();
+        let answer = commands::answer(&self.app, &self.run, &line).await?;
+        self.apply_command(pack, answer, target).await
+    }
+
+    /// Says what a command answers, or makes its call.
+    async fn apply_command(
+        &self,
+        pack: &Arc<Pack>,
+        answer: commands::Answer,
+        target: Option<ElicitationTarget>,
+    ) -> Result<Ending> {
+        let (call, ambiguity) = match answer {
+            commands::Answer::Parts(parts) => return Ok(Ending::succeeded().with_notices(parts)),
+            commands::Answer::Call { call, ambiguity } => (call, ambiguity),
         };
+        // A skill is one call from beginning to end, so its server may ask the user nothing in between.
+        let target = target.filter(|_| !calls::is_skill(&call));
+        let flaw = ambiguity.map(calls::BadArguments::Irregular);
+        let results = self
+            .make_typed_call(pack, call.clone(), flaw, target)
+            .await?;
+        self.end_typed_call(pack, Some(&call), &results).await
+    }
+
+    /// The end of a run whose command has made its call.
+    async fn end_typed_call(
+        &self,
+        pack: &Pack,
+        call: Option<&ToolCall>,
+        results: &[ToolResult],
+    ) -> Result<Ending> {
         let is_cancelled = self.cancel.is_cancelled();
-        let ending = match &call {
+        let ending = match call {
             Some(call) if calls::is_skill(call) => {
                 ending::ending_of_skill(results.first(), is_cancelled)
             }
@@ -230,7 +250,7 @@ impl RunWorker {
             _ => Ending::succeeded(),
         };
         let mut parts = Vec::new();
-        for result in &results {
+        for result in results {
             parts.extend(self.explain_request(result).await?);
         }
         parts.extend(self.credentials_to_report(pack).await?);

@@ -3,7 +3,7 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use super::{approval_commands, flows, menu, prompts};
+use super::{approval_commands, flows, menu, prompts, skill_forms};
 use crate::app::{
     App,
     runs::sign_outs,
@@ -124,6 +124,10 @@ async fn render_notice(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Res
 async fn answer_skill(app: &Arc<App>, run: &ClaimedRun, line: &str, name: &str) -> Result<Answer> {
     match skills::parse_command(app, run, line).await? {
         Some(SkillCommand::Call(call, ambiguity)) => Ok(Answer::Call { call, ambiguity }),
+        Some(SkillCommand::Incomplete(incomplete)) => {
+            let parts = skill_forms::begin(app, run, *incomplete).await?;
+            Ok(Answer::Parts(parts))
+        }
         Some(SkillCommand::NotAnObject(why)) => {
             let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
             let values = [

@@ -17,6 +17,7 @@ use domain::{
     message::Part,
     prompt as server_prompt,
     run::{ClaimedRun, RunKind},
+    skill,
     texts::{self, Key, Texts},
 };
 use store::{Tx, elicitations::NextStep};
@@ -71,10 +72,10 @@ pub(super) async fn match_answer(
 ) -> Result<Option<ElicitationAnswer>> {
     let AnswerCandidate {
         principal,
+        pack,
         conversation,
         text,
         field,
-        ..
     } = *candidate;
     if !app.keys.has_ring() {
         return Ok(None);
@@ -99,7 +100,9 @@ pub(super) async fn match_answer(
     // Commands keep their meaning in the middle of a form. Any other text is its answer.
     if field.is_none()
         && dismissal.is_none()
-        && (command::is_command(command) || server_prompt::command(command).is_some())
+        && (command::is_command(command)
+            || server_prompt::command(command).is_some()
+            || skill::find_in_text(pack, command).is_some())
     {
         return Ok(None);
     }

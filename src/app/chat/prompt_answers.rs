@@ -92,6 +92,8 @@ pub enum RunInput {
     Flow(Box<Flow>),
     /// The next question of a server's form.
     Question(Box<Elicitation>),
+    /// The last answer of a command's form.
+    Command(Box<Elicitation>),
     /// Calls that are made again with their answers.
     Calls(Vec<Elicitation>),
 }
@@ -110,9 +112,12 @@ pub async fn load_input(app: &App, run: &ClaimedRun) -> Result<RunInput> {
         return Ok(RunInput::Nothing);
     }
     let mut calls = store::elicitations::list_answered(&mut tx, run.id).await?;
-    let asked = calls.iter().position(|given| given.state == State::Open);
-    Ok(match asked {
-        Some(at) => RunInput::Question(Box::new(calls.swap_remove(at))),
+    let is_of_form = |given: &Elicitation| given.state == State::Open || given.is_of_command();
+    Ok(match calls.iter().position(is_of_form) {
+        Some(at) if calls[at].state == State::Open => {
+            RunInput::Question(Box::new(calls.swap_remove(at)))
+        }
+        Some(at) => RunInput::Command(Box::new(calls.swap_remove(at))),
         None if calls.is_empty() => RunInput::Nothing,
         None => RunInput::Calls(calls),
     })

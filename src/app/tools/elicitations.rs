@@ -181,6 +181,8 @@ pub async fn expire_overdue(app: &Arc<App>) -> Result<()> {
             }
             let (key, code) = if expired.live {
                 (Key::AskWithdrawn, "input_withdrawn")
+            } else if expired.is_of_command() {
+                (Key::SkillAskEnded, "input_expired")
             } else {
                 (Key::AskExpired, "input_expired")
             };
@@ -212,6 +214,28 @@ pub async fn ask(
     let part = prepare(app, principal, &mut elicitation, request).await?;
     let opened = open(app, principal.tenant, &elicitation, &part).await?;
     Ok(matches!(opened, OpenOutcome::Open))
+}
+
+/// Asks the user for what a command of theirs lacks, in place of what an earlier command lacked. The caller shows the
+/// prompt. `None` when a question of a server is open in the conversation.
+pub async fn ask_for_command(
+    app: &App,
+    principal: &Principal,
+    mut elicitation: Elicitation,
+    request: &Request,
+) -> Result<Option<Part>> {
+    let part = prepare(app, principal, &mut elicitation, request).await?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    if let Some(other) = store::elicitations::get_open(&mut tx, elicitation.conversation).await? {
+        if !other.is_of_command() {
+            return Ok(None);
+        }
+        store::elicitations::end(&mut tx, other.id).await?;
+    }
+    let is_open =
+        store::elicitations::begin(&mut tx, principal.tenant, &elicitation, TIME_LIMIT).await?;
+    tx.commit().await?;
+    Ok(is_open.then_some(part))
 }
 
 /// Asks the user and waits for the answer while the call is open. `None` when a question without a waiter is open in

@@ -34,7 +34,10 @@ use domain::{
     request_key::{self, RequestKey},
     run::ClaimedRun,
     server::AccessMode,
-    skill::{self, Skill},
+    skill::{
+        self, Skill,
+        words::{self, Reading},
+    },
 };
 
 /// A skill, for the people who may run it.
@@ -150,8 +153,16 @@ fn view(pack: &Pack, toolset: &Toolset, skill: &Skill) -> Option<SkillView> {
 pub enum SkillCommand {
     /// A call through the gate, and why two readers could understand its arguments differently, if they could.
     Call(ToolCall, Option<String>),
+    /// The words do not say all that the call needs.
+    Incomplete(Box<IncompleteCommand>),
     /// The text in `{…}` is no JSON object, for this reason.
     NotAnObject(String),
+}
+
+/// A command whose arguments the user must be asked for.
+pub struct IncompleteCommand {
+    pub skill: Skill,
+    pub reading: Reading,
 }
 
 /// Parses a command line; `None` when it names no skill that the run's user may run. `Unavailable` when the skill's
@@ -178,12 +189,20 @@ pub async fn parse_command(
     if let Some(obstacle) = view.obstacle(&toolset, cause) {
         return Err(Error::Unavailable(obstacle));
     }
-    Ok(Some(match skill::arguments(text) {
-        Ok(read) => SkillCommand::Call(
-            skill.call(ToolCall::id_of_command(run.id), read.given),
-            read.ambiguity,
-        ),
-        Err(why) => SkillCommand::NotAnObject(why),
+    let call = |given| skill.call(ToolCall::id_of_command(run.id), given);
+    Ok(Some(match (skill::arguments(text), &view.input_schema) {
+        (Some(Ok(read)), _) => SkillCommand::Call(call(read.given), read.ambiguity),
+        (Some(Err(why)), _) => SkillCommand::NotAnObject(why),
+        (None, schema) => {
+            let schema = schema.as_deref().unwrap_or(RawValue::NULL);
+            let reading = words::read(schema, &skill.defaults, text);
+            if reading.is_complete() {
+                SkillCommand::Call(call(reading.given), None)
+            } else {
+                let skill = skill.clone();
+                SkillCommand::Incomplete(Box::new(IncompleteCommand { skill, reading }))
+            }
+        }
     }))
 }
 
@@ -215,7 +234,8 @@ pub async fn begin(
     connections::await_connecting(app, principal.tenant, &pack).await;
     let toolset = toolset::select(app, principal, &pack).await?;
     let view = view(&pack, &toolset, skill).ok_or_else(unknown)?;
-    check_arguments(&toolset, &view, &wanted.arguments).await?;
+    let arguments = skill.complete(wanted.arguments.clone());
+    check_arguments(&toolset, &view, &arguments).await?;
     let line = command_line(&view, &wanted.arguments)?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = match wanted.conversation {

@@ -39,26 +39,26 @@ function Prompt({ prompt, onSay }: { prompt: Schemas['Prompt']; onSay: Say }) {
   const answer = (text: string) => run(() => onSay({ answer: { field: prompt.field, value: text } }));
   const command = (text: string) => void run(() => onSay({ text }));
   const schema = prompt.asking?.schema as Record<string, unknown> | undefined;
-  const label = [schema?.title, prompt.field].find((text) => typeof text === 'string') as string;
+  const server = prompt.asking?.command ? undefined : prompt.asking;
   const address = prompt.url && /^https?:/.test(prompt.url) ? prompt.url : undefined;
   // The page of a sign-in may show a code, which is said like a message.
   const isSignIn = address !== undefined && !prompt.asking;
   const submit = () => (isSignIn ? run(() => onSay({ text: value.trim() })) : answer(value));
   return (
     <form className="question" onSubmit={(event) => { event.preventDefault(); void submit().then((done) => done && setValue('')); }}>
-      {prompt.asking && <Text as="p" size="2" color="gray">{say('prompt.server', { server: prompt.asking.server, tool: prompt.asking.tool })}</Text>}
+      {server && <Text as="p" size="2" color="gray">{say('prompt.server', { server: server.server, tool: server.tool })}</Text>}
       {address && <p>{isSignIn ? <Button asChild><a href={address} {...ELSEWHERE}>{say('prompt.signIn')}</a></Button> : <Link href={address} {...ELSEWHERE}>{address}</Link>}</p>}
       {isSignIn && <EntryField value={value} onChange={setValue} entry={{ name: 'code', kind: 'text', label: say('prompt.code'), isRequired: true, options: [] }} />}
       {!address && (
         <EntryField
           autoFocus value={value} onChange={setValue}
-          entry={{ name: prompt.field, kind: prompt.secret ? 'secret' : prompt.input, label, isRequired: true, options: prompt.options ?? [], schema }}
+          entry={{ name: prompt.field, kind: prompt.secret ? 'secret' : prompt.input, label: prompt.label ?? prompt.field, isRequired: true, options: prompt.options ?? [], schema }}
         />
       )}
       <Flex wrap="wrap" gap="2">
         {(!address || isSignIn) && <Button type="submit" variant={isSignIn ? 'surface' : 'solid'} disabled={isBusy || !value}>{say('send')}</Button>}
-        {prompt.asking && !address && <PlainButton disabled={isBusy} onClick={() => void answer('-')}>{say('prompt.skip')}</PlainButton>}
-        {prompt.asking && <PlainButton disabled={isBusy} onClick={() => command('/decline')}>{say('prompt.decline')}</PlainButton>}
+        {server && !address && <PlainButton disabled={isBusy} onClick={() => void answer('-')}>{say('prompt.skip')}</PlainButton>}
+        {server && <PlainButton disabled={isBusy} onClick={() => command('/decline')}>{say('prompt.decline')}</PlainButton>}
         <PlainButton disabled={isBusy} onClick={() => command('/cancel')}>{say('cancel')}</PlainButton>
       </Flex>
       <Failure error={error} />

@@ -93,39 +93,9 @@ pub(super) fn fields(schema: &str) -> Result<Vec<Field>, String> {
         .unwrap_or_default();
     let read = |(name, property): &(String, Box<RawValue>)| {
         let property = serde_json::from_str(property.get()).map_err(unreadable)?;
-        field(name, &property, schema.required.contains(name))
+        Field::read(name, &property, schema.required.contains(name))
     };
     properties.iter().map(read).collect()
-}
-
-fn field(name: &str, property: &Value, required: bool) -> Result<Field, String> {
-    if name.is_empty() || name.chars().count() > NAME || name.chars().any(char::is_control) {
-        return Err("a field whose name cannot be shown".to_owned());
-    }
-    let kind = kind(property)
-        .ok_or_else(|| format!("the field {name:?}, which is not of a kind that can be asked"))?;
-    let label = |key: &str| {
-        let text = property
-            .get(key)
-            .and_then(Value::as_str)
-            .map(|text| quote_imitations(&one_line(text, LABEL)));
-        text.filter(|text| !text.is_empty())
-    };
-    let mut field = Field {
-        name: name.to_owned(),
-        title: label("title"),
-        description: label("description"),
-        required,
-        kind,
-        default: None,
-        schema: kept_schema(property),
-    };
-    // A default that does not fit its own field is none.
-    field.default = property
-        .get("default")
-        .filter(|value| field.admits(value))
-        .cloned();
-    Ok(field)
 }
 
 /// A yes or no in the languages of the interface: "yes", "sí" or "oui".
@@ -144,6 +114,38 @@ pub(super) fn yes_or_no(text: &str) -> Option<bool> {
 }
 
 impl Field {
+    /// Reads a property; the error says what about it cannot be shown.
+    pub(crate) fn read(name: &str, property: &Value, required: bool) -> Result<Self, String> {
+        if name.is_empty() || name.chars().count() > NAME || name.chars().any(char::is_control) {
+            return Err("a field whose name cannot be shown".to_owned());
+        }
+        let kind = kind(property).ok_or_else(|| {
+            format!("the field {name:?}, which is not of a kind that can be asked")
+        })?;
+        let label = |key: &str| {
+            let text = property
+                .get(key)
+                .and_then(Value::as_str)
+                .map(|text| quote_imitations(&one_line(text, LABEL)));
+            text.filter(|text| !text.is_empty())
+        };
+        let mut field = Self {
+            name: name.to_owned(),
+            title: label("title"),
+            description: label("description"),
+            required,
+            kind,
+            default: None,
+            schema: kept_schema(property),
+        };
+        // A default that does not fit its own field is none.
+        field.default = property
+            .get("default")
+            .filter(|value| field.admits(value))
+            .cloned();
+        Ok(field)
+    }
+
     pub fn label(&self) -> &str {
         self.title.as_deref().unwrap_or(&self.name)
     }

@@ -5,8 +5,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use uuid::Uuid;
 
-use super::{Answer, AnswerError, Dismissal, Question};
-use crate::ids::{AgentId, ConversationId, RunId, ServerId, UserId};
+use super::{Answer, AnswerError, Dismissal, Field, Mode, Question, reading, secrets, steps};
+use crate::{
+    ids::{AgentId, ConversationId, RunId, ServerId, UserId},
+    json::{Json, Members},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
@@ -37,7 +40,8 @@ pub struct Elicitation {
     pub credential: String,
     /// A model waits for the outcome; otherwise the user who typed `/call`.
     pub for_model: bool,
-    /// How often the server has asked in the course of this call, from 1.
+    /// How often the server has asked in the course of this call, from 1. 0: no server asks, but a command that lacks
+    /// arguments.
     pub round: i32,
     pub state: State,
     /// The step that is asked now.
@@ -51,6 +55,13 @@ pub struct Elicitation {
     pub answer_run: Option<RunId>,
     /// The server waits for the answer while its call is open, so the answer belongs to that run.
     pub live: bool,
+}
+
+impl Elicitation {
+    /// Whether the user's own command asks, and no server.
+    pub fn is_of_command(&self) -> bool {
+        self.round == 0
+    }
 }
 
 /// What the server asked, and what the call needs to go on.
@@ -73,6 +84,38 @@ pub struct Entered {
 }
 
 impl Request {
+    /// What a command asks for that lacks arguments; `None` when a chat is no place for it.
+    pub fn of_command(command: &str, given: Members, missing: Vec<Field>) -> Option<Self> {
+        let question = Question {
+            key: command.to_owned(),
+            message: String::new(),
+            mode: Mode::Form(missing),
+        };
+        let questions = reading::check_count(vec![question]).ok()?;
+        let Mode::Form(fields) = &questions[0].mode else {
+            return None;
+        };
+        (secrets::asked_for("", fields).is_none()).then(|| Self {
+            arguments: Json::Object(given).to_raw(),
+            keys: Vec::new(),
+            questions,
+            state: None,
+        })
+    }
+
+    /// The command that asks, and its arguments with those that were entered.
+    pub fn command(&self, entered: &Entered) -> Option<(&str, Members)> {
+        let Ok(Json::Object(mut arguments)) = Json::parse(self.arguments.get()) else {
+            return None;
+        };
+        for (step, value) in steps(&self.questions).iter().zip(&entered.values) {
+            if !value.is_null() {
+                arguments.add(step.name(), value.into());
+            }
+        }
+        Some((&self.questions.first()?.key, arguments))
+    }
+
     /// The answer that goes back to the server.
     pub fn answer(&self, entered: &Entered) -> Answer {
         let state = self.state.clone();

@@ -26,7 +26,11 @@ pub fn prompt(
     let mut lines = Vec::new();
     let is_first =
         elicitation.step == 0 || steps[elicitation.step - 1].question().key != question.key;
-    if is_first {
+    let command = elicitation.is_of_command().then_some(question.key.as_str());
+    if let Some(command) = command {
+        let intro = texts.render(Key::SkillAsk, &[("command", command)]);
+        lines.extend(is_first.then_some(intro));
+    } else if is_first {
         // Every line of the server's is marked as its own.
         let message = question.message.replace('\n', "\n> ");
         let values = [
@@ -52,20 +56,29 @@ pub fn prompt(
         }
     }
     let minutes = time_limit.as_secs().div_ceil(60).to_string();
-    lines.push(texts.render(Key::AskHow, &[("minutes", &minutes)]));
+    let how = match command {
+        Some(_) => Key::SkillAskHow,
+        None => Key::AskHow,
+    };
+    lines.push(texts.render(how, &[("minutes", &minutes)]));
     Part::Prompt(Prompt {
         text: lines.join("\n"),
         field: step.name().to_owned(),
+        label: match step {
+            Step::Field(_, field) => Some(field.label().to_owned()),
+            Step::Confirm(_) => None,
+        },
         kind,
         secret: false,
         url,
         options,
-        asking: Some(Asking {
+        asking: Some(Box::new(Asking {
             server: elicitation.server.to_string(),
             tool: elicitation.tool.clone(),
             schema,
             live: elicitation.live,
-        }),
+            command: command.map(str::to_owned),
+        })),
     })
 }
 

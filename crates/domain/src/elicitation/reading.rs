@@ -144,7 +144,7 @@ pub(super) fn questions(requests: &[(String, Box<RawValue>)]) -> Result<Vec<Ques
     )
 }
 
-fn check_count(questions: Vec<Question>) -> Result<Vec<Question>, Refusal> {
+pub(super) fn check_count(questions: Vec<Question>) -> Result<Vec<Question>, Refusal> {
     if steps(&questions).len() > FIELDS {
         return Err(Refusal::Unanswerable(format!(
             "more than {FIELDS} fields at once"

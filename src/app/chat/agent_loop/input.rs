@@ -15,6 +15,7 @@ use crate::app::{
         elicitations as questions, flows,
         prompt_answers::{self, RunInput},
         prompts::{self, PromptOutcome},
+        skill_forms,
     },
     tools::{
         elicitations::{self, ElicitationTarget},
@@ -131,6 +132,14 @@ impl RunWorker {
                 RunInput::Question(elicitation) => {
                     let texts = texts::of(pack, &run.principal);
                     Some(questions::ask_next(app, run, &texts, &elicitation).await?)
+                }
+                RunInput::Command(answered) => {
+                    let answer = skill_forms::finish(app, run, &answered).await?;
+                    let ending = self.apply_command(pack, answer, target).await?;
+                    let mut tx = app.db.tenant(run.tenant).await?;
+                    store::elicitations::end(&mut tx, answered.id).await?;
+                    tx.commit().await?;
+                    return Ok(Some(ending));
                 }
                 RunInput::Calls(calls) => {
                     self.repeat_calls(pack, calls, target).await?;

@@ -79,6 +79,7 @@ impl FlowContext<'_> {
                 return Ok(Part::Prompt(Prompt {
                     text,
                     field: String::new(),
+                    label: None,
                     kind: FieldKind::Url,
                     secret: false,
                     url: Some(begun.url.into()),

@@ -209,6 +209,7 @@ impl<'a> FlowContext<'a> {
                     .texts()
                     .render(Key::McpConfigOpenLink, &[("server", spec.id.as_str())]),
                 field: String::new(),
+                label: None,
                 kind: FieldKind::Secret,
                 secret: true,
                 url: Some(page::address(self.app, &token)),
@@ -257,6 +258,7 @@ impl<'a> FlowContext<'a> {
         Part::Prompt(Prompt {
             text,
             field: field.name.clone(),
+            label: Some(label.to_owned()),
             kind,
             secret,
             url: None,

@@ -12,7 +12,7 @@ use crate::message::Choice;
 
 impl Field {
     /// What a text means as a value of this field; `-` takes the default, or leaves an optional field out.
-    pub(in crate::elicitation) fn value(&self, text: &str) -> Result<Value, AnswerError> {
+    pub(crate) fn value(&self, text: &str) -> Result<Value, AnswerError> {
         let said = text.trim();
         match (&self.default, said) {
             (Some(default), "-" | "") => return Ok(default.clone()),
