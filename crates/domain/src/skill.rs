@@ -7,6 +7,8 @@
 
 pub mod words;
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -28,8 +30,9 @@ const INPUT: &str = "input";
 pub struct Skill {
     /// What a person types after a slash. Lower case letters, digits and hyphens; unique in a pack.
     pub id: String,
-    pub name: String,
-    pub description: String,
+    /// What people call it, by language.
+    pub name: BTreeMap<String, String>,
+    pub description: BTreeMap<String, String>,
     pub server: ServerId,
     /// Never empty. The first one is called.
     pub tools: Vec<String>,
@@ -41,6 +44,16 @@ impl Skill {
     /// What runs it in a chat.
     pub fn command(&self) -> String {
         format!("/{}", self.id)
+    }
+
+    /// What it is called in a language, or its id.
+    pub fn name<'s>(&'s self, pack: &'s Pack, locale: Option<&str>) -> &'s str {
+        pack.text(&self.name, locale).unwrap_or(&self.id)
+    }
+
+    /// What it does, in a language; empty if the pack does not say.
+    pub fn description<'s>(&'s self, pack: &'s Pack, locale: Option<&str>) -> &'s str {
+        pack.text(&self.description, locale).unwrap_or_default()
     }
 
     /// The tool that it calls.

@@ -136,7 +136,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     } = references::read(&mut top, &pack, &servers);
     let skills = top
         .optional("skills")
-        .map(|field| skills::read(&field, &servers, &references, &named));
+        .map(|field| skills::read(&field, &servers, &references, &named, pack.language));
     let skills = skills.unwrap_or_default();
     top.finish();
     if let Some(enabled) = find_disabled_sign_in(document)

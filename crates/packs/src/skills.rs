@@ -1,6 +1,6 @@
 //! Reads `skills`: named shortcuts to a tool. A skill that could never run is refused.
 
-use super::{access, field::Field};
+use super::{access, field::Field, personal};
 use domain::{
     command,
     ids::ServerId,
@@ -12,16 +12,17 @@ use domain::{
 };
 
 /// Reads a list of skills. `servers` and `references` are those of the pack. `named` has the names of all its
-/// servers, also of those with errors, so that a skill of such a server has no second error.
+/// servers, also of those with errors, so that a skill of such a server has no second error. `language` is the default one.
 pub(super) fn read(
     field: &Field,
     servers: &[ServerSpec],
     references: &[ServerRef],
     named: &[String],
+    language: &str,
 ) -> Vec<Skill> {
     let mut skills: Vec<Skill> = Vec::new();
     for item in field.list().unwrap_or_default() {
-        let Some(skill) = read_skill(&item, servers, references, named) else {
+        let Some(skill) = read_skill(&item, servers, references, named, language) else {
             continue;
         };
         if skills.iter().any(|other| other.id == skill.id) {
@@ -40,6 +41,7 @@ fn read_skill(
     servers: &[ServerSpec],
     references: &[ServerRef],
     named: &[String],
+    language: &str,
 ) -> Option<Skill> {
     let mut object = item.object()?;
     let id = object.required(
@@ -47,13 +49,11 @@ fn read_skill(
         "write what a person types after the slash, such as `id: web-search`",
     );
     let id = id.and_then(|field| field.parse_with(check_id));
-    let mut text = |name| {
-        object
-            .optional(name)
-            .and_then(|field| field.non_blank_text())
-            .map(|text| text.value)
+    let mut texts = |name| {
+        let field = object.optional(name);
+        field.and_then(|field| personal::read_label(&field, language))
     };
-    let (name, description) = (text("name"), text("description").unwrap_or_default());
+    let (name, description) = (texts("name"), texts("description"));
     let binding = object.required(
         "mcpBinding",
         "write `mcpBinding: { server: search, tools: [web_search] }`",
@@ -66,9 +66,9 @@ fn read_skill(
         binding.and_then(|field| read_binding(&field, servers, references, named))?;
     let id = id?;
     Some(Skill {
-        name: name.unwrap_or_else(|| id.clone()),
         id,
-        description,
+        name: name.unwrap_or_default(),
+        description: description.unwrap_or_default(),
         server,
         tools,
         defaults: defaults.unwrap_or_default(),

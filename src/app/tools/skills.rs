@@ -113,13 +113,13 @@ async fn list_of_pack(
     Ok(pack
         .skills
         .iter()
-        .filter_map(|skill| view(pack, &toolset, skill))
+        .filter_map(|skill| view(pack, &toolset, skill, principal.locale.as_deref()))
         .collect())
 }
 
 /// The view of a skill; `None` when the principal may not call its tool. The pack decides that and not the toolset,
 /// because the tools of a server that is down are unknown.
-fn view(pack: &Pack, toolset: &Toolset, skill: &Skill) -> Option<SkillView> {
+fn view(pack: &Pack, toolset: &Toolset, skill: &Skill, locale: Option<&str>) -> Option<SkillView> {
     let spec = pack.server(skill.server.as_str())?;
     let needs_approval_by = match decide(spec, toolset.access(), skill.tool()) {
         Decision::Deny(_) => return None,
@@ -138,8 +138,8 @@ fn view(pack: &Pack, toolset: &Toolset, skill: &Skill) -> Option<SkillView> {
     };
     Some(SkillView {
         id: skill.id.clone(),
-        name: skill.name.clone(),
-        description: skill.description.clone(),
+        name: skill.name(pack, locale).to_owned(),
+        description: skill.description(pack, locale).to_owned(),
         command: skill.command(),
         server: spec.id.to_string(),
         tool: skill.tool().to_owned(),
@@ -181,7 +181,8 @@ pub async fn parse_command(
         run_values::pack_for_run(app, run.tenant, run.id, run.conversation, pack.clone()).await?;
     connections::await_connecting(app, run.tenant, &there).await;
     let toolset = toolset::select(app, &run.principal, &there).await?;
-    let Some(view) = view(&there, &toolset, skill) else {
+    let locale = run.principal.locale.as_deref();
+    let Some(view) = view(&there, &toolset, skill, locale) else {
         return Ok(None);
     };
     let connections = &app.connections;
@@ -233,14 +234,15 @@ pub async fn begin(
         .ok_or_else(unknown)?;
     connections::await_connecting(app, principal.tenant, &pack).await;
     let toolset = toolset::select(app, principal, &pack).await?;
-    let view = view(&pack, &toolset, skill).ok_or_else(unknown)?;
+    let locale = principal.locale.as_deref();
+    let view = view(&pack, &toolset, skill, locale).ok_or_else(unknown)?;
     let arguments = skill.complete(wanted.arguments.clone());
     check_arguments(&toolset, &view, &arguments).await?;
     let line = command_line(&view, &wanted.arguments)?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = match wanted.conversation {
         Some(id) => store::conversations::get(&mut tx, &principal.user, id, true).await?,
-        None => conversations::insert(&mut tx, principal, &pack, &skill.name, None).await?,
+        None => conversations::insert(&mut tx, principal, &pack, &view.name, None).await?,
     };
     if conversation.agent != *pack.id() {
         return Err(Error::NotFound(Missing::ConversationWithAgent(

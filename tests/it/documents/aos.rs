@@ -68,7 +68,7 @@ fn a_skill_is_bound_to_a_tool() {
         panic!("one skill")
     };
     assert_eq!(
-        (skill.id.as_str(), skill.name.as_str()),
+        (skill.id.as_str(), skill.name(&pack, None)),
         ("web-search", "web-search")
     );
     assert_eq!(

@@ -251,8 +251,8 @@ fn a8_a_skill_is_bound_to_a_tool_of_a_server() {
     let skill = &pack.skills[0];
     let texts = (
         skill.id.as_str(),
-        skill.name.as_str(),
-        skill.description.as_str(),
+        skill.name(&pack, None),
+        skill.description(&pack, None),
     );
     assert_eq!(texts, ("find", "Find", "Finds things"));
     assert_eq!(

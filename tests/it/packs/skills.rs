@@ -14,8 +14,8 @@ fn a_skill_names_a_server_and_its_tools() {
     assert_eq!(
         (
             first.id.as_str(),
-            first.name.as_str(),
-            first.description.as_str()
+            first.name(&pack, None),
+            first.description(&pack, Some("es"))
         ),
         ("web-search", "Web search", "Finds pages")
     );
@@ -27,8 +27,27 @@ fn a_skill_names_a_server_and_its_tools() {
         )
     );
     assert_eq!(
-        (second.name.as_str(), second.description.as_str()),
+        (second.name(&pack, None), second.description(&pack, None)),
         ("s2", "")
+    );
+}
+
+#[test]
+fn a_skill_has_names_by_language_and_values_of_its_own_in_their_order() {
+    let skills = "skills: [{ id: find, name: { en: Find, es: Buscar }, mcpBinding: { server: search, tools: [read_x] }, defaults: { z: EUR, a: 2, m: [x] } }]\n";
+    let pack = load(&format!("{MINIMAL}{SERVER}{skills}"));
+    let skill = &pack.skills[0];
+    let names = ["es-MX", "de"].map(|locale| skill.name(&pack, Some(locale)));
+    assert_eq!(names, ["Buscar", "Find"]);
+    assert_eq!(skill.defaults.to_string(), r#"{"z":"EUR","a":2,"m":["x"]}"#);
+    let skills = skills.replace("{ z: EUR, a: 2, m: [x] }", "[EUR]");
+    assert_eq!(
+        errors(
+            &[("agent-pack.yaml", &format!("{MINIMAL}{SERVER}{skills}"))],
+            &env(&[])
+        )
+        .len(),
+        1
     );
 }
 

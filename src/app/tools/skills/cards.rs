@@ -42,16 +42,6 @@ impl From<SkillView> for CardSkill {
     }
 }
 
-impl From<&Skill> for CardSkill {
-    fn from(skill: &Skill) -> Self {
-        Self {
-            id: skill.id.clone(),
-            name: skill.name.clone(),
-            description: skill.description.clone(),
-        }
-    }
-}
-
 /// The card of one agent.
 pub async fn get(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> Result<Card> {
     match principal {
@@ -117,7 +107,11 @@ fn public_card(pack: &Pack) -> Card {
         pack.skills
             .iter()
             .filter(may)
-            .map(CardSkill::from)
+            .map(|skill| CardSkill {
+                id: skill.id.clone(),
+                name: skill.name(pack, None).to_owned(),
+                description: skill.description(pack, None).to_owned(),
+            })
             .collect(),
     )
 }
