@@ -169,14 +169,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
 }
 
 fn log_to_stderr(config: &Config) {
-    // rmcp logs whole messages with their arguments and results, and a line without the server's name for each message
-    // that it refuses. The operator's filter must not switch that on. This program has log lines of its own for both.
-    let silent = "rmcp=off".parse().expect("a directive written here");
-    let wanted: Vec<&str> = (config.log.split(','))
-        .filter(|directive| !directive.trim_start().starts_with("rmcp"))
-        .collect();
-    let filter = EnvFilter::try_new(wanted.join(",")).unwrap_or_else(|_| EnvFilter::new("info"));
-    let filter = filter.add_directive(silent);
+    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -71,7 +71,7 @@ struct RequestedCall {
 async fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     tracing_subscriber::fmt()
-        .with_env_filter("info,rmcp=off")
+        .with_env_filter("info")
         .with_writer(io::stderr)
         .init();
     let env = Environment::from_process().without_keys();

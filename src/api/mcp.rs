@@ -29,14 +29,19 @@ use serde_json::{json, value::RawValue};
 
 use self::{
     access::McpCaller,
-    message::{Failure, Message, RpcError, Shape},
+    message::{Failure, RpcError, Shape},
     revision::Meta,
 };
 use super::{
     ApiState, body::read_json_body, extract::Path, limits::RequestPermit, problem::Problem,
 };
 use crate::app::tools::client_tools::{self, ClientTools};
-use domain::{error::ErrorCode, principal::Principal, server::Lifecycle};
+use domain::{
+    error::ErrorCode,
+    jsonrpc::{self, Message},
+    principal::Principal,
+    server::Lifecycle,
+};
 
 /// The most requests of one batch. Only revision 2025-03-26 has batches.
 const MAX_BATCH: usize = 32;
@@ -161,12 +166,12 @@ impl Client {
                 }
                 (_, Err(error)) => Err(error.into()),
                 (Ok(_), Ok((lifecycle, meta))) => {
-                    let request = message.request(id, lifecycle, meta, false);
+                    let request = message::request_of(&message, id, lifecycle, meta, false);
                     self.dispatch(&request).await
                 }
             };
             answers.push(match answer {
-                Ok(result) => message::result_json(id, &result),
+                Ok(result) => jsonrpc::write_result(id, &result),
                 Err(Failure::Cancelled) => continue,
                 Err(failure) => failure.into_rpc().json(Some(id)),
             });
@@ -199,7 +204,7 @@ impl Client {
             }
         };
         let accepts_stream = access::accepts(headers, "text/event-stream");
-        let request = message.request(id, lifecycle, meta, accepts_stream);
+        let request = message::request_of(message, id, lifecycle, meta, accepts_stream);
         let answered = match request.method {
             "tools/call" => match self.check_param_headers(headers, &request) {
                 Ok(()) => self.call(&request).await,
@@ -209,7 +214,7 @@ impl Client {
             _ => self
                 .dispatch(&request)
                 .await
-                .map(|result| json_response(StatusCode::OK, message::result_json(id, &result))),
+                .map(|result| json_response(StatusCode::OK, jsonrpc::write_result(id, &result))),
         };
         match answered {
             Ok(response) => response,
@@ -231,7 +236,7 @@ impl Client {
         if message.method.as_deref() != Some("notifications/cancelled") {
             return;
         }
-        if let Some(id) = message.cancelled_request() {
+        if let Some(id) = message::cancelled_request(message) {
             let agent = self.tools.toolset.agent();
             client_tools::cancel(&self.state.app, &self.principal, agent, id.get());
         }

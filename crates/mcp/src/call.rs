@@ -6,23 +6,24 @@ use std::{
     time::Duration,
 };
 
-use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
 use super::{
     CallError, CallRequest, Key, Lifecycle, ProgressSender, RepeatCheck,
     error::{Failure, SESSION_LOST_TWICE, SessionDoubt},
-    interceptor::{LiveQuestions, PendingRequest, lock},
-    list_tools, outcome,
+    list_tools, lock, outcome,
     param_headers::{MarkedParam, call_headers},
+    peer::LiveQuestions,
     pool::{Pool, Slot},
+    request::{OpenRequest, Request},
     session::{Examination, Session},
 };
-use domain::{clock, elicitation::Answer, ids::UserId, server::ServerSpec, tool::ToolOutcome};
+use domain::{
+    clock, elicitation::Answer, ids::UserId, jsonrpc::HEADER_MISMATCH, server::ServerSpec,
+    tool::ToolOutcome,
+};
 
-/// The JSON-RPC error for headers that do not match the body (revision 2026-07-28). The server did nothing.
-const HEADER_MISMATCH: i64 = -32020;
 /// A refusal counts as immediate if it took at most this long and three times as long as the ping after it.
 const IMMEDIATE_REFUSAL: Duration = Duration::from_secs(2);
 
@@ -37,7 +38,7 @@ pub(super) struct Call<'a> {
     pub(super) user: Option<UserId>,
     pub(super) repeat_check: Option<RepeatCheck>,
     /// The last attempt, if it may have been executed. It decides the error of a cancelled call.
-    pub(super) in_flight: Mutex<Option<Arc<PendingRequest>>>,
+    pub(super) in_flight: Mutex<Option<Arc<OpenRequest>>>,
 }
 
 /// A refusal that may come from a lost session, and how long it took.
@@ -73,23 +74,22 @@ impl Call<'_> {
                 )));
             };
             let session = session?;
-            let headers = if session.lifecycle == Lifecycle::Stateless {
+            let headers = if session.lifecycle() == Lifecycle::Stateless {
                 known.headers_of(self.request.tool)
             } else {
                 None
             };
-            let pending =
-                self.new_pending_request(&session, headers.as_deref().unwrap_or_default());
-            *lock(&self.in_flight) = Some(pending.clone());
+            let open = self.new_open_request(&session, headers.as_deref().unwrap_or_default());
+            *lock(&self.in_flight) = Some(open.clone());
             let sent_at = clock::instant();
-            let failure = match self.request_in_time(&session, &pending, time_limit).await? {
+            let failure = match self.request_in_time(&session, &open, time_limit).await? {
                 Ok(raw) => {
                     using.slot.mark_credential_good();
                     session.mark_served();
-                    let outcome = outcome::read(raw, pending.can_ask_user)
-                        .map_err(Failure::into_call_error)?;
+                    let outcome =
+                        outcome::read(raw, open.can_ask_user).map_err(Failure::into_call_error)?;
                     return Ok(ToolOutcome {
-                        declined: pending.take_declined(),
+                        declined: open.take_declined(),
                         ..outcome
                     });
                 }
@@ -109,7 +109,8 @@ impl Call<'_> {
                     may_send_again = false;
                     Pool::retire(&using.slot, &session);
                 }
-                // The server requires headers that its tool list defines, and this process has not read the list.
+                // The headers do not match the body, and the server did nothing. It requires those that its tool list defines,
+                // and this process has not read the list.
                 Failure::Refused {
                     code: Some(HEADER_MISMATCH),
                     ..
@@ -179,23 +180,17 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn new_pending_request(
-        &self,
-        session: &Session,
-        headers: &[MarkedParam],
-    ) -> Arc<PendingRequest> {
-        let arguments = self.request.arguments;
-        let mut pending = PendingRequest::for_call(
-            arguments.to_owned(),
-            call_headers(headers, arguments),
+    fn new_open_request(&self, session: &Session, headers: &[MarkedParam]) -> Arc<OpenRequest> {
+        let mut open = OpenRequest::for_call(
+            call_headers(headers, self.request.arguments),
             self.progress.clone(),
             self.idempotency_key.clone(),
         );
-        match session.lifecycle {
-            Lifecycle::Stateless => pending.can_ask_user = self.can_ask_user,
-            Lifecycle::Handshake => pending.live_questions.clone_from(&self.live_questions),
+        match session.lifecycle() {
+            Lifecycle::Stateless => open.can_ask_user = self.can_ask_user,
+            Lifecycle::Handshake => open.live_questions.clone_from(&self.live_questions),
         }
-        Arc::new(pending)
+        Arc::new(open)
     }
 
     /// Sends the call and waits for its answer within the time limit, which begins when the request leaves this machine.
@@ -203,20 +198,25 @@ impl Call<'_> {
     async fn request_in_time(
         &self,
         session: &Session,
-        pending: &Arc<PendingRequest>,
+        open: &Arc<OpenRequest>,
         time_limit: Duration,
     ) -> Result<Result<Box<RawValue>, Failure>, CallError> {
         let elapsed = async {
             // Everything before the sending, such as getting an access token, may take as long again.
-            let _ = timeout(time_limit, pending.wait_until_sent()).await;
-            if pending.was_sent() {
+            let _ = timeout(time_limit, open.wait_until_sent()).await;
+            if open.was_sent() {
                 self.elapse(time_limit).await;
             }
         };
+        let request = Request::Call {
+            tool: self.request.tool,
+            arguments: self.request.arguments,
+            answer: self.answer.as_ref(),
+        };
         tokio::select! {
             biased;
-            answered = session.request(self.to_message(), pending) => Ok(answered),
-            () = elapsed => Err(if pending.was_sent() {
+            answered = session.request(&request, open) => Ok(answered),
+            () = elapsed => Err(if open.was_sent() {
                 session.mark_unresponsive();
                 CallError::TimedOut(time_limit)
             } else {
@@ -226,16 +226,6 @@ impl Call<'_> {
                 ))
             }),
         }
-    }
-
-    fn to_message(&self) -> ClientRequest {
-        let mut params = CallToolRequestParams::new(self.request.tool.to_owned());
-        if let Some(Answer { responses, state }) = &self.answer {
-            params.input_responses =
-                (!responses.is_empty()).then(|| responses.clone().into_iter().collect());
-            params.request_state.clone_from(state);
-        }
-        ClientRequest::CallToolRequest(CallToolRequest::new(params))
     }
 
     /// Waits until the time limit has passed, without the time in which the user answers questions.
@@ -249,7 +239,7 @@ impl Call<'_> {
     /// The error for a call that its caller cancelled.
     pub(super) fn cancellation_error(&self) -> CallError {
         let in_flight = lock(&self.in_flight);
-        let sent = in_flight.as_ref().is_some_and(|pending| pending.was_sent());
+        let sent = in_flight.as_ref().is_some_and(|open| open.was_sent());
         CallError::Cancelled { sent }
     }
 }

@@ -6,29 +6,20 @@
 use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
-use rmcp::{
-    model::ProtocolVersion,
-    service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt},
-    transport::{
-        common::client_side_sse::ExponentialBackoff,
-        streamable_http_client::{
-            StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
-        },
-    },
-};
 use tokio::{sync::broadcast, time::timeout};
 use url::Url;
 
 use super::{
     Key, Lifecycle, Options,
     error::Failure,
-    http::{self, Client, LegacySse},
-    interceptor::{Interceptor, clip, lock},
+    handshake,
+    http::{self, Client, Http, LegacySse},
     known_server::{KnownServer, TransportKind},
-    oauth,
-    session::{Handler, Session},
-    sse,
-    stdio::{Child, Launch, Watchdog},
+    lock, oauth,
+    peer::{Connection, Peer, Transport},
+    redaction::Redactor,
+    session::Session,
+    stdio::{Child, ChildStatus, Launch, Watchdog},
     tokens::{Bearer, NoToken, NoTokenKind, Tokens},
     websocket::WebSocket,
 };
@@ -37,12 +28,6 @@ use domain::{
     server::{Endpoint, Remote, ServerSpec},
 };
 use egress::Egress;
-
-/// The most simultaneous POSTs of one connection that are not calls: lists, pings, subscriptions.
-const MAX_OTHER_POSTS: usize = 16;
-/// The pause before a stream that ended is resumed, and the longest one.
-const RESUME: Duration = Duration::from_secs(2);
-const RESUME_LONGEST: Duration = Duration::from_secs(60);
 
 /// How long getting a token may take: a little longer than a request to the token endpoint.
 const TOKEN_TIMEOUT: Duration = oauth::TIME_LIMIT.saturating_add(Duration::from_secs(2));
@@ -73,7 +58,7 @@ impl Target {
             connected
                 .as_ref()
                 .ok()
-                .map(|session| session.lifecycle)
+                .map(Session::lifecycle)
                 .or_else(|| self.known.lifecycle()),
         );
         connected
@@ -155,8 +140,8 @@ impl Target {
     ) -> Result<Session, Failure> {
         let lifecycle = match transport_kind {
             TransportKind::LegacySse => {
-                let mode = lifecycle_mode(Some(Lifecycle::Handshake));
-                return self.try_remote(transport_kind, url, headers, mode).await;
+                let older = Some(Lifecycle::Handshake);
+                return self.try_remote(transport_kind, url, headers, older).await;
             }
             TransportKind::StreamableHttp | TransportKind::WebSocket => {
                 let first = self.known.first_lifecycle();
@@ -166,23 +151,23 @@ impl Target {
             }
         };
         let connected = self
-            .try_remote(transport_kind, url, headers, lifecycle_mode(lifecycle))
+            .try_remote(transport_kind, url, headers, lifecycle)
             .await;
         match connected {
             Err(
                 Failure::Refused { .. }
+                | Failure::OtherRevision { .. }
                 | Failure::Status { .. }
                 | Failure::WebPage(_)
                 | Failure::Lost(_),
             ) if lifecycle.is_some() => {
                 self.known.learn_lifecycle(None);
-                self.try_remote(transport_kind, url, headers, lifecycle_mode(None))
-                    .await
+                self.try_remote(transport_kind, url, headers, None).await
             }
             // An older server may answer an unknown request with anything, and a program behind a socket may end.
             Err(Failure::Lost(_) | Failure::WebPage(_)) => {
-                let mode = lifecycle_mode(Some(Lifecycle::Handshake));
-                self.try_remote(transport_kind, url, headers, mode).await
+                let older = Some(Lifecycle::Handshake);
+                self.try_remote(transport_kind, url, headers, older).await
             }
             // There is no time left for the older handshake.
             Err(Failure::Silent(reason)) if self.known.lifecycle().is_none() => {
@@ -193,15 +178,15 @@ impl Target {
         }
     }
 
-    /// Makes one handshake, within the connect timeout.
+    /// Makes one handshake, within the connect timeout. `lifecycle` is `None` when it is to be found out.
     async fn try_remote(
         &self,
         transport_kind: TransportKind,
         url: &Url,
         headers: &HeaderMap,
-        mode: ClientLifecycleMode,
+        lifecycle: Option<Lifecycle>,
     ) -> Result<Session, Failure> {
-        let interceptor = Arc::new(Interceptor::new(&self.spec.id, self.scrubber.clone()));
+        let redactor = Arc::new(Redactor::new(self.scrubber.clone()));
         // Before the timeout starts, since a slow token endpoint is no fault of the server.
         let bearer = self.bearer().await?;
         let client = Client::new(
@@ -209,42 +194,43 @@ impl Target {
             url.clone(),
             headers.clone(),
             &self.spec,
-            interceptor.clone(),
+            redactor.clone(),
             bearer,
         );
         let time_limit = self.spec.timeouts.connect;
         let handshake = async {
-            let handler = self.handler(&interceptor);
-            match transport_kind {
+            let connection = match transport_kind {
                 TransportKind::StreamableHttp => {
-                    handler
-                        .serve_with_lifecycle(self.streamable(client.clone()), mode)
-                        .await
+                    self.connection(Transport::Http(Http::new(client)), redactor.clone())
                 }
                 TransportKind::LegacySse => {
-                    handler
-                        .serve_with_lifecycle(LegacySse::open(client.clone()).await?, mode)
-                        .await
+                    let (pair, events) = LegacySse::open(client).await?;
+                    let connection = self.connection(Transport::LegacySse(pair), redactor.clone());
+                    tokio::spawn(events.read(connection.0.clone()));
+                    connection
                 }
                 TransportKind::WebSocket => {
-                    handler
-                        .serve_with_lifecycle(WebSocket::open(&client).await?, mode)
-                        .await
+                    let (socket, outbox) = WebSocket::open(&client).await?;
+                    let connection = self.connection(Transport::Outbox(outbox), redactor.clone());
+                    socket.start(&connection.0);
+                    connection
                 }
-            }
-            .map_err(|error| {
-                client
-                    .take_failure()
-                    .unwrap_or_else(|| handshake_failure(error))
-            })
+            };
+            let server = handshake::begin(&connection.0, lifecycle).await?;
+            Ok(Session::new(connection, &server))
         };
         match timeout(time_limit, handshake).await {
-            Ok(service) => Session::new(service?, interceptor),
+            Ok(connected) => connected.map_err(|failure| redactor.failure(failure)),
             Err(_) => Err(Failure::Silent(format!(
                 "the server did not shake hands within {} ms",
                 time_limit.as_millis()
             ))),
         }
+    }
+
+    fn connection(&self, transport: Transport, redactor: Arc<Redactor>) -> Connection {
+        let (key, changes) = (self.key.clone(), self.changes.clone());
+        Connection(Arc::new(Peer::new(transport, redactor, key, changes)))
     }
 
     /// The source of the access tokens for the requests, if the server needs them. Fails when the first token is not to be
@@ -265,158 +251,96 @@ impl Target {
         Ok(Some(bearer))
     }
 
-    fn streamable(&self, client: Client) -> StreamableHttpClientTransport<Client> {
-        // rmcp gets neither the URL nor the headers: both may carry secrets, and rmcp logs.
-        let mut config = StreamableHttpClientTransportConfig::with_uri("mcp")
-            .reinit_on_expired_session(false)
-            .max_concurrent_requests(self.options.calls_per_server + MAX_OTHER_POSTS)
-            .max_sse_event_size(sse::MAX_EVENT);
-        let mut resume = ExponentialBackoff::default();
-        (resume.base_duration, resume.max_delay) = (RESUME, Some(RESUME_LONGEST));
-        config.retry_config = Arc::new(resume);
-        StreamableHttpClientTransport::with_client(client, config)
-    }
-
     /// Starts a child process and finds out its lifecycle. The first attempt gets two thirds of the time. If the child
     /// refuses it, the other lifecycle is tried with the same child; if the child is silent or ends, with a new one.
     async fn connect_stdio(&self, launch: Launch) -> Result<Session, Failure> {
         let budget = self.spec.timeouts.start.unwrap_or(self.options.stdio_start);
         if let Some(lifecycle) = self.known.lifecycle() {
-            let child = self.start(&launch)?;
-            let mode = lifecycle_mode(Some(lifecycle));
-            let connected = self.try_stdio(&child, mode, budget).await;
+            let connected = self.start(&launch)?.begin(lifecycle, budget).await;
             if connected.is_err() {
                 self.known.learn_lifecycle(None);
             }
-            return connected;
+            return connected.map_err(|failed| failed.failure);
         }
         let first = self.known.first_lifecycle();
-        let second = lifecycle_mode(Some(first.other()));
-        let first = lifecycle_mode(Some(first));
-        let child = self.start(&launch)?;
-        let failure = match self.try_stdio(&child, first, budget * 2 / 3).await {
+        let second = first.other();
+        let failed = match self.start(&launch)?.begin(first, budget * 2 / 3).await {
             Ok(session) => return Ok(session),
-            Err(failure) => failure,
+            Err(failed) => failed,
         };
-        if matches!(failure, Failure::Silent(_)) {
+        if matches!(failed.failure, Failure::Silent(_)) {
             self.known.swap_lifecycles();
         }
-        if matches!(failure, Failure::Refused { .. })
-            && let Ok(session) = self.try_stdio(&child, second.clone(), budget / 3).await
-        {
-            return Ok(session);
-        }
-        child.child.stop().await;
-        self.try_stdio(&self.start(&launch)?, second, budget / 3)
-            .await
-    }
-
-    /// Makes one handshake with a child, within `budget`. A failure quotes the last lines of its standard error.
-    async fn try_stdio(
-        &self,
-        started: &StartedChild,
-        mode: ClientLifecycleMode,
-        budget: Duration,
-    ) -> Result<Session, Failure> {
-        let StartedChild { child, interceptor } = started;
-        let failure = match timeout(
-            budget,
-            self.handler(interceptor)
-                .serve_with_lifecycle(child.clone(), mode),
-        )
-        .await
-        {
-            Ok(Ok(service)) => return Session::new(service, interceptor.clone()),
-            Ok(Err(error)) => handshake_failure(error),
-            Err(_) => Failure::Silent(format!(
-                "the server did not shake hands within {} s",
-                self.spec
-                    .timeouts
-                    .start
-                    .unwrap_or(self.options.stdio_start)
-                    .as_secs_f32()
-            )),
-        };
-        let words = child
-            .last_stderr_lines()
-            .map(|words| format!("; its last words: {words}"))
-            .unwrap_or_default();
-        Err(match failure {
-            Failure::Lost(_) if child.has_ended() => {
-                Failure::NotSent(format!("the server ended at its start{words}"))
+        let mut child = failed.child;
+        if matches!(
+            failed.failure,
+            Failure::Refused { .. } | Failure::OtherRevision { .. }
+        ) {
+            match child.begin(second, budget / 3).await {
+                Ok(session) => return Ok(session),
+                Err(failed) => child = failed.child,
             }
-            Failure::Silent(reason) => Failure::Silent(format!("{reason}{words}")),
-            failure => failure,
-        })
+        }
+        child.connection.0.close().await;
+        let last = self.start(&launch)?.begin(second, budget / 3).await;
+        last.map_err(|failed| failed.failure)
     }
 
     fn start(&self, launch: &Launch) -> Result<StartedChild, Failure> {
-        let interceptor = Arc::new(Interceptor::new(&self.spec.id, self.scrubber.clone()));
         let quota = self.known.stderr_lines.clone();
-        let child = Child::start(launch, interceptor.clone(), &self.watchdog, quota)?;
-        Ok(StartedChild { child, interceptor })
-    }
-
-    fn handler(&self, interceptor: &Arc<Interceptor>) -> Handler {
-        Handler {
-            interceptor: interceptor.clone(),
-            key: self.key.clone(),
-            changes: self.changes.clone(),
-        }
+        let (child, outbox) = Child::start(launch, &self.watchdog, quota)?;
+        let redactor = Arc::new(Redactor::new(self.scrubber.clone()));
+        let connection = self.connection(Transport::Outbox(outbox), redactor);
+        Ok(StartedChild {
+            status: child.run(&connection.0),
+            connection,
+            start_timeout: self.spec.timeouts.start.unwrap_or(self.options.stdio_start),
+        })
     }
 }
 
-/// A child process and the interceptor of its connection.
+/// A child process whose handshake is not done.
 struct StartedChild {
-    child: Child,
-    interceptor: Arc<Interceptor>,
+    connection: Connection,
+    status: ChildStatus,
+    /// The time for all attempts together.
+    start_timeout: Duration,
 }
 
-/// How rmcp begins a connection with this lifecycle. `None`: it asks with `server/discover`, and falls back to the older
-/// handshake.
-fn lifecycle_mode(lifecycle: Option<Lifecycle>) -> ClientLifecycleMode {
-    let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-    match lifecycle {
-        Some(Lifecycle::Handshake) => ClientLifecycleMode::Initialize,
-        Some(Lifecycle::Stateless) => ClientLifecycleMode::Discover { preferred_versions },
-        None => ClientLifecycleMode::Auto {
-            preferred_versions,
-            legacy_version: None,
-        },
-    }
+/// A handshake that failed, and the child, with which another one may be tried.
+struct FailedHandshake {
+    child: StartedChild,
+    failure: Failure,
 }
 
-/// The meaning of a failed handshake.
-fn handshake_failure(error: ClientInitializeError) -> Failure {
-    match error {
-        ClientInitializeError::JsonRpcError(error) => Failure::Refused {
-            code: Some(error.code.0.into()),
-            message: clip(&error.message),
-        },
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => handshake_failure(*fallback),
-        ClientInitializeError::NoCompatibleProtocolVersion {
-            server_supported, ..
-        } => {
-            let theirs: Vec<_> = server_supported
-                .iter()
-                .take(8)
-                .map(|version| clip(version.as_str()))
-                .collect();
-            Failure::Lost(format!(
-                "the server speaks no revision that we speak, only {}",
-                theirs.join(", ")
-            ))
-        }
-        ClientInitializeError::ConnectionClosed(_)
-        | ClientInitializeError::TransportError { .. } => {
-            Failure::Lost("the connection was closed during the handshake".to_owned())
-        }
-        ClientInitializeError::ExpectedInitResult(_) => Failure::Lost(
-            "the server's answer to the handshake lacks one of protocolVersion, capabilities and serverInfo".to_owned(),
-        ),
-        other => Failure::Lost(format!(
-            "the server's answer to the handshake cannot be used: {}",
-            clip(&other.to_string())
-        )),
+impl StartedChild {
+    /// Makes one handshake with a child, within `budget`. A failure quotes the last lines of its standard error.
+    async fn begin(
+        self,
+        lifecycle: Lifecycle,
+        budget: Duration,
+    ) -> Result<Session, FailedHandshake> {
+        let handshake = handshake::begin(&self.connection.0, Some(lifecycle));
+        let failure = match timeout(budget, handshake).await {
+            Ok(Ok(server)) => return Ok(Session::new(self.connection, &server)),
+            Ok(Err(failure)) => failure,
+            Err(_) => Failure::Silent(format!(
+                "the server did not shake hands within {} s",
+                self.start_timeout.as_secs_f32()
+            )),
+        };
+        let has_ended = matches!(failure, Failure::Lost(_) | Failure::NotSent(_))
+            && self.status.is_ending().await;
+        let words = self.status.last_stderr_lines();
+        let words = words.map_or_else(String::new, |words| format!("; its last words: {words}"));
+        let failure = match failure {
+            _ if has_ended => Failure::NotSent(format!("the server ended at its start{words}")),
+            Failure::Silent(reason) => Failure::Silent(format!("{reason}{words}")),
+            failure => failure,
+        };
+        Err(FailedHandshake {
+            child: self,
+            failure,
+        })
     }
 }

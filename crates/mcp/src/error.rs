@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::oauth::Challenge;
 use domain::{
     connection::{ConnectionTestError, DownCause},
+    jsonrpc::UNSUPPORTED_VERSION,
     scrub::Scrubber,
 };
 
@@ -108,6 +109,11 @@ pub(super) enum Failure {
     /// The answer was a JSON-RPC error, or another certain refusal.
     Refused {
         code: Option<i64>,
+        message: String,
+    },
+    /// The answer was the error that the server does not speak the revision of the request; it speaks these.
+    OtherRevision {
+        supported: Vec<String>,
         message: String,
     },
     /// There was no answer in time.
@@ -271,6 +277,7 @@ impl Failure {
         match &mut self {
             Self::NotSent(text)
             | Self::Refused { message: text, .. }
+            | Self::OtherRevision { message: text, .. }
             | Self::Silent(text)
             | Self::Misconfigured(text)
             | Self::Redirected(text)
@@ -327,6 +334,11 @@ impl Failure {
             },
             Self::Refused { code, message } => CallError::Refused {
                 code,
+                message,
+                retry_after: None,
+            },
+            Self::OtherRevision { message, .. } => CallError::Refused {
+                code: Some(UNSUPPORTED_VERSION),
                 message,
                 retry_after: None,
             },
@@ -387,9 +399,9 @@ impl Failure {
                 message,
             } => McpError::new(Redirected, message),
             Self::WebPage(message) => McpError::new(WebPage, message),
-            Self::Refused { message, .. } | Self::Status { message, .. } => {
-                McpError::new(Protocol, message)
-            }
+            Self::Refused { message, .. }
+            | Self::OtherRevision { message, .. }
+            | Self::Status { message, .. } => McpError::new(Protocol, message),
             Self::Silent(reason) => McpError::new(TimedOut, reason),
             Self::Misconfigured(reason) => McpError::new(Misconfigured, reason),
             Self::Lost(reason) => McpError::new(Protocol, reason),

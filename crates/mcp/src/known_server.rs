@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Lifecycle, interceptor::lock, param_headers::MarkedParam, stdio::LineQuota};
+use super::{Lifecycle, lock, param_headers::MarkedParam, stdio::LineQuota};
 use domain::ids::UserId;
 
 /// The transports to a server with a URL.

@@ -8,22 +8,27 @@
 //! the session before it reads a request. A lost answer is [`CallError::OutcomeUnknown`] or [`CallError::TimedOut`], and
 //! nothing in this crate sends the call again.
 
+mod answer;
 mod call;
 mod connect;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod handshake;
 mod http;
-mod interceptor;
 mod known_server;
 mod listing;
 pub mod oauth;
+mod outbox;
 mod outcome;
 mod param_headers;
+mod peer;
 mod pool;
 mod prompts;
 mod read_pace;
 mod reading;
+mod redaction;
+mod request;
 pub mod schemas;
 mod session;
 mod sse;
@@ -34,7 +39,7 @@ mod websocket;
 use std::{
     fmt,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -49,16 +54,16 @@ use tokio_util::sync::CancellationToken;
 use self::{
     call::Call,
     error::Failure,
-    interceptor::LiveQuestions,
     listing::ToolListing,
+    peer::LiveQuestions,
     pool::{InUse, Pool},
     session::Session,
 };
 pub use self::{
     error::{CallError, McpError, McpErrorKind},
-    interceptor::{LIVE_TIME_LIMIT, LiveQuestion},
     outcome::text_outcome,
     param_headers::{ParamHeader, param_headers},
+    peer::{LIVE_TIME_LIMIT, LiveQuestion},
     stdio::LAUNCH,
 };
 pub use domain::server::Lifecycle;
@@ -297,7 +302,13 @@ impl Mcp {
     /// credential. Returns the revision of the protocol in use, such as `2026-07-28`.
     pub async fn connect(&self, key: &Key, spec: &Arc<ServerSpec>) -> Result<String, McpError> {
         let using = self.pool.claim(key, spec);
-        Ok(self.pool.session(&using.slot).await?.protocol.clone())
+        Ok(self
+            .pool
+            .session(&using.slot)
+            .await?
+            .revision
+            .as_str()
+            .to_owned())
     }
 
     /// Calls a tool. The server's request timeout covers the time from the first byte of the call to the last byte of its
@@ -417,12 +428,17 @@ fn discovery(
         prompts: prompts.prompts,
         dropped: listed.dropped,
         unchecked: listed.unchecked,
-        lifecycle: session.lifecycle,
-        protocol: session.protocol.clone(),
+        lifecycle: session.lifecycle(),
+        protocol: session.revision.as_str().to_owned(),
         cache: [listed.cache, prompts.cache]
             .into_iter()
             .flatten()
             .reduce(CacheHints::and)
             .unwrap_or_default(),
     }
+}
+
+/// Locks a mutex, even if a thread panicked while it held the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,14 +13,15 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{
     Lifecycle,
     error::Failure,
-    interceptor::{clip, object},
     param_headers::{MarkedParam, marked_params},
-    reading::ReadRequest,
+    redaction::clip,
+    request::Request,
     schemas,
     session::Session,
 };
 use domain::{
     hidden::remove_hidden,
+    jsonrpc::object,
     tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name, clean_hints, clean_title},
 };
 
@@ -139,13 +140,13 @@ pub(super) async fn list(session: &Session) -> Result<ToolListing, Failure> {
 
 async fn read_pages(session: &Session) -> Result<ToolListing, Failure> {
     let mut reader = Reader {
-        lifecycle: session.lifecycle,
+        lifecycle: session.lifecycle(),
         ..Reader::default()
     };
     let mut cursors = HashSet::new();
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
-        let raw = session.read(&ReadRequest::Tools { cursor }).await?;
+        let raw = session.read(&Request::Tools { cursor }).await?;
         let next = reader.read_page(&raw)?;
         let Some(next) = next else {
             return Ok(reader.listed);

@@ -5,15 +5,13 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{
-    error::Failure,
-    interceptor::{clip, object},
-};
+use super::{error::Failure, redaction::clip};
 use domain::{
     canonical,
     elicitation::{self, InputRequired},
     hidden::remove_hidden,
     json::Json,
+    jsonrpc::object,
     tool::ToolOutcome,
 };
 

@@ -91,7 +91,7 @@ pub(super) fn call_headers(
     arguments: &RawValue,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let values = params.iter().filter_map(|param| {
-        let value = HeaderValue::from_str(&encode(param.text(arguments)?)).ok()?;
+        let value = HeaderValue::from_str(&encode_header(&param.text(arguments)?)).ok()?;
         Some((param.header.clone(), value))
     });
     values.collect()
@@ -137,13 +137,13 @@ impl MarkedParam {
 }
 
 /// Encodes a value that a header cannot carry as `=?base64?…?=`.
-fn encode(text: String) -> String {
+pub(super) fn encode_header(text: &str) -> Cow<'_, str> {
     let foreign = text.bytes().any(|byte| !(0x20..=0x7e).contains(&byte));
     let padded = text.starts_with(' ') || text.ends_with(' ');
     let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");
     if foreign || padded || looks_encoded {
-        format!("=?base64?{}?=", BASE64_STANDARD.encode(text))
+        format!("=?base64?{}?=", BASE64_STANDARD.encode(text)).into()
     } else {
-        text
+        text.into()
     }
 }

@@ -26,8 +26,8 @@ use super::{
     ConnectionState, Key, McpError, Options,
     connect::Target,
     error::{Failure, McpErrorKind, SessionDoubt},
-    interceptor::lock,
     known_server::KnownServer,
+    lock,
     session::{Examination, Session},
     stdio::Watchdog,
     tokens::Tokens,
@@ -365,7 +365,7 @@ impl Pool {
         match &outcome {
             Ok(session) => {
                 slot.failures.store(0, Ordering::Relaxed);
-                tracing::debug!(server = %slot.target.spec.id, lifecycle = ?session.lifecycle, "connected");
+                tracing::debug!(server = %slot.target.spec.id, lifecycle = ?session.lifecycle(), "connected");
                 self.evict_surplus();
             }
             Err(error) => tracing::warn!(server = %slot.target.spec.id, "not connected: {error}"),
@@ -670,7 +670,7 @@ impl Slot {
         match &*lock(&self.state) {
             State::Connecting(_) => ConnectionState::Connecting,
             State::Ready(session) if !session.is_dead() => ConnectionState::Ready {
-                lifecycle: session.lifecycle,
+                lifecycle: session.lifecycle(),
                 since: session.since,
             },
             State::Down { error, until } => ConnectionState::Down {

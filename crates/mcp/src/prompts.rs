@@ -10,13 +10,14 @@ use tokio::time::timeout;
 use super::{
     CallError, Key, Lifecycle, Mcp,
     error::Failure,
-    interceptor::{clip, clip_lines, object},
     listing::{cache_hints, next_cursor},
     outcome,
-    reading::ReadRequest,
+    redaction::{clip, clip_lines},
+    request::Request,
     session::Session,
 };
 use domain::{
+    jsonrpc::object,
     prompt::{PromptArgument, PromptMessage, PromptOutcome, PromptRole, ServerPrompt},
     server::ServerSpec,
     tool::CacheHints,
@@ -129,8 +130,8 @@ impl Reader {
     async fn read_all(&mut self, session: &Session) -> Result<(), Failure> {
         let (mut cursor, mut cursors) = (None, HashSet::new());
         for _ in 0..MAX_PAGES {
-            let raw = session.read(&ReadRequest::Prompts { cursor }).await?;
-            let Some(next) = self.read_page(&raw, session.lifecycle)? else {
+            let raw = session.read(&Request::Prompts { cursor }).await?;
+            let Some(next) = self.read_page(&raw, session.lifecycle())? else {
                 return Ok(());
             };
             if !cursors.insert(next.clone()) {
@@ -225,7 +226,7 @@ impl Mcp {
         arguments: &Map<String, Value>,
     ) -> Result<PromptOutcome, CallError> {
         let raw = self
-            .read(key, spec, &ReadRequest::Prompt { name, arguments })
+            .read(key, spec, &Request::Prompt { name, arguments })
             .await?;
         let messages = read_messages(&raw).map_err(Failure::into_call_error)?;
         Ok(PromptOutcome { messages, raw })
@@ -241,7 +242,7 @@ impl Mcp {
         argument: &str,
         value: &str,
     ) -> Result<Box<RawValue>, CallError> {
-        let request = ReadRequest::Completion {
+        let request = Request::Completion {
             prompt,
             argument,
             value,

@@ -3,76 +3,16 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use rmcp::model::{
-    ArgumentInfo, ClientRequest, CompleteRequest, CompleteRequestParams, GetPromptRequest,
-    GetPromptRequestParams, ListPromptsRequest, ListToolsRequest, PaginatedRequestParams,
-    ReadResourceRequest, ReadResourceRequestParams, Reference,
-};
 use serde::Deserialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{CallError, Key, Mcp, error::Failure, interceptor::object, outcome};
+use super::{CallError, Key, Mcp, error::Failure, outcome, request::Request};
 use domain::{
+    jsonrpc::object,
     resource::{Content, Resource},
     server::ServerSpec,
 };
-
-/// A read-only request.
-pub(super) enum ReadRequest<'a> {
-    /// One page of `tools/list`.
-    Tools {
-        cursor: Option<String>,
-    },
-    /// One page of `prompts/list`.
-    Prompts {
-        cursor: Option<String>,
-    },
-    Prompt {
-        name: &'a str,
-        arguments: &'a Map<String, Value>,
-    },
-    Resource {
-        uri: &'a str,
-    },
-    /// Suggested values for an argument of a prompt.
-    Completion {
-        prompt: &'a str,
-        argument: &'a str,
-        value: &'a str,
-    },
-}
-
-impl ReadRequest<'_> {
-    pub(super) fn to_message(&self) -> ClientRequest {
-        let page =
-            |cursor: &Option<String>| PaginatedRequestParams::default().with_cursor(cursor.clone());
-        match self {
-            Self::Tools { cursor } => {
-                ClientRequest::ListToolsRequest(ListToolsRequest::with_param(page(cursor)))
-            }
-            Self::Prompts { cursor } => {
-                ClientRequest::ListPromptsRequest(ListPromptsRequest::with_param(page(cursor)))
-            }
-            Self::Prompt { name, arguments } => {
-                let params =
-                    GetPromptRequestParams::new(*name).with_arguments((*arguments).clone());
-                ClientRequest::GetPromptRequest(GetPromptRequest::new(params))
-            }
-            Self::Resource { uri } => ClientRequest::ReadResourceRequest(ReadResourceRequest::new(
-                ReadResourceRequestParams::new(*uri),
-            )),
-            Self::Completion {
-                prompt,
-                argument,
-                value,
-            } => ClientRequest::CompleteRequest(CompleteRequest::new(CompleteRequestParams::new(
-                Reference::for_prompt(*prompt),
-                ArgumentInfo::new(*argument, *value),
-            ))),
-        }
-    }
-}
 
 impl Mcp {
     /// Sends a read-only request over the connection of a key. The server's request timeout covers everything, connecting
@@ -81,7 +21,7 @@ impl Mcp {
         &self,
         key: &Key,
         spec: &Arc<ServerSpec>,
-        request: &ReadRequest<'_>,
+        request: &Request<'_>,
     ) -> Result<Box<RawValue>, CallError> {
         let time_limit = spec.timeouts.request;
         let read = timeout(time_limit, self.read_untimed(key, spec, request)).await;
@@ -92,7 +32,7 @@ impl Mcp {
         &self,
         key: &Key,
         spec: &Arc<ServerSpec>,
-        request: &ReadRequest<'_>,
+        request: &Request<'_>,
     ) -> Result<Box<RawValue>, CallError> {
         let using = self.pool.claim(key, spec);
         let known = using.slot.target.known.clone();
@@ -137,7 +77,7 @@ impl Mcp {
         spec: &Arc<ServerSpec>,
         uri: &str,
     ) -> Result<Resource, CallError> {
-        let raw = self.read(key, spec, &ReadRequest::Resource { uri }).await?;
+        let raw = self.read(key, spec, &Request::Resource { uri }).await?;
         parse_resource(&raw).map_err(Failure::into_call_error)
     }
 }

@@ -1,35 +1,25 @@
-//! Reads server-sent events from a response body, and passes their messages through the interceptor.
+//! Reads server-sent events from a response body.
 //!
 //! Lines are read as the HTML standard says (section 9.2.6): unknown fields and a `retry` that is not a number are ignored
 //! and never affect the data beside them.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use encoding_rs::{Decoder, UTF_8};
-use futures_util::{
-    Stream, StreamExt,
-    stream::{BoxStream, unfold},
-};
+use futures_util::{Stream, StreamExt};
 use memchr::memchr2;
-use rmcp::model::RequestId;
-use sse_stream::{Error as SseError, Sse};
+use sse_stream::Sse;
 use tokio::time::sleep;
 
 use super::{
-    error::Failure,
-    interceptor::{AskedRequest, Incoming, Interceptor, PendingRequest},
     read_pace::{MIN_MESSAGE, ReadPace},
+    request::OpenRequest,
 };
-use egress::{EgressError, ErrorKind};
+use egress::{Body, EgressError, ErrorKind};
 
 /// The most bytes of an event, and so of a result.
-pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
+const MAX_EVENT: usize = 8 * 1024 * 1024;
 /// The buffer for lines that a stream keeps between events, in bytes.
 const KEPT_LINE: usize = 64 * 1024;
 /// A server that asks for a shorter pause before a reconnect gets this pause.
@@ -37,163 +27,34 @@ const SHORTEST_RETRY: Duration = Duration::from_millis(250);
 /// A longer `retry` is ignored.
 const LONGEST_RETRY: Duration = Duration::from_secs(3600);
 
-/// The events of a body. `asked` is the request that the stream answers, if it answers one. When the stream breaks and
-/// resuming it is of no use, the failure becomes the answer of that request, and rmcp gets an empty response. `silence` is
-/// the longest time without a byte while the request waits, not counting the time in which its user answers questions.
-pub(super) fn events(
-    body: impl Stream<Item = Result<Bytes, EgressError>> + Unpin + Send + 'static,
-    interceptor: Arc<Interceptor>,
-    asked: Option<AskedRequest>,
-    silence: Option<Duration>,
-) -> BoxStream<'static, Result<Sse, SseError>> {
-    let body = match (&asked, silence) {
-        (Some(asked), Some(limit)) => limit_silence(body, asked.pending.clone(), limit),
-        _ => body.boxed(),
-    };
-    let events = EventStream {
-        body: limit_pace(body),
-        decoder: UTF_8.new_decoder_without_bom_handling(),
-        rest: String::new(),
-        at: 0,
-        line: String::new(),
-        event: None,
-        size: 0,
-        after_cr: false,
-        has_begun: false,
-        has_ended: false,
-    };
-    unfold(
-        Some((events.boxed(), interceptor, asked, ReadPace::new())),
-        |state| async move {
-            let (mut events, interceptor, asked, mut pace) = state?;
-            if let Some(reason) = interceptor.overrun_reason() {
-                if let Some(asked) = asked {
-                    asked.pending.settle(Err(Failure::Lost(reason.to_owned())));
-                }
-                return None;
-            }
-            match events.next().await? {
-                Ok(event) => {
-                    let event = rewrite(event, &interceptor, asked.as_ref());
-                    pace.count(MIN_MESSAGE).await;
-                    Some((Ok(event), Some((events, interceptor, asked, pace))))
-                }
-                Err(error) => {
-                    let item = match asked {
-                        Some(AskedRequest { id, pending }) if is_final(&error) => {
-                            pending.settle(Err(Failure::Lost(format!(
-                                "the answer of the server cannot be read: {error}"
-                            ))));
-                            Ok(Sse::default().data(empty_response_text(&id)))
-                        }
-                        _ => Err(error),
-                    };
-                    Some((item, None))
-                }
-            }
-        },
-    )
-    .boxed()
-}
-
-/// Reads a body no faster than [`ReadPace`] allows.
-fn limit_pace(
-    body: BoxStream<'static, Result<Bytes, EgressError>>,
-) -> BoxStream<'static, Result<Bytes, EgressError>> {
-    unfold((body, ReadPace::new()), |(mut body, mut pace)| async move {
-        let chunk = body.next().await?;
-        if let Ok(chunk) = &chunk {
-            pace.count(chunk.len()).await;
-        }
-        Some((chunk, (body, pace)))
-    })
-    .boxed()
-}
-
-/// Ends a body with an error after this long without a byte. The time in which the user of the request answers questions
-/// does not count.
-fn limit_silence(
-    body: impl Stream<Item = Result<Bytes, EgressError>> + Unpin + Send + 'static,
-    pending: Arc<PendingRequest>,
-    limit: Duration,
-) -> BoxStream<'static, Result<Bytes, EgressError>> {
-    unfold(Some((body, pending)), move |state| async move {
-        let (mut body, pending) = state?;
-        let expired = async {
-            match &pending.live_questions {
-                Some(questions) => questions.elapse(limit).await,
-                None => sleep(limit).await,
-            }
-        };
-        let chunk = tokio::select! {
-            biased;
-            chunk = body.next() => chunk?,
-            () = expired => {
-                let silent = EgressError { kind: ErrorKind::Idle(limit), sent: true };
-                return Some((Err(silent), None));
-            }
-        };
-        Some((chunk, Some((body, pending))))
-    })
-    .boxed()
-}
-
-/// The event for rmcp after the interceptor has read its message.
-fn rewrite(mut event: Sse, interceptor: &Interceptor, asked: Option<&AskedRequest>) -> Sse {
-    let data = match event
-        .data
-        .as_deref()
-        .map(|data| interceptor.intercept(data, asked))
-    {
-        None | Some(Incoming::Pass) => return event,
-        Some(Incoming::Taken) => None,
-        Some(Incoming::Answered(id)) => Some(empty_response_text(&id)),
-    };
-    event.data = data;
-    event
-}
-
-/// Whether resuming the stream would only fail again: it is too large, too slow or not a stream of events.
-fn is_final(error: &SseError) -> bool {
-    let SseError::Body(cause) = error else {
-        return true;
-    };
-    cause
-        .downcast_ref::<StreamError>()
-        .is_some_and(|broken| match broken {
-            StreamError::TooLarge => true,
-            StreamError::Egress(error) => {
-                matches!(error.kind, ErrorKind::TooLarge(_) | ErrorKind::Idle(_))
-            }
-        })
-}
-
-/// The error of egress because of which a stream broke, if it broke there.
-pub(super) fn egress_error(error: &SseError) -> Option<&EgressError> {
-    let SseError::Body(cause) = error else {
-        return None;
-    };
-    match cause.downcast_ref::<StreamError>()? {
-        StreamError::Egress(error) => Some(error),
-        StreamError::TooLarge => None,
-    }
-}
-
-fn empty_response_text(id: &RequestId) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
-}
-
+/// Why a stream of events broke.
 #[derive(Debug, thiserror::Error)]
-enum StreamError {
+pub(super) enum StreamError {
     #[error("an event exceeds {MAX_EVENT} bytes")]
     TooLarge,
     #[error(transparent)]
     Egress(#[from] EgressError),
 }
 
-/// Parses the events of a body, at whatever points its chunks are cut.
-struct EventStream<S> {
+impl StreamError {
+    /// Whether resuming the stream would only fail again: it is too large or too slow.
+    pub(super) fn is_final(&self) -> bool {
+        match self {
+            Self::TooLarge => true,
+            Self::Egress(error) => {
+                matches!(error.kind, ErrorKind::TooLarge(_) | ErrorKind::Idle(_))
+            }
+        }
+    }
+}
+
+/// The events of a body, at whatever points its chunks are cut. Reading is no faster than [`ReadPace`] allows.
+pub(super) struct Events<S = Body> {
     body: S,
+    /// The longest time without a byte while a request waits, not counting the time in which its user answers questions.
+    silence: Option<(Duration, Arc<OpenRequest>)>,
+    byte_pace: ReadPace,
+    event_pace: ReadPace,
     /// Keeps the state of characters that chunks cut. Invalid bytes become U+FFFD.
     decoder: Decoder,
     /// The newest chunk, which is parsed up to `at`.
@@ -212,7 +73,86 @@ struct EventStream<S> {
     has_ended: bool,
 }
 
-impl<S> EventStream<S> {
+impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Events<S> {
+    pub(super) fn new(body: S) -> Self {
+        Self {
+            body,
+            silence: None,
+            byte_pace: ReadPace::new(),
+            event_pace: ReadPace::new(),
+            decoder: UTF_8.new_decoder_without_bom_handling(),
+            rest: String::new(),
+            at: 0,
+            line: String::new(),
+            event: None,
+            size: 0,
+            after_cr: false,
+            has_begun: false,
+            has_ended: false,
+        }
+    }
+
+    /// The same, but the stream breaks after this long without a byte while the request waits.
+    pub(super) fn with_silence(self, limit: Option<Duration>, open: &Arc<OpenRequest>) -> Self {
+        Self {
+            silence: limit.map(|limit| (limit, open.clone())),
+            ..self
+        }
+    }
+
+    /// The next event; `None` at the end, and after an error.
+    pub(super) async fn next(&mut self) -> Option<Result<Sse, StreamError>> {
+        loop {
+            match self.next_event() {
+                Ok(Some(event)) => {
+                    self.event_pace.count(MIN_MESSAGE).await;
+                    return Some(Ok(event));
+                }
+                Ok(None) if self.has_ended => return None,
+                Ok(None) => {}
+                Err(error) => return Some(Err(self.end_with(error))),
+            }
+            match self.next_chunk().await {
+                Some(Ok(chunk)) => {
+                    self.decode(&chunk);
+                    self.byte_pace.count(chunk.len()).await;
+                }
+                Some(Err(error)) => return Some(Err(self.end_with(error.into()))),
+                None => {
+                    self.has_ended = true;
+                    // The last event counts even without the blank line that should end it.
+                    let last = self.end_line();
+                    return last.or_else(|| self.event.take()).map(Ok);
+                }
+            }
+        }
+    }
+
+    async fn next_chunk(&mut self) -> Option<Result<Bytes, EgressError>> {
+        let Some((limit, open)) = &self.silence else {
+            return self.body.next().await;
+        };
+        let expired = async {
+            match &open.live_questions {
+                Some(questions) => questions.elapse(*limit).await,
+                None => sleep(*limit).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            chunk = self.body.next() => chunk,
+            () = expired => Some(Err(EgressError { kind: ErrorKind::Idle(*limit), sent: true })),
+        }
+    }
+
+    /// Ends the stream because it broke.
+    fn end_with(&mut self, error: StreamError) -> StreamError {
+        self.rest.clear();
+        self.at = 0;
+        self.has_ended = true;
+        error
+    }
+
     fn decode(&mut self, chunk: &[u8]) {
         let room = self.decoder.max_utf8_buffer_length(chunk.len());
         self.rest.clear();
@@ -300,30 +240,4 @@ fn read_retry(value: &str) -> Option<u64> {
     let pause = Duration::from_millis(value.parse().ok().filter(|_| is_number)?);
     let pause = (pause <= LONGEST_RETRY).then(|| pause.max(SHORTEST_RETRY))?;
     u64::try_from(pause.as_millis()).ok()
-}
-
-impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for EventStream<S> {
-    type Item = Result<Sse, SseError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let broken = |error: StreamError| Poll::Ready(Some(Err(SseError::Body(Box::new(error)))));
-        loop {
-            match self.next_event() {
-                Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
-                Ok(None) if self.has_ended => return Poll::Ready(None),
-                Ok(None) => {}
-                Err(error) => return broken(error),
-            }
-            match ready!(self.body.poll_next_unpin(cx)) {
-                Some(Ok(chunk)) => self.decode(&chunk),
-                Some(Err(error)) => return broken(error.into()),
-                None => {
-                    self.has_ended = true;
-                    // The last event counts even without the blank line that should end it.
-                    let last = self.end_line();
-                    return Poll::Ready(last.or_else(|| self.event.take()).map(Ok));
-                }
-            }
-        }
-    }
 }

@@ -2,26 +2,17 @@
 //!
 //! Invariants: a child is started without a shell. Its environment holds what the pack declares, `PATH`, `HOME` and the
 //! variables that the operator passes on, and no setting of ours. The child leads its own process group, and all processes
-//! of the group end when the last [`Child`] handle is dropped or this process ends. Its standard error is logged only after
+//! of the group end with the task that writes to it or with this process. Its standard error is logged only after
 //! it was cut, limited in number of lines and cleared of the child's secrets.
 
 mod lines;
 mod process;
 mod stderr;
 
-use std::sync::{Arc, Mutex};
+use std::{sync::Arc, time::Duration};
 
 use encoding_rs::Encoding;
-use rmcp::{
-    RoleClient,
-    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
-    transport::Transport,
-};
-use tokio::{
-    io::AsyncWriteExt,
-    process::ChildStdin,
-    sync::{Mutex as AsyncMutex, mpsc},
-};
+use tokio::{io::AsyncWriteExt, process::ChildStdin, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 pub use self::process::LAUNCH;
@@ -32,47 +23,48 @@ pub(super) use self::{
 };
 use super::{
     error::Failure,
-    interceptor::{Interceptor, PendingRequest, body_of, lock},
+    outbox::{self, Outbox, OutboxReceiver},
+    peer::Peer,
     read_pace::{MIN_MESSAGE, ReadPace},
 };
 use domain::ids::ServerId;
 
 /// The most bytes of a line of a server.
 const MAX_LINE: usize = 8 * 1024 * 1024;
-/// The most messages that are read before rmcp takes them.
-const AHEAD: usize = 4;
+/// How long the end of a child is waited for that has closed one of its streams.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A handle to a running child process. A handle is a transport for rmcp. Several handles may use the same child, one
-/// after the other, so that a second handshake does not need a second start.
-#[derive(Clone)]
+/// A child process that was started, and is not read yet.
 pub(super) struct Child {
-    shared: Arc<Shared>,
+    server: ServerId,
+    lines: Lines,
+    writer: Writer,
+    status: ChildStatus,
 }
 
-struct Shared {
-    stdin: Arc<AsyncMutex<Option<ChildStdin>>>,
-    messages: AsyncMutex<mpsc::Receiver<ServerJsonRpcMessage>>,
-    group: Mutex<Option<Group>>,
-    interceptor: Arc<Interceptor>,
-    encoding: &'static Encoding,
-    /// Cancelled when the child closed its output.
+/// What is known of a child while it runs and after its end.
+#[derive(Clone)]
+pub(super) struct ChildStatus {
+    /// Cancelled when the child has closed its output.
     ended: CancellationToken,
     tail: Arc<Tail>,
 }
 
-/// The error for rmcp; the details are in the pending request.
-#[derive(Debug, thiserror::Error)]
-#[error("the child does not read")]
-pub(super) struct WriteFailed;
+/// Writes to a child, and stops it.
+struct Writer {
+    stdin: ChildStdin,
+    group: Group,
+    encoding: &'static Encoding,
+    outbox: OutboxReceiver,
+}
 
 impl Child {
-    /// Starts the process, and the tasks that read its streams.
+    /// Starts the process, and the task that reads its standard error.
     pub(super) fn start(
         launch: &Launch,
-        interceptor: Arc<Interceptor>,
         watchdog: &Arc<Watchdog>,
         quota: Arc<LineQuota>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<(Self, Outbox), Failure> {
         let (group, streams) = launch.spawn(watchdog)?;
         let tail = Arc::new(Tail::default());
         tokio::spawn(stderr::drain(
@@ -82,149 +74,117 @@ impl Child {
             tail.clone(),
             quota,
         ));
-        let (sender, messages) = mpsc::channel(AHEAD);
-        let ended = CancellationToken::new();
-        let lines = Lines::new(streams.stdout, launch.encoding);
-        let server = launch.server.clone();
-        tokio::spawn(read(
-            lines,
-            server,
-            interceptor.clone(),
-            sender,
-            ended.clone(),
-        ));
-        let shared = Shared {
-            stdin: Arc::new(AsyncMutex::new(Some(streams.stdin))),
-            messages: AsyncMutex::new(messages),
-            group: Mutex::new(Some(group)),
-            interceptor,
-            encoding: launch.encoding,
-            ended,
-            tail,
+        let (outbox, receiver) = outbox::new();
+        let child = Self {
+            server: launch.server.clone(),
+            lines: Lines::new(streams.stdout, launch.encoding),
+            writer: Writer {
+                stdin: streams.stdin,
+                group,
+                encoding: launch.encoding,
+                outbox: receiver,
+            },
+            status: ChildStatus {
+                ended: CancellationToken::new(),
+                tail,
+            },
         };
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        Ok((child, outbox))
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        self.shared.ended.is_cancelled()
+    /// Starts the tasks that read and write for `peer`.
+    pub(super) fn run(self, peer: &Arc<Peer>) -> ChildStatus {
+        let Self {
+            server,
+            lines,
+            writer,
+            status,
+        } = self;
+        let ended = status.ended.clone();
+        tokio::spawn(writer.run(ended.clone()));
+        let peer = peer.clone();
+        tokio::spawn(async move {
+            let _ended = ended.drop_guard();
+            tokio::select! {
+                biased;
+                () = peer.wait_for_end() => {}
+                () = read(lines, &server, &peer) => peer.end(),
+            }
+        });
+        status
+    }
+}
+
+impl ChildStatus {
+    /// Waits a moment for the end of a child that has stopped to read or to write. Whether it has ended.
+    pub(super) async fn is_ending(&self) -> bool {
+        timeout(END_TIMEOUT, self.ended.cancelled()).await.is_ok()
     }
 
     /// The last lines of the child's standard error, for the message of a failed start.
     pub(super) fn last_stderr_lines(&self) -> Option<String> {
-        self.shared.tail.join()
-    }
-
-    /// Closes the input of the child so that it can end by itself, then kills its whole process group.
-    pub(super) async fn stop(&self) {
-        // A write that hangs holds the lock; killing the child ends it.
-        if let Ok(mut stdin) = self.shared.stdin.try_lock() {
-            stdin.take();
-        }
-        let group = lock(&self.shared.group).take();
-        if let Some(group) = group {
-            group.stop(&self.shared.ended).await;
-        }
+        self.tail.join()
     }
 }
 
-impl Transport<RoleClient> for Child {
-    type Error = WriteFailed;
-
-    fn send(
-        &mut self,
-        message: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), WriteFailed>> + Send + 'static {
-        let pending = self.shared.interceptor.register_outgoing(&message);
-        let reply = self.shared.interceptor.begin_reply(&message);
-        let (stdin, encoding) = (self.shared.stdin.clone(), self.shared.encoding);
-        async move {
-            let _reply = reply;
-            let line = lines::encode_line(
-                body_of(&message, pending.as_deref()).map_err(|_| WriteFailed)?,
-                encoding,
-            );
-            let mut stdin = stdin.lock().await;
-            let written = match stdin.as_mut() {
-                Some(stdin) => write(stdin, &line, pending.as_deref()).await,
-                None => Err(Failure::NotSent("the server was stopped".to_owned())),
-            };
-            written.map_err(|failure| {
-                if let Some(pending) = &pending {
-                    pending.settle(Err(failure));
-                }
-                WriteFailed
-            })
+impl Writer {
+    /// Writes until the child ends or is to stop. Then closes its input, so that it can end by itself, and kills its whole
+    /// process group.
+    async fn run(mut self, ended: CancellationToken) {
+        let stop = self.outbox.stop.clone();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = ended.cancelled() => {}
+            () = self.write_all() => {}
         }
+        drop(self.stdin);
+        self.group.stop(&ended).await;
     }
 
-    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        self.shared.messages.lock().await.recv().await
-    }
-
-    async fn close(&mut self) -> Result<(), WriteFailed> {
-        self.stop().await;
-        Ok(())
+    async fn write_all(&mut self) {
+        while let Some(message) = self.outbox.next().await {
+            let line = lines::encode_line(message.text(), self.encoding);
+            if let Err(failure) = write(&mut self.stdin, &line).await {
+                message.fail(failure);
+            }
+        }
     }
 }
 
 /// Writes one line. If the pipe accepted no byte of it, nothing was sent.
-async fn write(
-    stdin: &mut ChildStdin,
-    line: &[u8],
-    pending: Option<&PendingRequest>,
-) -> Result<(), Failure> {
+async fn write(stdin: &mut ChildStdin, line: &[u8]) -> Result<(), Failure> {
+    let broken = || Failure::Lost("the server stopped while the request was written".to_owned());
     let mut written = 0;
-    if let Some(pending) = pending {
-        pending.mark_sent();
-    }
     while written < line.len() {
         match stdin.write(&line[written..]).await {
             Ok(some) if some > 0 => written += some,
             _ if written == 0 => return Err(Failure::NotSent("the server has stopped".to_owned())),
-            _ => {
-                return Err(Failure::Lost(
-                    "the server stopped while the request was written".to_owned(),
-                ));
-            }
+            _ => return Err(broken()),
         }
     }
-    stdin
-        .flush()
-        .await
-        .map_err(|_| Failure::Lost("the server stopped while the request was written".to_owned()))
+    stdin.flush().await.map_err(|_| broken())
 }
 
-/// Reads lines until the child ends or writes a line that is too long, or until the receiver is gone. Lines that are no
-/// messages, such as a banner, are skipped.
-async fn read(
-    mut lines: Lines,
-    server: ServerId,
-    interceptor: Arc<Interceptor>,
-    messages: mpsc::Sender<ServerJsonRpcMessage>,
-    ended: CancellationToken,
-) {
-    let (_ended, mut pace) = (ended.drop_guard(), ReadPace::new());
+/// Reads lines until the child ends or writes a line that is too long. Lines that are no messages, such as a banner, are
+/// skipped.
+async fn read(mut lines: Lines, server: &ServerId, peer: &Arc<Peer>) {
+    let mut pace = ReadPace::new();
     loop {
         let line = match lines.next().await {
             Ok(Some(line)) => line,
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!(%server, "{error}; its connection is closed");
-                return interceptor.close(error.to_string());
+                return peer.set_close_reason(error.to_string());
             }
         };
         let line = line.trim();
-        if let Some(reason) = interceptor.overrun_reason() {
-            tracing::warn!(%server, "{reason}; its connection is closed");
-            return;
+        if !line.is_empty() {
+            peer.take_message(line, None);
         }
-        if !line.is_empty()
-            && let Some(message) = interceptor.read_message(line)
-            && messages.send(message).await.is_err()
-        {
-            return;
+        if let Some(reason) = peer.overrun_reason() {
+            return tracing::warn!(%server, "{reason}; its connection is closed");
         }
         pace.count(line.len().max(MIN_MESSAGE)).await;
     }

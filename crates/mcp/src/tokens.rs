@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 
 use super::{
     error::Failure,
-    interceptor::lock,
+    lock,
     oauth::{self, OAuthError, OAuthErrorKind},
 };
 use domain::{

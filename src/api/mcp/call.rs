@@ -38,6 +38,7 @@ use domain::{
     approval::State,
     error::Error,
     ids::ApprovalId,
+    jsonrpc,
     message::{CallStatus, ToolResult},
     server::Lifecycle,
 };
@@ -69,7 +70,7 @@ impl Client {
         let Some(token) = token else {
             let (progress, _) = progress_channel();
             let result = call.run(progress).await?;
-            let answer = message::result_json(request.id, &result);
+            let answer = jsonrpc::write_result(request.id, &result);
             return Ok(json_response(StatusCode::OK, answer));
         };
         let (progress, reports) = progress_channel();
@@ -77,7 +78,7 @@ impl Client {
         let id = call.id.clone();
         let work = async move {
             match call.run(progress).await {
-                Ok(result) => Some(message::result_json(&id, &result)),
+                Ok(result) => Some(jsonrpc::write_result(&id, &result)),
                 Err(Failure::Cancelled) => None,
                 Err(failure) => Some(failure.into_rpc().json(Some(&id))),
             }
@@ -224,7 +225,7 @@ fn progress_json(report: &Progress, token: &RawValue) -> String {
         params["message"] = message.as_str().into();
     }
     params["progressToken"] = serde_json::from_str(token.get()).unwrap_or(Value::Null);
-    message::notification_json("notifications/progress", &params)
+    jsonrpc::write_notification("notifications/progress", &params)
 }
 
 /// Writes the result of a call: the server's own, or the text of the service where there is none.

@@ -22,6 +22,7 @@ use crate::{
     },
     app::tools::client_tools::{self, ClientTools},
 };
+use domain::jsonrpc;
 
 /// How often the lists are compared.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -78,9 +79,10 @@ impl Client {
         let accepted = json!({ "_meta": meta, "notifications": params.notifications });
         let changes = self.clone().changes(params.notifications, meta.clone())?;
         let hello =
-            message::notification_json("notifications/subscriptions/acknowledged", &accepted);
+            jsonrpc::write_notification("notifications/subscriptions/acknowledged", &accepted);
         let bye = json!({ "resultType": "complete", "_meta": meta }).to_string();
-        let bye = message::result_json(&RawValue::from_string(id.to_string()).expect("JSON"), &bye);
+        let bye =
+            jsonrpc::write_result(&RawValue::from_string(id.to_string()).expect("JSON"), &bye);
         let hello = stream::iter([message_event(&hello)]);
         let bye = stream::iter([message_event(&bye)]);
         Ok(events::answer(hello.chain(changes).chain(bye)))
@@ -143,7 +145,7 @@ impl Listening {
                 Value::Null => json!({}),
                 meta => json!({ "_meta": meta }),
             };
-            message::notification_json(&format!("notifications/{kind}/list_changed"), &params)
+            jsonrpc::write_notification(&format!("notifications/{kind}/list_changed"), &params)
         };
         if self.filter.prompts_list_changed && !now.has_same_prompts(&self.known) {
             self.ready.push(changed("prompts"));

@@ -1,43 +1,20 @@
-//! JSON-RPC on the wire: reads the messages of clients, and writes results, notifications and errors. Parameters and
-//! results stay raw JSON.
-
-use std::borrow::Cow;
+//! The messages of clients and the answers to them, in JSON-RPC ([`domain::jsonrpc`]).
 
 use axum::response::Response;
 use http::StatusCode;
-use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{RpcRequest, json_response, revision::Meta};
 use crate::api::problem::Problem;
 use domain::{
     error::{Error, Missing},
+    jsonrpc::{
+        self, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
+        MISSING_CAPABILITY, Message, PARSE_ERROR, UNSUPPORTED_VERSION,
+    },
     server::Lifecycle,
 };
-
-/// One message of a client.
-#[derive(Deserialize)]
-pub(super) struct Message<'a> {
-    #[serde(borrow, default)]
-    jsonrpc: Option<Cow<'a, str>>,
-    #[serde(borrow, default, deserialize_with = "read_present")]
-    pub id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    pub params: Option<&'a RawValue>,
-    #[serde(default)]
-    result: Option<IgnoredAny>,
-    #[serde(default)]
-    error: Option<IgnoredAny>,
-}
-
-/// Reads a member that is present, also when it is `null`; serde would read `null` as absent.
-fn read_present<'de: 'a, 'a, D: Deserializer<'de>>(
-    json: D,
-) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(json).map(Some)
-}
 
 /// The body of a request: one message or a batch.
 pub(super) enum Shape<'a> {
@@ -66,105 +43,64 @@ pub(super) fn read_one(text: &str) -> Result<Message<'_>, RpcError> {
             RpcError::parse(error.to_string())
         }
     })?;
-    if message.jsonrpc.as_deref() != Some("2.0") {
+    if !message.is_jsonrpc() {
         return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\""));
     }
     if message.method.is_none() && !message.is_response() {
         return Err(RpcError::invalid_request("the message has no `method`"));
     }
-    if message.id.is_some_and(|id| !is_id(id)) {
+    if message.id.is_some_and(|id| !jsonrpc::is_id(id)) {
         return Err(RpcError::invalid_request(
             "`id` must be a string or a whole number",
         ));
     }
-    if message.params().is_none() {
+    if params_of(&message).is_none() {
         return Err(RpcError::invalid_request("`params` must be an object"));
     }
     Ok(message)
 }
 
-fn is_id(id: &RawValue) -> bool {
-    let text = id.get();
-    text.starts_with('"') || text.parse::<i64>().is_ok()
+/// The parameters of a message as text; `None` when they are not an object.
+pub(super) fn params_of<'a>(message: &Message<'a>) -> Option<&'a str> {
+    match message.params.map(RawValue::get) {
+        None => Some("{}"),
+        Some(text) => text.starts_with('{').then_some(text),
+    }
 }
 
-impl<'a> Message<'a> {
-    /// Whether the message is the response to a request.
-    pub fn is_response(&self) -> bool {
-        self.method.is_none() && (self.result.is_some() || self.error.is_some())
+/// The request in a message that has this id.
+pub(super) fn request_of<'m, 'a: 'm>(
+    message: &'m Message<'a>,
+    id: &'a RawValue,
+    lifecycle: Lifecycle,
+    meta: Meta<'a>,
+    accepts_stream: bool,
+) -> RpcRequest<'m> {
+    RpcRequest {
+        id,
+        method: message.method.as_deref().unwrap_or_default(),
+        params: params_of(message).unwrap_or("{}"),
+        meta,
+        lifecycle,
+        accepts_stream,
     }
+}
 
-    /// The parameters as text; `None` when they are not an object.
-    pub fn params(&self) -> Option<&'a str> {
-        match self.params.map(RawValue::get) {
-            None => Some("{}"),
-            Some(text) => text.starts_with('{').then_some(text),
-        }
+/// The id of the request that a notification cancels.
+pub(super) fn cancelled_request(message: &Message<'_>) -> Option<Box<RawValue>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cancelled {
+        request_id: Box<RawValue>,
     }
-
-    pub fn request<'m>(
-        &'m self,
-        id: &'a RawValue,
-        lifecycle: Lifecycle,
-        meta: Meta<'a>,
-        accepts_stream: bool,
-    ) -> RpcRequest<'m>
-    where
-        'a: 'm,
-    {
-        RpcRequest {
-            id,
-            method: self.method.as_deref().unwrap_or_default(),
-            params: self.params().unwrap_or("{}"),
-            meta,
-            lifecycle,
-            accepts_stream,
-        }
-    }
-
-    /// The id of the request that a notification cancels.
-    pub fn cancelled_request(&self) -> Option<Box<RawValue>> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Cancelled {
-            request_id: Box<RawValue>,
-        }
-        let cancelled: Cancelled = serde_json::from_str(self.params()?).ok()?;
-        Some(cancelled.request_id)
-    }
+    let cancelled: Cancelled = serde_json::from_str(params_of(message)?).ok()?;
+    Some(cancelled.request_id)
 }
 
 /// Reads the parameters of a method.
 pub(super) fn params<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, RpcError> {
     serde_json::from_str(text).map_err(|error| RpcError::invalid_params(error.to_string()))
 }
-
-/// Writes the answer to a request. `result` is a JSON object.
-pub(super) fn result_json(id: &RawValue, result: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.get())
-}
-
-/// Writes a notification. `params` is a JSON object.
-pub(super) fn notification_json(method: &str, params: &Value) -> String {
-    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
-}
-
-const PARSE_ERROR: i64 = -32700;
-
-const INVALID_REQUEST: i64 = -32600;
-
-const METHOD_NOT_FOUND: i64 = -32601;
-
-const INVALID_PARAMS: i64 = -32602;
-
-const INTERNAL_ERROR: i64 = -32603;
-
-/// The codes that revision 2026-07-28 adds.
-const HEADER_MISMATCH: i64 = -32020;
-
-const MISSING_CAPABILITY: i64 = -32021;
-
-const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// Why a request is not answered with a result.
 #[derive(Debug)]
@@ -254,12 +190,7 @@ impl RpcError {
 
     /// Writes the error as the answer to a request.
     pub fn json(&self, id: Option<&RawValue>) -> String {
-        let mut error = json!({ "code": self.code, "message": self.message });
-        if let Some(data) = &self.data {
-            error["data"] = data.clone();
-        }
-        let id = id.map_or("null", RawValue::get);
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
+        jsonrpc::write_error(id, self.code, &self.message, self.data.as_ref())
     }
 
     pub fn response(&self, id: Option<&RawValue>, status: StatusCode) -> Response {

@@ -10,21 +10,20 @@ use http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use super::message::{self, Message, RpcError};
+use super::message::{self, RpcError, params_of};
 use crate::{api::problem::Problem, app::tools::client_tools::ParamHeader};
-use domain::server::Lifecycle;
+use domain::{jsonrpc::Message, revision::Revision, server::Lifecycle};
 
-/// The revision without a handshake.
-const STATELESS: &str = "2026-07-28";
-/// The last revision with a handshake.
-const LAST_HANDSHAKE: &str = "2025-11-25";
-/// The only revision over this transport that has batches. A request without the header uses it.
-const FIRST_HANDSHAKE: &str = "2025-03-26";
-/// A revision that has another transport only. A client that names it over this transport is served as with the next
-/// revision, which lacks nothing that such a client asks for.
-const OTHER_TRANSPORT: &str = "2024-11-05";
-/// The supported revisions, the newest first.
-pub(super) const SUPPORTED: [&str; 4] = [STATELESS, LAST_HANDSHAKE, "2025-06-18", FIRST_HANDSHAKE];
+/// The supported revisions, the newest first. The oldest one, 2024-11-05, has another transport only; a client that names it
+/// over this transport is served as with the next revision, which lacks nothing that such a client asks for.
+pub(super) const SUPPORTED: [&str; 4] = [
+    Revision::V2026_07_28.as_str(),
+    Revision::V2025_11_25.as_str(),
+    Revision::V2025_06_18.as_str(),
+    Revision::V2025_03_26.as_str(),
+];
+
+const STATELESS: Revision = Revision::STATELESS;
 
 const VERSION_HEADER: &str = "mcp-protocol-version";
 const METHOD_HEADER: &str = "mcp-method";
@@ -68,10 +67,10 @@ pub(super) fn read_lifecycle<'a>(
     headers: &HeaderMap,
     message: &Message<'a>,
 ) -> Result<(Lifecycle, Meta<'a>), RpcError> {
-    let text = message.params().unwrap_or("{}");
+    let text = params_of(message).unwrap_or("{}");
     let header = single(headers, VERSION_HEADER)?;
     let method = message.method.as_deref().unwrap_or_default();
-    let is_stateless = |version: &str| is_date(version) && version >= STATELESS;
+    let is_stateless = |version: &str| is_date(version) && version >= STATELESS.as_str();
     let must_be_stateless = method == "server/discover" || header.is_some_and(is_stateless);
     let meta = match serde_json::from_str::<WithMeta>(text) {
         Ok(found) => found.meta.unwrap_or_default(),
@@ -83,7 +82,7 @@ pub(super) fn read_lifecycle<'a>(
                 "`_meta` lacks io.modelcontextprotocol/protocolVersion",
             ));
         }
-        check_handshake_version(header)?;
+        check_version(header)?;
         return Ok((Lifecycle::Handshake, meta));
     };
     if header != Some(version) {
@@ -91,7 +90,7 @@ pub(super) fn read_lifecycle<'a>(
         let why = format!("MCP-Protocol-Version is {header}, and `_meta` says {version:?}");
         return Err(RpcError::header_mismatch(why));
     }
-    if version != STATELESS {
+    if version != STATELESS.as_str() {
         return Err(RpcError::unsupported_version(version, &SUPPORTED));
     }
     if meta.capabilities.is_none() {
@@ -105,28 +104,21 @@ pub(super) fn read_lifecycle<'a>(
 
 /// Checks the version of a notification, which only the header has.
 pub(super) fn check_notification(headers: &HeaderMap) -> Result<(), RpcError> {
-    match single(headers, VERSION_HEADER)? {
-        Some(STATELESS) => Ok(()),
-        header => check_handshake_version(header),
-    }
+    let header = single(headers, VERSION_HEADER)?;
+    check_version(header).map(|_| ())
 }
 
 /// Reads the lifecycle of a request without a body.
 pub(super) fn read_lifecycle_of_stream(headers: &HeaderMap) -> Result<Lifecycle, Problem> {
     let unusable = |_| Problem::invalid("MCP-Protocol-Version", "is no supported version");
-    match single(headers, VERSION_HEADER).map_err(unusable)? {
-        Some(STATELESS) => Ok(Lifecycle::Stateless),
-        header => check_handshake_version(header)
-            .map(|()| Lifecycle::Handshake)
-            .map_err(unusable),
-    }
+    let header = single(headers, VERSION_HEADER).map_err(unusable)?;
+    Ok(check_version(header).map_err(unusable)?.lifecycle())
 }
 
 pub(super) fn takes_batches(headers: &HeaderMap) -> bool {
-    matches!(
-        single(headers, VERSION_HEADER),
-        Ok(None | Some(FIRST_HANDSHAKE | OTHER_TRANSPORT))
-    )
+    single(headers, VERSION_HEADER)
+        .and_then(check_version)
+        .is_ok_and(|revision| revision <= Revision::V2025_03_26)
 }
 
 /// Whether a text has the form of a revision, `2026-07-28`.
@@ -136,14 +128,12 @@ fn is_date(text: &str) -> bool {
     matches!(parts[..], [year, month, day] if digits(year, 4) && digits(month, 2) && digits(day, 2))
 }
 
-/// Checks that the version in a header, if there is one, is supported.
-fn check_handshake_version(header: Option<&str>) -> Result<(), RpcError> {
-    match header {
-        Some(version) if version != OTHER_TRANSPORT && !SUPPORTED.contains(&version) => {
-            Err(RpcError::unsupported_version(version, &SUPPORTED))
-        }
-        _ => Ok(()),
-    }
+/// The revision that a header names; a request without the header uses 2025-03-26.
+fn check_version(header: Option<&str>) -> Result<Revision, RpcError> {
+    let Some(version) = header else {
+        return Ok(Revision::V2025_03_26);
+    };
+    Revision::parse(version).ok_or_else(|| RpcError::unsupported_version(version, &SUPPORTED))
 }
 
 /// The revision that a handshake agrees on: the client's, or the newest one that has a handshake.
@@ -155,9 +145,9 @@ pub(super) fn negotiate(text: &str) -> Result<&'static str, RpcError> {
         protocol_version: Cow<'a, str>,
     }
     let wanted: Initialize = message::params(text)?;
-    let mut known = SUPPORTED[1..].iter().chain([&OTHER_TRANSPORT]);
-    let known = known.find(|version| **version == wanted.protocol_version);
-    Ok(known.copied().unwrap_or(LAST_HANDSHAKE))
+    let known = Revision::parse(&wanted.protocol_version);
+    let known = known.filter(|revision| revision.lifecycle() == Lifecycle::Handshake);
+    Ok(known.unwrap_or(Revision::LAST_HANDSHAKE).as_str())
 }
 
 /// Checks that `Mcp-Method` and `Mcp-Name` agree with the body. A proxy reads only the headers.

@@ -192,10 +192,7 @@ async fn an_event_has_a_largest_size_whatever_it_consists_of() {
     ] {
         let piece = piece.as_bytes();
         let read = events(&[piece; 9]).await;
-        assert_eq!(
-            read,
-            [r#"Err("body error: an event exceeds 8388608 bytes")"#]
-        );
+        assert_eq!(read, [r#"Err("an event exceeds 8388608 bytes")"#]);
     }
 }
 

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderValue, header};
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::{Host, Url};
 
-use crate::interceptor::lock;
+use crate::lock;
 use domain::clock::{self, Clock};
 
 /// The most cookies of one session. A new one replaces the oldest.

@@ -6,147 +6,128 @@
 
 use std::sync::Arc;
 
-use futures_util::{Stream, StreamExt};
-use rmcp::{
-    RoleClient,
-    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
-    transport::Transport,
-};
-use sse_stream::{Error as SseError, Sse};
-use tokio::{sync::mpsc, task::AbortHandle};
+use http::{HeaderMap, HeaderValue, header};
 use url::Url;
 
 use super::{
-    Client, Failed,
-    response::{Refusal, body_failure, id_of, is_handshake, media_type},
+    Client,
+    response::{Refusal, body_failure, media_type},
 };
 use crate::{
     error::Failure,
-    interceptor::{clip, lock},
-    sse,
+    peer::Peer,
+    redaction::clip,
+    request::{OpenRequest, Request},
+    sse::{Events, StreamError},
 };
 use domain::ids::ServerId;
 
-/// The most messages that are read before rmcp takes them.
-const AHEAD: usize = 4;
-
-/// An open stream of events, and the address for our messages.
+/// The address for our messages.
 pub(crate) struct LegacySse {
     client: Client,
-    endpoint: Arc<Url>,
-    messages: mpsc::Receiver<ServerJsonRpcMessage>,
-    reader: AbortHandle,
+    endpoint: Url,
 }
 
-impl Drop for LegacySse {
-    fn drop(&mut self) {
-        self.reader.abort();
-    }
+/// The stream of the server's messages.
+pub(crate) struct ServerEvents {
+    events: Events,
+    server: ServerId,
 }
 
 impl LegacySse {
     /// Opens the stream and waits for the event with the address.
-    pub(crate) async fn open(client: Client) -> Result<Self, Failure> {
-        client.shared.cookies.open();
-        let response = client.get_events(client.shared.headers.clone()).await?;
+    pub(crate) async fn open(client: Client) -> Result<(Self, ServerEvents), Failure> {
+        client.cookies.open();
+        let response = client
+            .get_events(client.url.clone(), client.headers.clone())
+            .await?;
         if !response.status.is_success() {
-            let refusal = Refusal::read(response, client.shared.has_credential).await;
-            return Err(refusal.failure(&client.shared.interceptor, None));
+            let refusal = Refusal::read(response, client.has_credential).await;
+            return Err(refusal.failure(&client.redactor, None));
         }
-        let (headers, url) = (response.headers, response.url);
-        if media_type(&headers).as_deref() != Some("text/event-stream") {
+        if media_type(&response.headers).as_deref() != Some("text/event-stream") {
             return Err(Failure::Lost(
                 "the server answered with something else than a stream of events".to_owned(),
             ));
         }
-        let mut events = sse::events(response.body, client.shared.interceptor.clone(), None, None);
-        let endpoint = Arc::new(read_endpoint(&mut events, &client.shared.url, &url).await?);
-        let (sender, messages) = mpsc::channel(AHEAD);
-        let server = client.shared.server.clone();
-        let reader = tokio::spawn(read(events, server, sender)).abort_handle();
-        Ok(Self {
-            client,
-            endpoint,
-            messages,
-            reader,
+        let mut events = Events::new(response.body);
+        let endpoint = read_endpoint(&mut events, &client.url, &response.url).await?;
+        let server = client.server.clone();
+        Ok((Self { client, endpoint }, ServerEvents { events, server }))
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut headers = self.client.headers.clone();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        headers
+    }
+
+    /// Posts a request. The answer comes over the stream.
+    pub(crate) async fn post_request(
+        &self,
+        id: i64,
+        request: &Request<'_>,
+        open: &OpenRequest,
+        text: String,
+    ) -> Result<(), Failure> {
+        let response = self
+            .client
+            .post_request(self.endpoint.clone(), self.headers(), request, open, text)
+            .await?;
+        if response.status.is_success() {
+            return Ok(());
+        }
+        let refusal = Refusal::read(response, self.client.has_credential).await;
+        // The address names the session, so every request after the handshake is in a session. 401 and 403 are about the
+        // credential here.
+        Err(if request.is_handshake() || refusal.is_about_credential() {
+            refusal.failure(&self.client.redactor, Some(id))
+        } else {
+            refusal.failure_in_session(&self.client.redactor, id)
         })
     }
-}
 
-impl Transport<RoleClient> for LegacySse {
-    type Error = Failed;
-
-    fn send(
-        &mut self,
-        message: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), Failed>> + Send + 'static {
-        let (client, endpoint) = (self.client.clone(), self.endpoint.clone());
-        let reply = client.shared.interceptor.begin_reply(&message);
-        async move {
-            let _reply = reply;
-            client.post_to_endpoint(&endpoint, &message).await
-        }
-    }
-
-    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        self.messages.recv().await
-    }
-
-    async fn close(&mut self) -> Result<(), Failed> {
-        self.reader.abort();
-        Ok(())
-    }
-}
-
-impl Client {
-    /// Posts a message. An answer to it comes over the stream.
-    async fn post_to_endpoint(
-        &self,
-        endpoint: &Url,
-        message: &ClientJsonRpcMessage,
-    ) -> Result<(), Failed> {
-        let shared = &*self.shared;
-        let pending = shared.interceptor.register_outgoing(message);
-        let failure = match self
-            .send_message(
-                endpoint,
-                shared.headers.clone(),
-                message,
-                pending.as_deref(),
-            )
+    /// Posts a notification or a reply.
+    pub(crate) async fn post_message(&self, text: String) -> Result<(), Failure> {
+        self.client
+            .post_message(self.endpoint.clone(), self.headers(), text)
             .await
-        {
-            Ok(response) if response.status.is_success() => return Ok(()),
-            Ok(response) => {
-                let (refusal, interceptor) = (
-                    Refusal::read(response, shared.has_credential).await,
-                    &shared.interceptor,
-                );
-                // The address names the session, so every request after the handshake is in a session. 401 and 403 are
-                // about the credential here.
-                match id_of(message) {
-                    Some(id) if !is_handshake(message) && !refusal.is_about_credential() => {
-                        refusal.failure_in_session(interceptor, id)
-                    }
-                    id => refusal.failure(interceptor, id),
-                }
-            }
-            Err(failure) => failure,
-        };
-        match &pending {
-            Some(pending) => pending.settle(Err(failure)),
-            None => *lock(&shared.failure) = Some(shared.interceptor.scrub_token(failure)),
+    }
+}
+
+impl ServerEvents {
+    /// Hands the messages over until the stream or the connection ends. The connection ends with the stream.
+    pub(crate) async fn read(self, peer: Arc<Peer>) {
+        tokio::select! {
+            biased;
+            () = peer.wait_for_end() => {}
+            () = self.read_all(&peer) => peer.end(),
         }
-        Err(Failed)
+    }
+
+    async fn read_all(mut self, peer: &Arc<Peer>) {
+        while let Some(event) = self.events.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    let server = &self.server;
+                    return tracing::debug!(%server, %error, "a stream of events broke");
+                }
+            };
+            if let (None | Some("message" | ""), Some(data)) = (event.event.as_deref(), &event.data)
+            {
+                peer.take_message(data, None);
+            }
+            if peer.has_ended() {
+                return;
+            }
+        }
     }
 }
 
 /// The address in the event `endpoint`, resolved against the URL that `answered`. It must have the origin of `ours`.
-async fn read_endpoint(
-    events: &mut (impl Stream<Item = Result<Sse, SseError>> + Unpin),
-    ours: &Url,
-    answered: &Url,
-) -> Result<Url, Failure> {
+async fn read_endpoint(events: &mut Events, ours: &Url, answered: &Url) -> Result<Url, Failure> {
     while let Some(event) = events.next().await {
         let event = event.map_err(|error| stream_failure(&error))?;
         let (Some("endpoint"), Some(place)) = (event.event.as_deref(), event.data) else {
@@ -168,36 +149,12 @@ async fn read_endpoint(
     ))
 }
 
-/// Passes messages on until the stream ends or the receiver is gone.
-async fn read(
-    mut events: impl Stream<Item = Result<Sse, SseError>> + Unpin,
-    server: ServerId,
-    messages: mpsc::Sender<ServerJsonRpcMessage>,
-) {
-    while let Some(event) = events.next().await {
-        let Ok(event) =
-            event.inspect_err(|error| tracing::debug!(%server, %error, "a stream of events broke"))
-        else {
-            return;
-        };
-        let (None | Some("message" | ""), Some(data)) = (event.event.as_deref(), &event.data)
-        else {
-            continue;
-        };
-        let Ok(message) = serde_json::from_str(data) else {
-            tracing::debug!(%server, "the server sent an event that is no message of the protocol");
-            continue;
-        };
-        if messages.send(message).await.is_err() {
-            return;
-        }
-    }
-}
-
 /// The failure of a stream that broke before it named the address.
-fn stream_failure(error: &SseError) -> Failure {
-    match sse::egress_error(error) {
-        Some(cause) => body_failure(cause),
-        None => Failure::Lost(format!("the stream of events cannot be read: {error}")),
+fn stream_failure(error: &StreamError) -> Failure {
+    match error {
+        StreamError::Egress(cause) => body_failure(cause),
+        StreamError::TooLarge => {
+            Failure::Lost(format!("the stream of events cannot be read: {error}"))
+        }
     }
 }

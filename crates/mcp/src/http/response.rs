@@ -7,18 +7,13 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
-use http::{HeaderMap, HeaderName, StatusCode, header};
-use rmcp::{
-    model::{
-        ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage,
-    },
-    transport::streamable_http_client::StreamableHttpPostResponse as Answer,
-};
+use http::{HeaderMap, StatusCode, header};
 
 use crate::{
+    answer,
     error::{Failure, RefusalBody, SessionDoubt},
-    interceptor::Interceptor,
     oauth::Challenge,
+    redaction::Redactor,
 };
 use egress::{Body, EgressError, ErrorKind, Response};
 
@@ -62,11 +57,7 @@ impl Refusal {
     }
 
     /// The failure where no session can be lost. `request` is the id of the request, if the body may hold its JSON-RPC answer.
-    pub(super) fn failure(
-        &self,
-        interceptor: &Interceptor,
-        request: Option<&RequestId>,
-    ) -> Failure {
+    pub(super) fn failure(&self, redactor: &Redactor, request: Option<i64>) -> Failure {
         let retry_after = retry_after(&self.headers);
         match self.status {
             StatusCode::UNAUTHORIZED if !self.has_credential => {
@@ -96,25 +87,24 @@ impl Refusal {
             }
             _ => {}
         }
-        match request.and_then(|request| interceptor.answer_in(&self.body, request)) {
-            Some(Err(refused @ Failure::Refused { .. })) if !self.status.is_server_error() => {
+        let answer = request.and_then(|id| answer::read_body(&self.body, id, false, redactor));
+        match answer {
+            Some(Err(refused @ (Failure::Refused { .. } | Failure::OtherRevision { .. })))
+                if !self.status.is_server_error() =>
+            {
                 refused
             }
             _ => Failure::Status {
                 status: self.status.as_u16(),
-                message: self.to_message(interceptor),
+                message: self.to_message(redactor),
             },
         }
     }
 
     /// The failure for a request in a session. Servers refuse an unknown session with one of these statuses and any body, and
     /// a tool may refuse a call in exactly the same way.
-    pub(super) fn failure_in_session(
-        &self,
-        interceptor: &Interceptor,
-        request: &RequestId,
-    ) -> Failure {
-        let own = self.failure(interceptor, Some(request));
+    pub(super) fn failure_in_session(&self, redactor: &Redactor, request: i64) -> Failure {
+        let own = self.failure(redactor, Some(request));
         match (self.status, own) {
             (
                 StatusCode::BAD_REQUEST
@@ -126,7 +116,7 @@ impl Refusal {
                 Failure::SessionInDoubt(Box::new(SessionDoubt {
                     status: self.status.as_u16(),
                     body: RefusalBody::read(&self.body),
-                    words: self.to_message(interceptor),
+                    words: self.to_message(redactor),
                     own,
                 }))
             }
@@ -134,39 +124,12 @@ impl Refusal {
         }
     }
 
-    /// The answer for rmcp to a request of its own. Servers of older revisions answer `server/discover` with any status and
-    /// any text; rmcp then makes the older handshake, if it gets an error with the id of its request.
-    pub(super) fn to_rmcp_answer(
-        &self,
-        interceptor: &Interceptor,
-        request: &ClientRequest,
-        id: &RequestId,
-    ) -> Result<Answer, Failure> {
-        let discovers = matches!(request, ClientRequest::DiscoverRequest(_));
-        let (code, message) = match self.failure(interceptor, Some(id)) {
-            Failure::Refused { code, message } => (code, message),
-            Failure::Status {
-                status: ..500,
-                message,
-            } if discovers => (None, message),
-            failure => return Err(failure),
-        };
-        let code = code
-            .and_then(|code| i32::try_from(code).ok())
-            .map_or(ErrorCode::INVALID_REQUEST, ErrorCode);
-        let error = ErrorData::new(code, message, error_data(&self.body));
-        Ok(Answer::Json(
-            ServerJsonRpcMessage::error(error, Some(id.clone())),
-            None,
-        ))
-    }
-
     /// The refusal in words for people.
-    fn to_message(&self, interceptor: &Interceptor) -> String {
+    fn to_message(&self, redactor: &Redactor) -> String {
         format!(
             "the server answered with HTTP {}{}",
             self.status,
-            body_excerpt(interceptor, &self.headers, &self.body)
+            body_excerpt(redactor, &self.headers, &self.body)
         )
     }
 }
@@ -180,28 +143,20 @@ pub(super) fn refusal_by_status(response: &Response) -> Option<Failure> {
         body: Bytes::new(),
         has_credential: true,
     };
-    (!status.is_success()).then(|| refusal.failure(&Interceptor::default(), None))
+    (!status.is_success()).then(|| refusal.failure(&Redactor::default(), None))
 }
 
 /// The beginning of a body for a message to people, with a separator. The text of a web page is left out.
-pub(super) fn body_excerpt(interceptor: &Interceptor, headers: &HeaderMap, body: &[u8]) -> String {
+pub(super) fn body_excerpt(redactor: &Redactor, headers: &HeaderMap, body: &[u8]) -> String {
     if media_type(headers).as_deref() == Some("text/html") {
         return " and an HTML page".to_owned();
     }
-    let text = interceptor.excerpt(&String::from_utf8_lossy(body));
+    let text = redactor.excerpt(&String::from_utf8_lossy(body));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match text.char_indices().nth(MAX_EXCERPT) {
         None if text.is_empty() => String::new(),
         None => format!(": {text}"),
         Some((end, _)) => format!(": {}…", &text[..end]),
-    }
-}
-
-/// The `data` of a JSON-RPC error, in which servers name the revisions that they support.
-fn error_data(body: &[u8]) -> Option<serde_json::Value> {
-    match serde_json::from_slice(body) {
-        Ok(ServerJsonRpcMessage::Error(error)) => error.error.data,
-        _ => None,
     }
 }
 
@@ -234,22 +189,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
     Some(Duration::from_secs(
         value.trim().parse().unwrap_or(60).min(3600),
-    ))
-}
-
-/// The id of a request; `None` for other messages.
-pub(super) fn id_of(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
-    match message {
-        ClientJsonRpcMessage::Request(request) => Some(&request.id),
-        _ => None,
-    }
-}
-
-/// Whether a message begins a connection.
-pub(super) fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
-    matches!(message, ClientJsonRpcMessage::Request(request) if matches!(
-        request.request,
-        ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
     ))
 }
 
@@ -307,9 +246,4 @@ pub(super) fn media_type(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let media_type = value.split(';').next()?.trim();
     (!media_type.is_empty()).then(|| media_type.to_ascii_lowercase())
-}
-
-/// The value of a header as text.
-pub(super) fn text_of(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    headers.get(name)?.to_str().ok().map(str::to_owned)
 }

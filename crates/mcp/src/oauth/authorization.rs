@@ -11,7 +11,7 @@ use super::{
     AuthorizationServer, OAuthError, OAuthErrorKind, ProtectedServer, TokenSet,
     client::authenticated_form, is_code, parse, refusal_error, send, token::redeem_code,
 };
-use crate::interceptor::clip;
+use crate::redaction::clip;
 use domain::{
     oauth::{OAuthClient, PendingSignIn, TokenService},
     secret::Secret,

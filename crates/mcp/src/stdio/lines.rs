@@ -87,13 +87,14 @@ impl Lines {
     }
 }
 
-/// The bytes of a line with one message.
-pub(super) fn encode_line(mut message: String, encoding: &'static Encoding) -> Vec<u8> {
-    message.push('\n');
+/// The bytes of a line with one message. Line ends of JSON can only be white space between its parts.
+pub(super) fn encode_line(message: &str, encoding: &'static Encoding) -> Vec<u8> {
+    let mut line = message.replace(['\n', '\r'], " ");
+    line.push('\n');
     if encoding == UTF_8 {
-        return message.into_bytes();
+        return line.into_bytes();
     }
-    let ascii = escape_non_ascii(&message);
+    let ascii = escape_non_ascii(&line);
     match encoding {
         _ if encoding == UTF_16LE => ascii.bytes().flat_map(|byte| [byte, 0]).collect(),
         _ if encoding == UTF_16BE => ascii.bytes().flat_map(|byte| [0, byte]).collect(),

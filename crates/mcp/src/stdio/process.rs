@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Options, error::Failure, interceptor::lock};
+use crate::{Options, error::Failure, lock};
 use domain::{
     config::{Environment, is_own},
     encoding,

@@ -11,7 +11,7 @@ use tokio::{
     process::ChildStderr,
 };
 
-use crate::interceptor::lock;
+use crate::lock;
 use domain::{clock, ids::ServerId, secret::Secret};
 
 /// The most bytes of a logged line.

@@ -11,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rmcp::model::RequestId;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
@@ -19,133 +18,74 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Interceptor, PendingRequest, clip, lock, object};
-use crate::error::Failure;
+use super::{Asked, Peer};
+use crate::{redaction::clip, request::OpenRequest};
 use domain::{
     clock,
     elicitation::{self, Answer, Dismissal, InputRequired},
+    jsonrpc::object,
 };
 
-/// The most declined questions of one call that are reported to its user.
-const MAX_DECLINED: usize = 4;
-/// The most questions of one connection that wait for their answers.
-const MAX_UNANSWERED: usize = 64;
 /// The most questions that the user of one call is asked.
 const MAX_QUESTIONS: usize = 5;
 /// How long a call waits for its user, for all questions together.
 pub const LIVE_TIME_LIMIT: Duration = Duration::from_secs(300);
 
-/// A question during a call that is not answered yet.
-pub(super) struct UnansweredQuestion {
-    pending: Arc<PendingRequest>,
+/// A question of the server, and the call whose user can be asked.
+pub(super) struct Question {
+    call: Option<Arc<OpenRequest>>,
     input: InputRequired,
     message: String,
 }
 
-impl Interceptor {
-    /// Keeps a question until [`Interceptor::answer_to`] answers it. `asked` is the request whose stream brought it.
-    pub(super) fn note_question(
+impl Peer {
+    /// Reads a question. `asked` is the request whose stream brought it.
+    pub(super) fn read_question(
         &self,
-        id: &RawValue,
         params: Option<&RawValue>,
-        asked: Option<&Arc<PendingRequest>>,
-    ) {
+        asked: Option<Asked<'_>>,
+    ) -> Question {
         #[derive(Deserialize)]
         struct ElicitParams {
             #[serde(default)]
             message: String,
         }
-        let (Some(pending), Ok(id)) = (
-            self.call_of(asked),
-            serde_json::from_str::<RequestId>(id.get()),
-        ) else {
-            return;
-        };
-        let params = params.map(|params| {
-            self.token
-                .load()
-                .json(self.scrubber.json(params.to_owned()))
-        });
+        let call = self.call_of(asked);
+        let params = params.map(|params| self.redactor.json(params.to_owned()));
         let message = params
             .as_ref()
             .and_then(|params| object::<ElicitParams>(params.get()).ok())
             .map(|params| clip(&params.message))
             .unwrap_or_default();
-        if pending.live_questions.is_none() {
-            return pending.decline(message);
+        let (of_user, of_nobody) = match call {
+            Some(call) if call.live_questions.is_some() => (Some(call), None),
+            call => (None, call),
+        };
+        if let Some(call) = of_nobody {
+            call.decline(message.clone());
         }
-        let input = elicitation::read_single(params.as_deref());
-        let mut questions = lock(&self.questions);
-        if questions.len() < MAX_UNANSWERED {
-            // Of two questions with the same id, only the first is asked.
-            questions.entry(id).or_insert(UnansweredQuestion {
-                pending,
-                input,
-                message,
-            });
-        }
-    }
-
-    /// The answer to a question that was kept: that of the user, or else `decline`.
-    pub(crate) async fn answer_to(&self, id: &RequestId) -> Value {
-        let decline = json!({ "action": "decline" });
-        let Some(UnansweredQuestion {
-            pending,
-            input,
+        Question {
+            call: of_user,
+            input: elicitation::read_single(params.as_deref()),
             message,
-        }) = lock(&self.questions).remove(id)
-        else {
-            return decline;
-        };
-        if let Some(questions) = &pending.live_questions
-            && let Some(answer) = questions.ask(input).await
-        {
-            return answer.into_single();
         }
-        pending.decline(message);
-        decline
-    }
-
-    /// The call that a question belongs to. `asked` is the request whose stream brought the question.
-    fn call_of(&self, asked: Option<&Arc<PendingRequest>>) -> Option<Arc<PendingRequest>> {
-        if let Some(pending) = asked {
-            return (pending.arguments.is_some() && lock(&pending.answer).is_none())
-                .then(|| pending.clone());
-        }
-        let waiting = lock(&self.waiting);
-        let mut calls = waiting
-            .values()
-            .filter(|pending| pending.arguments.is_some());
-        let (Some(pending), None) = (calls.next(), calls.next()) else {
-            return None;
-        };
-        lock(&self.cancelled).is_empty().then(|| pending.clone())
     }
 }
 
-impl PendingRequest {
-    fn decline(&self, message: String) {
-        let mut declined = lock(&self.declined);
-        if declined.len() < MAX_DECLINED {
-            declined.push(message);
-        }
-    }
-
-    /// Whether the server may still be working on this call: it was sent, and not definitely answered.
-    pub(super) fn may_be_running(&self) -> bool {
-        let answered = match &*lock(&self.answer) {
-            Some(Ok(_)) => true,
-            Some(Err(failure)) => !matches!(
-                failure,
-                Failure::Silent(_)
-                    | Failure::Status { .. }
-                    | Failure::Redirected(_)
-                    | Failure::WebPage(_)
-                    | Failure::Lost(_)
-            ),
-            None => false,
+impl Question {
+    /// The answer: that of the user, or else `decline`.
+    pub(super) async fn answer(self) -> Value {
+        let decline = json!({ "action": "decline" });
+        let Some(call) = self.call else {
+            return decline;
         };
-        self.arguments.is_some() && self.was_sent() && !answered
+        if let Some(questions) = &call.live_questions
+            && let Some(answer) = questions.ask(self.input).await
+        {
+            return answer.into_single();
+        }
+        call.decline(self.message);
+        decline
     }
 }
 

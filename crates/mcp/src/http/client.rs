@@ -1,23 +1,30 @@
 //! Sends requests with their headers, limits, cookies and access token. A token that the server refuses is replaced once.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
+use url::Url;
 
 use super::{
-    CONTROL_TIMEOUT, Client, MAX_REFUSAL, MAX_STREAM, SESSION_ID,
-    response::{Refusal, send_failure},
+    CONTROL_TIMEOUT, MAX_STREAM, SESSION_ID,
+    cookies::Jar,
+    response::{MAX_REFUSAL, Refusal, refusal_by_status, send_failure},
 };
 use crate::{
     LIVE_TIME_LIMIT,
     error::Failure,
-    interceptor::PendingRequest,
+    redaction::Redactor,
+    request::{OpenRequest, Request},
     tokens::{Bearer, Token},
 };
-use domain::{secret::Secret, server::Timeouts};
-use egress::{Handshake, Limits, Request, Response, Socket};
+use domain::{
+    ids::ServerId,
+    scrub::carries_credential,
+    secret::Secret,
+    server::{ServerSpec, Timeouts},
+};
+use egress::{Egress, Handshake, Limits, Request as HttpRequest, Response, Socket};
 
 /// The headers of a pack as a header map. The error names the header and never its value.
 pub(crate) fn read_headers(headers_of_pack: &[(String, Secret)]) -> Result<HeaderMap, Failure> {
@@ -45,69 +52,159 @@ pub(crate) fn read_headers(headers_of_pack: &[(String, Secret)]) -> Result<Heade
     Ok(headers)
 }
 
+/// What all requests to one server share, whatever the transport.
+pub(crate) struct Client {
+    egress: Egress,
+    pub(super) url: Url,
+    /// The headers of the pack.
+    pub(super) headers: HeaderMap,
+    pub(super) cookies: Jar,
+    pub(super) timeouts: Timeouts,
+    /// Closing the connection ends the session with a DELETE request.
+    pub(super) terminates: bool,
+    pub(super) redactor: Arc<Redactor>,
+    /// The source of access tokens, if the server needs them.
+    bearer: Option<Bearer>,
+    pub(super) server: ServerId,
+    /// Whether requests carry a credential.
+    pub(super) has_credential: bool,
+}
+
 impl Client {
-    /// The headers of a request: those of the pack, those of rmcp (`extra`), and the session id.
-    pub(super) fn headers(
-        &self,
-        session: Option<&str>,
-        extra: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<HeaderMap, Failure> {
-        let mut headers = self.shared.headers.clone();
-        headers.extend(extra);
-        headers.insert(
-            header::ACCEPT,
-            HeaderValue::from_static("application/json, text/event-stream"),
-        );
-        if let Some(session) = session {
-            let id = HeaderValue::from_str(session);
-            headers.insert(
-                SESSION_ID,
-                id.map_err(|_| Failure::NotSent("the session has no usable id".to_owned()))?,
-            );
+    pub(crate) fn new(
+        egress: Egress,
+        url: Url,
+        headers: HeaderMap,
+        spec: &ServerSpec,
+        redactor: Arc<Redactor>,
+        bearer: Option<Bearer>,
+    ) -> Self {
+        let has_credential = !spec.asks_for_sign_in
+            && (bearer.is_some()
+                || !spec.entered.is_empty()
+                || spec.has_user_values
+                || carries_credential(spec));
+        Self {
+            egress,
+            url,
+            headers,
+            cookies: Jar::default(),
+            timeouts: spec.timeouts,
+            terminates: spec.terminate_on_close,
+            redactor,
+            bearer,
+            server: spec.id.clone(),
+            has_credential,
         }
-        Ok(headers)
     }
 
-    /// The limits for a POST of this message.
-    pub(super) fn limits(
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    pub(crate) fn server(&self) -> &ServerId {
+        &self.server
+    }
+
+    /// Posts a request to an address of the server.
+    pub(super) async fn post_request(
         &self,
-        message: &ClientJsonRpcMessage,
-        pending: Option<&PendingRequest>,
-    ) -> Limits {
-        let Timeouts {
-            connect, request, ..
-        } = self.shared.timeouts;
-        let deadline = match (message, pending) {
+        url: Url,
+        mut headers: HeaderMap,
+        request: &Request<'_>,
+        open: &OpenRequest,
+        text: String,
+    ) -> Result<Response, Failure> {
+        headers.extend(open.headers.iter().cloned());
+        let mut limits = self.request_limits(request, open);
+        if matches!(request, Request::Call { .. } | Request::Ping) {
+            // Following a redirect would send a call twice, and a ping to another place says nothing about the session.
+            limits.redirects = 0;
+        }
+        let attempts = match request {
+            Request::Ping => Attempts::Probe,
+            _ if open.idempotency_key.is_some() => Attempts::Once,
+            _ => Attempts::WithAnotherToken,
+        };
+        let post = HttpRequest {
+            method: Method::POST,
+            url,
+            headers,
+            body: text.into(),
+            limits,
+        };
+        let on_send = || {
+            open.mark_sent();
+        };
+        self.send(post, attempts, on_send).await
+    }
+
+    /// Posts a notification or a reply to an address of the server.
+    pub(super) async fn post_message(
+        &self,
+        url: Url,
+        headers: HeaderMap,
+        text: String,
+    ) -> Result<(), Failure> {
+        let post = HttpRequest {
+            method: Method::POST,
+            url,
+            headers,
+            body: text.into(),
+            limits: Limits {
+                deadline: Some(CONTROL_TIMEOUT),
+                max_body: MAX_STREAM,
+                ..self.wait_limits()
+            },
+        };
+        let response = self.send(post, Attempts::WithAnotherToken, || {}).await?;
+        refusal_by_status(&response).map_or(Ok(()), Err)
+    }
+
+    /// Requests a stream of events, which may last forever.
+    pub(super) async fn get_events(
+        &self,
+        url: Url,
+        mut headers: HeaderMap,
+    ) -> Result<Response, Failure> {
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("text/event-stream"),
+        );
+        let request = HttpRequest {
+            method: Method::GET,
+            url,
+            headers,
+            body: Bytes::new(),
+            limits: self.endless_limits(),
+        };
+        self.send(request, Attempts::WithAnotherToken, || {}).await
+    }
+
+    fn request_limits(&self, request: &Request<'_>, open: &OpenRequest) -> Limits {
+        let deadline = match request {
+            Request::Listen { .. } => return self.endless_limits(),
+            Request::Discover | Request::Initialize => self.timeouts.connect,
             // The caller gives up earlier, after `request` and the time of its questions; this ends a request left behind.
-            (ClientJsonRpcMessage::Request(_), Some(pending)) => {
-                let for_questions = pending
-                    .live_questions
-                    .as_ref()
-                    .map(|_| LIVE_TIME_LIMIT)
-                    .unwrap_or_default();
-                Some(request + for_questions + CONTROL_TIMEOUT)
+            _ => {
+                let questions = open.live_questions.as_ref();
+                let for_questions = questions.map(|_| LIVE_TIME_LIMIT).unwrap_or_default();
+                self.timeouts.request + for_questions + CONTROL_TIMEOUT
             }
-            (ClientJsonRpcMessage::Request(asked), _)
-                if matches!(asked.request, ClientRequest::SubscriptionsListenRequest(_)) =>
-            {
-                return self.endless_limits();
-            }
-            (ClientJsonRpcMessage::Request(_), _) => Some(connect),
-            _ => Some(CONTROL_TIMEOUT),
         };
         Limits {
-            deadline,
+            deadline: Some(deadline),
             max_body: MAX_STREAM,
             ..self.wait_limits()
         }
     }
 
     /// The limits for a stream of notifications: it may last forever, unless it is silent for longer than the pack allows.
-    pub(super) fn endless_limits(&self) -> Limits {
+    fn endless_limits(&self) -> Limits {
         Limits {
             deadline: None,
             max_body: usize::MAX,
-            idle: self.shared.timeouts.stream_idle,
+            idle: self.timeouts.stream_idle,
             ..self.wait_limits()
         }
     }
@@ -115,7 +212,7 @@ impl Client {
     /// The limits that all requests share.
     pub(super) fn wait_limits(&self) -> Limits {
         Limits {
-            connect: self.shared.timeouts.connect,
+            connect: self.timeouts.connect,
             idle: None,
             ..Limits::default()
         }
@@ -138,7 +235,7 @@ impl Client {
     /// server refuses the token (401), nothing was executed, so the request may be sent again with another token.
     pub(super) async fn send(
         &self,
-        mut request: Request,
+        mut request: HttpRequest,
         attempts: Attempts,
         on_send: impl FnOnce(),
     ) -> Result<Response, Failure> {
@@ -151,7 +248,7 @@ impl Client {
         if answer.status != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
-        let is_of_user = self.shared.bearer.as_ref().is_some_and(Bearer::is_of_user);
+        let is_of_user = self.bearer.as_ref().is_some_and(Bearer::is_of_user);
         let is_once = attempts == Attempts::Once;
         // In a session, 401 may also mean that the session is lost.
         let is_in_session = request.headers.contains_key(SESSION_ID);
@@ -182,15 +279,14 @@ impl Client {
     }
 
     /// Sends a request with the cookies of the session, and keeps the cookies of the response.
-    async fn send_with_cookies(&self, mut request: Request) -> Result<Response, Failure> {
-        let shared = &*self.shared;
-        if request.url.origin() == shared.url.origin() {
-            shared.cookies.add_to(&request.url, &mut request.headers);
+    async fn send_with_cookies(&self, mut request: HttpRequest) -> Result<Response, Failure> {
+        if request.url.origin() == self.url.origin() {
+            self.cookies.add_to(&request.url, &mut request.headers);
         }
-        let answer = shared.egress.send(request).await;
+        let answer = self.egress.send(request).await;
         let answer = answer.map_err(|error| send_failure(&error))?;
-        if answer.url.origin() == shared.url.origin() {
-            shared.cookies.keep(&answer.url, &answer.headers);
+        if answer.url.origin() == self.url.origin() {
+            self.cookies.keep(&answer.url, &answer.headers);
         }
         Ok(answer)
     }
@@ -198,16 +294,14 @@ impl Client {
     /// Adds an access token to a request, if the server needs one. A `refused` token is not used again.
     async fn sign(
         &self,
-        request: &mut Request,
+        request: &mut HttpRequest,
         refused: Option<&Arc<Token>>,
     ) -> Result<Option<Arc<Token>>, Failure> {
-        let Some(bearer) = &self.shared.bearer else {
+        let Some(bearer) = &self.bearer else {
             return Ok(None);
         };
         let token = bearer.token(refused).await?;
-        self.shared
-            .interceptor
-            .set_token_scrubber(token.scrubber.clone());
+        self.redactor.set_token(token.scrubber.clone());
         request
             .headers
             .insert(header::AUTHORIZATION, token.header.clone());
@@ -216,24 +310,22 @@ impl Client {
 
     /// Opens a WebSocket to the server, with its headers and access token.
     pub(crate) async fn open_web_socket(&self, protocol: &'static str) -> Result<Socket, Failure> {
-        let shared = &*self.shared;
         let limits = Limits {
-            deadline: Some(shared.timeouts.connect),
+            deadline: Some(self.timeouts.connect),
             max_body: MAX_REFUSAL,
             ..self.wait_limits()
         };
-        let headers = shared.headers.clone();
-        let mut request = Request {
+        let headers = self.headers.clone();
+        let mut request = HttpRequest {
             method: Method::GET,
-            url: shared.url.clone(),
+            url: self.url.clone(),
             headers,
             body: Bytes::new(),
             limits,
         };
         let token = self.sign(&mut request, None).await?;
         let dial = async |request| {
-            shared
-                .egress
+            self.egress
                 .open_web_socket(request, protocol)
                 .await
                 .map_err(|error| send_failure(&error))
@@ -252,8 +344,8 @@ impl Client {
                 message: "the server opens no WebSocket there".to_owned(),
             }),
             Handshake::Answer(answer) => {
-                let refusal = Refusal::read(*answer, shared.has_credential).await;
-                Err(refusal.failure(&shared.interceptor, None))
+                let refusal = Refusal::read(*answer, self.has_credential).await;
+                Err(refusal.failure(&self.redactor, None))
             }
         }
     }
