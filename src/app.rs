@@ -25,7 +25,7 @@ use self::{
     chat::{agent_loop, flows},
     platform::{
         audit, health, keys,
-        polls::{POLL, every},
+        polls::{POLL, STATISTICS_INTERVAL, every},
         replicas, retention, webhooks,
     },
     runs::{ending, run_slots, scheduler, sign_outs},
@@ -325,6 +325,12 @@ impl App {
             retention::CHECK_INTERVAL,
             "delete what is old",
             retention::purge_due,
+        ));
+        tasks.spawn(every(
+            app(),
+            STATISTICS_INTERVAL,
+            "analyse tables",
+            async |app| app.db.analyze_grown().await,
         ));
     }
 

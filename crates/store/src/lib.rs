@@ -45,6 +45,7 @@ pub mod sealed;
 pub mod secrets;
 pub mod server_settings;
 pub mod sign_outs;
+mod statistics;
 pub mod tenant_keys;
 pub mod tenants;
 pub mod tickets;

@@ -9,6 +9,8 @@ use domain::error::Result;
 
 /// How often a process polls for changes that no hint has announced.
 pub const POLL: Duration = Duration::from_secs(1);
+/// How often a process looks for tables that have grown.
+pub const STATISTICS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs `work` at once and then after each `period`, until the process stops. When it fails, the log says `name`, and
 /// the next round tries again.
