@@ -65,7 +65,7 @@ pub struct Approval {
     pub withdrawn_by: Option<UserId>,
     /// Why, when the session of its requester ended rather than the run.
     pub withdrawn_cause: Option<SessionEnd>,
-    pub consent: Consent,
+    pub rule: ApprovalRule,
     /// Why it is in this state, in words for people.
     pub reason: Option<String>,
     /// Who brought it into this state, when a person did.
@@ -113,13 +113,13 @@ impl Approval {
 
 /// The policy as it was when the call was asked for, without what selects the tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Consent {
+pub struct ApprovalRule {
     pub approvers: Vec<String>,
     pub min_approvals: u32,
     pub self_approval: bool,
 }
 
-impl From<&ApprovalPolicy> for Consent {
+impl From<&ApprovalPolicy> for ApprovalRule {
     fn from(policy: &ApprovalPolicy) -> Self {
         let (approvers, min_approvals) = (policy.approvers.clone(), policy.min_approvals);
         Self {

@@ -30,7 +30,7 @@ pub use self::{
 };
 use super::Tx;
 use domain::{
-    approval::{About, Approval, Consent, Recorded, State},
+    approval::{About, Approval, ApprovalRule, Recorded, State},
     canonical,
     error::{Error, Result},
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
@@ -132,7 +132,7 @@ impl TryFrom<Row> for Approval {
             withdrawn_by: row.withdrawn_by,
             // A later release may know more.
             withdrawn_cause: row.withdrawn_cause.and_then(|cause| cause.parse().ok()),
-            consent: Consent {
+            rule: ApprovalRule {
                 approvers: row.approvers,
                 min_approvals: row.min_approvals.cast_unsigned(),
                 self_approval: row.self_approval,

@@ -89,7 +89,7 @@ pub fn work_on(
             (worker.run.tenant, worker.run.conversation),
         );
         let id = worker.run.id;
-        let end = worker.finish().await;
+        let end = worker.run_to_end().await;
         live.forget_step(place, id);
         end
     })
@@ -98,7 +98,7 @@ pub fn work_on(
 impl RunWorker {
     /// Works on the run and writes its end. `Err` when the run could not be ended here: its lease was lost, or the
     /// database is away. Then the run is taken up again from its last row.
-    async fn finish(self) -> Result<RunEnd> {
+    async fn run_to_end(self) -> Result<RunEnd> {
         let ending = match self.proceed().await {
             Ok(ending) => ending,
             // These errors are meant for the user, and a retry would not help.

@@ -137,7 +137,7 @@ async fn load_stored(app: &App, server_id: &SharedServerKey, spec: &Arc<ServerSp
 }
 
 /// Puts a discovery in force, stores it if it differs from the known catalog, and returns how long it is fresh.
-async fn put_in_force(
+async fn take_discovery(
     app: &App,
     server_id: &SharedServerKey,
     spec: &Arc<ServerSpec>,
@@ -181,9 +181,9 @@ async fn put_in_force(
     catalog.fresh_for()
 }
 
-/// Like [`put_in_force`], for a personal server that was discovered with the operator's headers. The list serves the
+/// Like [`take_discovery`], for a personal server that was discovered with the operator's headers. The list serves the
 /// users who have a credential of their own.
-async fn put_in_force_for_users(
+async fn take_discovery_for_users(
     app: &App,
     key: &Key,
     server_id: &SharedServerKey,
@@ -195,7 +195,7 @@ async fn put_in_force_for_users(
             protocol: discovery.protocol.clone(),
         };
     });
-    credentials::put_in_force(app, key, spec, discovery).await.unwrap_or_else(|error| {
+    credentials::store_catalog(app, key, spec, discovery).await.unwrap_or_else(|error| {
         tracing::warn!(%error, server = %spec.id, "what a server said of its tools cannot be stored");
         UNSTORED
     })

@@ -86,7 +86,7 @@ fn refusal(approver: &Approver, approval: &Approval) -> Error {
         Error::Forbidden(format!(
             "{} is for {} to decide",
             approval.code,
-            approval.consent.approvers.join(" or ")
+            approval.rule.approvers.join(" or ")
         ))
     } else {
         unknown_request(&approval.code)
@@ -256,8 +256,8 @@ async fn enqueue_event(app: &App, tx: &mut Tx, approval: &Approval, event: &str)
         "server": approval.server.as_str(),
         "tool": approval.tool,
         "requester": { "user": approval.requester().as_str(), "name": approval.requester_name },
-        "approvers": approval.consent.approvers,
-        "min_approvals": approval.consent.min_approvals,
+        "approvers": approval.rule.approvers,
+        "min_approvals": approval.rule.min_approvals,
         "args_sha256": Hex(approval.args_sha256).to_string(),
         "expires_at": time_of(approval.expires_at),
         "decided_by": approval.decided_by.as_ref().map(UserId::as_str),

@@ -166,7 +166,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
         Ok(admitted) => admitted,
         Err(reason) => return deny(app, &call, reason),
     };
-    let destination = match connect(app, &call, spec).await {
+    let destination = match find_destination(app, &call, spec).await {
         Ok(destination) => destination,
         Err(reason) => return deny(app, &call, reason.into()),
     };
@@ -228,7 +228,7 @@ pub async fn call_with_answer(
             return deny(app, call, reason.to_owned().into());
         }
     };
-    let destination = match connect(app, call, spec).await {
+    let destination = match find_destination(app, call, spec).await {
         Ok(destination) => destination,
         Err(reason) => return deny(app, call, reason.into()),
     };
@@ -354,7 +354,7 @@ async fn request_approval(
 }
 
 /// The connection of a call, or why there is none.
-async fn connect(
+async fn find_destination(
     app: &Arc<App>,
     call: &Call<'_>,
     spec: &Arc<ServerSpec>,

@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use domain::{
-    approval::{About, Consent},
+    approval::{About, ApprovalRule},
     ids::{AgentId, ApprovalId, ServerId, UserId},
     principal::Principal,
 };
@@ -533,7 +533,7 @@ async fn the_code_of_a_closed_request_is_not_given_again_for_a_day() {
             conversation: None,
             call_id: "c",
             follow_up: false,
-            consent: &Consent {
+            rule: &ApprovalRule {
                 approvers: vec!["cfo".to_owned()],
                 min_approvals: 1,
                 self_approval: true,

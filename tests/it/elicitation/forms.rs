@@ -45,6 +45,18 @@ fn a_text_means_what_the_schema_says() {
             "{text}"
         );
     }
+    for (text, meant) in [
+        ("1,234", Err(AnswerError::AmbiguousNumber)),
+        ("-12.345", Err(AnswerError::AmbiguousNumber)),
+        ("1,234.50", Err(AnswerError::NotANumber)),
+        ("1.234,50", Err(AnswerError::NotANumber)),
+        ("12,50", Ok(json!(12.5))),
+        ("0,125", Ok(json!(0.125))),
+        ("1.2340", Ok(json!(1.234))),
+        ("1234", Ok(json!(1234.0))),
+    ] {
+        assert_eq!(value(&json!({"type": "number"}), text), meant, "{text}");
+    }
     let unfit = json!({"type": "integer", "default": "x"});
     assert_eq!(
         value(&unfit, "-"),

@@ -68,6 +68,9 @@ fn what_was_not_said_is_missing_and_what_was_said_wrongly_is_named() {
         given(&reading),
         json!({ "account": "current", "to": "acme", "currency": "EUR" })
     );
+    let reading = read(&payment(), "current acme 1,234 EUR");
+    assert_eq!(names(&reading.missing), ["amount"]);
+    assert_eq!(reading.faults[0].1, AnswerError::AmbiguousNumber);
     let reading = read(&payment(), "current acme -1 2");
     let faults: Vec<_> = reading
         .faults

@@ -77,7 +77,7 @@ impl Approver {
         let held = self.roles.get(&approval.agent);
         held.is_some_and(|held| {
             approval
-                .consent
+                .rule
                 .approvers
                 .iter()
                 .any(|role| held.contains(role))
@@ -89,7 +89,7 @@ impl Approver {
         let own = self.user() == approval.requester();
         self.tenant() == approval.tenant
             && self.holds_role_for(approval)
-            && (!own || approval.consent.self_approval)
+            && (!own || approval.rule.self_approval)
     }
 
     /// Every (agent, role), as two columns.

@@ -8,6 +8,7 @@ mod limits;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
+pub(crate) use self::answer::decimal;
 use self::kind::{LABEL, kept_schema, kind};
 use super::reading::OrderedMembers;
 use crate::{
@@ -71,6 +72,8 @@ pub enum AnswerError {
     NotABoolean,
     NotAnOption,
     NotANumber,
+    /// People of one country read more than a thousand, others a little more than one.
+    AmbiguousNumber,
     /// The value is outside of the limits, or does not have the format.
     #[strum(serialize = "unfit")]
     OutsideLimits,

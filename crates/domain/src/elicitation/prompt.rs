@@ -93,6 +93,7 @@ pub fn fault_notice(texts: &Texts<'_>, fault: AnswerError, step: &Step<'_>) -> P
         AnswerError::NotABoolean => Key::McpConfigNotABoolean,
         AnswerError::NotAnOption => Key::McpConfigNotAnOption,
         AnswerError::NotANumber => Key::AskNotANumber,
+        AnswerError::AmbiguousNumber => Key::AskAmbiguousNumber,
         AnswerError::OutsideLimits => Key::AskUnfit,
     };
     Part::Notice {

@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::INPUT;
 use crate::{
-    elicitation::{AnswerError, Field, Kind},
+    elicitation::{AnswerError, Field, Kind, decimal},
     json::{Json, Members, Number},
 };
 
@@ -162,10 +162,8 @@ fn value(field: &Field, word: &str) -> Result<Json, AnswerError> {
         return Err(AnswerError::NotAnOption);
     }
     let value = field.value(word)?;
-    let digits = value
-        .is_number()
-        .then(|| Number::parse(&word.replace(',', ".")));
-    Ok(match digits.flatten() {
+    let digits = value.is_number().then(|| decimal(word)).transpose()?;
+    Ok(match digits.and_then(|digits| Number::parse(&digits)) {
         Some(number) => Json::Number(number),
         None => Json::from(&value),
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::rows;
 use crate::Tx;
 use domain::{
-    approval::{About, Approval, Consent},
+    approval::{About, Approval, ApprovalRule},
     canonical::Hash,
     error::{Error, Result},
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, UserId},
@@ -29,7 +29,7 @@ pub struct NewApproval<'a> {
     pub conversation: Option<ConversationId>,
     pub call_id: &'a str,
     pub follow_up: bool,
-    pub consent: &'a Consent,
+    pub rule: &'a ApprovalRule,
     pub timeout: Duration,
 }
 
@@ -65,9 +65,9 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
         new.run.map(|id| id.0),
         new.call_id,
         new.follow_up,
-        &new.consent.approvers,
-        new.consent.min_approvals.cast_signed(),
-        new.consent.self_approval,
+        &new.rule.approvers,
+        new.rule.min_approvals.cast_signed(),
+        new.rule.self_approval,
         new.timeout.as_secs_f64(),
         new.requester_name,
     )

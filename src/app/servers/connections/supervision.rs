@@ -21,8 +21,8 @@ use crate::app::{
     App,
     servers::{
         connections::{
-            SharedServer, SharedServerKey, State, discover, load_stored, put_in_force,
-            put_in_force_for_users, server_key,
+            SharedServer, SharedServerKey, State, discover, load_stored, server_key,
+            take_discovery, take_discovery_for_users,
         },
         registry,
     },
@@ -162,9 +162,9 @@ async fn keep_connected(
             Ok(discovery) => {
                 failures = 0;
                 let fresh_for = if is_personal {
-                    put_in_force_for_users(&app, &key, &server_id, &spec, &discovery).await
+                    take_discovery_for_users(&app, &key, &server_id, &spec, &discovery).await
                 } else {
-                    put_in_force(&app, &server_id, &spec, discovery).await
+                    take_discovery(&app, &server_id, &spec, discovery).await
                 };
                 (QUIET, fresh_for)
             }

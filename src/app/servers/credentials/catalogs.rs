@@ -165,7 +165,7 @@ async fn refresh(
         () = app.shutdown.cancelled() => return,
     };
     let done = match discovered {
-        Ok(discovery) => put_in_force(app, &connection.key, spec, &discovery)
+        Ok(discovery) => store_catalog(app, &connection.key, spec, &discovery)
             .await
             .map(drop),
         Err(error) if error.is_credential_refused() => {
@@ -182,7 +182,7 @@ async fn refresh(
 
 /// Puts a list in force on every replica and returns how long it is fresh. A list that was fetched with the operator's
 /// headers belongs to no single user.
-pub(in crate::app::servers) async fn put_in_force(
+pub(in crate::app::servers) async fn store_catalog(
     app: &App,
     key: &Key,
     spec: &ServerSpec,
@@ -281,7 +281,7 @@ async fn list_again(app: &App, which: &Key) {
     };
     match connections::discover(app, which, &opened.spec).await {
         Ok(discovery) => {
-            if let Err(error) = put_in_force(app, which, &opened.base, &discovery).await {
+            if let Err(error) = store_catalog(app, which, &opened.base, &discovery).await {
                 tracing::warn!(%error, server = %which.server, "a list of tools cannot be stored");
             }
         }

@@ -180,7 +180,7 @@ async fn replace(
     if let Some(discovery) = discovery
         && is_list_wanted(app, principal, pack, spec).await?
     {
-        catalogs::put_in_force(app, &trial.key, spec, &discovery).await?;
+        catalogs::store_catalog(app, &trial.key, spec, &discovery).await?;
     }
     Ok(match placement {
         Placement::Replaces {
@@ -334,7 +334,7 @@ pub async fn test(
     };
     accept(app, &credential, &stored, is_proven).await?;
     if is_list_wanted(app, principal, &pack, &spec).await? || is_proven {
-        catalogs::put_in_force(app, &trial.key, &spec, &discovery).await?;
+        catalogs::store_catalog(app, &trial.key, &spec, &discovery).await?;
     }
     Ok(if is_proven {
         TestOutcome::ok()

@@ -189,7 +189,7 @@ async fn precheck(
 fn refuse_lookalike(approver: &Approver, approval: &Approval, counted: &[Vote]) -> Result<()> {
     let me = approver.user().as_str();
     let requester = approval.requester().as_str();
-    let (other, did) = if !approval.consent.self_approval && are_lookalikes(me, requester) {
+    let (other, did) = if !approval.rule.self_approval && are_lookalikes(me, requester) {
         (requester, "asked for it")
     } else {
         let same = counted
@@ -416,7 +416,7 @@ pub(super) async fn count_votes(
 
 /// Whether this many approvals satisfy the policy.
 pub(super) fn are_enough(count: usize, approval: &Approval) -> bool {
-    count >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX)
+    count >= usize::try_from(approval.rule.min_approvals).unwrap_or(usize::MAX)
 }
 
 /// Whether an approved request is still approved by enough people.

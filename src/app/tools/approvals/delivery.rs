@@ -119,7 +119,7 @@ pub(super) fn note(app: &App, approval: &Approval, result: Option<&ToolResult>) 
         server: approval.server.to_string(),
         tool: approval.tool.clone(),
         args_sha256: Hex(approval.args_sha256).to_string(),
-        approvers: approval.consent.approvers.clone(),
+        approvers: approval.rule.approvers.clone(),
         expires_at: approval.expires_at,
         by: approval.decided_by.clone(),
         reason: approval.reason.clone(),
@@ -170,7 +170,7 @@ pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> 
         ("code", approval.code.as_str()),
         ("server", approval.server.as_str()),
         ("tool", approval.tool.as_str()),
-        ("approvers", &approval.consent.approvers.join(", ")),
+        ("approvers", &approval.rule.approvers.join(", ")),
         ("until", &deadline_text(app, &texts, approval.expires_at)),
         ("requester", &approval.requester_name),
         ("by", by.as_deref().unwrap_or("–")),
@@ -189,10 +189,7 @@ pub(super) fn votes_text(
 ) -> String {
     let pack = app.packs.get(&approval.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
-    let (given, needed) = (
-        given.to_string(),
-        approval.consent.min_approvals.to_string(),
-    );
+    let (given, needed) = (given.to_string(), approval.rule.min_approvals.to_string());
     texts.render(
         Key::ApprovalVotes,
         &[("given", &given), ("needed", &needed)],

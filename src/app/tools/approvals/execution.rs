@@ -30,7 +30,7 @@ use crate::app::{
     },
 };
 use domain::{
-    approval::{Approval, Consent, State},
+    approval::{Approval, ApprovalRule, State},
     audit::SYSTEM,
     canonical, elicitation,
     error::{Error, ErrorCode, Result},
@@ -225,7 +225,7 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
         Recheck::Permitted(spec) => spec,
         Recheck::Outdated(reason) => return Err(NotSent::Revoked(reason)),
     };
-    let destination = connect(app, approval, &spec).await?;
+    let destination = find_destination(app, approval, &spec).await?;
     check_same_tool(
         &list_tools(app, approval, &spec, &destination).await?,
         approval,
@@ -302,14 +302,15 @@ fn check_policy(
     let spec = spec.ok_or_else(|| "the agent does not have the server any more".to_owned())?;
     match decide(spec, &principal.access(pack), &approval.tool) {
         Decision::Deny(_) => Err("its requester may not use the tool any more".to_owned()),
-        Decision::Approve(policy) if Consent::from(policy) != approval.consent => {
+        Decision::Approve(policy) if ApprovalRule::from(policy) != approval.rule => {
             Err("who has to approve it has changed; ask again".to_owned())
         }
         Decision::Approve(_) | Decision::Allow(_) => Ok(Arc::new(spec.clone())),
     }
 }
 
-async fn connect(
+/// The connection of the call, with the credential with which its requester asked.
+async fn find_destination(
     app: &Arc<App>,
     approval: &Approval,
     spec: &Arc<ServerSpec>,

@@ -9,7 +9,7 @@ use crate::app::{
     },
 };
 use domain::{
-    approval::{About, Approval, Choice, Consent, State, Vote, code},
+    approval::{About, Approval, ApprovalRule, Choice, State, Vote, code},
     canonical,
     error::{Error, ErrorCode, Result},
     ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
@@ -61,7 +61,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     let id = ApprovalId::new();
     let sealed = seal(app, &asked, id).await?;
     let about = describe_tool(asked.tool);
-    let consent = Consent::from(asked.policy);
+    let rule = ApprovalRule::from(asked.policy);
     let fingerprint =
         canonical::fingerprint(asked.tool).map_err(|why| Error::Internal(anyhow::anyhow!(why)))?;
     let mut tx = app.db.tenant(principal.tenant).await?;
@@ -91,7 +91,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         conversation: origin.map(|(conversation, ..)| conversation),
         call_id: asked.call_id,
         follow_up: origin.is_some_and(|(.., kind)| kind == RunKind::Turn),
-        consent: &consent,
+        rule: &rule,
         timeout: Duration::from_secs(u64::from(asked.policy.timeout_minutes) * 60),
     };
     if let Some(same) = find_same(&mut tx, &new).await? {
@@ -238,7 +238,7 @@ async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {
 
 /// The text of a call that waits, and the advice to the model.
 pub fn waiting_text(approval: &Approval, is_new: bool) -> (String, &'static str) {
-    let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
+    let (code, approvers) = (&approval.code, approval.rule.approvers.join(" or "));
     match approval.state {
         State::Pending => {}
         State::Approved | State::Executing => {

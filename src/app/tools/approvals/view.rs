@@ -207,7 +207,7 @@ fn build_view(
     let own = reader.user == *approval.requester();
     let about = approval.about.clone().cleaned();
     let mut text = delivery::state_text(app, &approval, reader);
-    if approval.state == State::Pending && approval.consent.min_approvals > 1 {
+    if approval.state == State::Pending && approval.rule.min_approvals > 1 {
         let given = votes
             .iter()
             .filter(|vote| vote.counts == Some(true))
@@ -245,9 +245,9 @@ fn build_view(
         },
         arguments: None,
         args_sha256: Hex(approval.args_sha256).to_string(),
-        approvers: approval.consent.approvers,
-        min_approvals: approval.consent.min_approvals,
-        self_approval: approval.consent.self_approval,
+        approvers: approval.rule.approvers,
+        min_approvals: approval.rule.min_approvals,
+        self_approval: approval.rule.self_approval,
         votes,
         decidable,
         own,

@@ -36,7 +36,7 @@ pub async fn prompt(
     prompt: &ServerPrompt,
     arguments: &Map<String, Value>,
 ) -> Result<PromptOutcome, String> {
-    let (caller, destination) = connect(app, context, spec).await?;
+    let (caller, destination) = find_destination(app, context, spec).await?;
     let permit = Permit::offered(
         caller,
         context.toolset,
@@ -60,7 +60,7 @@ pub async fn completion(
     argument: &str,
     value: &str,
 ) -> Result<Option<Box<RawValue>>, String> {
-    let (caller, destination) = connect(app, context, spec).await?;
+    let (caller, destination) = find_destination(app, context, spec).await?;
     let given = Map::from_iter([(argument.to_owned(), Value::from(value))]);
     let permit = Permit::offered(caller, context.toolset, spec, prompt, destination, &given)
         .await
@@ -81,7 +81,7 @@ pub async fn resource(
     tool: &str,
     uri: &str,
 ) -> Result<Resource, String> {
-    let (caller, destination) = connect(app, context, spec).await?;
+    let (caller, destination) = find_destination(app, context, spec).await?;
     let permit = Permit::linked(caller, context.toolset, spec, tool, destination, uri)
         .await
         .map_err(|error| format!("not read: {error}"))?;
@@ -89,7 +89,8 @@ pub async fn resource(
     end(permit, answer)
 }
 
-async fn connect<'a>(
+/// The connection of a read, and who reads; or why there is none.
+async fn find_destination<'a>(
     app: &'a Arc<App>,
     context: &ReadContext<'a>,
     spec: &Arc<ServerSpec>,

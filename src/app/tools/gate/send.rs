@@ -1,6 +1,7 @@
 //! The one way to a server. A [`Permit`] is the right to send one request of one user to one server. Only a decision
 //! of the policy or a claimed approval makes one. Its methods are the only callers of a server's tools, prompts and
-//! resources, and all of them end in [`Permit::send`].
+//! resources, and all of them end in [`Permit::send`]; but the test of a credential, which calls the tool that the pack
+//! names for it, is in `app::servers::credentials::trial`.
 //!
 //! Invariant: the audit line exists before anything is sent. The line of a run's call is written in the transaction
 //! that stores the call, and the line of an approved call in the one that makes it `executing`. Any other line is

@@ -27,8 +27,7 @@ impl Field {
                 Value::from(said.parse::<i64>().map_err(|_| AnswerError::NotANumber)?)
             }
             Kind::Number { whole: false, .. } => {
-                let number = said
-                    .replace(',', ".")
+                let number = decimal(said)?
                     .parse::<f64>()
                     .map_err(|_| AnswerError::NotANumber)?;
                 serde_json::Number::from_f64(number)
@@ -99,6 +98,21 @@ impl Field {
             _ => false,
         }
     }
+}
+
+/// A number with a point, as it was written. Separators of thousands are not read: `1,234` and `1.234` are refused, since
+/// each is more than a thousand to some people and a little more than one to others.
+pub(crate) fn decimal(said: &str) -> Result<String, AnswerError> {
+    let unsigned = said.trim_start_matches(['-', '+']);
+    if let Some((whole, rest)) = unsigned.split_once([',', '.'])
+        && (1..=3).contains(&whole.len())
+        && !whole.starts_with('0')
+        && rest.len() == 3
+        && rest.bytes().all(|digit| digit.is_ascii_digit())
+    {
+        return Err(AnswerError::AmbiguousNumber);
+    }
+    Ok(said.replace(',', "."))
 }
 
 fn fits(format: Option<Format>, text: &str) -> bool {
