@@ -92,3 +92,16 @@ async fn lines_may_end_as_on_windows_and_what_is_no_message_is_left_out() {
         .unwrap();
     assert_eq!(outcome.text, r#"{"n": 1}"#);
 }
+
+/// Line ends between the parts of JSON are white space, and would end a message of this transport.
+#[tokio::test]
+async fn arguments_with_line_ends_travel_in_one_line() {
+    let (mcp, key, spec) = (mcp(), key(), spec(probe_stdio(&[], &[])));
+    let arguments: Box<serde_json::value::RawValue> =
+        serde_json::from_str("{\n  \"n\":\r\n  1\n}").unwrap();
+    let outcome = mcp
+        .call(&key, &spec, request("echo", &arguments), options())
+        .await
+        .unwrap();
+    assert_eq!(outcome.text, r#"{"n": 1}"#);
+}
