@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use chatelaine::api;
 use serde_json::{Value, json};
 
-use super::support::{client::plain, model::text, world::World};
+use super::support::{client::plain, has::Has, model::text, world::World};
 
 #[tokio::test]
 async fn a_message_is_answered_and_both_are_kept() {
@@ -246,11 +246,10 @@ fn every_union_of_the_document_names_its_variants_and_tells_them_apart() {
         json!(["shared", "personal"])
     );
     let definition = &schemas["Definition"];
-    assert_eq!(
-        definition["properties"]["updated_at"]["format"],
-        "date-time"
-    );
-    assert_eq!(definition["required"], json!(["url"]));
+    definition.has(json!({
+        "properties": { "updated_at": { "format": "date-time" } },
+        "required": ["url"],
+    }));
     let text = &schemas["AguiEventTextMessageContent"]["properties"];
     assert!(text["messageId"].is_object(), "{text}");
     let upload =
@@ -341,15 +340,9 @@ async fn readiness_says_what_is_missing() {
     let world = World::start().await;
     world.app().started.cancelled().await;
     let ready = world.nobody().get("/readyz").await.expect(200);
-    assert_eq!(
-        (&ready["ready"], &ready["database"]),
-        (&json!(true), &json!(true))
-    );
+    ready.has(json!({ "ready": true, "database": true }));
     world.db.db.close().await;
     let unready = world.nobody().get("/readyz").await.expect(503);
-    assert_eq!(
-        (&unready["ready"], &unready["database"]),
-        (&json!(false), &json!(false))
-    );
+    unready.has(json!({ "ready": false, "database": false }));
     assert_eq!(world.nobody().get("/healthz").await.status, 200);
 }

@@ -15,6 +15,7 @@ use super::{
     mcp_http::scripted::{Reply, Scripted, Seen, text as result},
     support::{
         client::Client,
+        has::Has,
         model::{calls, results, said, text},
         offer::{answer, asked, audited, texts, world},
         world::World,
@@ -117,10 +118,7 @@ async fn a_question_is_a_prompt_and_its_answer_goes_on_with_the_call() {
         shown.starts_with(first) && shown.contains("/decline"),
         "{shown}"
     );
-    assert_eq!(
-        (&prompt["field"], &prompt["input"], &prompt["secret"]),
-        (&json!("name"), &json!("text"), &json!(false))
-    );
+    prompt.has(json!({ "field": "name", "input": "text", "secret": false }));
     assert_eq!(
         prompt["asking"]["schema"],
         json!({"type": "string", "title": "Your name"})
@@ -351,11 +349,7 @@ async fn a_server_may_ask_again_but_not_for_ever() {
     let (ann, chat) = asked_user(&world).await;
     for _ in 0..4 {
         let again = answer(&ann, &chat, "Ann").await;
-        assert_eq!(
-            (again.len(), &again[0]["type"]),
-            (1, &json!("prompt")),
-            "{again:?}"
-        );
+        json!(again).has(json!([{ "type": "prompt" }]));
     }
     let told = answer(&ann, &chat, "Ann").await;
     assert!(texts(&told).contains("asked the user 5 times"), "{told:?}");

@@ -22,6 +22,7 @@ use crate::{
     mcp_http::scripted::{Scripted, Seen},
     support::{
         client::{Client, Event},
+        has::Has,
         model::{calls, results, text},
         world::{Setup, World},
     },
@@ -143,10 +144,7 @@ async fn a_listed_tool_that_is_missing_costs_only_itself_and_is_told() {
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
     let (alice, ann) = (world.user("alice", &[]).await, world.user("ann", &[]).await);
     let known = connections(&alice, &[("desk", "ready")]).await;
-    assert_eq!(
-        (&known[0]["missing"], &known[0]["tools"]),
-        (&json!(["gone"]), &json!(1))
-    );
+    known[0].has(json!({ "missing": ["gone"], "tools": 1 }));
     assert_eq!(
         connections(&ann, &[("desk", "ready")]).await[0]["missing"],
         json!([]),
@@ -162,13 +160,9 @@ async fn a_listed_tool_that_is_missing_costs_only_itself_and_is_told() {
     let run = ann.say(&id, "go").await;
     let heard = events.until_run_ends(&run).await;
     let started = named(&heard, "server_started", "desk").unwrap();
-    assert_eq!(
-        (&started["transport"], &started["tools"]),
-        (&json!("streamable-http"), &json!(1))
-    );
+    started.has(json!({ "transport": "streamable-http", "tools": 1 }));
     let missing = named(&heard, "server_unavailable", "desk").unwrap();
-    assert_eq!(missing["reason"], "Tools not discovered: gone");
-    assert_eq!(missing["missing_tools"], json!(["gone"]));
+    missing.has(json!({ "reason": "Tools not discovered: gone", "missing_tools": ["gone"] }));
     assert_eq!(results(&world.model.requests()[1].body), [r#"{"n":1}"#]);
     assert_eq!(
         server.requests("tools/list").len(),
@@ -206,10 +200,7 @@ async fn a_server_that_is_not_ready_with_its_list_is_asked_once_more_a_moment_la
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
     let alice = world.user("alice", &[]).await;
     let known = connections(&alice, &[("desk", "ready")]).await;
-    assert_eq!(
-        (&known[0]["missing"], &known[0]["tools"]),
-        (&json!([]), &json!(2))
-    );
+    known[0].has(json!({ "missing": [], "tools": 2 }));
     let times = asked.lock().unwrap().clone();
     assert_eq!(times.len(), 2);
     assert!(

@@ -16,9 +16,12 @@ use mcp::{
 };
 use serde_json::{Value, json};
 
-use crate::support::servers::{
-    args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, request, soon,
-    spec, spec_with, time_stdio,
+use crate::support::{
+    has::Has,
+    servers::{
+        args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, request,
+        soon, spec, spec_with, time_stdio,
+    },
 };
 
 /// What the probe did, a line each, in a file of its own.
@@ -231,8 +234,7 @@ async fn a_child_may_less_than_the_service() {
         serde_json::from_str::<Value>(&outcome.unwrap().text).unwrap()
     };
     let limits = call("limits").await;
-    assert_eq!(limits["RLIMIT_CORE"], 0);
-    assert_eq!(limits["NoNewPrivs"], "1");
+    limits.has(json!({ "RLIMIT_CORE": 0, "NoNewPrivs": "1" }));
     for (name, most) in [("RLIMIT_NOFILE", 4096), ("RLIMIT_DATA", 4_294_967_296_i64)] {
         let limit = limits[name].as_i64().unwrap();
         assert!((1..=most).contains(&limit), "{name}: {limits}");

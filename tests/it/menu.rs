@@ -10,6 +10,7 @@ use store::Db;
 
 use crate::support::{
     client::Client,
+    has::Has,
     model::{Gate, text},
     notes::{Notes, pack, ring},
     world::{TIME_LIMIT, World},
@@ -391,10 +392,7 @@ async fn a_menu_of_a_published_pack_counts_in_front_of_its_labels() {
     let line = r#"/call bank send_money {"from_account":"current","to":"acme","amount":"1.00","currency":"EUR"}"#;
     ann.ask("queue", line).await;
     let of_ann = ann.get("/v1/agents/queue/menu").await.expect(200);
-    assert_eq!(
-        (&of_ann["own"], &of_ann["title"]),
-        (&json!(true), &json!("La caja"))
-    );
+    of_ann.has(json!({ "own": true, "title": "La caja" }));
     let item = json!({ "id": "mine", "label": "Lo mío", "action": "my-approval-requests", "badge": 1, "command": "/approvals" });
     assert_eq!(of_ann["items"], json!([item]));
     let item = json!({ "id": "theirs", "label": "Decide", "action": "pending-approvals", "badge": 1, "command": "/approvals" });

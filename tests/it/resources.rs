@@ -6,6 +6,7 @@ use super::{
     mcp_http::scripted::{Reply, Scripted, Seen},
     support::{
         client::Client,
+        has::Has,
         model::{calls, results, text, tool_names},
         offer::{answer, asked, audited, world},
         servers::everything,
@@ -85,10 +86,7 @@ async fn what_a_result_links_to_can_be_read_over_the_api() {
         "{listed}"
     );
     let read = resources(&ann, &chat, &[("uri", LINKED)]).await.expect(200);
-    assert_eq!(
-        (&read["items"][0]["name"], &read["items"][0]["tool"]),
-        (&json!("Report"), &json!("find"))
-    );
+    read["items"][0].has(json!({ "name": "Report", "tool": "find" }));
     assert_eq!(
         read["items"][0]["contents"][0]["text"]
             .as_str()

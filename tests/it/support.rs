@@ -9,6 +9,7 @@ pub mod bank; // the demo's MCP server
 pub mod client; // somebody who uses the API
 pub mod db; // a database per test
 pub mod forks; // the small fastmcp servers
+pub mod has; // a part of an answer
 pub mod model; // a model that says what a test tells it to
 pub mod node; // programs for Node
 pub mod notebook; // the demo's notes

@@ -2,7 +2,10 @@ use a2a::{AgentCard, SecurityScheme};
 use serde_json::{Value, json};
 
 use super::rpc;
-use crate::{skills::SkillsFixture, support::client::Client};
+use crate::{
+    skills::SkillsFixture,
+    support::{client::Client, has::Has},
+};
 
 const CARD: &str = "/a2a/bank/.well-known/agent-card.json";
 
@@ -42,10 +45,7 @@ async fn everybody_reads_what_a_guest_may_and_who_is_known_what_they_may() {
         own
     );
     let search = &own["skills"][0];
-    assert_eq!(
-        (&search["name"], &search["description"]),
-        (&json!("Web search"), &json!("Searches the web"))
-    );
+    search.has(json!({ "name": "Web search", "description": "Searches the web" }));
 }
 
 #[tokio::test]
@@ -64,15 +64,13 @@ async fn clients_of_both_versions_find_where_and_how_to_call() {
         matches!(&read.security_schemes.unwrap()["bearer"], SecurityScheme::HttpAuth(http) if http.scheme == "bearer")
     );
     assert_eq!(read.capabilities.streaming, Some(false));
-    assert_eq!(
-        (&card["url"], &card["protocolVersion"]),
-        (&json!(url), &json!("0.3.0"))
-    );
-    assert_eq!(
-        (&card["security"], &card["preferredTransport"]),
-        (&json!([{ "bearer": [] }]), &json!("JSONRPC"))
-    );
-    assert_eq!(card["securitySchemes"]["bearer"]["type"], "http");
+    card.has(json!({
+        "url": url,
+        "protocolVersion": "0.3.0",
+        "preferredTransport": "JSONRPC",
+        "securitySchemes": { "bearer": { "type": "http" } },
+    }));
+    assert_eq!(card["security"], json!([{ "bearer": [] }]));
 }
 
 #[tokio::test]

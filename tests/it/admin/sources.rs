@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{operator, world, world_with};
 use crate::{
     accounts::fixture::{AUDIENCE, ISSUER, Provider},
-    support::{client::Client, world::World},
+    support::{client::Client, has::Has, world::World},
     turn::eventually,
 };
 
@@ -91,8 +91,7 @@ async fn a_frontend_cannot_speak_for_the_users_of_an_issuer() {
     let chat = alice.open("bank").await;
     assert!(is_admin(&alice).await);
     let (key, stranger) = frontend(&world, "webui", "alice", json!({})).await;
-    assert_eq!(key["user_prefix"], "frontend:webui:");
-    assert_eq!(key["trust_email"], false);
+    key.has(json!({ "user_prefix": "frontend:webui:", "trust_email": false }));
     assert_eq!(id(&stranger).await, "frontend:webui:alice");
     assert!(!is_admin(&stranger).await);
     let path = format!("/v1/conversations/{chat}");

@@ -4,7 +4,7 @@ use domain::config::{Config, Environment};
 use serde_json::{Value, json};
 
 use super::{TOKEN, field, line, operator, patch, trail, world};
-use crate::support::world::World;
+use crate::support::{has::Has, world::World};
 
 const TENANTS: &str = "/v1/admin/tenants";
 
@@ -101,10 +101,7 @@ async fn a_tenant_is_made_read_changed_and_its_first_admin_gets_in() {
     let operator = operator(&world);
     let new = json!({ "name": "umbrella", "display_name": "Umbrella", "agents": ["bank"], "limits": { "runs_per_user": 5 } });
     let made = operator.post(TENANTS, new).await.expect(201);
-    assert_eq!(
-        (&made["name"], &made["suspended"]),
-        (&json!("umbrella"), &json!(false))
-    );
+    made.has(json!({ "name": "umbrella", "suspended": false }));
     assert_eq!(made["in_force"], json!({ "runs_per_user": 5 }));
     let key = json!({ "name": "root", "scopes": ["chat", "admin"] });
     let key = operator
@@ -113,10 +110,7 @@ async fn a_tenant_is_made_read_changed_and_its_first_admin_gets_in() {
         .expect(201);
     let admin = world.client(&key["key"].as_str().unwrap().to_owned().into());
     let me = admin.get("/v1/me").await.expect(200);
-    assert_eq!(
-        (&me["tenant"], &me["user"]),
-        (&made["id"], &json!("key:root"))
-    );
+    me.has(json!({ "tenant": made["id"], "user": "key:root" }));
     assert_eq!(
         field(&admin.get("/v1/agents").await.expect(200), "id"),
         ["bank"]
@@ -128,10 +122,7 @@ async fn a_tenant_is_made_read_changed_and_its_first_admin_gets_in() {
     let path = format!("{TENANTS}/umbrella");
     let change = json!({ "display_name": null, "agents": null, "guests": true });
     let changed = patch(&operator, &path, change).await.expect(200);
-    assert_eq!(
-        (&changed["display_name"], &changed["guests"]),
-        (&json!("umbrella"), &json!(true))
-    );
+    changed.has(json!({ "display_name": "umbrella", "guests": true }));
     assert_eq!(changed.get("agents"), None);
     let read = operator.get(&path).await.expect(200);
     assert_eq!(read["used_today"], json!({ "runs": 0, "tokens": 0 }));
@@ -264,10 +255,7 @@ async fn changes_of_different_things_at_once_both_count() {
         answer.expect(200);
     }
     let read = operator.get(&path).await.expect(200);
-    assert_eq!(
-        (&read["display_name"], &read["limits"]["tokens_per_tenant"]),
-        (&json!("Acme"), &json!("unlimited"))
-    );
+    read.has(json!({ "display_name": "Acme", "limits": { "tokens_per_tenant": "unlimited" } }));
     assert!(read["limits"]["runs_per_user"].is_u64(), "{read}");
     let lines = trail(&world, world.tenant.id, "tenant.changed").await;
     let named = lines

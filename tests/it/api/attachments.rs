@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     client::{Answer, Client},
+    has::Has,
     model::{Request, call, error, last_user, results, text, tool_names},
     world::World,
 };
@@ -47,10 +48,7 @@ async fn an_image_is_kept_shown_to_the_model_and_deleted_with_its_conversation()
     let id = ann.open("office").await;
     let made = send(&ann, &id, "..%2Fmy%20c%C3%A4t.png", PNG).await;
     let file = made.expect(201);
-    assert_eq!(
-        (&file["name"], &file["media_type"], &file["size"]),
-        (&json!("my cät.png"), &json!("image/png"), &json!(PNG.len()))
-    );
+    file.has(json!({ "name": "my cät.png", "media_type": "image/png", "size": PNG.len() }));
     let place = made.header("location").to_owned();
     let read = ann.request(Method::GET, &place).send().await.unwrap();
     let headers = read.headers().clone();
@@ -323,10 +321,7 @@ async fn a_form_is_read_as_its_file() {
             .await
     };
     let kept = post(form(&[("file", "cat.png", PNG)])).await.expect(201);
-    assert_eq!(
-        (&kept["name"], &kept["size"]),
-        (&json!("cat.png"), &json!(PNG.len()))
-    );
+    kept.has(json!({ "name": "cat.png", "size": PNG.len() }));
     let none = post(form(&[])).await.expect(400);
     assert!(
         none["detail"].as_str().unwrap().contains("without a file"),

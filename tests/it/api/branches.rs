@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::support::{
     bank,
     client::{Answer, Client, plain},
+    has::Has,
     model::{Gate, calls, last_user, text},
     world::{TIME_LIMIT, World},
 };
@@ -105,14 +106,8 @@ async fn an_edit_makes_a_branch_and_the_model_reads_only_that() {
         .expect(200);
     let list = branches["items"].as_array().unwrap();
     let seq = posted["message"]["seq"].as_i64().unwrap();
-    assert_eq!(
-        (list[0]["number"].as_i64(), &list[0]["active"]),
-        (Some(0), &json!(true))
-    );
-    assert_eq!(
-        (list[1]["number"].as_i64(), list[1]["parent"].as_i64()),
-        (Some(1), Some(0))
-    );
+    list[0].has(json!({ "number": 0, "active": true }));
+    list[1].has(json!({ "number": 1, "parent": 0 }));
     assert!(list[1]["from_seq"].as_i64().unwrap() < seq);
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     client::{Answer, Client},
+    has::Has,
     model::{last_user, said, text},
     world::World,
 };
@@ -67,10 +68,7 @@ async fn a_conversation_is_renamed_archived_and_pinned() {
     )
     .await;
     let changed = changed.expect(200);
-    assert_eq!(
-        (&changed["title"], &changed["pinned"], &changed["archived"]),
-        (&json!("Taxes"), &json!(true), &json!(false))
-    );
+    changed.has(json!({ "title": "Taxes", "pinned": true, "archived": false }));
     change(&ann, &second, json!({ "archived": true }))
         .await
         .expect(200);
@@ -179,10 +177,8 @@ async fn the_model_makes_a_title_once_and_never_over_a_users() {
     let heard = events.until_run_ends(&run).await;
     assert!(heard.iter().all(|event| event.name != "title"));
     let event = events.next().await.unwrap();
-    assert_eq!(
-        (event.name.as_str(), &event.data["title"]),
-        ("title", &json!("Sleepy cats"))
-    );
+    assert_eq!(event.name, "title");
+    assert_eq!(event.data["title"], "Sleepy cats");
     let path = format!("/v1/conversations/{id}");
     assert_eq!(ann.get(&path).await.expect(200)["title"], "Sleepy cats");
 

@@ -3,7 +3,7 @@
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::world::World;
+use crate::support::{has::Has, world::World};
 
 /// method, path, body, then status, code, field and a piece of the detail.
 type Case = (
@@ -397,10 +397,7 @@ async fn what_a_run_is_given_has_each_name_once() {
             let answer = ann.send(request.body(body)).await.expect(status);
             if status == 400 {
                 let detail = format!("{field} holds a name twice");
-                assert_eq!(
-                    (&answer["field"], &answer["detail"]),
-                    (&json!(field), &json!(detail))
-                );
+                answer.has(json!({ "field": field, "detail": detail }));
             }
         }
     }
@@ -438,10 +435,7 @@ async fn a_body_that_is_too_large_is_refused_and_the_client_reads_why() {
             .header("content-type", "application/json")
     };
     let known = ann.send(request().body(body.clone())).await;
-    assert_eq!(
-        (known.status, &known.json()["code"]),
-        (413, &json!("body_too_large"))
-    );
+    assert_eq!(known.expect(413)["code"], "body_too_large");
     let pieces: Vec<Result<Vec<u8>, std::io::Error>> = body
         .into_bytes()
         .chunks(10_000)
@@ -460,10 +454,7 @@ async fn a_wrong_method_names_the_right_ones() {
     let answer = ann
         .send(ann.request(Method::PATCH, "/v1/conversations"))
         .await;
-    assert_eq!(
-        (answer.status, &answer.json()["code"]),
-        (405, &json!("method_not_allowed"))
-    );
+    assert_eq!(answer.expect(405)["code"], "method_not_allowed");
     assert_eq!(answer.header("allow"), "GET,HEAD,POST");
 }
 
@@ -483,12 +474,8 @@ async fn a_credential_that_is_none_is_told_apart_from_a_missing_one() {
             request = request.header("authorization", header);
         }
         let answer = nobody.send(request).await;
-        let problem = answer.json();
-        assert_eq!(
-            (answer.status, &problem["code"]),
-            (401, &json!("unauthenticated")),
-            "{header:?}"
-        );
+        let problem = answer.expect(401);
+        assert_eq!(problem["code"], "unauthenticated", "{header:?}");
         assert_eq!(answer.header("www-authenticate"), "Bearer");
         assert!(
             problem["detail"].as_str().unwrap().contains(detail),
@@ -508,9 +495,6 @@ async fn our_own_faults_are_not_shown() {
         .await
         .unwrap();
     let problem = ann.get("/v1/conversations").await.expect(500);
-    assert_eq!(
-        (&problem["code"], &problem["detail"]),
-        (&json!("internal"), &json!("internal error"))
-    );
+    problem.has(json!({ "code": "internal", "detail": "internal error" }));
     assert!(!problem.to_string().contains("relation"));
 }

@@ -10,7 +10,7 @@ use store::approvals::{self, NewApproval};
 
 use super::*;
 use crate::{
-    support::model::call,
+    support::{has::Has, model::call},
     turn::{pair, tool_results},
 };
 
@@ -36,14 +36,8 @@ async fn the_model_hears_at_once_that_its_call_waits_and_for_whom() {
         "{heard}"
     );
     let note = &notes(&staff.ann, &conversation).await[0];
-    assert_eq!(
-        (&note["code"], &note["state"]),
-        (&request["code"], &json!("pending"))
-    );
-    assert_eq!(
-        (&request["state"], &request["own"], &request["decidable"]),
-        (&json!("pending"), &json!(true), &json!(false))
-    );
+    note.has(json!({ "code": request["code"], "state": "pending" }));
+    request.has(json!({ "state": "pending", "own": true, "decidable": false }));
     assert_eq!(world.bank.executions("send_money"), 0);
 }
 
@@ -61,19 +55,19 @@ async fn an_approver_sees_everything_that_a_decision_needs() {
         .await
         .expect(200);
     assert_eq!(seen["arguments"], payment("10.00"));
-    assert_eq!(seen["requester"]["user"], "ann");
-    assert_eq!(
-        (&seen["agent"], &seen["server"], &seen["tool"]),
-        (&json!("bank"), &json!("bank"), &json!("send_money"))
-    );
+    seen.has(json!({
+        "requester": { "user": "ann" },
+        "agent": "bank",
+        "server": "bank",
+        "tool": "send_money",
+    }));
     assert!(
         seen["server_says"]["description"]
             .as_str()
             .unwrap()
             .starts_with("Sends money")
     );
-    assert_eq!(seen["server_says"]["hints"]["destructiveHint"], true);
-    assert_eq!(seen["decidable"], true);
+    seen.has(json!({ "server_says": { "hints": { "destructiveHint": true } }, "decidable": true }));
     assert_eq!(
         seen.get("conversation_id"),
         None,
@@ -410,10 +404,7 @@ async fn asking_is_one_of_several_approvals_for_those_who_hold_the_role() {
     // Nobody's role is needed to ask as one of `adminUsers`, and none approves.
     let alice = world.user("alice", &[]).await;
     let (_, request) = asked(&alice, "11.00").await;
-    assert_eq!(
-        (&request["state"], &request["votes"]),
-        (&json!("pending"), &json!([]))
-    );
+    request.has(json!({ "state": "pending", "votes": [] }));
     approve(&staff.bob, &request).await.expect(200);
     assert_eq!(state(&alice, &request).await, "pending");
     approve(&staff.carl, &request).await.expect(200);

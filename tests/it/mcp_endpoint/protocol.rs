@@ -7,7 +7,7 @@ use super::{BANK, legacy, modern, modern_result};
 use crate::{
     mcp_http::scripted::{Scripted, Seen},
     mcp_product::{connections_of, entry, pack},
-    support::{client::Client, world::World},
+    support::{client::Client, has::Has, world::World},
 };
 
 /// A request with these headers, as it is.
@@ -52,8 +52,7 @@ async fn a_handshake_ends_with_a_version_that_both_speak() {
         });
         let answer = legacy(&ann, "initialize", params).await;
         assert_eq!(answer["result"]["protocolVersion"], given, "{answer}");
-        assert_eq!(answer["result"]["serverInfo"]["name"], "bank");
-        assert_eq!(answer["result"]["instructions"], "Money");
+        answer["result"].has(json!({ "serverInfo": { "name": "bank" }, "instructions": "Money" }));
     }
     assert_eq!(legacy(&ann, "ping", json!({})).await["result"], json!({}));
     let started = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
@@ -289,11 +288,8 @@ async fn headers_that_repeat_arguments_must_agree_with_them() {
         if status == 200 {
             assert_eq!(executed, 1, "{headers:?} {arguments} {answer}");
         } else {
-            assert_eq!(
-                (&answer["error"]["code"], executed),
-                (&json!(-32020), 0),
-                "{headers:?} {answer}"
-            );
+            assert_eq!(answer["error"]["code"], -32020, "{headers:?} {answer}");
+            assert_eq!(executed, 0, "{headers:?} {answer}");
         }
     }
 }

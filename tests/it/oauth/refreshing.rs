@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{TEST, call, connect, connected, connection, guarded::Guarded};
 use crate::support::{
     client::Client,
+    has::Has,
     servers::{soon, until},
     world::World,
 };
@@ -52,10 +53,7 @@ async fn a_refresh_that_is_refused_asks_the_user_again() {
     let result = call(&world, &ann, &chat, "read").await;
     assert_eq!(result["status"], "failed", "{result}");
     let now = connection(&ann).await;
-    assert_eq!(
-        (&now["state"], &now["reason"]),
-        (&"needs_attention".into(), &"rejected".into())
-    );
+    now.has(json!({ "state": "needs_attention", "reason": "rejected" }));
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
     assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
 }
@@ -102,10 +100,7 @@ async fn a_replica_that_dies_with_a_refresh_costs_a_sign_in_at_most_and_is_asked
         call(&world, &ann, &chat, "read").await;
     }
     let now = connection(&ann).await;
-    assert_eq!(
-        (&now["state"], &now["reason"]),
-        (&"needs_attention".into(), &"rejected".into())
-    );
+    now.has(json!({ "state": "needs_attention", "reason": "rejected" }));
     assert_eq!(guarded.seen(|seen| (seen.refreshes, seen.replays)), (1, 1));
     assert!(connect(&world, &ann, &chat).await.starts_with("✅"));
     assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");

@@ -219,11 +219,8 @@ async fn what_cannot_be_held_is_refused_by_name() {
         let mut body = with_schema(request(&["hi"]));
         change(&mut body);
         let refused = ann.post(PATH, body.clone()).await.expect(400);
-        assert_eq!(
-            (&refused["error"]["param"], &refused["error"]["code"]),
-            (&json!(param), &json!(code)),
-            "{body}: {refused}"
-        );
+        assert_eq!(refused["error"]["param"], param, "{body}: {refused}");
+        assert_eq!(refused["error"]["code"], code, "{body}: {refused}");
         let mut response = json!({ "model": "bank", "input": body["messages"][0]["content"] });
         let mut format = body["response_format"]["json_schema"].clone();
         if format.is_null() {

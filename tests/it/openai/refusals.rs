@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{PATH, content, request, stream};
 use crate::support::{
+    has::Has,
     model::{Gate, error, text},
     world::World,
 };
@@ -102,11 +103,8 @@ async fn every_refusal_names_the_parameter_and_the_reason() {
         );
         let error = &answer.json()["error"];
         assert_eq!(error["type"], "invalid_request_error", "{body}: {error}");
-        assert_eq!(
-            (&error["param"], &error["code"]),
-            (&json!(param), &json!(code)),
-            "{body}: {error}"
-        );
+        assert_eq!(error["param"], param, "{body}: {error}");
+        assert_eq!(error["code"], code, "{body}: {error}");
         assert!(
             error["message"].as_str().unwrap().contains(message),
             "{body}: {error}"
@@ -153,10 +151,7 @@ async fn a_failed_run_is_an_error_that_is_not_tried_again() {
         .post(PATH, request(&["hi"]))
         .await;
     let body = answer.expect(502);
-    assert_eq!(
-        (&body["error"]["type"], &body["error"]["code"]),
-        (&json!("server_error"), &json!("run_failed"))
-    );
+    body["error"].has(json!({ "type": "server_error", "code": "run_failed" }));
     assert_eq!(answer.header("x-should-retry"), "false");
     assert_eq!(world.model.requests().len(), 1);
 }

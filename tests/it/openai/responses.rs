@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     client::{Client, Events},
+    has::Has,
     model::{Gate, call, error, said, text},
     world::World,
 };
@@ -68,29 +69,15 @@ async fn a_response_has_openais_shape_and_is_the_same_when_it_is_read() {
         "content": [{ "type": "output_text", "text": "You have 5 euros.", "annotations": [], "logprobs": [] }],
     });
     assert_eq!(response["output"], json!([message]));
-    assert_eq!(
-        (&response["object"], &response["status"], &response["model"]),
-        (&json!("response"), &json!("completed"), &json!("bank"))
-    );
-    assert_eq!(
-        (
-            &response["metadata"],
-            &response["instructions"],
-            &response["store"]
-        ),
-        (
-            &json!({ "topic": "money" }),
-            &json!("Be brief."),
-            &json!(true)
-        )
-    );
-    assert_eq!(
-        (
-            &response["usage"]["input_tokens"],
-            &response["usage"]["total_tokens"]
-        ),
-        (&json!(11), &json!(18))
-    );
+    assert_eq!(response["metadata"], json!({ "topic": "money" }));
+    response.has(json!({
+        "object": "response",
+        "status": "completed",
+        "model": "bank",
+        "instructions": "Be brief.",
+        "store": true,
+        "usage": { "input_tokens": 11, "total_tokens": 18 },
+    }));
     assert!(read(&world, "[Instructions of the client]\\nBe brief."));
     let id = response["id"].as_str().unwrap();
     let run = answer.header("x-run-id").replace('-', "");
@@ -113,13 +100,10 @@ async fn a_response_has_openais_shape_and_is_the_same_when_it_is_read() {
         .post(PATH, after(&response, "And now?"))
         .await
         .expect(400);
-    assert_eq!(
-        (&gone["error"]["code"], &gone["error"]["param"]),
-        (
-            &json!("previous_response_not_found"),
-            &json!("previous_response_id")
-        )
-    );
+    gone["error"].has(json!({
+        "code": "previous_response_not_found",
+        "param": "previous_response_id",
+    }));
 }
 
 #[tokio::test]
@@ -250,30 +234,23 @@ async fn an_answer_that_reaches_its_limit_is_incomplete() {
     let mut body = ask("How much?");
     body["max_output_tokens"] = json!(2);
     let response = ann.post(PATH, body.clone()).await.expect(200);
-    assert_eq!(
-        (
-            &response["status"],
-            &response["incomplete_details"]["reason"]
-        ),
-        (&json!("incomplete"), &json!("max_output_tokens"))
-    );
+    response.has(json!({
+        "status": "incomplete",
+        "incomplete_details": { "reason": "max_output_tokens" },
+    }));
     assert_eq!(output(&response), ["You have"]);
     assert_eq!(response["output"][0]["status"], "incomplete");
     let path = format!("{PATH}/{}", response["id"].as_str().unwrap());
     let read = ann.get(&path).await.expect(200);
-    assert_eq!(
-        (&read["output"], &read["status"]),
-        (&response["output"], &response["status"])
-    );
+    assert_eq!(read["output"], response["output"]);
+    assert_eq!(read["status"], response["status"]);
     let events = stream(&ann, body.clone()).await;
     assert_eq!(*types(&events).last().unwrap(), "response.incomplete");
     body["max_output_tokens"] = json!(100);
     body["stop"] = json!([" euros"]);
     let response = ann.post(PATH, body).await.expect(200);
-    assert_eq!(
-        (output(&response), &response["status"]),
-        (vec!["You have 5"], &json!("completed"))
-    );
+    assert_eq!(output(&response), ["You have 5"]);
+    assert_eq!(response["status"], "completed");
 }
 
 #[tokio::test]
@@ -325,20 +302,12 @@ async fn calls_are_items_when_the_key_says_so() {
     let response = program.post(PATH, ask("rate?")).await.expect(200);
     assert_eq!(output(&response), ["Let me look.", "It is high."]);
     let call = &response["output"][1];
-    assert_eq!(
-        (
-            &call["type"],
-            &call["server_label"],
-            &call["name"],
-            &call["status"]
-        ),
-        (
-            &json!("mcp_call"),
-            &json!("bank"),
-            &json!("get_exchange_rate"),
-            &json!("completed")
-        )
-    );
+    call.has(json!({
+        "type": "mcp_call",
+        "server_label": "bank",
+        "name": "get_exchange_rate",
+        "status": "completed",
+    }));
     assert_eq!(
         serde_json::from_str::<Value>(call["arguments"].as_str().unwrap()).unwrap(),
         rate
@@ -371,10 +340,7 @@ async fn a_response_in_the_background_is_read_later_or_cancelled() {
     let mut body = ask("hi");
     body["background"] = json!(true);
     let begun = ann.post(PATH, body.clone()).await.expect(200);
-    assert_eq!(
-        (&begun["status"], &begun["output"]),
-        (&json!("in_progress"), &json!([]))
-    );
+    begun.has(json!({ "status": "in_progress", "output": [] }));
     gate.reached().await;
     let early = ann.post(PATH, after(&begun, "more")).await;
     assert_eq!(early.expect(409)["error"]["code"], "conversation_busy");
@@ -434,10 +400,7 @@ async fn a_run_that_fails_is_an_error_or_a_failed_response() {
     let last = events.last().unwrap();
     assert_eq!(last["type"], "response.failed");
     let response = &last["response"];
-    assert_eq!(
-        (&response["status"], &response["error"]["code"]),
-        (&json!("failed"), &json!("server_error"))
-    );
+    response.has(json!({ "status": "failed", "error": { "code": "server_error" } }));
     let path = format!("{PATH}/{}", response["id"].as_str().unwrap());
     assert_eq!(ann.get(&path).await.expect(200)["status"], "failed");
 }
@@ -452,7 +415,8 @@ async fn two_requests_with_one_key_are_one_response() {
         .with_header("idempotency-key", "k-1");
     let one = ann.post(PATH, ask("hi")).await.expect(200);
     let two = ann.post(PATH, ask("hi")).await.expect(200);
-    assert_eq!((&one["id"], &one["output"]), (&two["id"], &two["output"]));
+    assert_eq!(one["id"], two["id"]);
+    assert_eq!(one["output"], two["output"]);
     let other = ann.post(PATH, ask("other")).await.expect(422);
     assert_eq!(other["error"]["code"], "idempotency_key_reused");
     assert_eq!(world.model.requests().len(), 1);
@@ -537,10 +501,8 @@ async fn a_request_beside_the_chat_is_one_plain_call() {
         .await
         .with_header("x-openwebui-task", "title_generation");
     let response = ann.post(PATH, ask("hi")).await.expect(200);
-    assert_eq!(
-        (output(&response), &response["store"]),
-        (vec!["Money"], &json!(false))
-    );
+    assert_eq!(output(&response), ["Money"]);
+    assert_eq!(response["store"], false);
     assert_eq!(
         *types(&stream(&ann, ask("hi")).await).last().unwrap(),
         "response.completed"

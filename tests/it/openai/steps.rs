@@ -27,10 +27,8 @@ async fn tools_run_here_and_the_client_is_not_asked_to_run_any() {
     let ann = world.user("ann", &["employee"]).await;
     let whole = ann.post(PATH, request(&["rate?"])).await.expect(200);
     let message = &whole["choices"][0]["message"];
-    assert_eq!(
-        (&message["content"], message.get("tool_calls")),
-        (&json!("It is high."), None)
-    );
+    assert_eq!(message["content"], "It is high.");
+    assert_eq!(message.get("tool_calls"), None);
     let (chunks, done) = stream(&ann, request(&["and now?"])).await;
     assert!(done);
     assert_eq!(content(&chunks), "It is low.");

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{connection, tools};
 use crate::support::{
     client::Client,
+    has::Has,
     model::{Gate, text},
     notes::{Notes, ring},
     world::World,
@@ -48,10 +49,7 @@ async fn a_user_connects_a_server_step_by_step() {
         json!([{ "value": "notes", "label": "⚠️ notes – not connected" }])
     );
     let asked = say(&ann, &chat, "1").await;
-    assert_eq!(
-        (&asked[0]["type"], &asked[0]["secret"]),
-        (&json!("prompt"), &json!(true))
-    );
+    asked[0].has(json!({ "type": "prompt", "secret": true }));
     assert!(
         texts(&asked).starts_with("notes: Your token of Notes?"),
         "{asked:?}"

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{connection, enter, tools};
 use crate::support::{
+    has::Has,
     notes::ring,
     servers::{Server, proxy},
     world::World,
@@ -67,11 +68,7 @@ async fn an_api_key_that_is_no_longer_good_is_marked_at_its_next_use() {
             .await;
     }
     let seen = connection(&ann, "proxy").await;
-    assert_eq!(
-        (&seen["state"], &seen["reason"]),
-        (&json!("needs_attention"), &json!("rejected")),
-        "{seen}"
-    );
+    seen.has(json!({ "state": "needs_attention", "reason": "rejected" }));
     assert_eq!(tools(&ann, "proxy").await, [""; 0]);
     enter(&ann, "proxy", "its-next-key").await.expect(200);
     assert_eq!(

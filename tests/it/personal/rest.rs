@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use super::{connection, enter, tools};
 use crate::support::{
     client::Client,
+    has::Has,
     model::{calls, text},
     notes::{Notes, pack},
     world::{TIME_LIMIT, World},
@@ -22,10 +23,7 @@ async fn without_a_credential_a_personal_server_has_no_tools() {
     let ann = world.user("ann", &[]).await;
     assert_eq!(tools(&ann, "notes").await, [""; 0]);
     let seen = connection(&ann, "notes").await;
-    assert_eq!(
-        (seen["state"].as_str(), seen["kind"].as_str()),
-        (Some("not_configured"), Some("personal"))
-    );
+    seen.has(json!({ "state": "not_configured", "kind": "personal" }));
     assert_eq!(
         seen["fields"],
         json!([{ "name": "token", "type": "secret", "label": "Your token of Notes?", "required": true }])
@@ -161,10 +159,7 @@ async fn a_revoked_token_takes_its_tools_away_and_its_user_is_told_once() {
         "gone in the very next step"
     );
     let seen = connection(&ann, "notes").await;
-    assert_eq!(
-        (seen["state"].as_str(), seen["reason"].as_str()),
-        (Some("needs_attention"), Some("rejected"))
-    );
+    seen.has(json!({ "state": "needs_attention", "reason": "rejected" }));
     assert_eq!(
         bob.ask("notes", "/call notes whoami").await,
         "reader2",
@@ -181,10 +176,7 @@ async fn a_rejected_credential_is_good_again_when_its_test_succeeds() {
     notes.revoke("reader-token-1");
     let path = "/v1/agents/notes/connections/notes/test";
     let tested = ann.post(path, json!({})).await.expect(200);
-    assert_eq!(
-        (tested["ok"].as_bool(), tested["reason"].as_str()),
-        (Some(false), Some("unauthorized"))
-    );
+    tested.has(json!({ "ok": false, "reason": "unauthorized" }));
     assert_eq!(tools(&ann, "notes").await, [""; 0]);
     notes.grant("reader-token-1", "reader1", &["read"]);
     assert_eq!(ann.post(path, json!({})).await.expect(200)["ok"], true);

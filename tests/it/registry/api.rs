@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sqlx::Row;
 
 use super::{entry, eventually, other_admin, pack, put, world};
-use crate::support::world::World;
+use crate::support::{has::Has, world::World};
 
 /// The document's own request.
 const ATLASSIAN: &str = r#"{
@@ -94,8 +94,7 @@ async fn an_id_that_is_taken_is_a_conflict() {
     let admin = world.admin().await;
     admin.post("/mcp-servers", atlassian()).await.expect(201);
     let taken = admin.post("/v1/mcp-servers", atlassian()).await.expect(409);
-    assert_eq!(taken["code"], "duplicate_id");
-    assert_eq!(taken["detail"], "MCP server 'atlassian' already exists");
+    taken.has(json!({ "code": "duplicate_id", "detail": "MCP server 'atlassian' already exists" }));
 }
 
 /// A body that is refused, the field that is named, and a word of the reason.
@@ -414,10 +413,8 @@ async fn the_list_comes_in_pages_by_name() {
         .get(&format!("/mcp-servers?limit=3&after={next}"))
         .await
         .expect(200);
-    assert_eq!(
-        (ids(&last), &last["next"]),
-        (vec!["id-one".to_owned()], &Value::Null)
-    );
+    assert_eq!(ids(&last), ["id-one"]);
+    assert_eq!(last["next"], Value::Null);
     admin.get("/mcp-servers?after=nonsense").await.expect(400);
     admin.get("/mcp-servers?limit=0").await.expect(400);
 }
@@ -550,10 +547,7 @@ async fn an_entry_in_use_is_not_deleted_and_its_users_are_named() {
     admin.post("/mcp-servers", atlassian()).await.expect(201);
     let refused = admin.delete("/mcp-servers/atlassian").await.expect(409);
     let expected = "MCP server 'atlassian' is used by reader, writer; remove it from there first";
-    assert_eq!(
-        (&refused["detail"], &refused["code"]),
-        (&json!(expected), &json!("server_in_use"))
-    );
+    refused.has(json!({ "detail": expected, "code": "server_in_use" }));
     // The other tenant has neither agent.
     stranger.post("/mcp-servers", atlassian()).await.expect(201);
     stranger.delete("/mcp-servers/atlassian").await.expect(204);

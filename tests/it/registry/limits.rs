@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{entry, pack, put, world};
-use crate::support::world::World;
+use crate::support::{has::Has, world::World};
 
 const URL: &str = "https://mcp.example.org/mcp";
 
@@ -40,11 +40,10 @@ async fn a_tenant_has_a_thousand_servers_and_a_thousand_secrets_at_most() {
     let one = |id: &str| entry(id, URL, json!({}), json!({}));
     admin.post("/mcp-servers", one("last")).await.expect(201);
     let full = admin.post("/mcp-servers", one("more")).await.expect(409);
-    assert_eq!(full["code"], "limit_reached");
-    assert_eq!(
-        full["detail"],
-        "there are 1000 MCP servers, and there may be 1000 at most; remove one first"
-    );
+    full.has(json!({
+        "code": "limit_reached",
+        "detail": "there are 1000 MCP servers, and there may be 1000 at most; remove one first",
+    }));
     let full = put(&admin, "/v1/secrets/more", &json!({ "value": "v" }))
         .await
         .expect(409);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{Watched, entry, eventually, offered, open_localhost, other_admin, pack, put};
 use crate::support::{
     client::{Answer, Client},
+    has::Has,
     model::text,
     world::{Setup, World},
 };
@@ -177,11 +178,11 @@ async fn an_admin_adds_a_server_of_the_registry_to_an_agent_and_takes_it_away() 
     };
     for action in ["server_setting.removed", "server_setting.stored"] {
         let line = line(action);
-        assert_eq!(
-            (&line["agent"], &line["server"]),
-            (&json!("plain"), &json!("docs"))
-        );
-        assert_eq!(line["detail"], "agent plain, entry context-store");
+        line.has(json!({
+            "agent": "plain",
+            "server": "docs",
+            "detail": "agent plain, entry context-store",
+        }));
     }
 }
 
@@ -226,10 +227,7 @@ async fn the_chain_is_default_capability_agent_each_with_its_file_and_then_its_s
         .iter()
         .find(|it| it["key"] == "zone");
     assert_eq!(zone.unwrap()["value"], "of-admins");
-    assert_eq!(
-        (&listed["inherited"], &listed["setting"]["config"]["zone"]),
-        (&json!(true), &json!("of-admins"))
-    );
+    listed.has(json!({ "inherited": true, "setting": { "config": { "zone": "of-admins" } } }));
     let run = json!({ "agent_name": "reader", "prompt": "x", "params": { "topic": "t" } });
     let missing = ann.post("/v1/runs/check", run.clone()).await.expect(400);
     assert_eq!(
@@ -634,11 +632,7 @@ async fn a_server_that_is_added_has_roles_and_approvers_of_its_own() {
         .await;
     let waiting = boss.get("/v1/approvals").await.expect(200);
     let request = waiting["items"][0].clone();
-    assert_eq!(
-        (&request["server"], &request["tool"]),
-        (&json!("docs"), &json!("send_money")),
-        "{waiting}"
-    );
+    request.has(json!({ "server": "docs", "tool": "send_money" }));
     let body = json!({ "decision": "approve", "args_sha256": request["args_sha256"] });
     let path = format!("/v1/approvals/{}/decision", request["id"].as_str().unwrap());
     ann.post(&path, body.clone()).await.expect(404);

@@ -6,6 +6,7 @@ use super::{came_to, order, run, run_with, said_in, shared_world, start};
 use crate::{
     support::{
         client::Client,
+        has::Has,
         model::{Gate, calls, said, text, text_of, tool_names},
         world::World,
     },
@@ -102,10 +103,7 @@ async fn a_child_that_is_waited_for_brings_its_result() {
     let world = shared_world().await;
     let ann = world.user("ann", &[]).await;
     let child = came_to(&run(&ann, "lead", &start("worker", "dig here", "sync")).await);
-    assert_eq!(
-        (&child["status"], &child["result"]),
-        (&json!("finished"), &json!("Done: dig here"))
-    );
+    child.has(json!({ "status": "finished", "result": "Done: dig here" }));
     let session = child["session_id"].as_str().unwrap();
     assert_eq!(
         said_in(&ann, session).await,

@@ -6,6 +6,7 @@ use super::{add_packs, run_with, shared_world};
 use crate::{
     support::{
         client::Client,
+        has::Has,
         model::{Gate, last_user, text},
         world::World,
     },
@@ -32,10 +33,7 @@ async fn the_documents_request_is_run_and_its_params_are_read_by_the_model() {
         json!({ "agent_name": "sprint-researcher", "params": {"topic": "API design"}, "scope": {"context_id": "sprint-42"} }),
     )
     .await;
-    assert_eq!(
-        (&ran["status"], &ran["agent_name"]),
-        (&json!("succeeded"), &json!("sprint-researcher"))
-    );
+    ran.has(json!({ "status": "succeeded", "agent_name": "sprint-researcher" }));
     assert_eq!(
         last_user(&world.model.last_request()),
         "Parameters:\n{\n  \"topic\": \"API design\"\n}"
@@ -57,10 +55,7 @@ async fn a_run_that_nobody_waits_for_is_asked_for() {
     assert_eq!(started["status"], "pending");
     let run = started["run_id"].as_str().unwrap();
     let run = ended(&ann, run).await;
-    assert_eq!(
-        (&run["result"], &run["session_id"]),
-        (&json!("Done: dig"), &started["session_id"])
-    );
+    run.has(json!({ "result": "Done: dig", "session_id": started["session_id"] }));
     let plain = ann
         .get(&format!("/runs/{}", started["run_id"].as_str().unwrap()))
         .await
@@ -78,10 +73,7 @@ async fn a_session_is_gone_on_with_and_remembers() {
         json!({ "type": "resume_session", "session_id": first["session_id"], "prompt": "two" }),
     )
     .await;
-    assert_eq!(
-        (&second["session_id"], &second["result"]),
-        (&first["session_id"], &json!("Done: two"))
-    );
+    second.has(json!({ "session_id": first["session_id"], "result": "Done: two" }));
     let messages = world.model.last_request()["messages"].to_string();
     assert!(messages.contains("Done: one"), "{messages}");
 }

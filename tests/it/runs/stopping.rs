@@ -20,6 +20,7 @@ use super::{came_to, run_with, said_in, start};
 use crate::{
     support::{
         client::Client,
+        has::Has,
         model::{Gate, Reply, calls, error, last_user, text, text_of},
         world::{Setup, World},
     },
@@ -535,15 +536,9 @@ async fn a_chats_list_holds_no_session_that_an_agent_started() {
         1,
         "what a program started for the user is theirs to go on with"
     );
-    assert_eq!(
-        (&listed[0]["id"], &listed[0]["parent_id"]),
-        (&lead["session_id"], &Value::Null)
-    );
+    listed[0].has(json!({ "id": lead["session_id"], "parent_id": null }));
     let all = sessions(&ann).await;
-    assert_eq!(
-        (&all[1]["id"], &all[1]["parent_id"]),
-        (&child, &lead["session_id"])
-    );
+    all[1].has(json!({ "id": child, "parent_id": lead["session_id"] }));
     ann.get(&format!("/v1/conversations/{}", child.as_str().unwrap()))
         .await
         .expect(200);

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::SkillsFixture;
 use crate::{
-    support::client::Client,
+    support::{client::Client, has::Has},
     turn::{eventually, payment},
 };
 
@@ -58,17 +58,11 @@ async fn a_call_that_needs_consent_waits_and_its_outcome_is_the_runs() {
         fixture.world.user("carl", &["cfo"]).await,
     );
     let (path, waits) = asked(&ann, "12.50").await;
-    assert_eq!(
-        (&waits["approval"]["state"], &waits["approval"]["tool"]),
-        (&json!("pending"), &json!("send_money"))
-    );
+    waits["approval"].has(json!({ "state": "pending", "tool": "send_money" }));
     assert_eq!(fixture.world.bank.executions("send_money"), 0);
     decide(&carl, &waits["approval"], "approve").await;
     let done = settled(&ann, &path).await;
-    assert_eq!(
-        (&done["status"], &done["approval"]["state"]),
-        (&json!("succeeded"), &json!("succeeded"))
-    );
+    done.has(json!({ "status": "succeeded", "approval": { "state": "succeeded" } }));
     assert!(
         done["text"]
             .as_str()
@@ -93,10 +87,7 @@ async fn a_call_that_nobody_consents_to_is_refused() {
     let (path, waits) = asked(&ann, "12.50").await;
     decide(&carl, &waits["approval"], "reject").await;
     let done = settled(&ann, &path).await;
-    assert_eq!(
-        (&done["status"], &done["approval"]["state"]),
-        (&json!("refused"), &json!("rejected"))
-    );
+    done.has(json!({ "status": "refused", "approval": { "state": "rejected" } }));
     assert_eq!(fixture.world.bank.executions("send_money"), 0);
 }
 

@@ -2,7 +2,10 @@ use serde_json::{Value, json};
 
 use super::SkillsFixture;
 use crate::{
-    support::client::{Client, plain},
+    support::{
+        client::{Client, plain},
+        has::Has,
+    },
     turn::{roles, tool_results},
 };
 
@@ -24,10 +27,7 @@ async fn a_skill_is_one_call_and_no_model() {
     let run = ann
         .say_and_wait(&conversation, "/web-search rust async")
         .await;
-    assert_eq!(
-        (&run["status"], &run["kind"]),
-        (&json!("succeeded"), &json!("command"))
-    );
+    run.has(json!({ "status": "succeeded", "kind": "command" }));
     assert_eq!(fixture.searched(), [json!({ "input": "rust async" })]);
     assert_eq!(
         fixture.search.requests("tools/call")[0].body["params"]["name"],
@@ -105,10 +105,7 @@ async fn a_tool_that_fails_makes_the_skill_fail_with_its_words() {
     let fixture = SkillsFixture::new().await;
     let ann = fixture.world.user("ann", &["employee"]).await;
     let (run, words) = said(&ann, "/broken x").await;
-    assert_eq!(
-        (&run["status"], &run["error"]),
-        (&json!("failed"), &json!("the index is on fire"))
-    );
+    run.has(json!({ "status": "failed", "error": "the index is on fire" }));
     assert_eq!(words, "the index is on fire");
 }
 
@@ -216,11 +213,8 @@ async fn a_tool_that_its_server_lacks_is_said_to_be_lacking() {
     let fixture = SkillsFixture::with(&pack).await;
     let ann = fixture.world.user("ann", &["employee"]).await;
     let (run, _) = said(&ann, "/nowhere x").await;
-    assert_eq!(
-        (&run["status"], &run["error"]),
-        (
-            &json!("failed"),
-            &json!(r#"MCP server "search" has no tool "nonexistent", so nothing was called"#)
-        )
-    );
+    run.has(json!({
+        "status": "failed",
+        "error": r#"MCP server "search" has no tool "nonexistent", so nothing was called"#,
+    }));
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::SkillsFixture;
-use crate::support::{client::Client, offer::answer, terminal::Terminal};
+use crate::support::{client::Client, has::Has, offer::answer, terminal::Terminal};
 use chatelaine::app::accounts::development::DevelopmentUser;
 
 /// The fixture, in which `/pay` knows the account and the currency that are meant.
@@ -56,11 +56,7 @@ async fn what_is_missing_is_asked_for_and_then_the_call_is_made_once() {
     let chat = ann.open("bank").await;
     let asked = answer(&ann, &chat, "/pay").await;
     let prompt = asked.last().unwrap();
-    assert_eq!(
-        (&prompt["type"], &prompt["field"]),
-        (&json!("prompt"), &json!("to"))
-    );
-    assert_eq!(prompt["asking"]["command"], "/pay");
+    prompt.has(json!({ "type": "prompt", "field": "to", "asking": { "command": "/pay" } }));
     assert!(
         prompt["text"]
             .as_str()

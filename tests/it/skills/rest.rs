@@ -2,7 +2,10 @@ use serde_json::{Value, json};
 
 use super::{SkillsFixture, ids, skills};
 use crate::{
-    support::client::{Answer, Client},
+    support::{
+        client::{Answer, Client},
+        has::Has,
+    },
     turn::eventually,
 };
 
@@ -29,23 +32,16 @@ async fn the_list_is_of_those_that_one_may_run_and_how_they_are() {
     assert_eq!(ids(&ann), all);
     assert_eq!(ids(&skills(&fixture.world.guest().await).await), all[..7]);
     let search = &ann[0];
-    assert_eq!(search["command"], "/web-search");
-    assert_eq!(
-        (&search["server"], &search["tool"]),
-        (&json!("search"), &json!("web_search"))
-    );
-    assert_eq!(
-        search["input_schema"]["properties"]["input"]["type"],
-        "string"
-    );
-    assert_eq!(
-        (&search["state"], search.get("needs_approval_by")),
-        (&json!("ready"), None)
-    );
-    assert_eq!(
-        (&ann[5]["state"], ann[5].get("input_schema")),
-        (&json!("unavailable"), None)
-    );
+    search.has(json!({
+        "command": "/web-search",
+        "server": "search",
+        "tool": "web_search",
+        "input_schema": { "properties": { "input": { "type": "string" } } },
+        "state": "ready",
+    }));
+    assert_eq!(search.get("needs_approval_by"), None);
+    assert_eq!(ann[5]["state"], "unavailable");
+    assert_eq!(ann[5].get("input_schema"), None);
     assert_eq!(ann[7]["needs_approval_by"], json!(["cfo"]));
 }
 
@@ -60,11 +56,11 @@ async fn arguments_and_free_text_reach_the_tool_as_the_document_says() {
     )
     .await;
     let done = answer.expect(200);
-    assert_eq!(
-        (&done["status"], &done["skill"]),
-        (&json!("succeeded"), &json!("web-search"))
-    );
-    assert_eq!(done["text"], "first hit\nsecond hit");
+    done.has(json!({
+        "status": "succeeded",
+        "skill": "web-search",
+        "text": "first hit\nsecond hit",
+    }));
     assert_eq!(fixture.searched(), [json!({ "repo": "x", "input": "go" })]);
     assert_eq!(answer.header("x-run-id"), done["run_id"].as_str().unwrap());
     let path = format!(
@@ -87,10 +83,8 @@ async fn arguments_and_free_text_reach_the_tool_as_the_document_says() {
         .await
         .expect(404);
     let done = run(&ann, "structured", json!({})).await.expect(200);
-    assert_eq!(
-        (&done["structured_content"], &done["text"]),
-        (&json!({ "hits": [1, 2] }), &json!(r#"{"hits":[1,2]}"#))
-    );
+    assert_eq!(done["structured_content"], json!({ "hits": [1, 2] }));
+    assert_eq!(done["text"], r#"{"hits":[1,2]}"#);
     assert!(fixture.world.model.requests().is_empty());
 }
 
@@ -239,10 +233,7 @@ async fn a_client_that_leaves_does_not_lose_the_result() {
         kept["status"] != "running"
     })
     .await;
-    assert_eq!(
-        (&kept["status"], &kept["text"]),
-        (&json!("succeeded"), &json!("at last"))
-    );
+    kept.has(json!({ "status": "succeeded", "text": "at last" }));
     assert_eq!(fixture.searched().len(), 1);
 }
 

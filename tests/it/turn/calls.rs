@@ -11,6 +11,7 @@ use super::{
 use crate::support::{
     bank::start_slow_bank,
     client::plain,
+    has::Has,
     model::{call, calls, results, text, text_of, tool_names},
 };
 
@@ -67,10 +68,7 @@ async fn a_question_is_answered_with_a_tool() {
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;
     let run = ann.say_and_wait(&id, "EUR to USD?").await;
-    assert_eq!(
-        (&run["status"], &run["steps"]),
-        (&json!("succeeded"), &json!(2))
-    );
+    run.has(json!({ "status": "succeeded", "steps": 2 }));
     assert_eq!(
         run["usage"],
         json!({ "input_tokens": 22, "cached_input_tokens": 0, "output_tokens": 14, "estimated": false })
@@ -368,10 +366,7 @@ async fn an_agent_that_never_stops_calling_is_stopped() {
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;
     let run = ann.say_and_wait(&id, "go on").await;
-    assert_eq!(
-        (&run["status"], &run["steps"]),
-        (&json!("failed"), &json!(3))
-    );
+    run.has(json!({ "status": "failed", "steps": 3 }));
     assert!(
         run["error"]
             .as_str()

@@ -215,10 +215,7 @@ async fn a_replica_is_ready_after_the_first_discovery() {
     let nobody = world.nobody();
     way.until_held(0).await;
     let not_yet = nobody.get("/readyz").await;
-    assert_eq!(
-        (not_yet.status, &not_yet.json()["started"]),
-        (503, &json!(false))
-    );
+    assert_eq!(not_yet.expect(503)["started"], false);
     way.open.send_replace(true);
     eventually(async || nobody.get("/readyz").await.status == 200).await;
     assert_eq!(world.app().connections.count(), (2, 0));

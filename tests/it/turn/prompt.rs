@@ -9,6 +9,7 @@ use crate::{
     mcp_http::scripted::{Scripted, reply},
     support::{
         client::plain,
+        has::Has,
         model::{ScriptedModel, calls, said, text, text_of},
         world::World,
     },
@@ -100,10 +101,7 @@ async fn the_settings_of_the_pack_reach_the_model() {
         system.contains("bank: "),
         "the tools are listed by server: {system}"
     );
-    assert_eq!(
-        (&request["model"], &request["temperature"]),
-        (&json!("scripted"), &json!(0.25))
-    );
+    request.has(json!({ "model": "scripted", "temperature": 0.25 }));
     let limit = request
         .get("max_tokens")
         .or(request.get("max_completion_tokens"));

@@ -23,7 +23,7 @@ use time::macros::datetime;
 use super::{Receiver, answer, deliveries, happens, header, hook, hurry, told, tried};
 use crate::{
     egress::origin::{ok, raw, redirect},
-    support::world::World,
+    support::{has::Has, world::World},
     turn::eventually,
 };
 
@@ -95,10 +95,8 @@ async fn a_message_is_signed_and_says_what_happened() {
     );
     assert_eq!(header(seen, "content-type"), "application/json");
     let body: Value = serde_json::from_str(&seen.body).unwrap();
-    assert_eq!(
-        (&body["type"], &body["data"]),
-        (&json!("approval.requested"), &payload)
-    );
+    assert_eq!(body["type"], "approval.requested");
+    assert_eq!(body["data"], payload);
     assert!(body["timestamp"].as_str().unwrap().ends_with('Z'), "{body}");
     let (message, timestamp) = (
         header(seen, "webhook-id"),
@@ -120,10 +118,7 @@ async fn a_message_is_signed_and_says_what_happened() {
         .unwrap();
     mac.verify_slice(&signature).unwrap();
     let delivery = tried(&admin, &id, 1).await;
-    assert_eq!(
-        (delivery["id"].as_str(), delivery["state"].as_str()),
-        (Some(message.as_str()), Some("delivered"))
-    );
+    delivery.has(json!({ "id": message, "state": "delivered" }));
 }
 
 #[tokio::test]
@@ -240,11 +235,11 @@ async fn a_message_that_was_not_taken_is_sent_again_with_the_same_id_and_body() 
     )
     .await;
     let waits = tried(&admin, &id, 1).await;
-    assert_eq!(
-        (&waits["state"], &waits["last_status"]),
-        (&json!("pending"), &json!(500))
-    );
-    assert_eq!(waits["last_error"], "the receiver answered 500");
+    waits.has(json!({
+        "state": "pending",
+        "last_status": 500,
+        "last_error": "the receiver answered 500",
+    }));
     hurry(&world.db, world.tenant.id).await;
     let heard = receiver.heard(2).await;
     assert_eq!(
@@ -254,10 +249,7 @@ async fn a_message_that_was_not_taken_is_sent_again_with_the_same_id_and_body() 
     assert_eq!(heard[0].body, heard[1].body);
     eventually(async || deliveries(&admin, &id).await[0]["state"] == "delivered").await;
     let done = &deliveries(&admin, &id).await[0];
-    assert_eq!(
-        (&done["attempts"], &done["last_status"], &done["last_error"]),
-        (&json!(2), &json!(200), &Value::Null)
-    );
+    done.has(json!({ "attempts": 2, "last_status": 200, "last_error": null }));
 }
 
 #[tokio::test]
@@ -304,13 +296,12 @@ async fn a_message_is_given_up_after_its_last_try() {
     receiver.heard(2).await;
     eventually(async || deliveries(&admin, &id).await[0]["state"] == "failed").await;
     let given_up = &deliveries(&admin, &id).await[0];
-    assert_eq!(
-        (&given_up["attempts"], &given_up["last_status"]),
-        (&json!(10), &json!(400))
-    );
+    given_up.has(json!({ "attempts": 10, "last_status": 400 }));
     let hooks = admin.get("/v1/admin/webhooks").await.expect(200);
-    assert_eq!(hooks["items"][0]["last_error"], "the receiver answered 400");
-    assert_eq!(hooks["items"][0]["disabled_at"], Value::Null);
+    hooks["items"][0].has(json!({
+        "last_error": "the receiver answered 400",
+        "disabled_at": null,
+    }));
 }
 
 #[tokio::test]
@@ -362,10 +353,7 @@ async fn a_receiver_that_is_gone_is_told_nothing_any_more() {
         .get("/v1/admin/audit?action=webhook.disabled")
         .await
         .expect(200);
-    assert_eq!(
-        (&trail["items"][0]["actor"], &trail["items"][0]["detail"]),
-        (&json!("system"), &json!(format!("{id}: 410")))
-    );
+    trail["items"][0].has(json!({ "actor": "system", "detail": format!("{id}: 410") }));
 }
 
 #[tokio::test]
@@ -382,10 +370,7 @@ async fn a_redirect_is_not_followed() {
         )
         .await;
         let refused = tried(&admin, &id, 1).await;
-        assert_eq!(
-            (&refused["state"], &refused["last_status"]),
-            (&json!("pending"), &json!(status))
-        );
+        refused.has(json!({ "state": "pending", "last_status": status }));
         let why = refused["last_error"].as_str().unwrap();
         assert_eq!(
             why,
@@ -522,10 +507,7 @@ async fn a_message_whose_sender_died_is_sent_when_its_lease_ends_and_the_dead_on
     );
     tx.commit().await.unwrap();
     let kept = &deliveries(&admin, &id).await[0];
-    assert_eq!(
-        (&kept["state"], &kept["attempts"]),
-        (&json!("delivered"), &json!(2))
-    );
+    kept.has(json!({ "state": "delivered", "attempts": 2 }));
 }
 
 #[tokio::test]
