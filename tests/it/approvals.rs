@@ -19,13 +19,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{
-    support::{
-        client::Client,
-        model::{Reply, calls, results, said, text},
-        world::{Setup, World},
-    },
-    turn::{eventually, payment},
+use super::support::{
+    bank::payment,
+    client::Client,
+    model::{Reply, calls, results, said, text},
+    wait::eventually,
+    world::{Setup, World},
 };
 
 /// The bank, where an employee's transfers need somebody's consent.

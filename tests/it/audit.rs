@@ -23,9 +23,12 @@ use sqlx::AssertSqlSafe;
 use store::{Db, vault::Context};
 use uuid::Uuid;
 
-use crate::{
-    support::{db::TestDb, notes::Notes, world::World},
-    turn::{eventually, pair, payment},
+use crate::support::{
+    bank::{pair, payment},
+    db::TestDb,
+    notes::Notes,
+    wait::eventually,
+    world::World,
 };
 
 /// The whole trail of a tenant, oldest first.

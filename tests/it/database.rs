@@ -14,15 +14,13 @@ use tokio::{
 };
 use url::Url;
 
-use crate::{
-    support::{
-        db::TestDb,
-        has::Has,
-        model::text,
-        program::Program,
-        world::{TIME_LIMIT, World},
-    },
-    turn::eventually,
+use crate::support::{
+    db::TestDb,
+    has::Has,
+    model::text,
+    program::Program,
+    wait::eventually,
+    world::{TIME_LIMIT, World},
 };
 
 /// Gives an order to a test's database.

@@ -1,6 +1,5 @@
 //! Where requests may go, and what may come back: servers count what arrives.
 
-pub(crate) mod origin; // a server that remembers
 mod redirects; // what a redirect carries
 mod verdicts; // a table of hosts, addresses and spellings
 
@@ -13,7 +12,7 @@ use futures_util::StreamExt;
 use tokio::net::TcpListener;
 use url::Url;
 
-use self::origin::{Origin, at, closed, ok, open, post, raw, redirecting, refusal, text};
+use crate::support::origin::{Origin, at, closed, ok, open, post, raw, redirecting, refusal, text};
 
 // ---- what is refused is never dialled
 

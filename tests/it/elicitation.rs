@@ -11,16 +11,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::{
-    mcp_http::scripted::{Reply, Scripted, Seen, text as result},
-    support::{
-        client::Client,
-        has::Has,
-        model::{calls, results, said, text},
-        offer::{answer, asked, audited, texts, world},
-        world::World,
-    },
-    turn::eventually,
+use super::support::{
+    client::Client,
+    has::Has,
+    model::{calls, results, said, text},
+    offer::{answer, asked, audited, texts, world},
+    scripted::{Reply, Scripted, Seen, text as result},
+    wait::eventually,
+    world::World,
 };
 
 const OPEN: &str = "{ default: public }";

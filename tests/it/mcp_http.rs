@@ -7,6 +7,5 @@ mod listing; // tools, page by page
 mod real; // published servers
 mod results; // what a tool brought back
 mod schemas; // what a tool may ask for
-pub mod scripted; // the server that does as told, for others, too
 mod sessions; // lost and repaired
 mod stream; // events, whatever the bytes

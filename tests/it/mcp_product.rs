@@ -18,14 +18,13 @@ use std::{
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{
-        client::{Client, Event},
-        has::Has,
-        model::{calls, results, text},
-        world::{Setup, World},
-    },
+use crate::support::{
+    client::{Client, Event},
+    has::Has,
+    many::{connections_of, entry, pack},
+    model::{calls, results, text},
+    scripted::{Scripted, Seen},
+    world::{Setup, World},
 };
 
 /// Writes the files of an agent whose pack is of another format, and lets the scripted model be its model.
@@ -50,53 +49,9 @@ pub(crate) fn write_agent(setup: &mut Setup, agent: &str, files: &[(&str, &str)]
     setup.env = env.with("OPENAI_BASE_URL", model);
 }
 
-pub fn pack(servers: &str) -> (String, String) {
-    let yaml = format!(
-        "metadata: {{ id: many, displayName: Many, description: Servers, defaultLanguage: en }}\n\
-         languages: {{ en: {{ systemPrompt: Many }} }}\n\
-         llm: {{ provider: openai, model: scripted, baseUrl: \"${{MODEL_URL}}\", apiKey: model-key-0123456789 }}\n\
-         flows: {{ authentication: {{ required: false, adminUsers: [alice] }} }}\n\
-         mcp:\n  servers:\n{servers}"
-    );
-    ("many".to_owned(), yaml)
-}
-
-pub fn entry(name: &str, url: &url::Url, more: &str) -> String {
-    format!(
-        "    - {{ name: {name}, transport: streamable-http, url: \"{url}\", toolAccess: {{ default: public }}{more} }}\n"
-    )
-}
-
 /// The connections of the agent, once every server is in this state.
 async fn connections(client: &Client, states: &[(&str, &str)]) -> Vec<Value> {
     connections_of(client, "many", states).await
-}
-
-pub async fn connections_of(client: &Client, agent: &str, states: &[(&str, &str)]) -> Vec<Value> {
-    let known = async {
-        loop {
-            let servers = client
-                .get(&format!("/v1/agents/{agent}/connections"))
-                .await
-                .expect(200)["items"]
-                .as_array()
-                .unwrap()
-                .clone();
-            let is = |(name, state): &(&str, &str)| {
-                servers
-                    .iter()
-                    .any(|server| server["server"] == *name && server["state"] == *state)
-            };
-            if states.iter().all(is) {
-                return servers;
-            }
-            // A package may take long to start, and requests are counted.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), known)
-        .await
-        .expect("the servers are not as they should be in time")
 }
 
 fn named<'a>(events: &'a [Event], name: &str, server: &str) -> Option<&'a Value> {

@@ -10,9 +10,9 @@ use domain::server::{Endpoint, Remote};
 use egress::Egress;
 use mcp::{Mcp, McpErrorKind, Options};
 
-use crate::{
-    egress::origin::{Origin, ok},
-    support::servers::{key, spec},
+use crate::support::{
+    origin::{Origin, ok},
+    servers::{key, spec},
 };
 
 #[tokio::test]

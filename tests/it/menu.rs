@@ -328,7 +328,7 @@ async fn a_guest_who_signs_out_has_no_key_any_more() {
     let heard = events.until_run_ends(&run).await;
     let told = |event: &crate::support::client::Event| event.text.contains("You are signed out");
     assert!(heard.iter().any(told), "{heard:?}");
-    crate::turn::eventually(async || guest.get("/v1/me").await.status == 401).await;
+    crate::support::wait::eventually(async || guest.get("/v1/me").await.status == 401).await;
 }
 
 #[test]

@@ -9,14 +9,12 @@ use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{
-    mcp_http::scripted::{Reply, Scripted, Seen, event, events, reply as http},
-    support::{
-        model::text,
-        offer::{answer, asked, audited, discovered, texts, world},
-        servers::{everything, everything_stdio, soon, spec},
-    },
-    turn::eventually,
+use super::support::{
+    model::text,
+    offer::{answer, asked, audited, discovered, texts, world},
+    scripted::{Reply, Scripted, Seen, event, events, reply as http},
+    servers::{everything, everything_stdio, soon, spec},
+    wait::eventually,
 };
 
 const OPEN: &str = "{ default: public }";

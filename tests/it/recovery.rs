@@ -7,10 +7,7 @@ mod stop; // a stop in order, and the start after it
 
 use std::time::Duration;
 
-use super::{
-    support::world::{Setup, World},
-    turn,
-};
+use super::support::world::{Setup, World};
 
 /// A world whose runs are taken over after a second, with its bank known.
 async fn world_with(change: impl FnOnce(&mut Setup)) -> World {

@@ -2,16 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    mcp_http::scripted::{Reply, Scripted, Seen},
-    support::{
-        client::Client,
-        has::Has,
-        model::{calls, results, text, tool_names},
-        offer::{answer, asked, audited, world},
-        servers::everything,
-    },
-    turn::{eventually, tool_results},
+use super::support::{
+    client::{Client, tool_results},
+    has::Has,
+    model::{calls, results, text, tool_names},
+    offer::{answer, asked, audited, world},
+    scripted::{Reply, Scripted, Seen},
+    servers::everything,
+    wait::eventually,
 };
 
 const LINKED: &str = "file:///report one.txt";

@@ -8,15 +8,13 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::{
-    support::{
-        client::Client,
-        db::TestDb,
-        has::Has,
-        model::text,
-        world::{Setup, World},
-    },
-    turn::eventually,
+use crate::support::{
+    client::Client,
+    db::TestDb,
+    has::Has,
+    model::text,
+    wait::eventually,
+    world::{Setup, World},
 };
 
 const OPERATOR: &str = "operator-token-of-the-tests-0123456789";

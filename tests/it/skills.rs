@@ -13,10 +13,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::{
-    mcp_http::scripted::{Reply, Scripted, Seen, text},
-    support::{client::Client, world::World},
-    turn::eventually,
+use crate::support::{
+    client::Client,
+    scripted::{Reply, Scripted, Seen, text},
+    wait::eventually,
+    world::World,
 };
 
 /// An agent with a bank, something to search with, and a server that is not there.

@@ -25,16 +25,16 @@ use sha2::{Digest as _, Sha256};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{
-    mcp_http::scripted::{Scripted, Seen, event, events, reply},
     mcp_transports::sockets::{Say, Sockets, sampling},
     support::{
+        bank::pair,
         client::Client,
         model::{ScriptedModel, raw, text},
         program::{Program, serve},
+        scripted::{Scripted, Seen, event, events, reply},
         servers::{folder, venv},
         world::World,
     },
-    turn::pair,
 };
 
 /// What must hold at the end.
@@ -269,7 +269,7 @@ async fn until_served(client: &Client, agent: &str) {
         let is_connecting = || listed.json().to_string().contains("\"connecting\"");
         listed.status == 200 && !is_connecting()
     };
-    super::turn::eventually(served).await;
+    super::support::wait::eventually(served).await;
 }
 
 /// Calls a tool as an MCP client, talks, and reads, again and again.
@@ -514,7 +514,7 @@ impl Servers {
 /// Messages without end, some megabytes a second.
 fn flood(
     mut message: impl FnMut(usize) -> Value + Send + 'static,
-) -> super::mcp_http::scripted::Reply {
+) -> super::support::scripted::Reply {
     events(stream::iter(0..).then(move |number| {
         let text = event(&message(number));
         async move {

@@ -5,13 +5,11 @@ mod aisdk; // the AI SDK's UI message stream
 
 use serde_json::{Value, json};
 
-use super::{
-    support::{
-        client::{Client, Event, Events},
-        model::{Reply, calls, results, said, text},
-        world::{Setup, World},
-    },
-    turn::payment,
+use super::support::{
+    bank::payment,
+    client::{Client, Event, Events},
+    model::{Reply, calls, results, said, text},
+    world::{Setup, World},
 };
 
 /// A model that pays or looks up a rate when it is asked to, and says in a word what it was told of it.
@@ -65,7 +63,7 @@ async fn approve(world: &World) {
     mona.post(&format!("{path}/decision"), decision)
         .await
         .expect(200);
-    super::turn::eventually(async || {
+    super::support::wait::eventually(async || {
         let state = mona.get(&path).await.json()["state"].clone();
         let told = world.model.requests();
         let told = told.iter().any(|r| said(&r.body, "From the program"));

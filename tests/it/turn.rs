@@ -13,14 +13,7 @@ mod queue; // several messages and runs
 mod reload; // packs that change
 mod servers; // servers that come, go and change
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
-use super::support::{
-    client::Client,
-    world::{Setup, World},
-};
+use super::support::world::{Setup, World};
 
 /// Puts `new` in the place of `old` in the pack of the bank.
 fn change(setup: &mut Setup, old: &str, new: &str) {
@@ -45,60 +38,4 @@ async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(change).await;
     world.tools_ready().await;
     world
-}
-
-/// Waits until it holds; looks again and again.
-pub async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
-    let until = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(super::support::world::TIME_LIMIT, until)
-        .await
-        .expect("it did not happen in time");
-}
-
-/// The arguments of a rate that every bank knows.
-pub fn pair() -> Value {
-    json!({ "from": "EUR", "to": "USD" })
-}
-
-pub fn payment(amount: &str) -> Value {
-    json!({ "from_account": "current", "to": "acme", "amount": amount, "currency": "EUR" })
-}
-
-/// The results of tools in a conversation, in the order in which they came.
-pub async fn tool_results(client: &Client, conversation: &str) -> Vec<Value> {
-    let messages = client.messages(conversation).await;
-    let parts = messages
-        .iter()
-        .flat_map(|message| message["parts"].as_array().unwrap());
-    parts
-        .filter(|part| part["type"] == "tool_result")
-        .cloned()
-        .collect()
-}
-
-/// The roles of its messages.
-pub async fn roles(client: &Client, conversation: &str) -> Vec<String> {
-    let messages = client.messages(conversation).await;
-    messages
-        .iter()
-        .map(|message| message["role"].as_str().unwrap().to_owned())
-        .collect()
-}
-
-/// Waits until a run has ended; the run.
-pub async fn ended(client: &Client, run: &str) -> Value {
-    let mut seen = Value::Null;
-    eventually(async || {
-        seen = client.get(&format!("/v1/runs/{run}")).await.expect(200);
-        matches!(
-            seen["status"].as_str(),
-            Some("succeeded" | "failed" | "cancelled")
-        )
-    })
-    .await;
-    seen
 }

@@ -14,13 +14,11 @@ use domain::{
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
-use crate::{
-    support::{
-        client::Client,
-        model::{Gate, text},
-        world::World,
-    },
-    turn::eventually,
+use crate::support::{
+    client::Client,
+    model::{Gate, text},
+    wait::eventually,
+    world::World,
 };
 
 /// Transfers of an employee wait for the cfo.

@@ -13,10 +13,12 @@ use domain::ids::TenantId;
 use serde_json::{Value, json};
 use store::Db;
 
-use crate::{
-    egress::origin::{Origin, Seen},
-    support::{client::Client, db::TestDb, world::World},
-    turn::eventually,
+use crate::support::{
+    client::Client,
+    db::TestDb,
+    origin::{Origin, Seen},
+    wait::eventually,
+    world::World,
 };
 
 /// A receiver at a socket of its own. It answers as it is told, then 200.

@@ -3,8 +3,7 @@ use serde_json::json;
 use super::{code, rpc};
 use crate::{
     skills::SkillsFixture,
-    support::{has::Has, model::text},
-    turn::payment,
+    support::{bank::payment, has::Has, model::text},
 };
 
 fn message(skill: &str, parts: impl Into<serde_json::Value>) -> serde_json::Value {

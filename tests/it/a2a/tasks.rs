@@ -4,11 +4,12 @@ use super::{code, get, message, rpc, task, words};
 use crate::{
     skills::SkillsFixture,
     support::{
+        bank::payment,
         client::Client,
         has::Has,
         model::{calls, error, said, text},
+        wait::eventually,
     },
-    turn::{eventually, payment},
 };
 
 /// A payment that waits for the cfo.

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use store::Db;
 use time::{OffsetDateTime, macros::datetime};
 
-use crate::{egress::origin::Origin, support::db::TestDb};
+use crate::support::{db::TestDb, origin::Origin};
 
 pub const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
 pub const ISSUER: &str = "https://idp.example";

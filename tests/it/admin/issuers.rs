@@ -7,12 +7,12 @@ use axum::{body::Body, response::Response as Answer};
 use super::{field, line, operator, trail, world, world_with};
 use crate::{
     accounts::fixture::{AUDIENCE, ISSUER, Provider, Published},
-    egress::origin::Origin,
     support::{
         client::Client,
+        origin::Origin,
+        wait::eventually,
         world::{TIME_LIMIT, World},
     },
-    turn::eventually,
 };
 
 const ISSUERS: &str = "/v1/admin/issuers";

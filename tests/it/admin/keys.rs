@@ -3,10 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{field, line, operator, trail, world};
-use crate::{
-    support::{client::Client, has::Has, world::World},
-    turn::eventually,
-};
+use crate::support::{client::Client, has::Has, wait::eventually, world::World};
 
 const KEYS: &str = "/v1/admin/keys";
 

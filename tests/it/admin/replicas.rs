@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::world;
-use crate::turn::eventually;
+use crate::support::wait::eventually;
 
 const REPLICAS: &str = "/v1/admin/replicas";
 

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::{operator, world, world_with};
 use crate::{
     accounts::fixture::{AUDIENCE, ISSUER, Provider},
-    support::{client::Client, has::Has, world::World},
-    turn::eventually,
+    support::{client::Client, has::Has, wait::eventually, world::World},
 };
 
 const ISSUERS: &str = "/v1/admin/issuers";

@@ -8,12 +8,10 @@ use domain::{
 use serde_json::{Map, Value, json};
 
 use super::{line, operator, patch, trail, world};
-use crate::{
-    support::{
-        model::{Gate, text},
-        world::{TIME_LIMIT, World},
-    },
-    turn::eventually,
+use crate::support::{
+    model::{Gate, text},
+    wait::eventually,
+    world::{TIME_LIMIT, World},
 };
 
 const ACME: &str = "/v1/admin/tenants/acme";

@@ -16,13 +16,12 @@ use domain::{
 use serde_json::{Map, Value, json};
 
 use super::{field, line, trail};
-use crate::{
-    support::{
-        client::Client,
-        model::{Gate, text},
-        world::{TIME_LIMIT, World},
-    },
-    turn::{eventually, pair},
+use crate::support::{
+    bank::pair,
+    client::Client,
+    model::{Gate, text},
+    wait::eventually,
+    world::{TIME_LIMIT, World},
 };
 
 const USERS: &str = "/v1/admin/users";

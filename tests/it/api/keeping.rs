@@ -3,15 +3,13 @@
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::{
-    mcp_http::scripted::{Scripted, Seen, text as result},
-    support::{
-        client::{Client, Events},
-        has::Has,
-        model::{call, results, text},
-        offer,
-        world::World,
-    },
+use crate::support::{
+    client::{Client, Events},
+    has::Has,
+    model::{call, results, text},
+    offer,
+    scripted::{Scripted, Seen, text as result},
+    world::World,
 };
 
 /// A conversation in which a tool was called, and the id of its last message.

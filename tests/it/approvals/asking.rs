@@ -9,10 +9,7 @@ use serde_json::json;
 use store::approvals::{self, NewApproval};
 
 use super::*;
-use crate::{
-    support::{has::Has, model::call},
-    turn::{pair, tool_results},
-};
+use crate::support::{bank::pair, client::tool_results, has::Has, model::call};
 
 #[tokio::test]
 async fn the_model_hears_at_once_that_its_call_waits_and_for_whom() {

@@ -11,12 +11,10 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{
-        bank::{BankProcess, start_slow_bank},
-        has::Has,
-    },
+use crate::support::{
+    bank::{BankProcess, start_slow_bank},
+    has::Has,
+    scripted::{Scripted, Seen},
 };
 
 /// The pack with `new` in the place of `old`, put in force.
@@ -332,7 +330,7 @@ async fn an_outcome_that_comes_during_a_turn_is_told_in_the_next_one() {
     approve(&staff.bob, &request).await.expect(200);
     becomes(&staff.ann, &request, "succeeded").await;
     gate.open();
-    crate::turn::ended(&staff.ann, &run).await;
+    crate::support::wait::ended(&staff.ann, &run).await;
     assert!(told(&world).await.contains("\"state\":\"succeeded\""));
     let spoken: Vec<_> = world
         .model
@@ -376,7 +374,7 @@ async fn a_call_whose_run_is_cancelled_before_it_is_sent_is_not_sent() {
     let staff = Staff::of(&world).await;
     let conversation = staff.ann.open("bank").await;
     let run = staff.ann.say(&conversation, "pay 8.00").await;
-    crate::turn::ended(&staff.ann, &run).await;
+    crate::support::wait::ended(&staff.ann, &run).await;
     let mine = staff.ann.get("/v1/approvals?role=requester").await;
     let request = mine.expect(200)["items"][0].clone();
     // The server does not list its tools while it stands still, so the approved call waits before it is sent.
@@ -484,8 +482,8 @@ async fn a_call_that_did_not_become_a_request_before_a_kill_was_never_sent() {
     let (conversation, run, mut lock) = stopped_at_the_request(&world, &doomed, &staff.ann).await;
     doomed.kill();
     rollback(&mut lock).await;
-    crate::turn::ended(&staff.ann, &run).await;
-    let result = &crate::turn::tool_results(&staff.ann, &conversation).await[0];
+    crate::support::wait::ended(&staff.ann, &run).await;
+    let result = &crate::support::client::tool_results(&staff.ann, &conversation).await[0];
     let words = result["text"].as_str().unwrap();
     assert!(
         result["status"] == "failed" && words.contains("nothing was sent"),
@@ -521,8 +519,8 @@ async fn a_call_that_became_a_request_before_a_kill_says_what_the_request_knows(
     .await;
     doomed.kill();
     rollback(&mut held).await;
-    crate::turn::ended(&staff.ann, &run).await;
-    let result = &crate::turn::tool_results(&staff.ann, &conversation).await[0];
+    crate::support::wait::ended(&staff.ann, &run).await;
+    let result = &crate::support::client::tool_results(&staff.ann, &conversation).await[0];
     let words = result["text"].as_str().unwrap();
     let code = request["code"].as_str().unwrap();
     assert!(

@@ -5,16 +5,14 @@ use std::collections::BTreeSet;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::{
-    mcp_http::scripted::{Scripted, Seen, text as words},
+use crate::support::{
+    client::Client,
+    model::{calls, text},
     packs::write_pack,
-    support::{
-        client::Client,
-        model::{calls, text},
-        program::chatelaine,
-        servers::soon,
-        world::World,
-    },
+    program::chatelaine,
+    scripted::{Scripted, Seen, text as words},
+    servers::soon,
+    world::World,
 };
 
 const TAKEN_FOR_IT: [&str; 7] = [

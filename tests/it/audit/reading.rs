@@ -16,15 +16,13 @@ use store::Db;
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{calls, new_key};
-use crate::{
-    support::{
-        client::Client,
-        db::TestDb,
-        has::Has,
-        model::{call, text},
-        world::World,
-    },
-    turn::{pair, payment},
+use crate::support::{
+    bank::{pair, payment},
+    client::Client,
+    db::TestDb,
+    has::Has,
+    model::{call, text},
+    world::World,
 };
 
 /// A world where ann, a guest and the operator did something, and its admin.

@@ -10,7 +10,7 @@ use domain::{
 };
 
 use super::snippet;
-use crate::packs::{MINIMAL, env, headers, load_with, write_pack};
+use crate::support::packs::{MINIMAL, env, headers, load_with, write_pack};
 
 fn variables() -> Environment {
     env(&[

@@ -7,7 +7,7 @@ use domain::{
 };
 
 use super::snippet;
-use crate::packs::{checked, child, env, errors, headers, load_files, open, tools};
+use crate::support::packs::{checked, child, env, errors, headers, load_files, open, tools};
 
 fn variables() -> Environment {
     env(&[("MY_TOKEN", "mine"), ("SEARCH_TOKEN", "s3arch")])

@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::{config::Environment, pack::Pack};
 
 use super::snippet;
-use crate::packs::{checked, env, errors, headers, load_files, open, tools, warnings};
+use crate::support::packs::{checked, env, errors, headers, load_files, open, tools, warnings};
 
 fn key() -> Environment {
     env(&[("CONTEXT7_API_KEY", "ctx7sk-live")])

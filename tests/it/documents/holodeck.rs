@@ -9,7 +9,9 @@ use domain::{
 };
 
 use super::snippet;
-use crate::packs::{checked, child, env, errors, headers, load_files, open, tools, warnings};
+use crate::support::packs::{
+    checked, child, env, errors, headers, load_files, open, tools, warnings,
+};
 
 fn variables() -> Environment {
     env(&[
@@ -195,7 +197,7 @@ fn example_1_files() {
 /// There need be no such variable.
 #[test]
 fn the_workspace_folder_is_the_folder_of_the_pack() {
-    let root = crate::packs::folder_of(&[("agent.yaml", &snippet("holodeck", 8))]);
+    let root = crate::support::packs::folder_of(&[("agent.yaml", &snippet("holodeck", 8))]);
     let library = packs::PackStore::load(root.path(), &env(&[]), None).unwrap();
     let server = library.snapshot().packs().next().unwrap().servers[0].clone();
     let (_, config) = child(&server).2[0];

@@ -10,12 +10,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{
-        client::{Client, plain},
-        servers,
-    },
+use crate::support::{
+    client::{Client, plain},
+    scripted::{Scripted, Seen},
+    servers,
 };
 
 /// A server with these tools, which says what it was asked.
@@ -24,7 +22,7 @@ async fn server(tools: &'static [&'static str]) -> Scripted {
 }
 
 /// The answer to a request for the tools, when it is one.
-fn listed(seen: &Seen, tools: &[&str]) -> Option<crate::mcp_http::scripted::Reply> {
+fn listed(seen: &Seen, tools: &[&str]) -> Option<crate::support::scripted::Reply> {
     let tool = |name: &&str| json!({ "name": name, "inputSchema": { "type": "object" } });
     let tools: Vec<Value> = tools.iter().map(tool).collect();
     (seen.method() == "tools/list").then(|| seen.result(json!({ "tools": tools })))

@@ -12,16 +12,14 @@ use domain::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use crate::support::{
+    client::{Client, plain},
+    model::{calls, error, text},
+    notes::Notes,
     packs::{
         MINIMAL, checked, child, env, errors, folder_of, load_files, load_with, server, warnings,
     },
-    support::{
-        client::{Client, plain},
-        model::{calls, error, text},
-        notes::Notes,
-        world::World,
-    },
+    world::World,
 };
 
 /// A pack with every section that they have. Its server belongs to the company.
@@ -346,7 +344,7 @@ fn the_arguments_of_a_child_may_be_one_text() {
     );
     let whole = |value: &str| {
         let lines = "transport: stdio\ncommand: npx\nargs: ${ARGS}\ntoolAccess: {}";
-        let spec = crate::packs::server_with(lines, &env(&[("ARGS", value)]));
+        let spec = crate::support::packs::server_with(lines, &env(&[("ARGS", value)]));
         let (_, args, _) = child(&spec);
         args.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
 use super::snippet;
-use crate::packs::{MINIMAL, env};
+use crate::support::packs::{MINIMAL, env};
 
 /// The JSON of a snippet, below the line of a request or answer if there is one.
 fn body(text: &str) -> Value {

@@ -9,7 +9,7 @@ use axum::{
 use bytes::Bytes;
 use egress::Request;
 
-use super::origin::{
+use crate::support::origin::{
     CREDENTIALS, HARMLESS, Origin, ok, open, post, redirect, redirecting, refusal, text,
 };
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use egress::{Egress, NameSource, Request, is_public, parse_url};
 use proptest::prelude::*;
 
-use super::origin::refusal;
+use crate::support::origin::refusal;
 
 /// With an empty allowlist. Building one reads the machine's root certificates.
 static CLOSED: LazyLock<Egress> = LazyLock::new(|| Egress::new(&[]).unwrap());

@@ -4,14 +4,12 @@
 use serde_json::json;
 
 use super::{OPEN, asking, form, responses, scripted};
-use crate::{
-    personal::canary::{everything_stored, spellings},
-    support::{
-        client::Client,
-        offer::{answer, texts, world},
-        program::Program,
-    },
-    turn::eventually,
+use crate::support::{
+    canary::{everything_stored, spellings},
+    client::Client,
+    offer::{answer, texts, world},
+    program::Program,
+    wait::eventually,
 };
 
 /// Its length is a multiple of three, so that its base64 is found in that of a longer text, too.

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{OPEN, answer, asked_user, asking, name, parts, responses, scripted, texts};
-use crate::{
-    personal::canary::everything_stored,
-    support::offer::{again, world},
-    turn::eventually,
+use crate::support::{
+    canary::everything_stored,
+    offer::{again, world},
+    wait::eventually,
 };
 
 #[tokio::test]

@@ -14,13 +14,11 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Client, OPEN, World, answer, calls, parts, results, said, text, texts};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen, event, events, reply, text as result},
-    support::{
-        has::Has,
-        offer::{audited, pack, parts_of, world, world_with},
-    },
-    turn::eventually,
+use crate::support::{
+    has::Has,
+    offer::{audited, pack, parts_of, world, world_with},
+    scripted::{Scripted, Seen, event, events, reply, text as result},
+    wait::eventually,
 };
 
 /// A server of the older era that asks these questions in the course of each call, one after the other, on the stream
@@ -60,7 +58,7 @@ fn ask(
     asked: Vec<Value>,
     open: Waits,
     ids: Arc<AtomicU64>,
-) -> crate::mcp_http::scripted::Reply {
+) -> crate::support::scripted::Reply {
     let (out, sent) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut accepted = 0;

@@ -11,13 +11,11 @@ use super::{
     live::{name, prompted, replies, waiting},
     parts, texts,
 };
-use crate::{
-    mcp_http::scripted::{Scripted, Seen, event, events, text as result},
-    support::{
-        offer::{world, world_with},
-        servers::{args, asks, everything, key, mcp, probe_stdio, request, spec},
-    },
-    turn::eventually,
+use crate::support::{
+    offer::{world, world_with},
+    scripted::{Scripted, Seen, event, events, text as result},
+    servers::{args, asks, everything, key, mcp, probe_stdio, request, spec},
+    wait::eventually,
 };
 
 #[tokio::test]
@@ -44,7 +42,7 @@ async fn a_server_that_does_not_wait_for_the_answer_gets_none() {
         let done = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result("without it, then")});
         match seen.method() {
             "tools/call" => Some(events(stream::iter([Ok(event(&ask)), Ok(event(&done))]))),
-            "POST" => Some(crate::mcp_http::scripted::reply(http::StatusCode::ACCEPTED, &[], "")),
+            "POST" => Some(crate::support::scripted::reply(http::StatusCode::ACCEPTED, &[], "")),
             _ => None,
         }
     })

@@ -67,7 +67,7 @@ async fn a_question_that_begins_like_a_notice_of_the_program_is_a_quotation() {
 
 #[tokio::test]
 async fn an_address_is_shown_in_full_with_its_host_and_never_fetched() {
-    let target = crate::mcp_http::scripted::Scripted::modern(async |_| None).await;
+    let target = crate::support::scripted::Scripted::modern(async |_| None).await;
     let url = format!("{}?a=1#there", target.url);
     let server = asking(1, address(&url)).await;
     let world = world(&server.url, OPEN).await;

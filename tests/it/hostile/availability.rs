@@ -11,13 +11,11 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{
-    support::{
-        has::Has,
-        model::{Gate, error, said, text},
-        world::{TIME_LIMIT, World},
-    },
-    turn::eventually,
+use crate::support::{
+    has::Has,
+    model::{Gate, error, said, text},
+    wait::eventually,
+    world::{TIME_LIMIT, World},
 };
 
 async fn send(world: &World, text: &str) -> TcpStream {

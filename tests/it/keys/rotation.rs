@@ -26,10 +26,7 @@ use super::{
     Replica, damage, entered, kek, known, opened, pairs, reason, replaced, ring, sealed, stored,
     tenant_keys, value, version,
 };
-use crate::{
-    support::{db::TestDb, world::TIME_LIMIT},
-    turn::eventually,
-};
+use crate::support::{db::TestDb, wait::eventually, world::TIME_LIMIT};
 
 /// A database where `k1` sealed some records, and a replica that has `k2` too.
 async fn set_up(records: usize) -> (TestDb, TenantId, Replica, Vec<CredentialRef>) {

@@ -20,16 +20,16 @@ use uuid::Uuid;
 use super::{entered, kek, known, pairs, ring};
 use crate::{
     elicitation::{asking, form},
-    mcp_http::scripted::Scripted,
     support::{
-        bank,
+        bank::{self, payment},
         client::Client,
         db::TestDb,
         model::{Gate, text},
         offer,
+        scripted::Scripted,
+        wait::{ended, eventually},
         world::World,
     },
-    turn::{ended, eventually, payment},
 };
 
 /// The columns that hold something sealed, each with the column that says with which version of the tenant's key.

@@ -3,14 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{BANK, call, modern_result};
-use crate::{
-    support::{
-        client::{Client, Events},
-        has::Has,
-        offer::audited,
-        world::World,
-    },
-    turn::{eventually, pair, payment},
+use crate::support::{
+    bank::{pair, payment},
+    client::{Client, Events},
+    has::Has,
+    offer::audited,
+    wait::eventually,
+    world::World,
 };
 
 #[tokio::test]

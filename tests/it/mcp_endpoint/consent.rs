@@ -3,9 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{call, modern_with};
-use crate::{
-    support::{bank, client::Client, world::World},
-    turn::{eventually, payment},
+use crate::support::{
+    bank::{self, payment},
+    client::Client,
+    wait::eventually,
+    world::World,
 };
 
 const ACCESS: &str = "{

@@ -3,10 +3,7 @@
 use serde_json::json;
 
 use super::{BANK, legacy, modern_result, names};
-use crate::{
-    support::{has::Has, world::World},
-    turn::eventually,
-};
+use crate::support::{has::Has, wait::eventually, world::World};
 
 #[tokio::test]
 async fn a_client_sees_what_its_user_sees_in_a_chat_in_both_eras() {
@@ -88,7 +85,7 @@ async fn a_setting_shows_the_servers_own_names() {
     world.tools_ready().await;
     let ann = world.user("ann", &["employee"]).await;
     assert_eq!(names(&ann).await, ["get_balances", "get_exchange_rate"]);
-    let rate = super::call(&ann, "get_exchange_rate", crate::turn::pair()).await;
+    let rate = super::call(&ann, "get_exchange_rate", crate::support::bank::pair()).await;
     assert_eq!(rate["result"]["isError"], false, "{rate}");
 }
 

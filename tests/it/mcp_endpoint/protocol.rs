@@ -4,10 +4,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{BANK, legacy, modern, modern_result};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    mcp_product::{connections_of, entry, pack},
-    support::{client::Client, has::Has, world::World},
+use crate::support::{
+    client::Client,
+    has::Has,
+    many::{connections_of, entry, pack},
+    scripted::{Scripted, Seen},
+    world::World,
 };
 
 /// A request with these headers, as it is.
@@ -163,7 +165,7 @@ async fn a_batch_is_answered_only_in_the_revision_that_knows_it() {
         { "jsonrpc": "2.0", "method": "notifications/initialized" },
         { "jsonrpc": "2.0", "id": 2, "method": "tools/list" },
         { "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {
-            "name": "bank__get_exchange_rate", "arguments": crate::turn::pair(),
+            "name": "bank__get_exchange_rate", "arguments": crate::support::bank::pair(),
         } },
     ])
     .to_string();

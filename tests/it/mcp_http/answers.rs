@@ -8,11 +8,11 @@ use http::StatusCode;
 use mcp::CallError;
 use serde_json::json;
 
-use super::{
-    calls::{call, calls},
+use super::calls::{call, calls};
+use crate::support::{
     scripted::{Scripted, Seen, event, events, reply},
+    servers::{args, key, mcp, options, request, soon, spec, spec_with},
 };
-use crate::support::servers::{args, key, mcp, options, request, soon, spec, spec_with};
 
 #[tokio::test]
 async fn a_401_or_403_without_any_header_is_definite() {

@@ -8,8 +8,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::scripted::{Reply, Scripted, Seen, event, events, reply, text};
-use crate::support::servers::{args, key, mcp, options, request, soon, spec, spec_with};
+use crate::support::{
+    scripted::{Reply, Scripted, Seen, event, events, reply, text},
+    servers::{args, key, mcp, options, request, soon, spec, spec_with},
+};
 
 /// A modern server that answers calls as told and everything else well.
 pub async fn calls<R: Future<Output = Reply> + Send + 'static>(

@@ -19,9 +19,9 @@ use mcp::{CallError, ConnectionState, Key, McpErrorKind, Options};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::scripted::{Scripted, Seen, reply};
-use crate::support::servers::{
-    args, key, mcp, mcp_with, options, replaced, request, soon, spec, spec_with, until,
+use crate::support::{
+    scripted::{Scripted, Seen, reply},
+    servers::{args, key, mcp, mcp_with, options, replaced, request, soon, spec, spec_with, until},
 };
 
 /// A server that takes requests and never answers.

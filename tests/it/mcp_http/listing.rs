@@ -9,8 +9,10 @@ use http::StatusCode;
 use mcp::{Discovery, McpError, McpErrorKind};
 use serde_json::{Value, json};
 
-use super::scripted::{Scripted, Seen, event, events, text};
-use crate::support::servers::{args, key, mcp, options, request, soon, spec};
+use crate::support::{
+    scripted::{Scripted, Seen, event, events, text},
+    servers::{args, key, mcp, options, request, soon, spec},
+};
 
 /// A modern server whose list is this, whatever page is asked for.
 async fn listing(list: Value) -> Scripted {

@@ -3,8 +3,10 @@ use http::StatusCode;
 use mcp::CallError;
 use serde_json::{Value, json};
 
-use super::scripted::{Scripted, Seen, reply};
-use crate::support::servers::{args, key, mcp, options, request, spec};
+use crate::support::{
+    scripted::{Scripted, Seen, reply},
+    servers::{args, key, mcp, options, request, spec},
+};
 
 /// What a call makes of this result.
 async fn outcome_of(result: impl Into<String>) -> Result<ToolOutcome, CallError> {

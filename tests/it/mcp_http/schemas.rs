@@ -4,8 +4,10 @@ use domain::{json::Json, tool_schema::ToolSchema};
 use mcp::{Discovery, McpError};
 use serde_json::{Value, json};
 
-use super::scripted::{Scripted, Seen};
-use crate::support::servers::{key, mcp, soon, spec};
+use crate::support::{
+    scripted::{Scripted, Seen},
+    servers::{key, mcp, soon, spec},
+};
 
 /// A modern server with these tools beside a good one.
 async fn discover(tools: Vec<Value>) -> Result<Discovery, McpError> {

@@ -16,8 +16,10 @@ use http::StatusCode;
 use mcp::{CallError, CallOptions, ConnectionState, Key, Mcp, Options, RepeatCheck};
 use serde_json::{Value, json};
 
-use super::scripted::{Reply, Scripted, Seen, events, json_reply, reply};
-use crate::support::servers::{args, key, mcp, options, request, soon, spec, spec_with};
+use crate::support::{
+    scripted::{Reply, Scripted, Seen, events, json_reply, reply},
+    servers::{args, key, mcp, options, request, soon, spec, spec_with},
+};
 
 /// How a server that does not know a session refuses what comes in it.
 type Refuse = fn(&Seen) -> Reply;
@@ -683,7 +685,7 @@ async fn balanced(attributes: &'static str) -> Scripted {
                 }
                 "GET" => reply(StatusCode::METHOD_NOT_ALLOWED, &[], ""),
                 "tools/list" => answer(&[], result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}))),
-                "tools/call" => answer(&[], result(super::scripted::text("ok"))),
+                "tools/call" => answer(&[], result(crate::support::scripted::text("ok"))),
                 _ => reply(StatusCode::ACCEPTED, &[], ""),
             }
         }

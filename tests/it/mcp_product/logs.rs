@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::{
-    mcp_http::scripted::{Scripted, Seen, event, events},
     mcp_transports::sockets::{Say, Sockets},
     support::{
         program::Program,
+        scripted::{Scripted, Seen, event, events},
         servers::{folder, until, venv},
         world::World,
     },

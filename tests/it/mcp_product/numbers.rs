@@ -5,14 +5,13 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 use sha2::{Digest, Sha256};
 
-use super::{connections, pack};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{
-        client::{Answer, Client},
-        model::{call, results, text},
-        world::World,
-    },
+use super::connections;
+use crate::support::{
+    client::{Answer, Client},
+    many::pack,
+    model::{call, results, text},
+    scripted::{Scripted, Seen},
+    world::World,
 };
 
 const GIVEN: &str = r#"{"id":12345678901234567890123,"amount":1234567890.123456789}"#;
@@ -219,7 +218,7 @@ async fn what_is_approved_is_what_runs_with_every_digit() {
         .await
         .expect(200);
     let is_done = async || carl.get(&path).await.expect(200)["state"] == "succeeded";
-    crate::turn::eventually(is_done).await;
+    crate::support::wait::eventually(is_done).await;
     assert_eq!(given(&it.server), [CANONICAL]);
 }
 

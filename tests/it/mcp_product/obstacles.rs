@@ -2,16 +2,15 @@
 
 use serde_json::json;
 
-use super::{connections_of, write_agent};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{
-        client::{Client, plain},
-        model::{calls, results, text, text_of, tool_names},
-        offer::audited,
-        world::World,
-    },
-    turn::eventually,
+use super::write_agent;
+use crate::support::{
+    client::{Client, plain},
+    many::connections_of,
+    model::{calls, results, text, text_of, tool_names},
+    offer::audited,
+    scripted::{Scripted, Seen},
+    wait::eventually,
+    world::World,
 };
 
 async fn called(client: &Client, agent: &str, line: &str) -> String {
@@ -194,7 +193,11 @@ async fn arguments_that_take_too_long_to_check_are_refused_and_nothing_is_sent()
     let world = World::with(|setup| {
         setup
             .packs
-            .push(super::pack(&super::entry("odd", &server.url, "")));
+            .push(crate::support::many::pack(&crate::support::many::entry(
+                "odd",
+                &server.url,
+                "",
+            )));
     })
     .await;
     let ann = world.user("ann", &[]).await;

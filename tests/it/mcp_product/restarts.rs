@@ -12,16 +12,11 @@ use std::{
 use axum::{Json, Router, extract::Request, http::Method};
 use serde_json::{Value, json};
 
-use crate::{
-    support::{
-        client::Client,
-        model::{call, last_user, text, text_of},
-        servers::{
-            Server, fastmcp, fastmcp_2, free_port, gateway_of, n8n, probe_command, proxy_of,
-        },
-        world::World,
-    },
-    turn::tool_results,
+use crate::support::{
+    client::{Client, tool_results},
+    model::{call, last_user, text, text_of},
+    servers::{Server, fastmcp, fastmcp_2, free_port, gateway_of, n8n, probe_command, proxy_of},
+    world::World,
 };
 
 const KINDS: [&str; 6] = [
@@ -193,7 +188,7 @@ async fn servers_that_are_killed_in_the_middle_of_chats_are_found_again_and_exec
     let servers: Vec<_> = KINDS.iter().map(|kind| (*kind, "ready")).collect();
     let all = lanes.into_iter().map(async |(kind, port, ledger, server)| {
         let user = world.user(kind, &[]).await;
-        super::connections_of(&user, "restarts", &servers).await;
+        crate::support::many::connections_of(&user, "restarts", &servers).await;
         let told = outlive_restarts(&user, kind, port, &ledger, &n8n_at, server).await;
         let executed = fs::read_to_string(&ledger).unwrap();
         for (number, status) in &told {

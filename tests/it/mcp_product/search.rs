@@ -2,14 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{connections, entry, pack};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{
-        client::Client,
-        model::{calls, results, text, text_of, tool_names},
-        world::World,
-    },
+use super::connections;
+use crate::support::{
+    client::Client,
+    many::{entry, pack},
+    model::{calls, results, text, text_of, tool_names},
+    scripted::{Scripted, Seen},
+    world::World,
 };
 
 /// An agent with 40 tools, of which a request takes 8, and a tool that only its admin may call.

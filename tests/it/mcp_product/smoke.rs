@@ -2,11 +2,13 @@
 
 use serde_json::json;
 
-use super::{connections, entry, pack};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
+use super::connections;
+use crate::support::{
+    many::{entry, pack},
     packs::write_pack,
-    support::{program::chatelaine, world::World},
+    program::chatelaine,
+    scripted::{Scripted, Seen},
+    world::World,
 };
 
 /// A pack with this server, whose skill calls a tool that the server lacks.

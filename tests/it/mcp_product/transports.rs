@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::{connections_of, named, write_agent};
+use super::{named, write_agent};
 use crate::support::{
+    many::connections_of,
     model::{calls, results, text},
     servers::{Server, everything_sse, folder, gateway},
     world::{Setup, World},

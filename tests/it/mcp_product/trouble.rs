@@ -3,14 +3,13 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{connections, pack};
-use crate::{
-    mcp_http::scripted::{Reply, Scripted, Seen, reply, text as said},
-    support::{
-        client::plain,
-        model::{calls, results, text},
-        world::World,
-    },
+use super::connections;
+use crate::support::{
+    client::plain,
+    many::pack,
+    model::{calls, results, text},
+    scripted::{Reply, Scripted, Seen, reply, text as said},
+    world::World,
 };
 
 /// Some way not to be a server that can be used, with its name and what people read of it.
@@ -59,7 +58,7 @@ async fn people_read_what_is_wrong_with_a_server() {
     let (mut entries, mut servers) = (String::new(), Vec::new());
     for (name, answer, _) in ODD {
         let server = Scripted::start(move |_| async move { answer() }).await;
-        entries += &super::entry(&name.replace('_', "-"), &server.url, "");
+        entries += &crate::support::many::entry(&name.replace('_', "-"), &server.url, "");
         servers.push(server);
     }
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
@@ -87,7 +86,7 @@ async fn people_read_what_is_wrong_with_a_server() {
 #[tokio::test]
 async fn the_model_and_a_direct_call_hear_that_a_server_refuses_its_credential() {
     let server = Scripted::start(|_| async { reply(StatusCode::FORBIDDEN, &[], "") }).await;
-    let entries = super::entry("desk", &server.url, "");
+    let entries = crate::support::many::entry("desk", &server.url, "");
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
     let ann = world.user("ann", &[]).await;
     connections(&ann, &[("desk", "down")]).await;
@@ -117,7 +116,7 @@ async fn an_error_of_a_tool_reaches_the_model_as_one() {
         (seen.method() == "tools/call").then(|| seen.result(result))
     })
     .await;
-    let entries = super::entry("desk", &server.url, "");
+    let entries = crate::support::many::entry("desk", &server.url, "");
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
     let ann = world.user("ann", &[]).await;
     connections(&ann, &[("desk", "ready")]).await;

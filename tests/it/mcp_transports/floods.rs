@@ -12,9 +12,9 @@ use mcp::{CallOptions, Key, Mcp, McpErrorKind};
 use serde_json::json;
 
 use super::sockets::{Say, Sockets, sampling};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen, event, events, text},
-    support::servers::{args, key, mcp, options, probe_stdio, request, soon, spec},
+use crate::support::{
+    scripted::{Scripted, Seen, event, events, text},
+    servers::{args, key, mcp, options, probe_stdio, request, soon, spec},
 };
 
 /// More than any buffer on the way holds, and far less than a server sends in a second.
@@ -108,7 +108,7 @@ async fn a_server_that_takes_the_answers_is_answered() {
                 let open = futures_util::stream::pending();
                 Some(events(futures_util::stream::iter(pings).chain(open)))
             }
-            "POST" => Some(crate::mcp_http::scripted::reply(
+            "POST" => Some(crate::support::scripted::reply(
                 http::StatusCode::ACCEPTED,
                 &[],
                 "",

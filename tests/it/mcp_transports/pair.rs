@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::{
-    egress::origin::{Origin, ok},
-    mcp_http::scripted::{Reply, Scripted, Seen, event, events, reply, text},
-    support::servers::{
+use crate::support::{
+    origin::{Origin, ok},
+    scripted::{Reply, Scripted, Seen, event, events, reply, text},
+    servers::{
         args, everything, everything_sse, key, mcp, options, replaced, request, soon, spec,
         spec_with, until,
     },

@@ -19,7 +19,7 @@ use tokio_tungstenite::{
 };
 use url::Url;
 
-use crate::mcp_http::scripted::text;
+use crate::support::scripted::text;
 
 /// What a script does about a message.
 pub enum Say {

@@ -7,10 +7,10 @@ use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::sockets::{Say, Sockets};
-use crate::{
-    egress::origin::{Origin, ok, redirect},
-    mcp_http::scripted::{Scripted, reply, text},
-    support::servers::{args, gateway, key, mcp, options, request, soon, spec, spec_with, until},
+use crate::support::{
+    origin::{Origin, ok, redirect},
+    scripted::{Scripted, reply, text},
+    servers::{args, gateway, key, mcp, options, request, soon, spec, spec_with, until},
 };
 
 #[tokio::test]

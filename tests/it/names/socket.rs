@@ -2,13 +2,11 @@ use std::{collections::HashSet, fmt::Write as _};
 
 use serde_json::{Value, json};
 
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{
-        model::{calls, text, tool_names},
-        servers::soon,
-        world::World,
-    },
+use crate::support::{
+    model::{calls, text, tool_names},
+    scripted::{Scripted, Seen},
+    servers::soon,
+    world::World,
 };
 
 /// A server with tools of these names, each of which says its name.

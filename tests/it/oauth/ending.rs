@@ -8,9 +8,9 @@ use crate::{
     support::{
         client::Client,
         servers::{soon, until},
+        wait::eventually,
         world::World,
     },
-    turn::eventually,
 };
 
 /// What an admin sees of somebody's credentials.

@@ -219,11 +219,11 @@ async fn pkce_is_assumed_only_where_the_pack_says_so_and_is_asked_before_anythin
 #[test]
 fn pkce_is_assumed_for_no_client_that_the_program_registers() {
     let text = PACK.replace("AUTH", "auth: { type: oauth, pkce: assumed }");
-    let variables = crate::packs::env(&[
+    let variables = crate::support::packs::env(&[
         ("MODEL_URL", "https://a.example.org"),
         ("SERVER_URL", "https://b.example.org/mcp"),
     ]);
-    let error = crate::packs::load_with(&text, &variables)
+    let error = crate::support::packs::load_with(&text, &variables)
         .unwrap_err()
         .to_string();
     assert!(error.contains("write its `clientId`"), "{error}");

@@ -1,10 +1,7 @@
 //! `chatelaine smoke` for a server at which users sign in, as an operator runs it at a terminal.
 
 use super::{PACK, fetch, guarded::Guarded};
-use crate::{
-    packs::write_pack,
-    support::{program::chatelaine, servers::until, terminal::Terminal},
-};
+use crate::support::{packs::write_pack, program::chatelaine, servers::until, terminal::Terminal};
 
 #[tokio::test]
 async fn an_operator_signs_in_and_sees_the_tools_and_nothing_of_it_stays() {

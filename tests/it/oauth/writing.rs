@@ -1,14 +1,12 @@
 //! Codes, verifiers, access and refresh tokens are in nothing that the program writes.
 
 use super::{code, guarded::Guarded, link, sign_in, world};
-use crate::{
-    personal::canary::{everything_stored, spellings},
-    support::{
-        client::Client,
-        model::{calls, text},
-        program::Program,
-        servers::until,
-    },
+use crate::support::{
+    canary::{everything_stored, spellings},
+    client::Client,
+    model::{calls, text},
+    program::Program,
+    servers::until,
 };
 use serde_json::json;
 

@@ -7,14 +7,12 @@ use domain::{
 use serde_json::{Value, json};
 
 use super::{PATH, complete, content, request, stream};
-use crate::{
-    support::{
-        client::{Client, plain},
-        has::Has,
-        model::{Gate, call, calls, said, text, tool_names},
-        world::World,
-    },
-    turn::eventually,
+use crate::support::{
+    client::{Client, plain},
+    has::Has,
+    model::{Gate, call, calls, said, text, tool_names},
+    wait::eventually,
+    world::World,
 };
 
 /// As Open WebUI sends its own tools with every message.

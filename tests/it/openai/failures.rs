@@ -12,14 +12,13 @@ use super::{
     python::{LLAMA_INDEX, run},
     request, stream,
 };
-use crate::{
-    support::{
-        client::{Answer, Client, Events},
-        model::{Gate, Reply, calls, error, results, said, text},
-        node,
-        world::World,
-    },
-    turn::{eventually, pair, payment},
+use crate::support::{
+    bank::{pair, payment},
+    client::{Answer, Client, Events},
+    model::{Gate, Reply, calls, error, results, said, text},
+    node,
+    wait::eventually,
+    world::World,
 };
 
 const RATE: &str = "get_exchange_rate";

@@ -4,12 +4,11 @@ use domain::account::{ChatSettings, KeyKind, ShownCalls};
 use serde_json::{Value, json};
 
 use super::{PATH, request, stream};
-use crate::{
-    support::{
-        model::{call, calls, error, results, said, text},
-        world::World,
-    },
-    turn::{eventually, pair, payment},
+use crate::support::{
+    bank::{pair, payment},
+    model::{call, calls, error, results, said, text},
+    wait::eventually,
+    world::World,
 };
 
 const RESPONSES: &str = "/v1/responses";

@@ -56,7 +56,7 @@ async fn a_retry_of_the_official_client_is_the_same_run() {
     let asking = async { node::run(module, &world.url, &ann).await };
     let opening = async {
         // The client's time is over, and it has sent its request again.
-        crate::turn::eventually(async || {
+        crate::support::wait::eventually(async || {
             let repeats: Option<i32> = sqlx::query_scalar("select max(repeats) from request_keys")
                 .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
                 .await

@@ -8,9 +8,9 @@ use crate::{
     support::{
         client::{Answer, Client},
         model::{Gate, calls, text},
+        wait::eventually,
         world::World,
     },
-    turn::eventually,
 };
 
 fn asking(client: &Client, body: Value) -> tokio::task::JoinHandle<Answer> {

@@ -347,7 +347,8 @@ async fn a_response_in_the_background_is_read_later_or_cancelled() {
     let path = format!("{PATH}/{}", begun["id"].as_str().unwrap());
     assert_eq!(ann.get(&path).await.expect(200)["status"], "in_progress");
     gate.open();
-    crate::turn::eventually(async || ann.get(&path).await.json()["status"] == "completed").await;
+    crate::support::wait::eventually(async || ann.get(&path).await.json()["status"] == "completed")
+        .await;
     assert_eq!(output(&ann.get(&path).await.expect(200)), ["At last."]);
     let over = ann.post(&format!("{path}/cancel"), json!({})).await;
     assert_eq!(over.expect(409)["error"]["code"], "run_over");

@@ -8,7 +8,7 @@ use domain::{
     server::{Endpoint, Remote},
 };
 
-use super::{child, env, errors, headers, load_files, open, tools, warnings};
+use crate::support::packs::{child, env, errors, headers, load_files, open, tools, warnings};
 
 fn variables() -> Environment {
     env(&[("VAR", "v"), ("TOKEN", "t0ken")])
@@ -219,7 +219,7 @@ fn a5_auth_ref_names_a_variable() {
         "core/mcp/a.yaml",
         &*format!("{SEARCH}auth_ref: sk-secret-1\n"),
     )];
-    let report = super::checked(&secret, &env(&[])).to_string();
+    let report = crate::support::packs::checked(&secret, &env(&[])).to_string();
     assert!(
         report.contains("\"auth_ref\" is the name of a variable, not the secret"),
         "{report}"
@@ -332,13 +332,13 @@ fn a12_to_a14_an_allowlist_is_exact_and_empty_means_all() {
 
 #[test]
 fn a_link_back_into_the_project_is_followed_once() {
-    let root = super::folder_of(&[(
+    let root = crate::support::packs::folder_of(&[(
         "core/mcp/a.yaml",
         "id: a\ntransport: http\nurl: https://a.example.org\n",
     )]);
     let folder = root.path().join("demo/core/mcp");
     std::os::unix::fs::symlink("..", folder.join("up")).unwrap();
     std::os::unix::fs::symlink(".", folder.join("here")).unwrap();
-    let report = packs::check(root.path(), &super::env(&[]), None);
+    let report = packs::check(root.path(), &crate::support::packs::env(&[]), None);
     assert_eq!(report.to_string(), "1 pack: 0 errors, 0 warnings");
 }

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use proptest::prelude::*;
 
-use super::{env, write_pack};
+use crate::support::packs::{env, write_pack};
 
 #[test]
 fn every_broken_pack_is_told_what_is_wrong_and_what_to_write() {

@@ -9,7 +9,7 @@ use domain::{
 };
 use packs::PackStore;
 
-use super::{MINIMAL, checked, env, errors, folder_of, load_files, open};
+use crate::support::packs::{MINIMAL, checked, env, errors, folder_of, load_files, open};
 
 const WORKSPACE: &str =
     "mcp_registry:\n  servers:\n    a: { type: remote, url: \"https://a.example.org/mcp\" }\n";

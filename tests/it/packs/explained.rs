@@ -4,7 +4,7 @@ use std::path::Path;
 
 use domain::secret::Secret;
 
-use super::{MINIMAL, checked, env, folder_of};
+use crate::support::packs::{MINIMAL, checked, env, folder_of};
 
 const AOS: [(&str, &str); 3] = [
     (
@@ -176,7 +176,7 @@ fn what_is_printed_reads_as_the_same_pack() {
         let folder = Path::new("packs").join(name);
         let text = packs::explain(&folder, &env, None).unwrap();
         let root = tempfile::tempdir().unwrap();
-        super::write_pack(root.path(), name, &text);
+        crate::support::packs::write_pack(root.path(), name, &text);
         assert!(read(root.path()).same_as(&read(&folder)), "{text}");
     }
 }

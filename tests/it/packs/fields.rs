@@ -13,7 +13,9 @@ use domain::{
 };
 use packs::PackStore;
 
-use super::{MINIMAL, env, headers, load, load_with, server, server_with, write_pack};
+use crate::support::packs::{
+    MINIMAL, env, headers, load, load_with, server, server_with, write_pack,
+};
 
 fn patterns(tools: &[&str]) -> Vec<ToolPattern> {
     tools

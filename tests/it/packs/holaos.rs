@@ -8,7 +8,9 @@ use domain::{
     server::{Endpoint, Remote},
 };
 
-use super::{checked, child, env, errors, headers, load_files, open, tools, warnings};
+use crate::support::packs::{
+    checked, child, env, errors, headers, load_files, open, tools, warnings,
+};
 
 fn variables() -> Environment {
     env(&[("TOK", "t0ken"), ("EMPTY", "")])

@@ -8,7 +8,7 @@ use domain::{
     server::{Endpoint, ServerSpec},
 };
 
-use super::{checked, child, env, errors, folder_of, load_files, tools, warnings};
+use crate::support::packs::{checked, child, env, errors, folder_of, load_files, tools, warnings};
 
 fn variables() -> Environment {
     env(&[

@@ -6,7 +6,7 @@ use domain::{config::Environment, pack::Pack};
 use packs::PackStore;
 use proptest::prelude::*;
 
-use super::{MINIMAL, env, folder_of};
+use crate::support::packs::{MINIMAL, env, folder_of};
 
 fn variables() -> Environment {
     let names = [

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{MINIMAL, env, write_pack};
+use crate::support::packs::{MINIMAL, env, write_pack};
 
 fn pack(id: &str, description: &str) -> String {
     format!(
@@ -322,7 +322,7 @@ async fn watching_notices_a_changed_file_and_stops_when_cancelled() {
 /// A pack may be several files; a new one is noticed as well.
 #[tokio::test]
 async fn watching_notices_a_new_file_of_a_pack() {
-    let root = super::folder_of(&[(
+    let root = crate::support::packs::folder_of(&[(
         "core/mcp/a.yaml",
         "id: a\ntransport: http\nurl: https://a.example.org\n",
     )]);
@@ -461,7 +461,7 @@ fn a_file_of_any_size_is_refused_without_being_read() {
 
 /// Its packs `a` (of two files and an `access.yaml`) and `b`.
 fn of_files() -> (TempDir, PackStore) {
-    let root = super::folder_of(&[
+    let root = crate::support::packs::folder_of(&[
         (
             "core/mcp/a.yaml",
             "id: a\ntransport: http\nurl: https://a.example.org\n",

@@ -6,7 +6,7 @@ use domain::{ids::AgentId, secret::Secret, server::Endpoint};
 use packs::PackStore;
 use tempfile::TempDir;
 
-use super::{MINIMAL, env, headers, write_pack};
+use crate::support::packs::{MINIMAL, env, headers, write_pack};
 
 /// Two packs, `a` with a server whose variable is not set, and `b` without servers.
 fn two_packs() -> TempDir {

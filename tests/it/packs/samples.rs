@@ -11,7 +11,7 @@ use domain::{
 };
 use packs::PackStore;
 
-use super::env;
+use crate::support::packs::env;
 
 const VARIABLES: &[(&str, &str)] = &[
     ("BANK_MCP_URL", "http://127.0.0.1:9000/mcp"),

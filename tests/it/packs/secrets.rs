@@ -6,7 +6,7 @@ use domain::{config::Environment, secret::Secret};
 use packs::PackStore;
 use serde_json::{Value, json};
 
-use super::{checked, env};
+use crate::support::packs::{checked, env};
 
 /// A pack that uses every field.
 fn everything() -> Value {
@@ -188,7 +188,7 @@ fn a_value_is_never_told_whatever_the_format() {
         ("core/mcp/a.yaml", aos),
     ] {
         for canary in CANARIES {
-            let root = super::folder_of(&[file]);
+            let root = crate::support::packs::folder_of(&[file]);
             let env = env(&[("CANARY", canary), ("TOKEN", "t")]);
             look(root.path(), &env, None, canary, file.0);
             for told in [

@@ -1,6 +1,6 @@
 //! `skills` of a native pack.
 
-use super::{MINIMAL, env, errors, load};
+use crate::support::packs::{MINIMAL, env, errors, load};
 
 const SERVER: &str = "mcp:\n  servers:\n    - { name: search, transport: stdio, command: x, tools: [web_search, \"read_*\"], toolAccess: { default: public } }\n";
 

@@ -11,9 +11,9 @@ use crate::support::{
     has::Has,
     model::{Gate, text},
     notes::{Notes, ring},
+    wait::ended,
     world::World,
 };
-use crate::turn::ended;
 
 /// Says something; the parts that came back.
 async fn say(client: &Client, chat: &str, text: &str) -> Vec<Value> {
@@ -100,7 +100,7 @@ async fn a_typed_secret_is_kept_nowhere_but_sealed() {
         json!([{ "type": "text", "text": "••••" }])
     );
     ann.say_and_wait(&chat, "hello").await;
-    let stored = super::canary::everything_stored(&world.db).await;
+    let stored = crate::support::canary::everything_stored(&world.db).await;
     assert!(stored.contains("••••") && !stored.contains("reader-token-1"));
 }
 

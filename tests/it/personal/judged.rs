@@ -14,9 +14,9 @@ use crate::support::{
     client::Client,
     notes::ring,
     servers::until,
+    wait::eventually,
     world::{Setup, World},
 };
-use crate::turn::eventually;
 
 const PACK: &str = r#"
 metadata: { id: ID, displayName: Notes, description: Notes, defaultLanguage: en }

@@ -190,7 +190,7 @@ async fn a_secret_typed_into_such_a_client_is_refused_and_kept_nowhere() {
         "not_configured"
     );
     assert!(
-        !super::canary::everything_stored(&world.db)
+        !crate::support::canary::everything_stored(&world.db)
             .await
             .contains("reader-token-1")
     );
@@ -247,7 +247,7 @@ async fn a_secret_that_a_client_shows_again_is_masked() {
     let request = world.model.last_request().to_string();
     assert!(request.contains("it is ••••, I think"), "{request}");
     assert!(
-        !super::canary::everything_stored(&world.db)
+        !crate::support::canary::everything_stored(&world.db)
             .await
             .contains(secret)
     );

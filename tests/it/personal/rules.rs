@@ -10,7 +10,7 @@ use domain::{
 };
 use proptest::prelude::*;
 
-use crate::packs::{env, server_with};
+use crate::support::packs::{env, server_with};
 
 fn spec(fields: &str) -> ServerSpec {
     let lines = format!(

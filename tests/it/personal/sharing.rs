@@ -10,12 +10,10 @@ use domain::{
 use serde_json::{Value, json};
 
 use super::{enter, tools};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen, reply},
-    support::{
-        notes::{pack, ring},
-        world::World,
-    },
+use crate::support::{
+    notes::{pack, ring},
+    scripted::{Scripted, Seen, reply},
+    world::World,
 };
 
 /// A server that lists one tool, which has the name in the token that it is asked with, and says this of the list.

@@ -4,12 +4,10 @@ use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt;
 
-use crate::{
+use crate::support::{
+    notes::{Notes, pack},
     packs::write_pack,
-    support::{
-        notes::{Notes, pack},
-        program::chatelaine,
-    },
+    program::chatelaine,
 };
 
 /// What it prints when these lines are piped in, and whether it ended well.

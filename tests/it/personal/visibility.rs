@@ -3,10 +3,13 @@
 use serde_json::{Value, json};
 
 use super::enter;
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{client::Client, has::Has, notes::Notes, world::World},
-    turn::eventually,
+use crate::support::{
+    client::Client,
+    has::Has,
+    notes::Notes,
+    scripted::{Scripted, Seen},
+    wait::eventually,
+    world::World,
 };
 
 /// The only server of an agent, as this listing has it.

@@ -3,16 +3,14 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{
-    turn::{ended, eventually, pair, payment, roles, tool_results},
-    world_with,
-};
+use super::world_with;
 use crate::support::{
-    bank::{Bank, start_slow_bank},
-    client::{Client, plain},
+    bank::{Bank, pair, payment, start_slow_bank},
+    client::{Client, plain, roles, tool_results},
     has::Has,
     model::{Gate, calls, results, text},
     replica::Replica,
+    wait::{ended, eventually},
     world::World,
 };
 

@@ -10,16 +10,14 @@ use std::{
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 
-use super::{
-    turn::{ended, payment},
-    world_with,
-};
+use super::world_with;
 use crate::support::{
-    bank::start_slow_bank,
+    bank::{payment, start_slow_bank},
     client::Client,
     model::{Reply, call, text, text_of},
     replica::Replica,
     seed::of_run,
+    wait::ended,
     world::World,
 };
 

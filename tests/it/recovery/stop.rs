@@ -2,14 +2,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{
-    turn::{ended, eventually, payment, roles, tool_results},
-    world_with,
-};
+use super::world_with;
 use crate::support::{
-    bank::start_slow_bank,
-    client::plain,
+    bank::{payment, start_slow_bank},
+    client::{plain, roles, tool_results},
     model::{Gate, calls, results, text},
+    wait::{ended, eventually},
     world::World,
 };
 

@@ -286,7 +286,7 @@ proptest! {
         match with_header(&value) {
             Ok(resolved) => {
                 prop_assert!(!value.contains(|c: char| c.is_control() && c != '\t'));
-                prop_assert_eq!(crate::packs::headers(&resolved.spec), [("X-K", &*format!("<{value}>"))]);
+                prop_assert_eq!(crate::support::packs::headers(&resolved.spec), [("X-K", &*format!("<{value}>"))]);
             }
             Err(_) => prop_assert!(!value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))),
         }

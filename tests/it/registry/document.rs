@@ -17,7 +17,7 @@ use domain::{
 use packs::PackStore;
 use serde_json::{Map, Value, json};
 
-use crate::packs::{MINIMAL, env};
+use crate::support::packs::{MINIMAL, env};
 
 pub(super) struct Example {
     pub entries: &'static [&'static str],

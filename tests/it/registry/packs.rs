@@ -5,7 +5,7 @@ use std::fs;
 use packs::{PackStore, check};
 
 use super::document::Example;
-use crate::packs::{MINIMAL, env};
+use crate::support::packs::{MINIMAL, env};
 
 /// What is said of a pack with these lines, its capabilities and registry files.
 fn said(lines: &str, files: &[(&str, &str)]) -> String {

@@ -6,12 +6,10 @@ use super::{
     Watched, eventually, offered, put,
     tokens::{Endpoint, endpoint, external, rate, reading},
 };
-use crate::{
-    personal::canary::everything_stored,
-    support::{
-        client::Client,
-        world::{Setup, World},
-    },
+use crate::support::{
+    canary::everything_stored,
+    client::Client,
+    world::{Setup, World},
 };
 
 /// How often the endpoint was asked and has answered.

@@ -7,7 +7,7 @@ use domain::registry::{
 use serde_json::json;
 
 use super::document::{Example, ORCHESTRATOR};
-use crate::packs::env;
+use crate::support::packs::env;
 
 const TYPED: &[&str] = &[r#"{"id": "typed", "url": "https://typed.example.org/mcp",
   "config_schema": {"word": {"type": "string"}, "tree": {"type": "json"}}}"#];
@@ -138,7 +138,7 @@ fn a_key_becomes_the_header_that_the_documents_servers_read() {
         run: &run,
     };
     let resolved = resolve(&pack.entries[0], &pack.references[0], sources).unwrap();
-    let headers = crate::packs::headers(&resolved.spec);
+    let headers = crate::support::packs::headers(&resolved.spec);
     assert_eq!(
         headers,
         [

@@ -4,13 +4,11 @@ use domain::{ids::ConversationId, orchestrator::Callback};
 use serde_json::{Value, json};
 
 use super::{came_to, run_with, shared_world, start};
-use crate::{
-    support::{
-        client::Client,
-        model::{Gate, calls, error, last_user, text, text_of},
-        world::World,
-    },
-    turn::eventually,
+use crate::support::{
+    client::Client,
+    model::{Gate, calls, error, last_user, text, text_of},
+    wait::eventually,
+    world::World,
 };
 
 /// The callbacks in a session.

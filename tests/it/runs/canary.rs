@@ -5,18 +5,18 @@ use serde_json::{Value, json};
 
 use super::{obedient, start};
 use crate::{
-    personal::canary::{everything_stored, spellings},
     registry::{
         Watched, open_localhost,
         tokens::{endpoint, external},
     },
     support::{
+        canary::{everything_stored, spellings},
         client::Client,
         model::{Reply, calls, text, text_of},
         program::Program,
+        wait::ended,
         world::World,
     },
-    turn::ended,
 };
 
 /// A value of the scope, a secret of the tenant, a variable that was granted, a secret of OAuth, and the token that it

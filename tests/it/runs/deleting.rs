@@ -8,7 +8,7 @@ use super::{
     start,
     stopping::{approve, payers, sessions, state, waiting},
 };
-use crate::turn::eventually;
+use crate::support::wait::eventually;
 
 #[tokio::test]
 async fn what_a_child_has_asked_consent_for_goes_with_the_session_of_its_parent() {

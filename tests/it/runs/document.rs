@@ -13,9 +13,9 @@ use crate::{
     support::{
         client::Client,
         model::{Reply, calls, text, text_of, tool_names},
+        wait::{ended, eventually},
         world::{Setup, World},
     },
-    turn::{ended, eventually},
 };
 
 /// An agent of the document: its lines, and who may use what it has.
@@ -205,7 +205,7 @@ async fn example_4_three_agents_share_a_server_and_see_their_own_part_of_it() {
         .forbid("team-alpha\"")
         .forbid("partition");
     let ann = world.user("ann", &[]).await;
-    crate::turn::eventually(async || {
+    crate::support::wait::eventually(async || {
         ann.get("/v1/agents/global-analyst/tools")
             .await
             .text

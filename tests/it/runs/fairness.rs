@@ -3,13 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    support::{
-        client::Client,
-        model::{Gate, last_user, text},
-        world::{Setup, World},
-    },
-    turn::eventually,
+use crate::support::{
+    client::Client,
+    model::{Gate, last_user, text},
+    wait::eventually,
+    world::{Setup, World},
 };
 
 /// A world whose model waits at the gate when it is told to go slowly.

@@ -202,7 +202,7 @@ async fn what_was_used_is_listed_by_user_and_agent_and_outlives_conversations() 
         { "user": "bob", "agent": "worker", "runs": 1, "tool_calls": 0, "input_tokens": 11, "cached_input_tokens": 0, "output_tokens": 7 },
     ]);
     // Lines of the audit trail come a moment later.
-    crate::turn::eventually(async || used("/v1/admin/usage").await == expected).await;
+    crate::support::wait::eventually(async || used("/v1/admin/usage").await == expected).await;
     assert_eq!(used("/v1/admin/usage?since=2026-01-01").await, expected);
     assert_eq!(used("/v1/admin/usage?until=2026-01-01").await, json!([]));
     admin

@@ -3,14 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{came_to, order, run, run_with, said_in, shared_world, start};
-use crate::{
-    support::{
-        client::Client,
-        has::Has,
-        model::{Gate, calls, said, text, text_of, tool_names},
-        world::World,
-    },
-    turn::{eventually, tool_results},
+use crate::support::{
+    client::{Client, tool_results},
+    has::Has,
+    model::{Gate, calls, said, text, text_of, tool_names},
+    wait::eventually,
+    world::World,
 };
 
 const TOOLS: [&str; 7] = [

@@ -5,12 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{came_to, run_with, said_in, start};
-use crate::{
-    support::{
-        model::{Gate, text, text_of},
-        world::World,
-    },
-    turn::{ended, eventually},
+use crate::support::{
+    model::{Gate, text, text_of},
+    wait::{ended, eventually},
+    world::World,
 };
 
 /// Runs are taken over after a second.

@@ -5,13 +5,11 @@ use domain::{ids::RunId, json::Members};
 use serde_json::{Value, json};
 
 use super::{came_to, run_with, start};
-use crate::{
-    support::{
-        client::Client,
-        model::{Gate, text, text_of},
-        world::World,
-    },
-    turn::{ended, eventually},
+use crate::support::{
+    client::Client,
+    model::{Gate, text, text_of},
+    wait::{ended, eventually},
+    world::World,
 };
 
 const CANARY: &str = "canary-2f9c1d";

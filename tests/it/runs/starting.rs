@@ -3,14 +3,12 @@
 use serde_json::{Value, json};
 
 use super::{add_packs, run_with, shared_world};
-use crate::{
-    support::{
-        client::Client,
-        has::Has,
-        model::{Gate, last_user, text},
-        world::World,
-    },
-    turn::{ended, eventually},
+use crate::support::{
+    client::Client,
+    has::Has,
+    model::{Gate, last_user, text},
+    wait::{ended, eventually},
+    world::World,
 };
 
 async fn refused(client: &Client, body: Value, status: u16) -> String {

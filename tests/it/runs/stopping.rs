@@ -17,14 +17,13 @@ use domain::{
 use serde_json::{Value, json};
 
 use super::{came_to, run_with, said_in, start};
-use crate::{
-    support::{
-        client::Client,
-        has::Has,
-        model::{Gate, Reply, calls, error, last_user, text, text_of},
-        world::{Setup, World},
-    },
-    turn::{ended, eventually, payment, tool_results},
+use crate::support::{
+    bank::payment,
+    client::{Client, tool_results},
+    has::Has,
+    model::{Gate, Reply, calls, error, last_user, text, text_of},
+    wait::{ended, eventually},
+    world::{Setup, World},
 };
 
 fn last(request: &Value) -> String {

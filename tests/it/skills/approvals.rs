@@ -1,10 +1,7 @@
 use serde_json::{Value, json};
 
 use super::SkillsFixture;
-use crate::{
-    support::{client::Client, has::Has},
-    turn::{eventually, payment},
-};
+use crate::support::{bank::payment, client::Client, has::Has, wait::eventually};
 
 /// Asks for a payment; the path of the run, and the run as it waits.
 async fn asked(client: &Client, amount: &str) -> (String, Value) {

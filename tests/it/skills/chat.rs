@@ -1,12 +1,9 @@
 use serde_json::{Value, json};
 
 use super::SkillsFixture;
-use crate::{
-    support::{
-        client::{Client, plain},
-        has::Has,
-    },
-    turn::{roles, tool_results},
+use crate::support::{
+    client::{Client, plain, roles, tool_results},
+    has::Has,
 };
 
 /// Says a line in a new conversation: the run, and the last words.

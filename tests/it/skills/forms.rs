@@ -70,7 +70,7 @@ async fn what_is_missing_is_asked_for_and_then_the_call_is_made_once() {
     let path = format!("/v1/conversations/{chat}/messages");
     let body = json!({ "answer": { "field": "amount", "value": "12.50" } });
     let posted = ann.post(&path, body).await.expect(202);
-    crate::turn::ended(&ann, posted["run"]["id"].as_str().unwrap()).await;
+    crate::support::wait::ended(&ann, posted["run"]["id"].as_str().unwrap()).await;
     let made =
         json!({ "to": "acme", "amount": "12.50", "currency": "EUR", "from_account": "current" });
     assert_eq!(asked_for(&ann).await, [made]);

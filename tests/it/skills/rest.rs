@@ -1,12 +1,10 @@
 use serde_json::{Value, json};
 
 use super::{SkillsFixture, ids, skills};
-use crate::{
-    support::{
-        client::{Answer, Client},
-        has::Has,
-    },
-    turn::eventually,
+use crate::support::{
+    client::{Answer, Client},
+    has::Has,
+    wait::eventually,
 };
 
 async fn run(client: &Client, skill: &str, body: Value) -> Answer {

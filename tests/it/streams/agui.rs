@@ -4,15 +4,14 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{approve, post, rest, world};
-use crate::{
-    support::{
-        client::Client,
-        has::Has,
-        model::{Gate, calls, error, text},
-        node,
-        world::World,
-    },
-    turn::{eventually, pair},
+use crate::support::{
+    bank::pair,
+    client::Client,
+    has::Has,
+    model::{Gate, calls, error, text},
+    node,
+    wait::eventually,
+    world::World,
 };
 
 const PATH: &str = "/v1/agui/bank";

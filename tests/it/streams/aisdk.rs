@@ -6,15 +6,14 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{approve, post, rest, world};
-use crate::{
-    support::{
-        client::Events,
-        has::Has,
-        model::{Gate, calls, error, text},
-        node,
-        world::World,
-    },
-    turn::{eventually, pair},
+use crate::support::{
+    bank::pair,
+    client::Events,
+    has::Has,
+    model::{Gate, calls, error, text},
+    node,
+    wait::eventually,
+    world::World,
 };
 
 const PATH: &str = "/v1/ui/chat";

@@ -10,6 +10,7 @@ use std::{
 
 use axum::{Router, extract::Request};
 use domain::config::Environment;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 #[path = "../../../examples/bank/books.rs"]
@@ -50,6 +51,15 @@ mcp:
 "#
     );
     (id.to_owned(), text)
+}
+
+/// The arguments of a rate that every bank knows.
+pub fn pair() -> Value {
+    json!({ "from": "EUR", "to": "USD" })
+}
+
+pub fn payment(amount: &str) -> Value {
+    json!({ "from_account": "current", "to": "acme", "amount": amount, "currency": "EUR" })
 }
 
 /// A bank in this process; with a token, callers must bear it.
@@ -183,14 +193,12 @@ pub fn bank_program() -> &'static Path {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use rmcp::{
         ClientLifecycleMode, ClientServiceExt, ServiceExt,
         model::{CallToolRequestParams, ProtocolVersion},
         transport::{StreamableHttpClientTransport, TokioChildProcess},
     };
-    use serde_json::{Value, json};
-
-    use super::*;
 
     fn params(tool: &'static str, arguments: Value) -> CallToolRequestParams {
         let Value::Object(arguments) = arguments else {

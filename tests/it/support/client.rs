@@ -277,3 +277,24 @@ pub fn plain(message: &Value) -> String {
         .collect::<Vec<_>>()
         .join("\n")
 }
+
+/// The results of tools in a conversation, in the order in which they came.
+pub async fn tool_results(client: &Client, conversation: &str) -> Vec<Value> {
+    let messages = client.messages(conversation).await;
+    let parts = messages
+        .iter()
+        .flat_map(|message| message["parts"].as_array().unwrap());
+    parts
+        .filter(|part| part["type"] == "tool_result")
+        .cloned()
+        .collect()
+}
+
+/// The roles of its messages.
+pub async fn roles(client: &Client, conversation: &str) -> Vec<String> {
+    let messages = client.messages(conversation).await;
+    messages
+        .iter()
+        .map(|message| message["role"].as_str().unwrap().to_owned())
+        .collect()
+}

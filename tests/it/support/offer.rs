@@ -6,11 +6,9 @@ use url::Url;
 
 use super::{
     client::Client,
+    scripted::{Reply, Scripted, Seen},
+    wait::eventually,
     world::{Setup, World},
-};
-use crate::{
-    mcp_http::scripted::{Reply, Scripted, Seen},
-    turn::eventually,
 };
 
 const PACK: &str = r#"

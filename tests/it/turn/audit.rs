@@ -4,10 +4,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::Row;
 
-use super::{eventually, pair, payment, shared_world, world};
+use super::{shared_world, world};
 use crate::support::{
+    bank::{pair, payment},
     db::TestDb,
     model::{call, calls, text},
+    wait::eventually,
     world::World,
 };
 

@@ -5,14 +5,13 @@ use std::time::Duration;
 use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
-use super::{
-    change, ended, eventually, pair, payment, roles, shared_world, tool_results, world_with,
-};
+use super::{change, shared_world, world_with};
 use crate::support::{
-    bank::start_slow_bank,
-    client::plain,
+    bank::{pair, payment, start_slow_bank},
+    client::{plain, roles, tool_results},
     has::Has,
     model::{call, calls, results, text, text_of, tool_names},
+    wait::{ended, eventually},
 };
 
 /// What the model was told of the calls of its step before.

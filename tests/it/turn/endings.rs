@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{change, ended, eventually, payment, roles, shared_world, tool_results, world_with};
+use super::{change, shared_world, world_with};
 use crate::support::{
-    bank::start_slow_bank,
-    client::plain,
+    bank::{payment, start_slow_bank},
+    client::{plain, roles, tool_results},
     model::{Gate, Reply, calls, error, events, results, text, text_of},
+    wait::{ended, eventually},
     world::World,
 };
 

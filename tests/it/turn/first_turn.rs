@@ -14,11 +14,13 @@ use tokio::{
     sync::watch,
 };
 
-use super::{change, eventually, pair};
+use super::change;
 use crate::support::{
+    bank::pair,
     client::Client,
     model::{calls, results, text},
     servers::soon,
+    wait::eventually,
     world::{Setup, World},
 };
 

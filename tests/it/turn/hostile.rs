@@ -3,14 +3,13 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{change, eventually, shared_world, tool_results, world_with};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    support::{
-        client::plain,
-        model::{call, calls, results, text},
-        world::World,
-    },
+use super::{change, shared_world, world_with};
+use crate::support::{
+    client::{plain, tool_results},
+    model::{call, calls, results, text},
+    scripted::{Scripted, Seen},
+    wait::eventually,
+    world::World,
 };
 
 /// A world whose bank is this server, open to everybody.

@@ -12,10 +12,11 @@ use domain::{
 };
 use serde_json::json;
 
-use super::{ended, world, world_with};
+use super::{world, world_with};
 use crate::support::{
     client::Client,
     model::{Gate, text},
+    wait::ended,
     world::World,
 };
 

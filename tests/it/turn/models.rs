@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::eventually;
 use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    mcp_product::{entry, pack},
     runs::stopping::approve,
     support::{
         client::plain,
+        many::{entry, pack},
         model::{
             StrictProvider, error,
             rules::{Kind, tools},
         },
+        scripted::{Scripted, Seen},
+        wait::eventually,
         world::World,
     },
 };

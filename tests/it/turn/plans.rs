@@ -6,8 +6,12 @@ use std::collections::BTreeSet;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _, raw_sql};
 
-use super::{eventually, pair, world};
-use crate::support::model::{calls, text};
+use super::world;
+use crate::support::{
+    bank::pair,
+    model::{calls, text},
+    wait::eventually,
+};
 
 /// How many rows each table of a turn gets.
 const ROWS: u64 = 100_000;

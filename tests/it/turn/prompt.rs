@@ -3,14 +3,15 @@
 use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
-use super::{change, pair, shared_world, world_with};
+use super::{change, shared_world, world_with};
 use crate::{
     llm::prefixes::kept,
-    mcp_http::scripted::{Scripted, reply},
     support::{
+        bank::pair,
         client::plain,
         has::Has,
         model::{ScriptedModel, calls, said, text, text_of},
+        scripted::{Scripted, reply},
         world::World,
     },
 };

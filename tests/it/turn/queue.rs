@@ -3,10 +3,11 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{ended, roles, shared_world, world};
+use super::{shared_world, world};
 use crate::support::{
-    client::plain,
+    client::{plain, roles},
     model::{Gate, said, text, text_of},
+    wait::ended,
 };
 
 /// What a request shows, line by line and without the system's words: messages of one side that follow each

@@ -9,10 +9,12 @@ use domain::{
 };
 use serde_json::json;
 
-use super::{change, ended, eventually, pair, payment, tool_results, world, world_with};
+use super::{change, world, world_with};
 use crate::support::{
-    bank::{start_bank, start_slow_bank},
+    bank::{pair, payment, start_bank, start_slow_bank},
+    client::tool_results,
     model::{Gate, calls, results, text, text_of, tool_names},
+    wait::{ended, eventually},
     world::{Setup, World},
 };
 

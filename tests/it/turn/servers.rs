@@ -6,15 +6,14 @@ use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{change, eventually, pair, world, world_with};
-use crate::{
-    mcp_http::scripted::{Scripted, Seen, event, events},
-    support::{
-        bank::{books::Books, http::router, tools::Bank},
-        client::{Client, plain},
-        model::{call, calls, results, text, tool_names},
-        world::World,
-    },
+use super::{change, world, world_with};
+use crate::support::{
+    bank::{books::Books, http::router, pair, tools::Bank},
+    client::{Client, plain},
+    model::{call, calls, results, text, tool_names},
+    scripted::{Scripted, Seen, event, events},
+    wait::eventually,
+    world::World,
 };
 
 /// An address of this machine where nobody listens.

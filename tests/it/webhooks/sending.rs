@@ -21,10 +21,11 @@ use store::deliveries::{DeliveryAttempt, DueDelivery};
 use time::macros::datetime;
 
 use super::{Receiver, answer, deliveries, happens, header, hook, hurry, told, tried};
-use crate::{
-    egress::origin::{ok, raw, redirect},
-    support::{has::Has, world::World},
-    turn::eventually,
+use crate::support::{
+    has::Has,
+    origin::{ok, raw, redirect},
+    wait::eventually,
+    world::World,
 };
 
 #[test]

@@ -11,17 +11,14 @@ use domain::{
 use serde_json::{Value, json};
 
 use super::{header, said, server};
-use crate::{
-    mcp_http::scripted::Scripted,
-    mcp_product::{connections_of, entry, pack},
-    support::{
-        bank,
-        model::{text, tool_names},
-        offer,
-        terminal::Terminal,
-        world::World,
-    },
-    turn::{pair, payment},
+use crate::support::{
+    bank::{self, pair, payment},
+    many::{connections_of, entry, pack},
+    model::{text, tool_names},
+    offer,
+    scripted::Scripted,
+    terminal::Terminal,
+    world::World,
 };
 
 #[tokio::test]

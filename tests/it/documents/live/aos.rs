@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{header, probe, said, server, variables};
 use crate::{
-    mcp_product::{connections_of, write_agent},
-    support::world::World,
+    mcp_product::write_agent,
+    support::{many::connections_of, world::World},
 };
 
 #[tokio::test]

@@ -7,13 +7,14 @@ use tokio::sync::Semaphore;
 
 use super::{header, listed, probe, said, server, variables};
 use crate::{
-    mcp_http::scripted::{Scripted, Seen},
-    mcp_product::{connections_of, write_agent},
+    mcp_product::write_agent,
     support::{
+        many::connections_of,
         model::{calls, results, text, text_of, tool_names},
+        scripted::{Scripted, Seen},
+        wait::ended,
         world::World,
     },
-    turn::ended,
 };
 
 #[tokio::test]

@@ -4,10 +4,11 @@ use serde_json::json;
 
 use super::{header, probe, said};
 use crate::{
-    mcp_http::scripted::{Reply, Scripted, Seen, events},
-    mcp_product::{connections_of, write_agent},
+    mcp_product::write_agent,
     support::{
+        many::connections_of,
         model::{calls, results, text, tool_names},
+        scripted::{Reply, Scripted, Seen, events},
         servers::folder,
         world::World,
     },

@@ -25,20 +25,20 @@ use url::Url;
 
 /// What a server saw of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) method: Method,
-    pub(crate) path: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
+pub struct Seen {
+    pub method: Method,
+    pub path: String,
+    pub headers: HeaderMap,
+    pub body: String,
 }
 
 type Respond = Arc<dyn Fn(&Uri) -> Answer + Send + Sync>;
 
 /// A server on loopback that remembers requests and counts connections.
-pub(crate) struct Origin {
-    pub(crate) address: SocketAddr,
-    pub(crate) seen: Arc<Mutex<Vec<Seen>>>,
-    pub(crate) accepted: Arc<AtomicUsize>,
+pub struct Origin {
+    pub address: SocketAddr,
+    pub seen: Arc<Mutex<Vec<Seen>>>,
+    pub accepted: Arc<AtomicUsize>,
 }
 
 struct Counting(TcpListener, Arc<AtomicUsize>);
@@ -59,7 +59,7 @@ impl axum::serve::Listener for Counting {
 }
 
 impl Origin {
-    pub(crate) async fn start(respond: impl Fn(&Uri) -> Answer + Send + Sync + 'static) -> Self {
+    pub async fn start(respond: impl Fn(&Uri) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (seen, accepted) = (
@@ -77,15 +77,15 @@ impl Origin {
         }
     }
 
-    pub(crate) fn url(&self, path: &str) -> Url {
+    pub fn url(&self, path: &str) -> Url {
         Url::parse(&format!("http://{}{path}", self.address)).unwrap()
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
-    pub(crate) fn accepted(&self) -> usize {
+    pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 }
@@ -105,11 +105,11 @@ async fn record(
     respond(&head.uri)
 }
 
-pub(crate) fn ok(body: impl Into<Body>) -> Answer {
+pub fn ok(body: impl Into<Body>) -> Answer {
     Answer::new(body.into())
 }
 
-pub(crate) fn redirect(status: u16, to: &str) -> Answer {
+pub fn redirect(status: u16, to: &str) -> Answer {
     Answer::builder()
         .status(status)
         .header("location", to)
@@ -118,7 +118,7 @@ pub(crate) fn redirect(status: u16, to: &str) -> Answer {
 }
 
 /// Redirects `/<status>` to a target and answers `end` to anything else.
-pub(crate) fn redirecting(to: String) -> impl Fn(&Uri) -> Answer + Send + Sync {
+pub fn redirecting(to: String) -> impl Fn(&Uri) -> Answer + Send + Sync {
     move |uri| match uri.path().trim_start_matches('/').parse() {
         Ok(status) => redirect(status, &to),
         Err(_) => ok("end"),
@@ -126,7 +126,7 @@ pub(crate) fn redirecting(to: String) -> impl Fn(&Uri) -> Answer + Send + Sync {
 }
 
 /// A listener that answers each connection with fixed bytes after reading the request's head.
-pub(crate) async fn raw(answer: &'static [u8], keep_open: bool) -> SocketAddr {
+pub async fn raw(answer: &'static [u8], keep_open: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -143,19 +143,19 @@ pub(crate) async fn raw(answer: &'static [u8], keep_open: bool) -> SocketAddr {
     address
 }
 
-pub(crate) fn open() -> Egress {
+pub fn open() -> Egress {
     Egress::new(&["127.0.0.1".to_owned()]).unwrap()
 }
 
-pub(crate) fn closed() -> Egress {
+pub fn closed() -> Egress {
     Egress::new(&[]).unwrap()
 }
 
-pub(crate) fn at(address: SocketAddr) -> Url {
+pub fn at(address: SocketAddr) -> Url {
     Url::parse(&format!("http://{address}/")).unwrap()
 }
 
-pub(crate) fn post(url: Url) -> Request {
+pub fn post(url: Url) -> Request {
     let mut request = Request {
         method: Method::POST,
         body: Bytes::from_static(b"the body"),
@@ -173,7 +173,7 @@ pub(crate) fn post(url: Url) -> Request {
     request
 }
 
-pub(crate) const CREDENTIALS: &[(&str, &str)] = &[
+pub const CREDENTIALS: &[(&str, &str)] = &[
     ("authorization", "Bearer hunter2"),
     ("cookie", "session=hunter2"),
     ("x-api-key", "hunter2"),
@@ -181,17 +181,17 @@ pub(crate) const CREDENTIALS: &[(&str, &str)] = &[
     ("x-context-id", "hunter2"),
     ("mcp-session-id", "hunter2"),
 ];
-pub(crate) const HARMLESS: &[(&str, &str)] = &[
+pub const HARMLESS: &[(&str, &str)] = &[
     ("accept", "application/json"),
     ("mcp-protocol-version", "2025-11-25"),
 ];
 
-pub(crate) async fn text(egress: &Egress, request: Request) -> Result<String, EgressError> {
+pub async fn text(egress: &Egress, request: Request) -> Result<String, EgressError> {
     let body = egress.send(request).await?.bytes().await?;
     Ok(String::from_utf8(body.to_vec()).unwrap())
 }
 
-pub(crate) async fn refusal(egress: &Egress, request: Request) -> EgressError {
+pub async fn refusal(egress: &Egress, request: Request) -> EgressError {
     text(egress, request)
         .await
         .expect_err("the request must fail")
