@@ -134,7 +134,9 @@ const PURPOSE: usize = 50;
 pub(super) async fn seal_typed(
     app: &App,
     tenant: TenantId,
-    (owner, server, key): (&SettingOwner, &str, &str),
+    owner: &SettingOwner,
+    server: &str,
+    key: &str,
     value: &Secret,
 ) -> Result<StoredSecret> {
     check_value(&format!("config.{key}"), value)?;
@@ -177,14 +179,15 @@ pub(super) async fn list_typed(
     app: &App,
     tenant: TenantId,
     id: Uuid,
-    setting: (&SettingOwner, &str),
+    owner: &SettingOwner,
+    server: &str,
 ) -> Result<Vec<String>> {
     let mut tx = app.db.tenant(tenant).await?;
     let names = store::secrets::list_names_of_setting(&mut tx, id).await?;
     drop(tx);
     let mut unused = Vec::new();
     for name in names {
-        if list_users(app, tenant, &name, Some(setting))
+        if list_users(app, tenant, &name, Some((owner, server)))
             .await?
             .is_empty()
         {

@@ -175,7 +175,7 @@ pub async fn put(
             updated_at: app.clock.now(),
         };
         let unnamed = match &before {
-            Some(row) => list_typed(app, tenant, row.id, (owner, server)).await?,
+            Some(row) => list_typed(app, tenant, row.id, owner, server).await?,
             None => Vec::new(),
         };
         let is_named = |name: &String| {
@@ -218,7 +218,7 @@ pub async fn remove(
         if !wanted.allows_row(Some(&etag(&row))) {
             return Ok(ChangeOutcome::Another);
         }
-        let typed = list_typed(app, admin.tenant(), row.id, (owner, server)).await?;
+        let typed = list_typed(app, admin.tenant(), row.id, owner, server).await?;
         let mut tx = app.db.tenant(admin.tenant()).await?;
         if store::server_settings::delete(&mut tx, row.id, row.version).await? {
             delete_typed(app, &mut tx, admin, &typed).await?;
@@ -262,13 +262,8 @@ async fn seal_literals(
         if text == MASK || text.contains("${") || !is_sensitive(key) {
             continue;
         }
-        let secret = seal_typed(
-            app,
-            tenant,
-            (owner, server, key),
-            &Secret::new(text.clone()),
-        )
-        .await?;
+        let secret =
+            seal_typed(app, tenant, owner, server, key, &Secret::new(text.clone())).await?;
         *written = json!({ "$secret": secret.name });
         secrets.push(secret);
     }
