@@ -2,7 +2,7 @@
 // too wide.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { ask, check, checkWidth, startStage, wordsOf } from './support.mjs';
+import { ask, check, checkHeight, checkWidth, startStage, wordsOf } from './support.mjs';
 
 const DESK = { width: 1440, height: 900 };
 const PHONE = { width: 360, height: 740 };
@@ -99,6 +99,7 @@ for (const { name, ...way } of WAYS) {
     await fred.getByRole('button', { name: word('approval.cancel') }).waitFor();
     await check(fred, `${name}-chat`);
     await checkWidth(fred, `${name}-chat`);
+    await checkHeight(fred, `${name}-chat`);
     await fred.getByRole('button', { name: word('chat.more') }).click();
     await check(fred, `${name}-chat-menu`);
     await fred.goto(`${stage.origin}${connectPage}`);

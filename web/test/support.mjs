@@ -148,3 +148,9 @@ export async function checkWidth(page, name) {
   const squeezed = await page.evaluate(() => [...document.querySelectorAll('.scrolls')].filter((box) => box.checkVisibility() && box.clientHeight < box.scrollHeight).length);
   assert.equal(squeezed, 0, `${name} has tables whose rows cannot be seen`);
 }
+
+/** The page is as high as the window: what is long scrolls inside of it. */
+export async function checkHeight(page, name) {
+  const [content, window] = await page.evaluate(() => [document.documentElement.scrollHeight, document.documentElement.clientHeight]);
+  assert.ok(content <= window, `${name} is ${content} high, and the window ${window}`);
+}
