@@ -38,7 +38,7 @@ function Steps({ calls }: { calls: CallView[] }) {
         <summary>
           <ChevronRight className="chevron" size={16} /><ListChecks size={16} />
           <span className="grow"><b>{say('call.steps', { count: calls.length })}</b>{running && <Text color="gray"> · <Words {...running} /></Text>}</span>
-          {!running && <Text size="2" color="gray">{say('seconds', { seconds: seconds.toFixed(1) })}</Text>}
+          {!running && <Took seconds={seconds} />}
           {running ? <Badge call={running} /> : failed ? <Badge call={failed} /> : <StateBadge state="succeeded">{say('call.succeeded')}</StateBadge>}
         </summary>
         <div className="parts">{calls.map((call) => <ToolCard key={call.call.call_id} {...call} />)}</div>
@@ -57,7 +57,7 @@ function Made(call: CallView) {
   const seconds = secondsOf(call);
   const { result, isTyped } = call;
   return (
-    <Frame call={call} standing={<>{seconds !== undefined && <Text size="2" color="gray">{say('seconds', { seconds: seconds.toFixed(1) })}</Text>}<Badge call={call} /></>}>
+    <Frame call={call} standing={<>{seconds !== undefined && <Took seconds={seconds} />}<Badge call={call} /></>}>
       {result && !isTyped && <><Heading as="h4" size="1" color="gray">{say('result')}</Heading><ResultView text={result.value.text} /></>}
     </Frame>
   );
@@ -124,6 +124,13 @@ function Badge({ call: { result, progress } }: { call: CallView }) {
   const { status, refusal } = result.value;
   if (refusal === 'unfit_arguments') return <StateBadge state="unfit">{say('call.unfit')}</StateBadge>;
   return <StateBadge state={status}>{say(`call.${status}`)}</StateBadge>;
+}
+
+/** Nobody waited for what took less than a tenth of a second. */
+function Took({ seconds }: { seconds: number }) {
+  const { say } = useTexts();
+  const rounded = Math.round(seconds * 10) / 10;
+  return rounded > 0 && <Text size="2" color="gray">{say('seconds', { seconds: rounded })}</Text>;
 }
 
 function secondsOf({ at, result }: CallView): number | undefined {
