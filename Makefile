@@ -27,7 +27,7 @@ demo: ## Start the whole thing: database, a bank, a clock, notes, the service
 	@web/build.sh || echo "demo: going on without the web client, see above" >&2
 	@echo "demo: building; the first time this takes some minutes"
 	@cargo build --quiet --bin chatelaine --example bank --example notes
-	@exec "$${CARGO_TARGET_DIR:-target}/debug/chatelaine" demo
+	@CHATELAINE_LOG="$${CHATELAINE_LOG:-warn}" exec "$${CARGO_TARGET_DIR:-target}/debug/chatelaine" demo
 
 .PHONY: test
 test: ## Run every test, with real servers and a real Postgres

@@ -254,7 +254,8 @@ fn write_private(content: &DemoFile, config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page that the demo prints when it is up.
+/// The page that the demo prints when it is up. The link comes last: it is the first to be used, and long tokens would
+/// push it out of the terminal.
 fn guide_text(people: &DemoFile, page: &str, notes: &Notes, model: &Model) -> String {
     let url = people.url.as_str().trim_end_matches('/');
     let employee = people
@@ -283,10 +284,7 @@ fn guide_text(people: &DemoFile, page: &str, notes: &Notes, model: &Model) -> St
 Chatelaine is up at {url}. Ctrl-C stops it; the next start finds the same data.
 {model}
 
-Open it in a browser, and be any of its five people:
-  {page}
-
-Or talk to it in another terminal:
+Talk to it in another terminal:
   {program} chat --as employee    (also: guest, finance, manager, admin)
 
 Money needs a second pair of eyes: let finance say
@@ -299,7 +297,7 @@ Or by curl:
        -d '{{\"agent\":\"{agent}\"}}' | sed 's/.*\"id\":\"\\([^\"]*\\)\".*/\\1/')
   curl -s {url}/v1/conversations/$ID/messages -H \"Authorization: Bearer $TOKEN\" -H 'Content-Type: application/json' \\
        -d '{{\"text\":\"/tools\"}}'
-  curl -N {url}/v1/conversations/$ID/events?after=0 -H \"Authorization: Bearer $TOKEN\"
+  curl -N \"{url}/v1/conversations/$ID/events?after=0\" -H \"Authorization: Bearer $TOKEN\"
 
 Or by any OpenAI client: base_url={url}/v1, api_key=one of the tokens, model={agent}.
 
@@ -310,6 +308,9 @@ The notes are personal: nobody has their tools before they say /connect in a cha
 The notes know these; take one out of {file}
 and it is refused from then on:
 {}
+
+Open it in a browser, and be any of its five people:
+  {page}
 ",
         tokens.join("\n"),
         note_tokens.join("\n")
