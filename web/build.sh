@@ -23,6 +23,6 @@ fi
 want=$(find index.html package-lock.json vite.config.ts radix-styles.ts app-manifest.ts icons src -type f ! -name schema.ts | LC_ALL=C sort | xargs cat | cksum)
 stamp=node_modules/.built
 if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ] || [ ! -e dist/index.html ]; then
-  npx vite build --logLevel warn >&2
+  node_modules/.bin/vite build --logLevel warn >&2
   printf '%s' "$want" >"$stamp"
 fi

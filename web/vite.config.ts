@@ -71,7 +71,7 @@ export default defineConfig({
   base: '/web/',
   plugins: [early(), withoutCloud(), oneByOne(), react(), radixStyles(), appManifest(), embeddable()],
   // The names are flat: the program serves one folder.
-  build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false },
+  build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, chunkSizeWarningLimit: 1000, modulePreload: { polyfill: false },
     rolldownOptions: { output: { codeSplitting: { groups: [{ name: 'early', test: /src\/early\.ts$/ }, { name: 'libraries', test: /node_modules/, tags: ['$initial'] }] } } } },
   // `npm run dev` beside a running demo: the page is at http://localhost:5173/web/.
   server: { proxy: { '/v1': process.env.CHATELAINE_URL ?? 'http://127.0.0.1:8080' } },
