@@ -67,6 +67,9 @@ pub struct Account {
     pub balance: String,
 }
 
+/// What an amount looks like, in any currency: a client refuses `12,50` before anybody is asked to consent.
+const AMOUNT: &str = r"^[0-9]+(\.[0-9]+)?$";
+
 /// Money to send.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +79,7 @@ pub struct Payment {
     /// Id of a recipient, as in `list_recipients`.
     pub to: String,
     /// How much the recipient gets, as decimal text: "12.50".
+    #[schemars(regex(pattern = AMOUNT))]
     pub amount: String,
     pub currency: Currency,
 }
@@ -98,6 +102,7 @@ pub struct Draft {
     /// Who is to pay.
     pub customer: String,
     /// Decimal text: "12.50".
+    #[schemars(regex(pattern = AMOUNT))]
     pub amount: String,
     pub currency: Currency,
 }
