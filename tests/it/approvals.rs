@@ -27,27 +27,34 @@ use super::support::{
     world::{Setup, World},
 };
 
-/// The bank, where an employee's transfers need somebody's consent.
-const PACK: &str = r#"
-metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
-languages: { en: { systemPrompt: "You are a bank." } }
-llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
-flows: { authentication: { required: false, rolesAttribute: roles, adminUsers: [alice] } }
-mcp:
-  servers:
-    - name: bank
-      transport: streamable-http
-      url: "${BANK_URL}"
-      summaries: { send_money: { en: "Send {amount} {currency} to {to}", es: "Enviar {amount} {currency} a {to}" } }
-      toolAccess:
-        default: none
-        roles:
-          employee: [get_exchange_rate, send_money]
-          cfo: [get_exchange_rate, send_money]
-          finance-manager: [get_exchange_rate]
-        approval:
-          - { tools: [send_money], approvers: [finance-manager, cfo], timeoutMinutes: 60 }
-"#;
+/// Makes an employee's transfers at the bank wait for somebody's consent.
+fn ask_for_consent(setup: &mut Setup) {
+    setup.change_pack(json!({
+        "languages": { "en": { "greetingMessage": null } },
+        "flows": { "welcome": null },
+    }));
+    setup.change_server(json!({
+        "summaries": { "send_money": { "en": "Send {amount} {currency} to {to}", "es": "Enviar {amount} {currency} a {to}" } },
+        "toolAccess": { "roles": {
+            "guest": null,
+            "employee": ["get_exchange_rate", "send_money"],
+            "cfo": ["get_exchange_rate", "send_money"],
+            "finance": null,
+            "finance-manager": ["get_exchange_rate"],
+        } },
+    }));
+    setup.change_server(policy(json!({ "timeoutMinutes": 60 })));
+}
+
+/// The change of the bank's entry after which transfers need consent under this policy.
+fn policy(more: Value) -> Value {
+    let mut policy = json!({ "tools": ["send_money"], "approvers": ["finance-manager", "cfo"] });
+    policy
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    json!({ "toolAccess": { "approval": [policy] } })
+}
 
 /// A model that pays when it is asked to and says in a word what it was told of it.
 fn teller(request: &Value) -> Option<Reply> {
@@ -86,8 +93,7 @@ async fn world() -> World {
 
 /// The same in a process that other tests share.
 async fn shared_world() -> World {
-    let change = |setup: &mut Setup| PACK.clone_into(&mut setup.packs[0].1);
-    let world = World::shared_with("approvals", change).await;
+    let world = World::shared_with("approvals", ask_for_consent).await;
     world.tools_ready().await;
     world.model.on(teller);
     world
@@ -95,20 +101,13 @@ async fn shared_world() -> World {
 
 async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(|setup| {
-        PACK.clone_into(&mut setup.packs[0].1);
+        ask_for_consent(setup);
         change(setup);
     })
     .await;
     world.tools_ready().await;
     world.model.on(teller);
     world
-}
-
-/// Puts `new` in the place of `old` in the pack before the start.
-fn policy(setup: &mut Setup, old: &str, new: &str) {
-    let yaml = &mut setup.packs[0].1;
-    assert!(yaml.contains(old), "{old:?} is not in {yaml}");
-    *yaml = yaml.replace(old, new);
 }
 
 /// Who works at the bank.

@@ -359,11 +359,9 @@ async fn a_deleted_conversation_is_in_the_trail_by_its_id() {
 
 #[tokio::test]
 async fn a_call_that_its_callers_own_role_approved_is_told_apart() {
-    let world = World::with(|setup| {
-        let (_, yaml) = setup.packs.iter_mut().find(|(id, _)| id == "bank").unwrap();
-        *yaml += "        approval: [{ tools: [send_money], approvers: [finance] }]\n";
-    })
-    .await;
+    let approval = json!([{ "tools": ["send_money"], "approvers": ["finance"] }]);
+    let access = json!({ "toolAccess": { "approval": approval } });
+    let world = World::with(|setup| setup.change_server(access)).await;
     world.tools_ready().await;
     let fin = world.user("fin", &["finance"]).await;
     let id = fin.open("bank").await;

@@ -9,6 +9,7 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::support::{
+    bank::cfo_approves,
     client::Client,
     db::TestDb,
     has::Has,
@@ -19,22 +20,12 @@ use crate::support::{
 
 const OPERATOR: &str = "operator-token-of-the-tests-0123456789";
 
-/// Transfers of an employee wait for the cfo.
-const ACCESS: &str = r"        roles:
-          employee: [get_exchange_rate, send_money]
-          cfo: [get_exchange_rate, send_money]
-        approval:
-          - { tools: [send_money], approvers: [cfo] }
-";
 const TRANSFER: &str = r#"/call bank send_money {"from_account":"current","to":"acme","amount":"5.00","currency":"EUR"}"#;
 
 async fn world(change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(|setup| {
         setup.config.operator_token = Some(Secret::new(OPERATOR));
-        let yaml = &mut setup.packs[0].1;
-        let at = yaml.find("        roles:\n").unwrap();
-        yaml.truncate(at);
-        yaml.push_str(ACCESS);
+        setup.change_server(cfo_approves());
         change(setup);
     })
     .await;

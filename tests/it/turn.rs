@@ -15,13 +15,6 @@ mod servers; // servers that come, go and change
 
 use super::support::world::{Setup, World};
 
-/// Puts `new` in the place of `old` in the pack of the bank.
-fn change(setup: &mut Setup, old: &str, new: &str) {
-    let (_, yaml) = setup.packs.iter_mut().find(|(id, _)| id == "bank").unwrap();
-    assert!(yaml.contains(old), "{old:?} is not in {yaml}");
-    *yaml = yaml.replace(old, new);
-}
-
 /// A world whose bank is known already.
 async fn world() -> World {
     world_with(|_| {}).await

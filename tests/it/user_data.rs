@@ -15,19 +15,13 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
 use crate::support::{
+    bank::cfo_approves,
     client::Client,
     model::{Gate, text},
     wait::eventually,
     world::World,
 };
 
-/// Transfers of an employee wait for the cfo.
-const ACCESS: &str = r"        roles:
-          employee: [get_exchange_rate, send_money]
-          cfo: [get_exchange_rate, send_money]
-        approval:
-          - { tools: [send_money], approvers: [cfo] }
-";
 const TRANSFER: &str = r#"/call bank send_money {"from_account":"current","to":"acme","amount":"5.00","currency":"EUR"}"#;
 /// Words that are Zoe's and nobody else's.
 const NAME: &str = "Zoe Zweistein";
@@ -44,13 +38,7 @@ const KEEPS_ID: [&str; 5] = [
 ];
 
 async fn world() -> World {
-    let world = World::with(|setup| {
-        let yaml = &mut setup.packs[0].1;
-        let at = yaml.find("        roles:\n").unwrap();
-        yaml.truncate(at);
-        yaml.push_str(ACCESS);
-    })
-    .await;
+    let world = World::with(|setup| setup.change_server(cfo_approves())).await;
     world.tools_ready().await;
     world.model.on(|_| Some(text("Hello.")));
     world
@@ -207,15 +195,7 @@ async fn claims_that_no_pack_names_are_in_no_row() {
     live(&world, &zoe, "zoe-4711", SAID).await;
     assert_eq!(tables_with(&world, acme, EMAIL).await, BTreeSet::new());
     // A pack that names it has it from the next request on.
-    let named = world.config.packs.join("bank/agent-pack.yaml");
-    let yaml = std::fs::read_to_string(named).unwrap();
-    world.write_pack(
-        "bank",
-        &yaml.replace(
-            "rolesAttribute: roles",
-            "rolesAttribute: roles, userIdAttribute: email",
-        ),
-    );
+    world.change_pack(json!({ "flows": { "authentication": { "userIdAttribute": "email" } } }));
     eventually(async || {
         zoe.get("/v1/me").await.expect(200);
         tables_with(&world, acme, EMAIL).await.contains("users")

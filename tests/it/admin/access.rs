@@ -46,11 +46,9 @@ async fn the_matrix_says_of_each_role_and_tool_what_is_decided_and_why() {
 
 #[tokio::test]
 async fn the_matrix_names_who_approves() {
-    let world = World::with(|setup| {
-        let (_, bank) = &mut setup.packs[0];
-        bank.push_str("        approval: [{ tools: [send_money], approvers: [cfo] }]\n");
-    })
-    .await;
+    let approval = json!([{ "tools": ["send_money"], "approvers": ["cfo"] }]);
+    let access = json!({ "toolAccess": { "approval": approval } });
+    let world = World::with(|setup| setup.change_server(access)).await;
     world.tools_ready().await;
     let matrix = world.admin().await.get(MATRIX).await.expect(200);
     let finance = json!({ "kind": "role", "role": "finance" });

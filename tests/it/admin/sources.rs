@@ -19,10 +19,8 @@ const DEVELOPMENT: &str = "https://dev.chatelaine.invalid/acme";
 /// The agent `bank` for admins by e-mail address.
 async fn world_of_addresses() -> World {
     let world = world_with(|_| {}).await;
-    let pack = world.config.packs.join("bank/agent-pack.yaml");
-    let yaml = std::fs::read_to_string(pack).unwrap();
-    let named = format!("userIdAttribute: email, adminUsers: [{ADDRESS}]");
-    world.write_pack("bank", &yaml.replace("adminUsers: [alice]", &named));
+    let named = json!({ "userIdAttribute": "email", "adminUsers": [ADDRESS] });
+    world.change_pack(json!({ "flows": { "authentication": named } }));
     world
 }
 

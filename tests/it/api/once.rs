@@ -237,9 +237,8 @@ fn every_post_takes_a_key_or_makes_nothing() {
 async fn world() -> World {
     World::with(|setup| {
         setup.config.operator_token = Some(Secret::new(OPERATOR));
-        let skill =
-            "\nskills:\n  - { id: rate, mcpBinding: { server: bank, tools: [get_exchange_rate] } }\n";
-        setup.packs[0].1 += skill;
+        let binding = json!({ "server": "bank", "tools": ["get_exchange_rate"] });
+        setup.change_pack(json!({ "skills": [{ "id": "rate", "mcpBinding": binding }] }));
     })
     .await
 }

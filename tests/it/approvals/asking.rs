@@ -305,8 +305,8 @@ async fn who_holds_an_approver_role_is_executed_at_once_and_recorded_as_self_app
 
 #[tokio::test]
 async fn nobody_decides_their_own_where_the_policy_says_so_admins_included() {
-    let world =
-        world_with(|setup| policy(setup, "timeoutMinutes: 60", "selfApproval: false")).await;
+    let policy = policy(json!({ "selfApproval": false }));
+    let world = world_with(|setup| setup.change_server(policy)).await;
     let (carl, alice) = (
         world.user("carl", &["cfo"]).await,
         world.user("alice", &["finance-manager"]).await,
@@ -384,11 +384,7 @@ async fn an_equal_call_in_another_conversation_is_a_request_of_its_own_and_both_
 #[tokio::test]
 async fn asking_is_one_of_several_approvals_for_those_who_hold_the_role() {
     let world = world_with(|setup| {
-        policy(
-            setup,
-            "timeoutMinutes: 60",
-            "minApprovals: 2, selfApproval: true",
-        );
+        setup.change_server(policy(json!({ "minApprovals": 2, "selfApproval": true })));
     })
     .await;
     let staff = Staff::of(&world).await;
@@ -411,9 +407,8 @@ async fn asking_is_one_of_several_approvals_for_those_who_hold_the_role() {
 
 #[tokio::test]
 async fn a_misspelt_name_in_a_policy_closes_the_tool_that_it_was_meant_to_guard() {
-    let world =
-        world_with(|setup| policy(setup, "[send_money], approvers", "[send_mony], approvers"))
-            .await;
+    let policy = policy(json!({ "tools": ["send_mony"], "timeoutMinutes": 60 }));
+    let world = world_with(|setup| setup.change_server(policy)).await;
     let (ann, alice) = (
         world.user("ann", &["employee"]).await,
         world.user("alice", &[]).await,
@@ -469,7 +464,7 @@ async fn a_policy_of_a_server_from_the_registry_can_be_decided() {
     assert_eq!(world.bank.executions("send_money"), 1);
 }
 
-/// The bank of [`PACK`], from the tenant's registry.
+/// The same bank, from the tenant's registry.
 const REGISTRY_PACK: &str = r#"
 metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
 languages: { en: { systemPrompt: "You are a bank." } }

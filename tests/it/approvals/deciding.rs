@@ -329,7 +329,8 @@ async fn a_decision_that_waited_for_the_row_past_its_expiry_is_too_late() {
 
 #[tokio::test]
 async fn two_people_must_agree_where_the_policy_wants_two() {
-    let world = world_with(|setup| policy(setup, "timeoutMinutes: 60", "minApprovals: 2")).await;
+    let policy = policy(json!({ "minApprovals": 2 }));
+    let world = world_with(|setup| setup.change_server(policy)).await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     for _ in 0..2 {
@@ -345,7 +346,8 @@ async fn two_people_must_agree_where_the_policy_wants_two() {
 
 #[tokio::test]
 async fn one_rejection_ends_it_even_after_an_approval() {
-    let world = world_with(|setup| policy(setup, "timeoutMinutes: 60", "minApprovals: 2")).await;
+    let policy = policy(json!({ "minApprovals": 2 }));
+    let world = world_with(|setup| setup.change_server(policy)).await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     approve(&staff.bob, &request).await.expect(200);

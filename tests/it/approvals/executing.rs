@@ -17,40 +17,31 @@ use crate::support::{
     scripted::{Scripted, Seen},
 };
 
-/// The pack with `new` in the place of `old`, put in force.
-fn rewrite(world: &World, old: &str, new: &str) {
-    let path = world.config.packs.join("bank/agent-pack.yaml");
-    let yaml = std::fs::read_to_string(&path).unwrap();
-    assert!(yaml.contains(old), "{old:?} is not in {yaml}");
-    world.write_pack("bank", &yaml.replace(old, new));
-    world.app().packs.reload();
-}
-
 #[tokio::test]
 async fn what_changed_since_it_was_asked_for_cannot_be_approved_and_does_not_run() {
     let world = world().await;
     let staff = Staff::of(&world).await;
     let reasons = [
         (
-            "employee: [get_exchange_rate, send_money]",
-            "employee: [get_exchange_rate]",
+            json!({ "toolAccess": { "roles": { "employee": ["get_exchange_rate"] } } }),
             "may not use the tool any more",
         ),
         (
-            "timeoutMinutes: 60",
-            "minApprovals: 2",
+            policy(json!({ "minApprovals": 2 })),
             "who has to approve it has changed",
         ),
         (
-            "name: bank\n",
-            "name: shore\n",
+            json!({ "name": "shore" }),
             "does not have the server any more",
         ),
     ];
-    for (at, (old, new, reason)) in reasons.into_iter().enumerate() {
+    let path = world.config.packs.join("bank/agent-pack.yaml");
+    let before = std::fs::read_to_string(path).unwrap();
+    for (at, (change, reason)) in reasons.into_iter().enumerate() {
         let (_, early) = asked(&staff.ann, &format!("{}.00", at + 1)).await;
         let (_, late) = asked(&staff.ann, &format!("{}.50", at + 1)).await;
-        rewrite(&world, old, new);
+        world.change_server(change);
+        world.app().packs.reload();
         let refused = approve(&staff.bob, &early).await;
         assert!(
             refused.expect(409)["detail"]
@@ -70,7 +61,8 @@ async fn what_changed_since_it_was_asked_for_cannot_be_approved_and_does_not_run
             );
             assert!(!view["text"].as_str().unwrap().contains('–'), "{view:#}");
         }
-        rewrite(&world, new, old);
+        world.write_pack("bank", &before);
+        world.app().packs.reload();
         world.tools_ready().await;
     }
     assert!(told(&world).await.contains("\"state\":\"revoked\""));
@@ -586,7 +578,7 @@ async fn an_approved_call_whose_session_was_lost_is_executed_once_by_whoever_hol
         let may_answer = Arc::new(Semaphore::new(usize::from(keeps_lease)));
         let (server, executed) = forgetful_bank(may_answer.clone()).await;
         let url = server.url.to_string();
-        let world = world_with(|setup| policy(setup, "${BANK_URL}", &url)).await;
+        let world = world_with(|setup| setup.change_server(json!({ "url": url }))).await;
         let staff = Staff::of(&world).await;
         let (_, request) = asked(&staff.ann, "3.00").await;
         approve(&staff.bob, &request).await.expect(200);

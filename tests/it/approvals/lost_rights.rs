@@ -111,11 +111,7 @@ async fn a_request_that_slipped_in_beside_a_sign_out_is_not_approved() {
 #[tokio::test]
 async fn an_approver_who_lost_the_role_neither_votes_nor_counts() {
     let world = world_with(|setup| {
-        policy(
-            setup,
-            "timeoutMinutes: 60",
-            "minApprovals: 2, selfApproval: false",
-        );
+        setup.change_server(policy(json!({ "minApprovals": 2, "selfApproval": false })));
     })
     .await;
     let staff = Staff::of(&world).await;
@@ -214,11 +210,7 @@ async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
 /// The bank, where two others have to approve.
 async fn strict_world() -> World {
     world_with(|setup| {
-        policy(
-            setup,
-            "timeoutMinutes: 60",
-            "minApprovals: 2, selfApproval: false",
-        );
+        setup.change_server(policy(json!({ "minApprovals": 2, "selfApproval": false })));
     })
     .await
 }

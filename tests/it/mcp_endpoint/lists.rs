@@ -63,14 +63,8 @@ async fn a_role_that_loses_a_tool_loses_it_in_the_next_list_and_call() {
         .header("accept", "text/event-stream");
     let mut changes = crate::support::client::Events::of(request.send().await.unwrap());
 
-    let folder = world.config.packs.join("bank/agent-pack.yaml");
-    let yaml = std::fs::read_to_string(folder).unwrap();
-    let changed = yaml.replace(
-        "employee: [get_exchange_rate, get_balances]",
-        "employee: [get_exchange_rate]",
-    );
-    assert_ne!(changed, yaml);
-    world.write_pack("bank", &changed);
+    let roles = json!({ "employee": ["get_exchange_rate"] });
+    world.change_server(json!({ "toolAccess": { "roles": roles } }));
 
     let told = changes.next().await.unwrap();
     assert_eq!(told.data["method"], "notifications/tools/list_changed");
@@ -117,9 +111,8 @@ async fn a_subscription_says_first_what_it_accepted_and_then_what_changed() {
         first.data["params"]["notifications"],
         json!({ "toolsListChanged": true })
     );
-    let folder = world.config.packs.join("bank/agent-pack.yaml");
-    let yaml = std::fs::read_to_string(folder).unwrap();
-    world.write_pack("bank", &yaml.replace(", get_balances", ""));
+    let roles = json!({ "employee": ["get_exchange_rate"] });
+    world.change_server(json!({ "toolAccess": { "roles": roles } }));
     let second = events.next().await.unwrap();
     second.data.has(json!({
         "method": "notifications/tools/list_changed",

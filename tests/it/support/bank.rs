@@ -62,6 +62,19 @@ pub fn payment(amount: &str) -> Value {
     json!({ "from_account": "current", "to": "acme", "amount": amount, "currency": "EUR" })
 }
 
+/// A change of the bank's entry: transfers of an employee wait for the cfo.
+pub fn cfo_approves() -> Value {
+    json!({ "toolAccess": {
+        "roles": {
+            "guest": null,
+            "employee": ["get_exchange_rate", "send_money"],
+            "finance": null,
+            "cfo": ["get_exchange_rate", "send_money"],
+        },
+        "approval": [{ "tools": ["send_money"], "approvers": ["cfo"] }],
+    } })
+}
+
 /// A bank in this process; with a token, callers must bear it.
 pub async fn start_bank(token: Option<&str>) -> Bank {
     start_slow_bank(token, Duration::ZERO).await

@@ -27,6 +27,7 @@ use domain::{
     ring::KeyRing,
     secret::Secret,
 };
+use serde_json::{Value, json};
 use store::Db;
 use tempfile::TempDir;
 
@@ -44,26 +45,27 @@ const ALONE: &str = "this needs a world of its own: `World::start` or `World::wi
 pub const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// The agent of most tests: everybody may talk to it, and its bank's tools go by role.
-const BANK: &str = r#"
-metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
-languages:
-  en: { greetingMessage: "Hello {userName}!", systemPrompt: "You are a bank." }
-llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
-flows:
-  welcome: { enabled: true, templateKey: greetingMessage }
-  authentication: { required: false, rolesAttribute: roles, adminUsers: [alice] }
-mcp:
-  servers:
-    - name: bank
-      transport: streamable-http
-      url: "${BANK_URL}"
-      toolAccess:
-        default: none
-        roles:
-          guest: [get_exchange_rate]
-          employee: [get_exchange_rate, get_balances]
-          finance: [get_exchange_rate, get_balances, send_money]
-"#;
+fn bank_pack() -> Value {
+    json!({
+        "metadata": { "id": "bank", "displayName": "Bank", "description": "Money", "defaultLanguage": "en" },
+        "languages": { "en": { "greetingMessage": "Hello {userName}!", "systemPrompt": "You are a bank." } },
+        "llm": { "provider": "openai", "model": "scripted", "baseUrl": "${MODEL_URL}", "apiKey": "model-key-0123456789" },
+        "flows": {
+            "welcome": { "enabled": true, "templateKey": "greetingMessage" },
+            "authentication": { "required": false, "rolesAttribute": "roles", "adminUsers": ["alice"] },
+        },
+        "mcp": { "servers": [{
+            "name": "bank",
+            "transport": "streamable-http",
+            "url": "${BANK_URL}",
+            "toolAccess": { "default": "none", "roles": {
+                "guest": ["get_exchange_rate"],
+                "employee": ["get_exchange_rate", "get_balances"],
+                "finance": ["get_exchange_rate", "get_balances", "send_money"],
+            } },
+        }] },
+    })
+}
 
 /// An agent for signed-in users only, without tools.
 const OFFICE: &str = r#"
@@ -79,6 +81,57 @@ pub struct Setup {
     pub env: Environment,
     /// `(id, agent-pack.yaml)`
     pub packs: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// Changes the pack of the bank, as [`change_pack`] does.
+    pub fn change_pack(&mut self, change: Value) {
+        self.edit_pack(|pack| change_pack(pack, change));
+    }
+
+    /// The same for the entry of its server.
+    pub fn change_server(&mut self, change: Value) {
+        self.edit_pack(|pack| change_pack(&mut pack["mcp"]["servers"][0], change));
+    }
+
+    /// Another server for the agent, before its own.
+    pub fn add_server(&mut self, entry: Value) {
+        self.edit_pack(|pack| {
+            pack["mcp"]["servers"]
+                .as_array_mut()
+                .unwrap()
+                .insert(0, entry)
+        });
+    }
+
+    fn edit_pack(&mut self, edit: impl FnOnce(&mut Value)) {
+        let (_, text) = self.packs.iter_mut().find(|(id, _)| id == "bank").unwrap();
+        edit_text(text, edit);
+    }
+}
+
+/// Changes a pack or a part of it: of objects each member that `change` has, anything else as a whole. `null` takes away.
+fn change_pack(pack: &mut Value, change: Value) {
+    match (pack, change) {
+        (Value::Object(pack), Value::Object(change)) => {
+            for (name, change) in change {
+                if change.is_null() {
+                    pack.shift_remove(&name)
+                        .expect("it is there to be taken away");
+                } else {
+                    change_pack(pack.entry(name).or_insert(Value::Null), change);
+                }
+            }
+        }
+        (pack, change) => *pack = change,
+    }
+}
+
+/// The packs that are changed are JSON, which is YAML.
+fn edit_text(text: &mut String, edit: impl FnOnce(&mut Value)) {
+    let mut pack = serde_json::from_str(text).unwrap();
+    edit(&mut pack);
+    *text = pack.to_string();
 }
 
 /// The product at work. [`World::stop`] ends it in order; dropped, it just ends, or is given back.
@@ -194,7 +247,7 @@ impl World {
             ..Config::from_environment(&Environment::default()).unwrap()
         };
         let packs = vec![
-            ("bank".to_owned(), BANK.to_owned()),
+            ("bank".to_owned(), bank_pack().to_string()),
             ("office".to_owned(), OFFICE.to_owned()),
         ];
         let mut setup = Setup { config, env, packs };
@@ -278,6 +331,23 @@ impl World {
     pub fn write_pack(&self, id: &str, yaml: &str) {
         assert!(matches!(self.process, Process::Own { .. }), "{ALONE}");
         write_pack(&self.config.packs, id, yaml);
+    }
+
+    /// Changes the pack of the bank in its folder, as [`change_pack`] does.
+    pub fn change_pack(&self, change: Value) {
+        self.edit_pack(|pack| change_pack(pack, change));
+    }
+
+    /// The same for the entry of its server.
+    pub fn change_server(&self, change: Value) {
+        self.edit_pack(|pack| change_pack(&mut pack["mcp"]["servers"][0], change));
+    }
+
+    fn edit_pack(&self, edit: impl FnOnce(&mut Value)) {
+        let path = self.config.packs.join("bank/agent-pack.yaml");
+        let mut text = std::fs::read_to_string(path).unwrap();
+        edit_text(&mut text, edit);
+        self.write_pack("bank", &text);
     }
 
     /// Waits until the tools of the default packs' bank are known.
@@ -406,10 +476,7 @@ impl World {
     pub async fn guest(&self) -> Client {
         let answer = self
             .nobody()
-            .post(
-                "/v1/guests",
-                serde_json::json!({ "tenant": self.tenant.name }),
-            )
+            .post("/v1/guests", json!({ "tenant": self.tenant.name }))
             .await;
         self.client(&Secret::new(answer.expect(201)["token"].as_str().unwrap()))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
-use super::{change, shared_world, world_with};
+use super::{shared_world, world_with};
 use crate::support::{
     bank::{pair, payment, start_slow_bank},
     client::{plain, roles, tool_results},
@@ -330,8 +330,9 @@ async fn a_call_that_was_cut_before_its_arguments_is_not_made_without_them() {
 
 #[tokio::test]
 async fn a_call_that_needs_approval_is_put_off_in_clear_words() {
-    let approval = "toolAccess:\n        approval: [{ tools: [send_money], approvers: [cfo] }]";
-    let world = world_with(|setup| change(setup, "toolAccess:", approval)).await;
+    let approval = json!([{ "tools": ["send_money"], "approvers": ["cfo"] }]);
+    let access = json!({ "toolAccess": { "approval": approval } });
+    let world = world_with(|setup| setup.change_server(access)).await;
     world
         .model
         .reply(calls([("bank__send_money", payment("5.00"))]))
@@ -356,9 +357,7 @@ async fn a_call_that_needs_approval_is_put_off_in_clear_words() {
 
 #[tokio::test]
 async fn an_agent_that_never_stops_calling_is_stopped() {
-    let world =
-        world_with(|setup| change(setup, "model: scripted,", "model: scripted, maxSteps: 3,"))
-            .await;
+    let world = world_with(|setup| setup.change_pack(json!({ "llm": { "maxSteps": 3 } }))).await;
     world
         .model
         .on(|_| Some(calls([("bank__get_exchange_rate", pair())])));

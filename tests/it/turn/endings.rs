@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{change, shared_world, world_with};
+use super::{shared_world, world_with};
 use crate::support::{
     bank::{payment, start_slow_bank},
     client::{plain, roles, tool_results},
@@ -96,11 +96,7 @@ async fn a_server_that_does_not_answer_in_time_leaves_the_outcome_unknown() {
     let slow = start_slow_bank(None, Duration::from_secs(30)).await;
     let world = world_with(|setup| {
         setup.env = setup.env.clone().with("BANK_URL", slow.url.clone());
-        change(
-            setup,
-            "toolAccess:",
-            "timeouts: { connectSeconds: 5, requestSeconds: 1 }\n      toolAccess:",
-        );
+        setup.change_server(json!({ "timeouts": { "connectSeconds": 5, "requestSeconds": 1 } }));
     })
     .await;
     world
@@ -150,14 +146,8 @@ async fn a_call_that_waits_for_others_is_not_sent_after_a_cancel_and_says_which_
 
 #[tokio::test]
 async fn without_a_model_a_message_is_answered_with_what_works() {
-    let world = world_with(|setup| {
-        change(
-            setup,
-            "provider: openai, model: scripted, baseUrl: \"${MODEL_URL}\", apiKey: model-key-0123456789",
-            "provider: none",
-        );
-    })
-    .await;
+    let none = json!({ "provider": "none", "model": null, "baseUrl": null, "apiKey": null });
+    let world = world_with(|setup| setup.change_pack(json!({ "llm": none }))).await;
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;
     assert_eq!(ann.say_and_wait(&id, "hello?").await["status"], "succeeded");

@@ -14,7 +14,6 @@ use tokio::{
     sync::watch,
 };
 
-use super::change;
 use crate::support::{
     bank::pair,
     client::Client,
@@ -97,9 +96,7 @@ async fn forward(
 async fn world(is_open: bool, seconds: u32) -> (World, Way) {
     let mut way = None;
     let world = World::with(|setup| {
-        let timeouts =
-            format!("url: \"${{BANK_URL}}\"\n      timeouts: {{ connectSeconds: {seconds} }}");
-        change(setup, "url: \"${BANK_URL}\"", &timeouts);
+        setup.change_server(json!({ "timeouts": { "connectSeconds": seconds } }));
         way = Some(Way::new(setup, is_open));
     })
     .await;

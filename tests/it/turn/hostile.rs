@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{change, shared_world, world_with};
+use super::{shared_world, world_with};
 use crate::support::{
     client::{plain, tool_results},
     model::{call, calls, results, text},
@@ -17,7 +17,7 @@ async fn world_of(server: &Scripted) -> World {
     let url = server.url.to_string();
     world_with(|setup| {
         setup.env = setup.env.clone().with("BANK_URL", url);
-        change(setup, "default: none\n", "default: all\n");
+        setup.change_server(json!({ "toolAccess": { "default": "all" } }));
     })
     .await
 }

@@ -3,7 +3,7 @@
 use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
-use super::{change, shared_world, world_with};
+use super::{shared_world, world_with};
 use crate::{
     llm::prefixes::kept,
     support::{
@@ -16,15 +16,12 @@ use crate::{
     },
 };
 
-const LANGUAGES: &str = r#"
-  en: { greetingMessage: "Hello {userName}!", systemPrompt: "You are a bank." }
-  es: { greetingMessage: "¡Hola, {userName}!", systemPrompt: "Eres un banco." }
-  fr: { greetingMessage: "Bonjour {userName} !" }"#;
-
 async fn polyglot() -> World {
-    let only =
-        "\n  en: { greetingMessage: \"Hello {userName}!\", systemPrompt: \"You are a bank.\" }";
-    world_with(|setup| change(setup, only, LANGUAGES)).await
+    let languages = json!({
+        "es": { "greetingMessage": "¡Hola, {userName}!", "systemPrompt": "Eres un banco." },
+        "fr": { "greetingMessage": "Bonjour {userName} !" },
+    });
+    world_with(|setup| setup.change_pack(json!({ "languages": languages }))).await
 }
 
 fn person(locale: Option<&str>) -> DevelopmentUser {
@@ -84,8 +81,8 @@ async fn a_name_is_put_into_the_greeting_once_and_cleaned() {
 
 #[tokio::test]
 async fn the_settings_of_the_pack_reach_the_model() {
-    let llm = "model: scripted, agentPrompt: \"Be brief.\", temperature: 0.25, maxTokens: 77,";
-    let world = world_with(|setup| change(setup, "model: scripted,", llm)).await;
+    let llm = json!({ "agentPrompt": "Be brief.", "temperature": 0.25, "maxTokens": 77 });
+    let world = world_with(|setup| setup.change_pack(json!({ "llm": llm }))).await;
     world.model.reply(text("Hm."));
     world
         .user("ann", &["employee"])
@@ -131,8 +128,8 @@ async fn greetings_commands_and_notices_are_not_shown_to_the_model() {
 #[tokio::test]
 async fn a_small_window_never_parts_a_call_from_its_result() {
     for window in 1..=6 {
-        let pack = format!("memory: {{ window: {window} }}\nflows:");
-        let world = world_with(|setup| change(setup, "flows:", &pack)).await;
+        let memory = json!({ "memory": { "window": window } });
+        let world = world_with(|setup| setup.change_pack(memory)).await;
         world.model.on(|request| {
             said(request, "rate").then(|| calls([("bank__get_exchange_rate", pair())]))
         });
@@ -155,8 +152,8 @@ async fn a_small_window_never_parts_a_call_from_its_result() {
 
 #[tokio::test]
 async fn a_run_longer_than_the_window_still_shows_its_question() {
-    let pack = "memory: { window: 2 }\nflows:";
-    let world = world_with(|setup| change(setup, "flows:", pack)).await;
+    let memory = json!({ "memory": { "window": 2 } });
+    let world = world_with(|setup| setup.change_pack(memory)).await;
     for _ in 0..6 {
         world.model.reply(calls([
             ("bank__get_exchange_rate", pair()),
@@ -204,14 +201,9 @@ async fn a_run_of_ten_steps_is_paid_for_once() {
 #[tokio::test]
 async fn what_is_so_at_the_moment_is_no_part_of_the_beginning() {
     let down = Scripted::start(|_| async { reply(http::StatusCode::FORBIDDEN, &[], "") }).await;
-    let world = world_with(|setup| {
-        let entry = format!(
-            "servers:\n    - {{ name: desk, transport: streamable-http, url: \"{}\", toolAccess: {{ default: public }} }}",
-            down.url
-        );
-        change(setup, "servers:", &entry);
-    })
-    .await;
+    let desk = json!({ "name": "desk", "transport": "streamable-http", "url": down.url,
+        "toolAccess": { "default": "public" } });
+    let world = world_with(|setup| setup.add_server(desk)).await;
     for _ in 0..4 {
         world
             .model
@@ -238,8 +230,8 @@ async fn what_is_so_at_the_moment_is_no_part_of_the_beginning() {
 
 #[tokio::test]
 async fn a_long_conversation_is_cut_in_large_steps() {
-    let pack = "memory: { window: 16 }\nflows:";
-    let world = world_with(|setup| change(setup, "flows:", pack)).await;
+    let memory = json!({ "memory": { "window": 16 } });
+    let world = world_with(|setup| setup.change_pack(memory)).await;
     world.model.on(|_| Some(text("Well.")));
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;

@@ -9,23 +9,13 @@ use domain::{
 };
 use serde_json::json;
 
-use super::{change, world, world_with};
+use super::{world, world_with};
 use crate::support::{
     bank::{pair, payment, start_bank, start_slow_bank},
     client::tool_results,
     model::{Gate, calls, results, text, text_of, tool_names},
     wait::{ended, eventually},
-    world::{Setup, World},
 };
-
-/// The pack of the bank with `new` in the place of `old`, put in force.
-fn rewrite(world: &World, old: &str, new: &str) {
-    let path = world.config.packs.join("bank/agent-pack.yaml");
-    let yaml = std::fs::read_to_string(&path).unwrap();
-    assert!(yaml.contains(old), "{old:?} is not in {yaml}");
-    world.write_pack("bank", &yaml.replace(old, new));
-    world.app().packs.reload();
-}
 
 #[tokio::test]
 async fn a_changed_pack_is_for_the_next_run() {
@@ -39,16 +29,8 @@ async fn a_changed_pack_is_for_the_next_run() {
     let id = ann.open("bank").await;
     let run = ann.say(&id, "rate?").await;
     gate.reached().await;
-    let path = world.config.packs.join("bank/agent-pack.yaml");
-    let yaml = std::fs::read_to_string(&path).unwrap();
-    let yaml = yaml.replace("You are a bank.", "You are a museum.");
-    world.write_pack(
-        "bank",
-        &yaml.replace(
-            "employee: [get_exchange_rate, get_balances]",
-            "employee: [get_balances]",
-        ),
-    );
+    world.change_pack(json!({ "languages": { "en": { "systemPrompt": "You are a museum." } } }));
+    world.change_server(json!({ "toolAccess": { "roles": { "employee": ["get_balances"] } } }));
     world.app().packs.reload();
     gate.open();
     ended(&ann, &run).await;
@@ -70,7 +52,8 @@ async fn a_changed_pack_is_for_the_next_run() {
 async fn a_broken_new_version_leaves_the_last_good_one_in_force() {
     let world = world().await;
     world.model.reply(text("Still here."));
-    rewrite(&world, "metadata:", "metadatta:");
+    world.change_pack(json!({ "metadata": null, "metadatta": {} }));
+    world.app().packs.reload();
     let ann = world.user("ann", &["employee"]).await;
     assert_eq!(ann.ask("bank", "hi").await, "Still here.");
     assert_eq!(tool_names(&world.model.last_request()).len(), 2);
@@ -113,7 +96,7 @@ async fn a_server_that_moves_does_not_cut_off_the_call_under_way() {
         start_bank(None).await,
     );
     let url = slow.url.clone();
-    let world = world_with(|setup: &mut Setup| change(setup, "${BANK_URL}", &url)).await;
+    let world = world_with(|setup| setup.change_server(json!({ "url": url }))).await;
     world
         .model
         .reply(calls([("bank__send_money", payment("4.00"))]))
@@ -126,7 +109,8 @@ async fn a_server_that_moves_does_not_cut_off_the_call_under_way() {
     let id = fin.open("bank").await;
     let run = fin.say(&id, "pay").await;
     eventually(async || slow.executions("send_money") == 1).await;
-    rewrite(&world, &slow.url, &next.url);
+    world.change_server(json!({ "url": next.url }));
+    world.app().packs.reload();
     assert_eq!(ended(&fin, &run).await["status"], "succeeded");
     assert_eq!(tool_results(&fin, &id).await[0]["status"], "succeeded");
     fin.say_and_wait(&id, "rate?").await;
@@ -168,11 +152,8 @@ async fn an_old_version_is_not_kept_in_memory() {
         .catalog(world.tenant.id, &agent, &bank);
     let catalog = Arc::downgrade(&catalog.unwrap());
     std::fs::remove_dir_all(world.config.packs.join("office")).unwrap();
-    rewrite(
-        &world,
-        "- name: bank\n",
-        "- name: bank\n      timeouts: { connectSeconds: 4, requestSeconds: 60 }\n",
-    );
+    world.change_server(json!({ "timeouts": { "connectSeconds": 4, "requestSeconds": 60 } }));
+    world.app().packs.reload();
     // The cache lets go of what was replaced a little later, as it is used.
     eventually(async || {
         toolset().await;

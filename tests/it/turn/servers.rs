@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{change, world, world_with};
+use super::{world, world_with};
 use crate::support::{
     bank::{books::Books, http::router, pair, tools::Bank},
     client::{Client, plain},
@@ -171,7 +171,7 @@ async fn tools_that_change_are_offered_from_then_on() {
     let url = server.url.to_string();
     let world = world_with(|setup| {
         setup.env = setup.env.clone().with("BANK_URL", url);
-        change(setup, "default: none\n", "default: all\n");
+        setup.change_server(json!({ "toolAccess": { "default": "all" } }));
     })
     .await;
     world.model.on(|_| Some(text("Hm.")));
@@ -191,17 +191,11 @@ async fn tools_that_change_are_offered_from_then_on() {
 async fn a_start_fails_when_a_required_server_is_down() {
     let address = nowhere().await;
     let world = world().await;
+    world.change_server(json!({ "required": true }));
     let mut stopped = world.stop().await;
     stopped.env = stopped
         .env
         .with("BANK_URL", format!("http://{address}/mcp"));
-    let path = stopped.config.packs.join("bank/agent-pack.yaml");
-    let yaml = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(
-        &path,
-        yaml.replace("- name: bank\n", "- name: bank\n      required: true\n"),
-    )
-    .unwrap();
     let db = store::Db::connect(&stopped.db.url, 4).await.unwrap();
     let started =
         chatelaine::cli::serve::Service::start(stopped.config.clone(), &stopped.env, db).await;
@@ -212,10 +206,9 @@ async fn a_start_fails_when_a_required_server_is_down() {
 #[tokio::test]
 async fn one_server_that_is_down_does_not_take_the_others_with_it() {
     let address = nowhere().await;
-    let second = format!(
-        "servers:\n    - name: away\n      transport: streamable-http\n      url: http://{address}/mcp\n      toolAccess: {{ default: all }}\n"
-    );
-    let world = World::with(|setup| change(setup, "servers:\n", &second)).await;
+    let away = json!({ "name": "away", "transport": "streamable-http", "url": format!("http://{address}/mcp"),
+        "toolAccess": { "default": "all" } });
+    let world = World::with(|setup| setup.add_server(away)).await;
     world.tools_ready().await;
     world
         .model
