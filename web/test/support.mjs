@@ -73,7 +73,10 @@ class Stage {
   }
 
   async closePages() {
-    await Promise.all(this.browser.contexts().map((context) => context.close()));
+    const contexts = this.browser.contexts();
+    // Answers that a test changes on their way may still be on it.
+    await Promise.all(contexts.flatMap((context) => context.pages()).map((page) => page.unrouteAll({ behavior: 'ignoreErrors' })));
+    await Promise.all(contexts.map((context) => context.close()));
   }
 
   /** A browser of its own with the demo's link open. */

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chatelaine::cli::serve::Service;
 use serde_json::json;
 use store::Db;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::{connection, enter, tools};
 use crate::support::{
@@ -307,10 +307,10 @@ async fn reason_at(url: &str, token: &str) -> String {
 async fn the_reason_of_a_failed_test_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}/mcp", listener.local_addr().unwrap());
-    let closed = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        format!("http://{}/mcp", listener.local_addr().unwrap())
-    };
+    // Bound, so that no other test gets the port, and not listened at.
+    let bound = TcpSocket::new_v4().unwrap();
+    bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = format!("http://{}/mcp", bound.local_addr().unwrap());
     let pages = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let page = format!("http://{}/mcp", pages.local_addr().unwrap());
     let html = axum::Router::new().fallback(async || axum::response::Html("<p>hello</p>"));
