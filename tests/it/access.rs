@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::support::{
     client::{Answer, Client},
+    has::Has,
     model::text,
     world::World,
 };
@@ -1128,12 +1129,7 @@ async fn explain_is_for_those_who_run_the_agent() {
         .find(|tool| tool["tool"] == "send_money")
         .unwrap();
     assert_eq!(money["reason"], "role_lacks_tool");
-    assert!(
-        money["remedy"]
-            .as_str()
-            .unwrap()
-            .contains("toolAccess.roles")
-    );
+    money["remedy"].says("toolAccess.roles");
     let by_pack = world.user("alice", &[]).await.get(path).await.expect(200);
     assert_eq!(
         by_pack["items"][0]["denied"],

@@ -24,7 +24,7 @@ use super::support::{
     client::Client,
     model::{Reply, calls, results, said, text},
     wait::eventually,
-    world::{Setup, World},
+    world::{Setup, World, change_pack},
 };
 
 /// Makes an employee's transfers at the bank wait for somebody's consent.
@@ -49,10 +49,7 @@ fn ask_for_consent(setup: &mut Setup) {
 /// The change of the bank's entry after which transfers need consent under this policy.
 fn policy(more: Value) -> Value {
     let mut policy = json!({ "tools": ["send_money"], "approvers": ["finance-manager", "cfo"] });
-    policy
-        .as_object_mut()
-        .unwrap()
-        .extend(more.as_object().unwrap().clone());
+    change_pack(&mut policy, more);
     json!({ "toolAccess": { "approval": [policy] } })
 }
 

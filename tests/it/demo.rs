@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 
 use super::support::{
     client::{Answer, Client, plain},
+    has::Has,
     world::World,
 };
 
@@ -589,12 +590,7 @@ async fn odd_requests_get_an_answer_or_an_error_of_openais_shape() {
     ] {
         let answer = chat.post(body).await.expect(200);
         assert_eq!(answer["object"], "chat.completion");
-        assert!(
-            answer["choices"][0]["message"]["content"]
-                .as_str()
-                .unwrap()
-                .contains("Demo model")
-        );
+        answer["choices"][0]["message"]["content"].says("Demo model");
     }
     for body in [
         json!({}),
@@ -714,13 +710,7 @@ async fn a_payment_is_asked_for_approved_and_its_outcome_told() {
     let fred = world.user("fred", &["employee", "finance"]).await;
     let mona = world.user("mona", &["employee", "finance-manager"]).await;
     let agent = fred.get("/v1/agents/bank").await.expect(200);
-    assert!(
-        agent["description"]
-            .as_str()
-            .unwrap()
-            .contains("Demo model: understands"),
-        "{agent}"
-    );
+    agent["description"].says("Demo model: understands");
     let listed = async {
         while !fred
             .get("/v1/agents/bank/tools")

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use super::{code, message, rpc, task, words};
 use crate::{
     skills::SkillsFixture,
-    support::{client::Client, model::text},
+    support::{client::Client, has::Has, model::text},
 };
 
 #[tokio::test]
@@ -198,13 +198,7 @@ async fn what_cannot_be_asked_is_refused_in_the_protocols_words() {
         "nothing was begun"
     );
     let unfit = rpc(&ann, "/bank", "SendMessage", message("rate", words("x"))).await;
-    assert!(
-        unfit["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("\"from\" is a required property"),
-        "{unfit}"
-    );
+    unfit["error"]["message"].says("\"from\" is a required property");
     assert_eq!(
         unfit["error"]["data"][0]["fieldViolations"][0]["field"],
         "arguments"

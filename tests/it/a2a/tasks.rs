@@ -113,13 +113,7 @@ async fn a_call_that_needs_consent_requires_authorization_until_it_has_it() {
     );
     decide(&carl, &asked, "approve").await;
     let done = becomes(&ann, &asked, "TASK_STATE_COMPLETED").await;
-    assert!(
-        done["artifacts"][0]["parts"][0]["text"]
-            .as_str()
-            .unwrap()
-            .contains("12.50"),
-        "{done}"
-    );
+    done["artifacts"][0]["parts"][0]["text"].says("12.50");
     assert_eq!(fixture.world.bank.executions("send_money"), 1);
 }
 

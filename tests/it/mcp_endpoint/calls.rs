@@ -204,7 +204,7 @@ async fn a_personal_server_is_connected_by_the_link_that_the_error_names() {
     let data = &refused["error"]["data"];
     assert_eq!(data["notConnected"], "notes", "{refused}");
     let link = data["link"].as_str().unwrap();
-    assert!(refused["error"]["message"].as_str().unwrap().contains(link));
+    refused["error"]["message"].says(link);
     let page = link.strip_prefix(&world.url).unwrap();
     let form = world
         .nobody()

@@ -207,12 +207,7 @@ async fn a_stop_tells_who_waits_where_the_answer_will_be() {
     let answer = asking.await.unwrap();
     let body = answer.expect(503);
     assert_eq!(body["error"]["code"], "stopping");
-    assert!(
-        body["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains(answer.header("x-conversation-id"))
-    );
+    body["error"]["message"].says(answer.header("x-conversation-id"));
     gate.open();
     world.stop().await;
 }

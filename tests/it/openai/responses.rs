@@ -312,7 +312,7 @@ async fn calls_are_items_when_the_key_says_so() {
         serde_json::from_str::<Value>(call["arguments"].as_str().unwrap()).unwrap(),
         rate
     );
-    assert!(call["output"].as_str().unwrap().contains("1.08"));
+    call["output"].says("1.08");
     let path = format!("{PATH}/{}", response["id"].as_str().unwrap());
     assert_eq!(program.get(&path).await.expect(200), response);
     script();

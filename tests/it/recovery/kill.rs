@@ -323,13 +323,7 @@ async fn a_run_that_breaks_off_again_and_again_is_given_up() {
     let Two { doomed, here, .. } = two;
     doomed.kill();
     let run = ended(&here, &run).await;
-    assert!(
-        run["error"]
-            .as_str()
-            .unwrap()
-            .contains("broke off several times"),
-        "{run}"
-    );
+    run["error"].says("broke off several times");
 }
 
 #[tokio::test]

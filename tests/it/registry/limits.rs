@@ -88,10 +88,7 @@ async fn a_definition_that_is_too_large_is_refused() {
             .await
             .expect(400);
         assert_eq!(refused["field"], field, "{refused}");
-        assert!(
-            refused["detail"].as_str().unwrap().contains(reason),
-            "{refused}"
-        );
+        refused["detail"].says(reason);
     }
     let vast = json!({ "id": "vast", "url": URL, "description": "d".repeat(2_000_000) });
     admin.post("/mcp-servers", vast).await.expect(413);
@@ -167,9 +164,6 @@ async fn a_scope_schema_tells_whoever_starts_runs_what_to_give() {
         body["scope_schema"] = keys;
         let refused = put(&admin, "/mcp-servers/store", &body).await.expect(400);
         assert_eq!(refused["field"], field, "{refused}");
-        assert!(
-            refused["detail"].as_str().unwrap().contains(reason),
-            "{refused}"
-        );
+        refused["detail"].says(reason);
     }
 }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::{Watched, entry, eventually, offered, open_localhost, pack, put};
 use crate::support::{
     client::Client,
+    has::Has,
     world::{Setup, World},
 };
 
@@ -417,11 +418,5 @@ async fn a_client_secret_is_sealed_and_masked() {
     let clash = put(&admin, "/mcp-servers/external-api", &body)
         .await
         .expect(400);
-    assert!(
-        clash["detail"]
-            .as_str()
-            .unwrap()
-            .contains("which auth fills already"),
-        "{clash}"
-    );
+    clash["detail"].says("which auth fills already");
 }

@@ -12,6 +12,7 @@ use crate::{
     },
     support::{
         client::Client,
+        has::Has,
         model::{Reply, calls, text, text_of, tool_names},
         wait::{ended, eventually},
         world::{Setup, World},
@@ -355,10 +356,7 @@ async fn a_reference_to_nothing_is_refused_before_anything_is_created() {
         .await
         .expect(400);
     let sentence = "Failed to resolve MCP server 'd' (ref: zz): Not found in registry";
-    assert!(
-        refused["detail"].as_str().unwrap().contains(sentence),
-        "{refused}"
-    );
+    refused["detail"].says(sentence);
     assert_eq!(refused["field"], "mcpServers.d.ref");
     assert_eq!(
         ann.get("/v1/conversations").await.expect(200)["items"],

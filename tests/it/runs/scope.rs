@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{came_to, run_with, start};
 use crate::support::{
     client::Client,
+    has::Has,
     model::{Gate, text, text_of},
     wait::{ended, eventually},
     world::World,
@@ -176,13 +177,7 @@ async fn a_model_cannot_name_a_scope_for_its_child() {
         json!({ "agent_name": "lead", "prompt": super::order("start_agent_session", &arguments) }),
     )
     .await;
-    assert!(
-        ran["result"]
-            .as_str()
-            .unwrap()
-            .contains("not executed: the arguments do not fit the tool"),
-        "{ran}"
-    );
+    ran["result"].says("not executed: the arguments do not fit the tool");
     let sessions = ann
         .get("/v1/conversations?include=children")
         .await
@@ -209,12 +204,7 @@ async fn without_a_key_ring_a_scope_is_refused_and_a_run_without_one_is_not() {
             json!({ "agent_name": "worker", "prompt": "x", "scope": { "k": "v" } }),
         )
         .await;
-    assert!(
-        refused.expect(502)["detail"]
-            .as_str()
-            .unwrap()
-            .contains("MCP_CONFIG_ENCRYPTION_KEY")
-    );
+    refused.expect(502)["detail"].says("MCP_CONFIG_ENCRYPTION_KEY");
     assert_eq!(
         run_with(&ann, json!({ "agent_name": "worker", "prompt": "x" })).await["status"],
         "succeeded"

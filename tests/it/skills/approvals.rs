@@ -60,13 +60,7 @@ async fn a_call_that_needs_consent_waits_and_its_outcome_is_the_runs() {
     decide(&carl, &waits["approval"], "approve").await;
     let done = settled(&ann, &path).await;
     done.has(json!({ "status": "succeeded", "approval": { "state": "succeeded" } }));
-    assert!(
-        done["text"]
-            .as_str()
-            .unwrap()
-            .contains("\"amount\":\"12.50\""),
-        "{done}"
-    );
+    done["text"].says("\"amount\":\"12.50\"");
     assert_eq!(fixture.world.bank.executions("send_money"), 1);
     assert!(
         fixture.world.model.requests().is_empty(),
@@ -103,7 +97,7 @@ async fn the_same_call_of_two_runs_is_two_requests_and_both_runs_hear_of_theirs(
     }
     for path in [&first, &second] {
         let done = settled(&ann, path).await;
-        assert!(done["text"].as_str().unwrap().contains("12.50"), "{done}");
+        done["text"].says("12.50");
     }
     assert_eq!(fixture.world.bank.executions("send_money"), 2);
 }

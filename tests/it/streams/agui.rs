@@ -42,13 +42,7 @@ async fn the_official_client_runs_an_agent_with_tools_and_interrupts() {
         ["assistant", "Done as told."]
     ]);
     seen.has(json!({ "rate": expected, "interrupts": [["tool_call", true, true]] }));
-    assert!(
-        seen["blocked"]
-            .as_str()
-            .unwrap()
-            .contains("pending interrupt"),
-        "{seen}"
-    );
+    seen["blocked"].says("pending interrupt");
     assert_eq!(seen["cancelled"], json!([]));
     let approvals = ann.get("/v1/approvals?role=requester").await.expect(200);
     assert_eq!(approvals["items"][0]["state"], "cancelled");

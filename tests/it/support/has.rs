@@ -6,6 +6,9 @@ pub trait Has {
     /// Fails unless every member of `wanted` is here with its value. Objects inside may have more members, lists may
     /// not have more elements; `null` is a member that is there and null.
     fn has(&self, wanted: Value);
+
+    /// Fails unless this is a text with these words in it.
+    fn says(&self, words: &str);
 }
 
 impl Has for Value {
@@ -18,6 +21,12 @@ impl Has for Value {
             "{}\nin {self:#}",
             differences.join("\n")
         );
+    }
+
+    #[track_caller]
+    fn says(&self, words: &str) {
+        let text = self.as_str().unwrap_or_default();
+        assert!(text.contains(words), "{words:?} is not in {self}");
     }
 }
 
@@ -70,6 +79,16 @@ mod tests {
         assert_eq!(said(json!({ "state": "failed", "none": null })), "");
         assert_eq!(said(json!({ "error": { "code": "busy" } })), "");
         assert_eq!(said(json!({ "items": [{ "id": 1 }, { "name": "b" }] })), "");
+    }
+
+    #[test]
+    fn a_text_says_its_words_and_no_others() {
+        let text = json!("not today");
+        text.says("day");
+        let wrong = catch_unwind(AssertUnwindSafe(|| text.says("night"))).unwrap_err();
+        let wrong = wrong.downcast_ref::<String>().unwrap();
+        assert_eq!(wrong, r#""night" is not in "not today""#);
+        assert!(catch_unwind(AssertUnwindSafe(|| json!(["day"]).says("day"))).is_err());
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Setup {
 }
 
 /// Changes a pack or a part of it: of objects each member that `change` has, anything else as a whole. `null` takes away.
-fn change_pack(pack: &mut Value, change: Value) {
+pub fn change_pack(pack: &mut Value, change: Value) {
     match (pack, change) {
         (Value::Object(pack), Value::Object(change)) => {
             for (name, change) in change {

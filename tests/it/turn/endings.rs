@@ -8,6 +8,7 @@ use super::{shared_world, world_with};
 use crate::support::{
     bank::{payment, start_slow_bank},
     client::{plain, roles, tool_results},
+    has::Has,
     model::{Gate, Reply, calls, error, events, results, text, text_of},
     wait::{ended, eventually},
     world::World,
@@ -231,17 +232,14 @@ async fn an_error_in_the_middle_is_told_and_what_was_said_is_kept_and_marked() {
 #[tokio::test]
 async fn an_answer_that_was_withheld_is_said_to_be() {
     let (_world, run, said) = failing(text("I will").finish("content_filter")).await;
-    assert!(run["error"].as_str().unwrap().contains("withheld"), "{run}");
+    run["error"].says("withheld");
     assert_eq!(said[0], ("assistant".to_owned(), "I will".to_owned()));
 }
 
 #[tokio::test]
 async fn an_answer_at_the_length_limit_is_kept_and_said_to_be_cut() {
     let (_world, run, said) = failing(text("Once upon a").finish("length")).await;
-    assert!(
-        run["error"].as_str().unwrap().contains("llm.maxTokens"),
-        "{run}"
-    );
+    run["error"].says("llm.maxTokens");
     assert_eq!(said[0], ("assistant".to_owned(), "Once upon a".to_owned()));
     assert_eq!(run["usage"]["output_tokens"], 7);
 }
@@ -250,10 +248,7 @@ async fn an_answer_at_the_length_limit_is_kept_and_said_to_be_cut() {
 async fn an_empty_answer_is_an_error_and_no_message() {
     for blank in ["", " \n "] {
         let (_world, run, said) = failing(text(blank)).await;
-        assert!(
-            run["error"].as_str().unwrap().contains("empty answer"),
-            "{run}"
-        );
+        run["error"].says("empty answer");
         assert_eq!(
             said,
             [(

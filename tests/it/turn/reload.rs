@@ -13,6 +13,7 @@ use super::{world, world_with};
 use crate::support::{
     bank::{pair, payment, start_bank, start_slow_bank},
     client::tool_results,
+    has::Has,
     model::{Gate, calls, results, text, text_of, tool_names},
     wait::{ended, eventually},
 };
@@ -74,13 +75,7 @@ async fn a_pack_that_goes_lets_its_running_answer_end_and_its_conversations_be_r
     gate.open();
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
     let failed = ended(&ann, &waiting).await;
-    assert!(
-        failed["error"]
-            .as_str()
-            .unwrap()
-            .contains("agent \"bank\" was not found"),
-        "{failed}"
-    );
+    failed["error"].says("agent \"bank\" was not found");
     let messages = ann.messages(&id).await;
     assert_eq!(messages.len(), 5, "greeting, two questions, answer, notice");
     let path = format!("/v1/conversations/{id}/messages");
