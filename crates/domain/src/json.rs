@@ -1,8 +1,6 @@
 //! JSON whose numbers keep their digits. As a double, the integer 12345678901234567890123 would be another one, so what a
 //! tool is called with travels as text, and whoever has to look into it reads it with this.
 
-mod decimal;
-
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
@@ -16,7 +14,7 @@ use serde::{
 use serde_json::{Map, Value, value::RawValue};
 use uuid::Uuid;
 
-pub use self::decimal::Decimal;
+pub use super::decimal::Decimal;
 
 /// The deepest nesting that is read, as in `serde_json`.
 const MAX_DEPTH: usize = 127;
