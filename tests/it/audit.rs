@@ -24,7 +24,7 @@ use store::{Db, vault::Context};
 use uuid::Uuid;
 
 use crate::support::{
-    bank::{pair, payment},
+    bank::{approval_by, pair, payment},
     db::TestDb,
     notes::Notes,
     wait::eventually,
@@ -359,9 +359,7 @@ async fn a_deleted_conversation_is_in_the_trail_by_its_id() {
 
 #[tokio::test]
 async fn a_call_that_its_callers_own_role_approved_is_told_apart() {
-    let approval = json!([{ "tools": ["send_money"], "approvers": ["finance"] }]);
-    let access = json!({ "toolAccess": { "approval": approval } });
-    let world = World::with(|setup| setup.change_server(access)).await;
+    let world = World::with(|setup| setup.change_server(approval_by("finance"))).await;
     world.tools_ready().await;
     let fin = world.user("fin", &["finance"]).await;
     let id = fin.open("bank").await;

@@ -38,12 +38,10 @@ fn teller(request: &Value) -> Option<Reply> {
 
 /// Employees send money with somebody's consent.
 fn with_approval(setup: &mut Setup) {
-    let yaml = &mut setup.packs[0].1;
-    *yaml = yaml.replace(
-        "employee: [get_exchange_rate, get_balances]",
-        "employee: [get_exchange_rate, get_balances, send_money]",
-    );
-    *yaml += "        approval: [{ tools: [send_money], approvers: [finance] }]\n";
+    setup.change_server(json!({ "toolAccess": {
+        "roles": { "employee": ["get_exchange_rate", "get_balances", "send_money"] },
+        "approval": [{ "tools": ["send_money"], "approvers": ["finance"] }],
+    } }));
 }
 
 async fn world() -> World {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{has::Has, program::chatelaine, world::World};
+use crate::support::{bank::approval_by, has::Has, program::chatelaine, world::World};
 
 const MATRIX: &str = "/v1/admin/agents/bank/access";
 
@@ -46,9 +46,7 @@ async fn the_matrix_says_of_each_role_and_tool_what_is_decided_and_why() {
 
 #[tokio::test]
 async fn the_matrix_names_who_approves() {
-    let approval = json!([{ "tools": ["send_money"], "approvers": ["cfo"] }]);
-    let access = json!({ "toolAccess": { "approval": approval } });
-    let world = World::with(|setup| setup.change_server(access)).await;
+    let world = World::with(|setup| setup.change_server(approval_by("cfo"))).await;
     world.tools_ready().await;
     let matrix = world.admin().await.get(MATRIX).await.expect(200);
     let finance = json!({ "kind": "role", "role": "finance" });

@@ -149,14 +149,8 @@ async fn a_model_is_told_of_servers_that_cannot_be_used_now() {
 
 #[tokio::test]
 async fn where_roles_decide_an_answer_tells_nothing_of_what_others_may_call() {
-    let world = World::with(|setup| {
-        let yaml = &mut setup.packs[0].1;
-        *yaml = yaml.replace(
-            "- name: bank\n",
-            "- name: bank\n      tools: [get_exchange_rate, send_money]\n",
-        );
-    })
-    .await;
+    let tools = json!({ "tools": ["get_exchange_rate", "send_money"] });
+    let world = World::with(|setup| setup.change_server(tools)).await;
     world.tools_ready().await;
     let (ann, alice) = (
         world.user("ann", &["employee"]).await,

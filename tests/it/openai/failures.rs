@@ -13,7 +13,7 @@ use super::{
     request, stream,
 };
 use crate::support::{
-    bank::{pair, payment},
+    bank::{approval_by, pair, payment},
     client::{Answer, Client, Events},
     model::{Gate, Reply, calls, error, results, said, text},
     node,
@@ -216,10 +216,7 @@ async fn a_stream_ends_as_usual_with_what_happened_and_the_chat_goes_on() {
 
 #[tokio::test]
 async fn a_request_for_approval_counts_as_a_call() {
-    let world = World::with(|setup| {
-        setup.packs[0].1 += "        approval: [{ tools: [send_money], approvers: [cfo] }]\n";
-    })
-    .await;
+    let world = World::with(|setup| setup.change_server(approval_by("cfo"))).await;
     world.tools_ready().await;
     world.model.on(|request| {
         let pays = said(request, "pay");

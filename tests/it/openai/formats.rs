@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{PATH, request, stream};
 use crate::support::{
-    bank::{pair, payment},
+    bank::{approval_by, pair, payment},
     model::{call, calls, error, results, said, text},
     wait::eventually,
     world::World,
@@ -271,10 +271,7 @@ async fn a_response_has_its_format_and_is_the_same_when_it_is_read() {
 
 #[tokio::test]
 async fn what_happened_meanwhile_is_for_the_model_and_not_in_the_answer() {
-    let world = World::with(|setup| {
-        setup.packs[0].1 += "        approval: [{ tools: [send_money], approvers: [cfo] }]\n";
-    })
-    .await;
+    let world = World::with(|setup| setup.change_server(approval_by("cfo"))).await;
     world.tools_ready().await;
     world.model.on(|request| {
         if said(request, "pay") && results(request).is_empty() {

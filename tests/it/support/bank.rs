@@ -62,6 +62,11 @@ pub fn payment(amount: &str) -> Value {
     json!({ "from_account": "current", "to": "acme", "amount": amount, "currency": "EUR" })
 }
 
+/// A change of the bank's entry: transfers wait for somebody with this role.
+pub fn approval_by(role: &str) -> Value {
+    json!({ "toolAccess": { "approval": [{ "tools": ["send_money"], "approvers": [role] }] } })
+}
+
 /// A change of the bank's entry: transfers of an employee wait for the cfo.
 pub fn cfo_approves() -> Value {
     json!({ "toolAccess": {

@@ -101,7 +101,7 @@ mod tests {
             (json!({ "gone": null }), "/gone: wanted null, found nothing"),
             (
                 json!({ "none": 1, "error": { "code": "busy", "retry": true } }),
-                "/error/retry: wanted true, found nothing\n/none: wanted 1, found null",
+                "/none: wanted 1, found null\n/error/retry: wanted true, found nothing",
             ),
             (
                 json!({ "items": [{ "id": 1 }, { "id": 3 }] }),

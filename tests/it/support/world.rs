@@ -97,10 +97,8 @@ impl Setup {
     /// Another server for the agent, before its own.
     pub fn add_server(&mut self, entry: Value) {
         self.edit_pack(|pack| {
-            pack["mcp"]["servers"]
-                .as_array_mut()
-                .unwrap()
-                .insert(0, entry)
+            let servers = pack["mcp"]["servers"].as_array_mut().unwrap();
+            servers.insert(0, entry);
         });
     }
 

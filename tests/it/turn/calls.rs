@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{shared_world, world_with};
 use crate::support::{
-    bank::{pair, payment, start_slow_bank},
+    bank::{approval_by, pair, payment, start_slow_bank},
     client::{plain, roles, tool_results},
     has::Has,
     model::{call, calls, results, text, text_of, tool_names},
@@ -330,9 +330,7 @@ async fn a_call_that_was_cut_before_its_arguments_is_not_made_without_them() {
 
 #[tokio::test]
 async fn a_call_that_needs_approval_is_put_off_in_clear_words() {
-    let approval = json!([{ "tools": ["send_money"], "approvers": ["cfo"] }]);
-    let access = json!({ "toolAccess": { "approval": approval } });
-    let world = world_with(|setup| setup.change_server(access)).await;
+    let world = world_with(|setup| setup.change_server(approval_by("cfo"))).await;
     world
         .model
         .reply(calls([("bank__send_money", payment("5.00"))]))

@@ -250,7 +250,8 @@ async fn a_message_that_was_not_taken_is_sent_again_with_the_same_id_and_body() 
     assert_eq!(heard[0].body, heard[1].body);
     eventually(async || deliveries(&admin, &id).await[0]["state"] == "delivered").await;
     let done = &deliveries(&admin, &id).await[0];
-    done.has(json!({ "attempts": 2, "last_status": 200, "last_error": null }));
+    done.has(json!({ "attempts": 2, "last_status": 200 }));
+    assert_eq!(done.get("last_error"), None);
 }
 
 #[tokio::test]
@@ -299,10 +300,9 @@ async fn a_message_is_given_up_after_its_last_try() {
     let given_up = &deliveries(&admin, &id).await[0];
     given_up.has(json!({ "attempts": 10, "last_status": 400 }));
     let hooks = admin.get("/v1/admin/webhooks").await.expect(200);
-    hooks["items"][0].has(json!({
-        "last_error": "the receiver answered 400",
-        "disabled_at": null,
-    }));
+    let hook = &hooks["items"][0];
+    assert_eq!(hook["last_error"], "the receiver answered 400");
+    assert_eq!(hook.get("disabled_at"), None);
 }
 
 #[tokio::test]
