@@ -92,8 +92,11 @@ for (const [locale, ask, pay, approve, connect] of [
     await mona.locator('.decision button:not([aria-disabled])').first().waitFor();
     await check(fred, `guide-${locale}`);
     await checkWidth(fred, `guide-${locale}`);
+    // The step is done when she has decided.
+    await guide.locator('[data-next]').getByText(approve).waitFor();
     await mona.locator('.decision button').nth(1).click();
     await fred.locator('.tool .state.rejected').waitFor();
+    await guide.locator('[data-next]').getByText(connect).waitFor();
     await guide.getByRole('button').last().waitFor();
     await step(guide, connect).click();
     await guide.locator('code').waitFor();

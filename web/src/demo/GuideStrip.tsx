@@ -1,5 +1,6 @@
 /** A minute with the demo: four steps, each one click and one line. */
 import { Code, Text } from '@radix-ui/themes';
+import { useQuery } from '@tanstack/react-query';
 import { useNavigate } from '@tanstack/react-router';
 import { Check, X } from 'lucide-react';
 import { queries, get } from '../api/queries';
@@ -45,13 +46,17 @@ export function GuideStrip() {
     await DO[step]();
     changeGuide({ current: step, done: [...new Set([...done, step])] });
   });
-  const next = STEPS.find((step) => !done.includes(step));
+  const own = useQuery({ ...get('/v1/approvals', { query: { role: 'requester' } }), enabled: done.includes('approve') });
+  const isDecided = own.data?.items.every(({ state }) => state !== 'pending') ?? false;
+  const hasDone = (step: Step) => done.includes(step) && (step !== 'approve' || isDecided);
+  const next = STEPS.find((step) => !hasDone(step));
+  const line = current === 'approve' && isDecided ? 'guide.approve.done' : current ? `guide.${current}.line` as const : 'guide.line';
   const token = demo.notes.finance;
   return (
     <section className="guide" aria-label={say('guide')}>
       <ol>
         {STEPS.map((step, at) => {
-          const isDone = done.includes(step);
+          const isDone = hasDone(step);
           return (
             <li key={step}>
               <button type="button" className="step rt-reset" disabled={isBusy} data-next={step === next || undefined} aria-current={step === current ? 'step' : undefined} onClick={() => void take(step)}>
@@ -63,7 +68,7 @@ export function GuideStrip() {
         })}
       </ol>
       <Text as="p" size="2" color="gray" className="line" role="status">
-        {say(current ? `guide.${current}.line` : 'guide.line')}
+        {say(line)}
         {current === 'connect' && token && <> <Code variant="soft">{token}</Code><CopyButton text={() => token} /></>}
       </Text>
       <IconAction label={say('guide.close')} onClick={closeGuide}><X size={16} /></IconAction>
