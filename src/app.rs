@@ -132,6 +132,7 @@ impl App {
     ) -> anyhow::Result<(Arc<Self>, Background)> {
         let egress = Egress::with_tenant_list(&config.egress_allow, &config.tenant_egress_allow)
             .map_err(anyhow::Error::msg)?;
+        let model_client = egress::operator_client().map_err(anyhow::Error::msg)?;
         let packs = PackStore::load(&config.packs, env, config.mcp_servers.as_ref())?;
         keys::replica_keys::require_ring(config.ring.as_ref(), packs.snapshot().packs())?;
         let keys = keys::Keys::new(db.clone(), config.ring.clone());
@@ -172,7 +173,7 @@ impl App {
             draining: CancellationToken::new(),
             shutdown: CancellationToken::new(),
             live: Live::default(),
-            models: Models::new(egress.operator_client()),
+            models: Models::new(model_client),
             mcp: Mcp::new(egress.clone(), mcp_options(&config, tokens)),
             egress,
             audit,

@@ -4,7 +4,7 @@
 //! The span has the method, the route, the status, the tenant and a hash of the user. It never has headers, paths with
 //! ids, queries or bodies.
 
-use std::any::Any;
+use std::panic::AssertUnwindSafe;
 
 use axum::{
     Router,
@@ -12,15 +12,12 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
+use futures_util::FutureExt;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, uri::Authority,
 };
 use sha2::{Digest, Sha256};
-use tower_http::{
-    catch_panic::CatchPanicLayer,
-    cors::{AllowHeaders, AllowOrigin, CorsLayer},
-    set_header::SetResponseHeaderLayer,
-};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
 
@@ -39,10 +36,14 @@ use domain::{
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The headers of every response.
-const SECURITY: [(HeaderName, &str); 5] = [
+const SECURITY: [(HeaderName, &str); 2] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
+];
+/// The headers of every response that does not set its own: pages of this service have their own policy, and say which
+/// files may be cached and, in the demo, framed.
+const DEFAULT_SECURITY: [(HeaderName, &str); 3] = [
+    (header::X_FRAME_OPTIONS, "DENY"),
     (
         header::CONTENT_SECURITY_POLICY,
         "default-src 'none'; frame-ancestors 'none'",
@@ -50,9 +51,11 @@ const SECURITY: [(HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Wraps the routes. Layers are listed from the inside out.
+/// Wraps the routes. A layer costs a boxed service for each request, so there is one for all that every request needs.
 pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<ApiState> {
-    let mut wrapped = routes
+    // A browser that used https once must not come back without it.
+    let uses_https = config.public_url.starts_with("https://");
+    let wrapped = routes
         .fallback(async || unknown_path())
         .method_not_allowed_fallback(async || {
             let detail = "this path does not answer to that method; see the Allow header";
@@ -62,33 +65,29 @@ pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<A
                 detail,
             )
         })
-        .layer(CatchPanicLayer::custom(handle_panic))
-        .layer(middleware::from_fn(require_host))
-        .layer(middleware::from_fn(observe));
-    for (name, value) in SECURITY {
-        let value = HeaderValue::from_static(value);
-        // Pages of this service set their own policy, and say which files may be cached and, in the demo, framed.
-        let is_default = [
-            header::CONTENT_SECURITY_POLICY,
-            header::CACHE_CONTROL,
-            header::X_FRAME_OPTIONS,
-        ]
-        .contains(&name);
-        wrapped = if is_default {
-            wrapped.layer(SetResponseHeaderLayer::if_not_present(name, value))
-        } else {
-            wrapped.layer(SetResponseHeaderLayer::overriding(name, value))
-        };
-    }
-    // A browser that used https once must not come back without it.
-    if config.public_url.starts_with("https://") {
-        let value = HeaderValue::from_static("max-age=31536000");
-        let name = header::STRICT_TRANSPORT_SECURITY;
-        wrapped = wrapped.layer(SetResponseHeaderLayer::overriding(name, value));
-    }
+        .layer(middleware::from_fn(move |request, next| async move {
+            let mut response = observe(request, next).await;
+            set_security_headers(response.headers_mut(), uses_https);
+            response
+        }));
     match cors(config) {
         Some(cors) => wrapped.layer(cors),
         None => wrapped,
+    }
+}
+
+fn set_security_headers(headers: &mut HeaderMap, uses_https: bool) {
+    for (name, value) in SECURITY {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    for (name, value) in DEFAULT_SECURITY {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    }
+    if uses_https {
+        let value = HeaderValue::from_static("max-age=31536000");
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, value);
     }
 }
 
@@ -147,25 +146,24 @@ fn cors(config: &Config) -> Option<CorsLayer> {
     Some(cors)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the signature of tower-http")]
-fn handle_panic(panic: Box<dyn Any + Send>) -> Response {
-    let message = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied());
-    let cause = anyhow::anyhow!("a handler panicked: {}", message.unwrap_or("no message"));
-    Problem::from(Error::internal(cause)).into_response()
+/// Calls the handler of a request. A panic becomes a problem.
+async fn handle(request: Request, next: Next) -> Response {
+    if let Err(problem) = check_host(request.version(), request.headers()) {
+        return problem.into_response();
+    }
+    let handled = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    handled.unwrap_or_else(|panic| {
+        let message = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        let cause = anyhow::anyhow!("a handler panicked: {}", message.unwrap_or("no message"));
+        Problem::from(Error::internal(cause)).into_response()
+    })
 }
 
 /// Refuses a request that does not name its host exactly once (RFC 9112, section 3.2): a proxy and this program could
 /// take it for different hosts.
-async fn require_host(request: Request, next: Next) -> Response {
-    match check_host(request.version(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    }
-}
-
 fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -207,7 +205,7 @@ async fn observe(request: Request, next: Next) -> Response {
         && web::accepts(request.headers(), header::ACCEPT, "text/html");
     let started = clock::instant();
     let answer = async {
-        let mut response = next.run(request).await;
+        let mut response = handle(request, next).await;
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             if let Some(cause) = &problem.cause {
                 tracing::error!(error = format!("{cause:#}"), "request failed");
@@ -276,8 +274,11 @@ fn request_id(request: &Request) -> String {
 
 /// Adds the caller to the span of the request. User ids are often e-mail addresses, so the span has only a hash.
 pub(super) fn name_caller(principal: &Principal) {
-    let hash = Sha256::digest(format!("{}/{}", principal.tenant, principal.user));
     let span = Span::current();
+    if span.is_disabled() {
+        return;
+    }
+    let hash = Sha256::digest(format!("{}/{}", principal.tenant, principal.user));
     span.record("tenant", tracing::field::display(principal.tenant));
     span.record("user", hex::encode(&hash[..6]));
 }

@@ -7,12 +7,12 @@ use std::{net::IpAddr, time::Duration};
 
 use axum::{body::Body, http::HeaderValue, response::Response as Answer};
 use bytes::Bytes;
-use egress::{Egress, ErrorKind, Limits, NameSource, Request, parse_url};
+use egress::{Egress, ErrorKind, Limits, NameSource, Request, operator_client, parse_url};
 use futures_util::StreamExt;
 use tokio::net::TcpListener;
 use url::Url;
 
-use crate::support::origin::{Origin, at, closed, ok, open, post, raw, redirecting, refusal, text};
+use crate::support::origin::{Origin, at, ok, open, post, raw, redirecting, refusal, text};
 
 // ---- what is refused is never dialled
 
@@ -360,8 +360,8 @@ async fn headers_of_the_connection_are_not_the_callers() {
 async fn an_operators_client_reaches_a_private_host_and_follows_no_redirect() {
     let other = Origin::start(|_| ok("end")).await;
     let origin = Origin::start(redirecting(other.url("/end").into())).await;
-    let answer = closed()
-        .operator_client()
+    let answer = operator_client()
+        .unwrap()
         .get(origin.url("/302"))
         .send()
         .await

@@ -10,6 +10,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http_body::Body as _;
+use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::{
@@ -57,7 +58,7 @@ impl ResponseTimeouts {
 
 /// A stream of the chunks of a response body. It ends after the first error: the body is too large, too slow or broken.
 pub struct Body {
-    inner: Option<reqwest::Body>,
+    inner: Option<Incoming>,
     host: String,
     timeouts: ResponseTimeouts,
     max: usize,
@@ -67,7 +68,7 @@ pub struct Body {
 
 impl Body {
     pub(super) fn new(
-        inner: reqwest::Body,
+        inner: Incoming,
         host: String,
         timeouts: ResponseTimeouts,
         max: usize,
@@ -111,7 +112,7 @@ impl Body {
             };
             let frame = frame.map_err(|error| ErrorKind::Broken {
                 host: self.host.clone(),
-                cause: super::error::innermost_cause(&error.without_url()),
+                cause: super::error::innermost_cause(&error),
             });
             match frame.map(http_body::Frame::into_data) {
                 Err(error) => return Poll::Ready(Some(Err(error))),

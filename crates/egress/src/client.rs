@@ -1,6 +1,6 @@
-//! Builds the two `reqwest` clients, one for public addresses and one for any address. Each resolves names with
-//! [`Resolver`], which checks the very addresses that are then connected to. Neither uses a proxy, follows redirects or
-//! decompresses.
+//! Builds the HTTP clients: two for [`crate::Egress`], one for public addresses and one for any address, and one for the
+//! addresses that the operator named. The first two resolve names with [`Resolver`], which checks the very addresses that
+//! are then connected to. None uses a proxy, follows redirects or decompresses.
 
 use std::{
     collections::HashMap,
@@ -14,14 +14,32 @@ use std::{
     },
     task::{Context, Poll},
     time::Duration,
+    vec,
 };
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use bytes::Bytes;
+use http::Uri;
+use http_body_util::Full;
+use hyper_rustls::HttpsConnector;
+use hyper_util::{
+    client::legacy::{
+        Client,
+        connect::{HttpConnector, dns::Name},
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
 use rustls::{ClientConfig, client::Resumption};
 use rustls_platform_verifier::ConfigVerifierExt as _;
-use tower::{BoxError, Layer, Service};
+use tower::{BoxError, Service};
 
 use super::{address::is_public, url_policy::Route};
+
+/// The name of this program in requests.
+pub(super) const USER_AGENT: &str = concat!("chatelaine/", env!("CARGO_PKG_VERSION"));
+/// How long a connection that nobody uses stays open, and how many of them there may be for a host.
+const POOL_IDLE: Duration = Duration::from_secs(60);
+const MAX_IDLE_PER_HOST: usize = 64;
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// The TLS settings of all clients. Reading the certificates of the system is slow and is done once.
 static TLS: LazyLock<Result<ClientConfig, String>> = LazyLock::new(|| {
@@ -37,8 +55,8 @@ tokio::task_local! {
     pub(super) static CONNECT_TIMEOUT: Duration;
 }
 
-/// The connect timeout of requests that [`crate::Egress::send`] does not send: those of model clients.
-pub(super) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The connect timeout of [`operator_client`].
+const OPERATOR_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The source of the addresses of host names: the system's resolver, or a table in tests.
 #[derive(Clone, Debug, Default)]
@@ -126,14 +144,78 @@ pub(super) struct UnresolvedError(pub(super) io::Error);
 #[error("connecting took longer than {} ms", .0.as_millis())]
 pub(super) struct ConnectTimeoutError(pub(super) Duration);
 
+/// An attempt to connect that failed: no byte of a request has left.
+#[derive(Debug, thiserror::Error)]
+#[error("connecting failed")]
+pub(super) struct ConnectError(#[source] BoxError);
+
+/// A pooled client of HTTP/1.1. It sends a request at most once: one for which its connection has closed in the pool is
+/// given back as an error.
+pub(super) type HttpClient = Client<Connector, Full<Bytes>>;
+
+/// Builds the client for one route.
+pub(super) fn build(names: &NameSource, route: Route) -> Result<HttpClient, String> {
+    let names = names.clone();
+    let mut tcp = HttpConnector::new_with_resolver(Resolver {
+        names: names.clone(),
+        route,
+    });
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    let mut tls = TLS.clone()?;
+    // Each client gets a store of its own for TLS sessions.
+    tls.resumption = Resumption::default();
+    let inner = HttpsConnector::from((tcp, tls));
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+        .retry_canceled_requests(false)
+        .build(Connector { inner, names }))
+}
+
+/// A bare client for endpoints that the operator named, such as models. Like the others, it uses no proxy, follows no
+/// redirect and decompresses nothing, but it connects to private addresses too. It must never get a URL that a user or a
+/// server chose. The caller sets the limits of time and size. The error is why the system's certificates cannot be used.
+pub fn operator_client() -> Result<reqwest::Client, String> {
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(TLS.clone()?)
+        .connect_timeout(OPERATOR_CONNECT_TIMEOUT)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .no_gzip()
+        .no_brotli()
+        .no_deflate()
+        .no_zstd()
+        .http1_only()
+        .tcp_keepalive(KEEPALIVE)
+        .pool_idle_timeout(POOL_IDLE)
+        .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+        .user_agent(USER_AGENT)
+        .build()
+        .map_err(|error| format!("the HTTP client cannot be built: {error}"))
+}
+
 /// Resolves names, and refuses private addresses on the public route.
-struct Resolver {
+#[derive(Clone)]
+pub(super) struct Resolver {
     names: NameSource,
     route: Route,
 }
 
-impl Resolve for Resolver {
-    fn resolve(&self, name: Name) -> Resolving {
+impl Service<Name> for Resolver {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
         let (names, route) = (self.names.clone(), self.route);
         Box::pin(async move {
             let found = names
@@ -148,38 +230,9 @@ impl Resolve for Resolver {
             if found.is_empty() {
                 return Err(UnresolvedError(io::Error::other("the name has no address")).into());
             }
-            Ok(Box::new(found.into_iter()) as Addrs)
+            Ok(found.into_iter())
         })
     }
-}
-
-/// Builds the client for one route.
-pub(super) fn build(names: &NameSource, route: Route) -> Result<reqwest::Client, String> {
-    let mut tls = TLS.clone()?;
-    // Each client gets a store of its own for TLS sessions.
-    tls.resumption = Resumption::default();
-    reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .dns_resolver(Resolver {
-            names: names.clone(),
-            route,
-        })
-        .connector_layer(ConnectTimeoutLayer(names.clone()))
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .referer(false)
-        .no_gzip()
-        .no_brotli()
-        .no_deflate()
-        .no_zstd()
-        .http1_only()
-        .tcp_keepalive(Duration::from_secs(30))
-        .pool_idle_timeout(Duration::from_secs(60))
-        .pool_max_idle_per_host(64)
-        .user_agent(concat!("chatelaine/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(|error| format!("the HTTP client cannot be built: {error}"))
 }
 
 /// Installs ring as the TLS cryptography provider of this process, unless a provider is installed already.
@@ -187,51 +240,31 @@ pub fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A tower layer that ends an attempt to connect (DNS, TCP and TLS together) after [`CONNECT_TIMEOUT`].
+/// Opens connections. An attempt (DNS, TCP and TLS together) ends after [`CONNECT_TIMEOUT`].
 #[derive(Clone)]
-struct ConnectTimeoutLayer(NameSource);
-
-#[derive(Clone)]
-struct ConnectTimeout<S> {
-    connector: S,
+pub(super) struct Connector {
+    inner: HttpsConnector<HttpConnector<Resolver>>,
     names: NameSource,
 }
 
-impl<S> Layer<S> for ConnectTimeoutLayer {
-    type Service = ConnectTimeout<S>;
+impl Service<Uri> for Connector {
+    type Response = <HttpsConnector<HttpConnector<Resolver>> as Service<Uri>>::Response;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
 
-    fn layer(&self, connector: S) -> ConnectTimeout<S> {
-        ConnectTimeout {
-            connector,
-            names: self.0.clone(),
-        }
-    }
-}
-
-impl<S, R> Service<R> for ConnectTimeout<S>
-where
-    S: Service<R, Error = BoxError>,
-    S::Future: Send + 'static,
-    S::Response: 'static,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.connector.poll_ready(cx)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        self.inner.poll_ready(cx).map_err(ConnectError)
     }
 
-    fn call(&mut self, target: R) -> Self::Future {
-        let limit = CONNECT_TIMEOUT
-            .try_with(|limit| *limit)
-            .unwrap_or(DEFAULT_CONNECT_TIMEOUT);
+    fn call(&mut self, target: Uri) -> Self::Future {
+        let limit = CONNECT_TIMEOUT.get();
         self.names.count_dial();
-        let connecting = self.connector.call(target);
+        let connecting = self.inner.call(target);
         Box::pin(async move {
             tokio::time::timeout(limit, connecting)
                 .await
                 .unwrap_or_else(|_| Err(ConnectTimeoutError(limit).into()))
+                .map_err(ConnectError)
         })
     }
 }

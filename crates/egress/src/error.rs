@@ -1,8 +1,9 @@
-//! The error of a failed request, and its making from an error of `reqwest`. Messages name the host and never the path,
+//! The error of a failed request, and its making from an error of the HTTP client. Messages name the host and never the path,
 //! the query or a header, since those may carry secrets.
 
 use std::{error::Error as StdError, net::IpAddr, time::Duration};
 
+use hyper_util::client::legacy;
 use url::Url;
 
 use super::{client, host_of};
@@ -93,42 +94,44 @@ impl EgressError {
     }
 }
 
-/// The error for a request to `url` that `reqwest` could not complete.
-pub(super) fn explain(error: reqwest::Error, url: &Url) -> EgressError {
+/// The error for a request to `url` that the HTTP client could not complete.
+pub(super) fn explain(error: &legacy::Error, url: &Url) -> EgressError {
     let host = host_of(url);
-    let error = error.without_url();
-    if let Some(client::PrivateAddressError(address)) = find_cause(&error) {
+    if let Some(client::PrivateAddressError(address)) = find_cause(error) {
         return ErrorKind::PrivateAddress {
             host,
             address: *address,
         }
         .unsent();
     }
-    if let Some(client::UnresolvedError(cause)) = find_cause(&error) {
+    if let Some(client::UnresolvedError(cause)) = find_cause(error) {
         return ErrorKind::Unresolved {
             host,
             cause: cause.to_string(),
         }
         .unsent();
     }
-    if let Some(client::ConnectTimeoutError(after)) = find_cause(&error) {
+    if let Some(client::ConnectTimeoutError(after)) = find_cause(error) {
         return ErrorKind::ConnectTimeout {
             host,
             after: *after,
         }
         .unsent();
     }
-    let cause = innermost_cause(&error);
-    if error.is_connect() {
+    let cause = innermost_cause(error);
+    if find_cause::<client::ConnectError>(error).is_some() {
         return ErrorKind::Connect { host, cause }.unsent();
     }
-    // hyper cancels a request whose connection closed before it took the request.
-    let unsent = error.is_builder()
-        || find_cause::<hyper::Error>(&error).is_some_and(hyper::Error::is_canceled);
     EgressError {
         kind: ErrorKind::Broken { host, cause },
-        sent: !unsent,
+        sent: !was_closed_in_pool(error),
     }
+}
+
+/// Whether a connection had closed before it took the request, so that nothing of it has left.
+pub(super) fn was_closed_in_pool(error: &legacy::Error) -> bool {
+    let is_canceled = find_cause::<hyper::Error>(error).is_some_and(hyper::Error::is_canceled);
+    is_canceled || (error.is_connect() && find_cause::<client::ConnectError>(error).is_none())
 }
 
 /// The first error of type `E` among an error and its causes.

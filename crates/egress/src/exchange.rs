@@ -2,14 +2,17 @@
 
 use std::future::poll_fn;
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http_body::Body as _;
+use http_body_util::Full;
+use hyper::body::Incoming;
 use url::Url;
 
 use super::{
     Egress, Request, Response,
     body::{Body, ResponseTimeouts},
     client,
-    error::{EgressError, ErrorKind, explain},
+    error::{EgressError, ErrorKind, explain, was_closed_in_pool},
     host_of,
     url_policy::Route,
 };
@@ -20,7 +23,7 @@ impl Egress {
         &self,
         timeouts: &mut ResponseTimeouts,
         request: Request,
-    ) -> Result<(Url, reqwest::Response), EgressError> {
+    ) -> Result<(Url, http::Response<Incoming>), EgressError> {
         let answered = tokio::select! {
             kind = poll_fn(|cx| timeouts.poll_expired(cx)) => return Err(kind.sent()),
             answered = self.send_with_redirects(request) => answered?,
@@ -32,7 +35,7 @@ impl Egress {
     async fn send_with_redirects(
         &self,
         mut request: Request,
-    ) -> Result<(Url, reqwest::Response), EgressError> {
+    ) -> Result<(Url, http::Response<Incoming>), EgressError> {
         let most = request.limits.redirects;
         for hop in 0..=most {
             // After the first hop, the server that redirected has seen the request.
@@ -53,26 +56,37 @@ impl Egress {
         Err(ErrorKind::TooManyRedirects(most).sent())
     }
 
-    /// Sends one request without following redirects.
-    async fn send_once(&self, request: &Request) -> Result<reqwest::Response, EgressError> {
+    /// Sends one request without following redirects. A connection that had closed in the pool is replaced, since
+    /// nothing of the request has left.
+    async fn send_once(&self, request: &Request) -> Result<http::Response<Incoming>, EgressError> {
         let client = match self.url_policy.choose_route(&request.url)? {
             Route::Public => &self.shared.public,
             Route::Allowed => &self.shared.allowed,
         };
-        let sending = client
-            .request(request.method.clone(), request.url.clone())
-            .headers(request.headers.clone())
-            .body(request.body.clone())
-            .send();
-        client::CONNECT_TIMEOUT
-            .scope(request.limits.connect, sending)
-            .await
-            .map_err(|error| explain(error, &request.url))
+        let uri = Uri::try_from(request.url.as_str()).map_err(|error| {
+            ErrorKind::Broken {
+                host: host_of(&request.url),
+                cause: error.to_string(),
+            }
+            .unsent()
+        })?;
+        let mut closed = 0;
+        loop {
+            let mut sent = http::Request::new(Full::new(request.body.clone()));
+            *sent.method_mut() = request.method.clone();
+            *sent.uri_mut() = uri.clone();
+            sent.headers_mut().clone_from(&request.headers);
+            let sending = client::CONNECT_TIMEOUT.scope(request.limits.connect, client.request(sent));
+            match sending.await {
+                Err(error) if was_closed_in_pool(&error) && closed < MAX_CLOSED => closed += 1,
+                answer => return answer.map_err(|error| explain(&error, &request.url)),
+            }
+        }
     }
 }
 
-/// Removes headers that only the client may set, and asks for an uncompressed body.
-pub(super) fn remove_connection_headers(headers: &mut HeaderMap) {
+/// Removes headers that only the client may set, asks for an uncompressed body, and names this program.
+pub(super) fn prepare_headers(headers: &mut HeaderMap) {
     for name in [
         header::HOST,
         header::CONTENT_LENGTH,
@@ -90,17 +104,24 @@ pub(super) fn remove_connection_headers(headers: &mut HeaderMap) {
         header::ACCEPT_ENCODING,
         HeaderValue::from_static("identity"),
     );
+    let mut set_default = |name, value| {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    };
+    set_default(header::ACCEPT, "*/*");
+    set_default(header::USER_AGENT, client::USER_AGENT);
 }
 
-/// Turns a response of `reqwest` into ours, whose body has limits.
+/// Turns a response of the HTTP client into ours, whose body has limits.
 pub(super) fn limit_response(
     url: Url,
-    response: reqwest::Response,
+    response: http::Response<Incoming>,
     timeouts: ResponseTimeouts,
     max: usize,
 ) -> Result<Response, EgressError> {
     check_head(&response, max)?;
-    let (head, body) = http::Response::<reqwest::Body>::from(response).into_parts();
+    let (head, body) = response.into_parts();
     let body = Body::new(body, host_of(&url), timeouts, max);
     Ok(Response {
         status: head.status,
@@ -111,11 +132,9 @@ pub(super) fn limit_response(
 }
 
 /// Refuses a response whose headers show that it is too large or compressed.
-fn check_head(response: &reqwest::Response, max: usize) -> Result<(), EgressError> {
-    if response
-        .content_length()
-        .is_some_and(|length| length > max as u64)
-    {
+fn check_head(response: &http::Response<Incoming>, max: usize) -> Result<(), EgressError> {
+    let length = response.body().size_hint().exact();
+    if length.is_some_and(|length| length > max as u64) {
         return Err(ErrorKind::TooLarge(max).sent());
     }
     let encodings = response.headers().get_all(header::CONTENT_ENCODING);
@@ -130,6 +149,9 @@ fn check_head(response: &reqwest::Response, max: usize) -> Result<(), EgressErro
         None => Ok(()),
     }
 }
+
+/// Connections that had closed in the pool and are replaced, for one request.
+const MAX_CLOSED: usize = 8;
 
 /// Redirects that are followed unless the request says otherwise.
 pub(super) const MAX_REDIRECTS: usize = 5;

@@ -23,14 +23,15 @@ use url::Url;
 pub use self::{
     address::is_public,
     body::Body,
-    client::{NameSource, install_crypto},
+    client::{NameSource, install_crypto, operator_client},
     error::{EgressError, ErrorKind},
     url_policy::parse_url,
     websocket::{Handshake, Socket},
 };
 use self::{
     body::ResponseTimeouts,
-    exchange::{limit_response, remove_connection_headers},
+    client::HttpClient,
+    exchange::{limit_response, prepare_headers},
     url_policy::{Route, UrlPolicy},
 };
 
@@ -49,9 +50,9 @@ struct Shared {
     /// The policy for URLs that a tenant wrote.
     tenant_policy: Arc<UrlPolicy>,
     /// Connects to public addresses only.
-    public: reqwest::Client,
+    public: HttpClient,
     /// Connects to any address; for hosts that the operator named.
-    allowed: reqwest::Client,
+    allowed: HttpClient,
 }
 
 /// One request. The client itself sets the headers of the connection (`host`, `content-length`, …).
@@ -178,18 +179,11 @@ impl Egress {
         self.url_policy.choose_route(url).map(|_| ())
     }
 
-    /// A bare client for endpoints that the operator named, such as models. Like every client here, it uses no proxy,
-    /// follows no redirect and decompresses nothing, but it connects to private addresses too. It must never get a URL
-    /// that a user or a server chose. The caller sets the limits of time and size.
-    pub fn operator_client(&self) -> reqwest::Client {
-        self.shared.allowed.clone()
-    }
-
     /// Sends a request and follows its redirects. Dropping the future cancels the request.
     pub async fn send(&self, mut request: Request) -> Result<Response, EgressError> {
         let mut timeouts = ResponseTimeouts::new(&request.limits);
         let max = request.limits.max_body;
-        remove_connection_headers(&mut request.headers);
+        prepare_headers(&mut request.headers);
         let (url, response) = self.send_in_time(&mut timeouts, request).await?;
         limit_response(url, response, timeouts, max)
     }

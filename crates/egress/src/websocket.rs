@@ -2,6 +2,8 @@
 //! and time limits hold. The caller must limit the messages that come over the socket.
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 use url::Url;
 
@@ -9,12 +11,12 @@ use super::{
     Egress, Request, Response,
     body::ResponseTimeouts,
     error::{ErrorKind, innermost_cause},
-    host_of, limit_response, remove_connection_headers,
+    host_of, limit_response, prepare_headers,
 };
 use crate::EgressError;
 
 /// The raw byte stream of an open WebSocket. Its user frames the messages, and masks what it writes.
-pub type Socket = reqwest::Upgraded;
+pub type Socket = TokioIo<Upgraded>;
 
 /// The outcome of a WebSocket handshake.
 pub enum Handshake {
@@ -42,7 +44,7 @@ impl Egress {
         let max = request.limits.max_body;
         let key = generate_key();
         use_http_scheme(&mut request.url);
-        remove_connection_headers(&mut request.headers);
+        prepare_headers(&mut request.headers);
         request.headers.extend(handshake_headers(&key, protocol));
         let (url, response) = self.send_in_time(&mut timeouts, request).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -73,11 +75,10 @@ impl Egress {
                 "the server chose a WebSocket subprotocol that was not offered",
             ));
         }
-        let socket = response
-            .upgrade()
+        let socket = hyper::upgrade::on(response)
             .await
-            .map_err(|error| broken(&innermost_cause(&error.without_url())))?;
-        Ok(Handshake::Open(socket))
+            .map_err(|error| broken(&innermost_cause(&error)))?;
+        Ok(Handshake::Open(TokioIo::new(socket)))
     }
 }
 

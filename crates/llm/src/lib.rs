@@ -213,7 +213,7 @@ impl Default for Limits {
 pub struct Models(Arc<step::StepContext>);
 
 impl Models {
-    /// `client` must use no proxy, follow no redirect and decompress nothing, as `Egress::operator_client` does.
+    /// `client` must use no proxy, follow no redirect and decompress nothing, as `egress::operator_client` does.
     pub fn new(client: reqwest::Client) -> Self {
         Self::with_limits(client, Limits::default())
     }

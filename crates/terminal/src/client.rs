@@ -15,7 +15,7 @@ use super::{
     style::{BOLD, DIM, Style},
 };
 use domain::{config::Environment, json, secret::Secret};
-use egress::Egress;
+use egress::operator_client;
 
 /// The number of items on a page.
 const PAGE: usize = 100;
@@ -118,9 +118,7 @@ fn terminal_language(env: &Environment) -> Option<String> {
 impl Client {
     pub fn new(url: Url, token: Secret) -> anyhow::Result<Self> {
         // The person chooses the address, as an operator chooses an endpoint, so private addresses are allowed.
-        let http = Egress::new(&[])
-            .map_err(anyhow::Error::msg)?
-            .operator_client();
+        let http = operator_client().map_err(anyhow::Error::msg)?;
         let token = Arc::new(RwLock::new(token));
         Ok(Self {
             http,

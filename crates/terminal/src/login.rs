@@ -23,7 +23,7 @@ use domain::{
     secret::Secret,
     sign_in::{SignInProvider, SignInToken},
 };
-use egress::Egress;
+use egress::{Egress, operator_client};
 use mcp::oauth::{self, AuthorizationServer, ProtectedServer, SignInRequest, TokenSet};
 
 /// The parameter with the resource of a token (RFC 8707).
@@ -221,9 +221,7 @@ async fn list_providers(url: &Url, tenant: Option<&str>) -> anyhow::Result<Vec<P
         address.query_pairs_mut().append_pair("tenant", tenant);
     }
     // The person chooses the address, as an operator chooses an endpoint, so private addresses are allowed.
-    let http = Egress::new(&[])
-        .map_err(anyhow::Error::msg)?
-        .operator_client();
+    let http = operator_client().map_err(anyhow::Error::msg)?;
     let answer = http.get(address).send().await;
     let answer = answer.with_context(|| format!("cannot reach {url}; is the server running?"))?;
     let list: PublishedProviders = serde_json::from_slice(&answer.bytes().await?)
