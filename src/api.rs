@@ -52,7 +52,10 @@ mod unions;
 mod user_data;
 mod web;
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    ops::Deref,
+    sync::{Arc, LazyLock},
+};
 
 use axum::{Router, extract::FromRef, middleware};
 use bytes::Bytes;
@@ -75,12 +78,22 @@ use crate::app::App;
 /// The OpenAPI document as text, made for the first request.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi().to_string().into());
 
-/// The state that handlers and extractors receive.
+/// The state that handlers and extractors receive. Each request clones it a dozen times, so it is one pointer.
 #[derive(Clone)]
-struct ApiState {
+struct ApiState(Arc<ApiParts>);
+
+struct ApiParts {
     app: Arc<App>,
     limits: Arc<Limits>,
     demo: Option<Arc<Demo>>,
+}
+
+impl Deref for ApiState {
+    type Target = ApiParts;
+
+    fn deref(&self) -> &ApiParts {
+        &self.0
+    }
 }
 
 impl FromRef<ApiState> for Arc<App> {
@@ -100,7 +113,7 @@ struct Routers {
 fn build_routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
     operations::recorder();
     let limits = Arc::new(Limits::new(&app.config));
-    let state = ApiState { app, limits, demo };
+    let state = ApiState(Arc::new(ApiParts { app, limits, demo }));
     let v1 = Router::from(v1())
         .route_layer(middleware::from_fn_with_state(state.clone(), limits::admit));
     let mut routes = v1.merge(Router::from(operations().merge(health())));

@@ -167,17 +167,24 @@ fn answer(file: &'static File, headers: &HeaderMap) -> Response {
     response
 }
 
-/// Whether a header lists a value with a weight above zero.
+/// Whether a header lists this value with a weight above zero.
 pub(super) fn accepts(headers: &HeaderMap, name: header::HeaderName, value: &str) -> bool {
+    accepts_any(headers, name, |listed| listed.eq_ignore_ascii_case(value))
+}
+
+/// Whether a header lists a value that `is_it`, with a weight above zero.
+pub(super) fn accepts_any(
+    headers: &HeaderMap,
+    name: header::HeaderName,
+    is_it: impl Fn(&str) -> bool,
+) -> bool {
     let lists = headers.get_all(name).iter();
     lists
         .filter_map(|list| list.to_str().ok())
         .flat_map(|list| list.split(','))
         .any(|item| {
             let mut parts = item.split(';').map(str::trim);
-            parts
-                .next()
-                .is_some_and(|first| first.eq_ignore_ascii_case(value))
+            parts.next().is_some_and(&is_it)
                 && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
         })
 }

@@ -76,7 +76,8 @@ impl Egress {
             *sent.method_mut() = request.method.clone();
             *sent.uri_mut() = uri.clone();
             sent.headers_mut().clone_from(&request.headers);
-            let sending = client::CONNECT_TIMEOUT.scope(request.limits.connect, client.request(sent));
+            let sending =
+                client::CONNECT_TIMEOUT.scope(request.limits.connect, client.request(sent));
             match sending.await {
                 Err(error) if was_closed_in_pool(&error) && closed < MAX_CLOSED => closed += 1,
                 answer => return answer.map_err(|error| explain(&error, &request.url)),

@@ -16,6 +16,7 @@ use crate::{
         ApiState,
         extract::{Anonymous, Caller, Path, Query},
         problem::Problem,
+        web,
     },
     app::{self, App, accounts},
 };
@@ -178,15 +179,8 @@ pub(super) fn check_accepts(headers: &HeaderMap, media: &str) -> Result<(), Prob
 
 /// Whether the `Accept` header includes this media type.
 pub(super) fn accepts(headers: &HeaderMap, media: &str) -> bool {
-    let kind = media.split('/').next().unwrap_or_default();
-    let values = headers.get_all(header::ACCEPT).iter();
-    let ranges = values
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
-    ranges
-        .filter(|range| !range.replace(' ', "").ends_with(";q=0"))
-        .map(|range| range.split(';').next().unwrap_or_default().trim())
-        .any(|range| {
-            range.eq_ignore_ascii_case(media) || range == "*/*" || range == format!("{kind}/*")
-        })
+    let kind = media.split('/').next();
+    web::accepts_any(headers, header::ACCEPT, |range| {
+        range.eq_ignore_ascii_case(media) || range == "*/*" || range.strip_suffix("/*") == kind
+    })
 }

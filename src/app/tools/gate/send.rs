@@ -124,20 +124,17 @@ impl<'a> Permit<'a> {
         match &self.destination {
             Destination::BuiltIn(caller) => {
                 let cancel = &options.cancel;
-                self.send(orchestrator::call(app, caller, tool, arguments, cancel))
-                    .await
+                let answer = orchestrator::call(app, caller, tool, arguments, cancel).await;
+                self.take_answer(answer).await
             }
             Destination::Server(ResolvedConnection { key, spec }) => {
                 let options = CallOptions {
                     user: Some(self.caller.principal.user.clone()),
                     ..options
                 };
-                let answer = self
-                    .send(
-                        app.mcp
-                            .call(key, spec, CallRequest { tool, arguments }, options),
-                    )
-                    .await;
+                let request = CallRequest { tool, arguments };
+                let answer = app.mcp.call(key, spec, request, options).await;
+                let answer = self.take_answer(answer).await;
                 self.prove_credential(&answer).await;
                 answer
             }
@@ -151,7 +148,8 @@ impl<'a> Permit<'a> {
     ) -> Result<PromptOutcome, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
         let mcp = &self.caller.app.mcp;
-        self.send(mcp.get_prompt(key, spec, name, arguments)).await
+        let answer = mcp.get_prompt(key, spec, name, arguments).await;
+        self.take_answer(answer).await
     }
 
     pub(in crate::app::tools) async fn complete(
@@ -162,14 +160,14 @@ impl<'a> Permit<'a> {
     ) -> Result<Box<RawValue>, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
         let mcp = &self.caller.app.mcp;
-        self.send(mcp.complete(key, spec, prompt, argument, value))
-            .await
+        let answer = mcp.complete(key, spec, prompt, argument, value).await;
+        self.take_answer(answer).await
     }
 
     pub(in crate::app::tools) async fn resource(&self, uri: &str) -> Result<Resource, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
-        self.send(self.caller.app.mcp.read_resource(key, spec, uri))
-            .await
+        let answer = self.caller.app.mcp.read_resource(key, spec, uri).await;
+        self.take_answer(answer).await
     }
 
     fn connection(&self) -> Result<&ResolvedConnection, CallError> {
@@ -229,12 +227,9 @@ impl<'a> Permit<'a> {
         }
     }
 
-    /// Sends a request, and marks a credential that the server refuses.
-    async fn send<T>(
-        &self,
-        request: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
-        let answer = self.request_missing_scopes(request.await).await;
+    /// Passes an answer on, and marks a credential that the server refused.
+    async fn take_answer<T>(&self, answer: Result<T, CallError>) -> Result<T, CallError> {
+        let answer = self.request_missing_scopes(answer).await;
         if let Err(CallError::Unauthorized | CallError::Forbidden) = &answer
             && self.server.access_mode == AccessMode::UserControlled
             && let Destination::Server(connection) = &self.destination
