@@ -37,6 +37,11 @@ test: ## Run every test, with real servers and a real Postgres
 	  cargo test --no-run || built=$$?; \
 	  wait $$servers && exit $$built
 	cargo test
+	CHATELAINE_TEST_POOLER=direct cargo test --test it -- $(BEHIND_POOLER)
+	CHATELAINE_TEST_POOLER=off cargo test --test it -- turn::listening
+
+# The modules that are tried once more with a pooler before Postgres: turns, consent, sign-ins, events, two replicas.
+BEHIND_POOLER := turn:: approvals::deciding approvals::entry_points oauth::login api::events recovery::stop
 
 .PHONY: random
 random: ## Run the random tests with a seed that is rolled and printed

@@ -31,6 +31,7 @@ mod support {
     pub mod client;
     pub mod db;
     pub mod model;
+    pub mod pooler;
     pub mod replica;
     pub mod shared;
     pub mod world;

@@ -7,7 +7,15 @@
 set -euo pipefail
 
 sql() { psql --no-psqlrc --quiet --no-align --tuples-only -v ON_ERROR_STOP=1 "$@"; }
-keys=$(mktemp) ; trap 'rm -f "$keys"' EXIT
+# Nothing is changed that the script cannot go on from.
+refuse() { echo "citus.sh: $1; nothing was changed" >&2; exit 1; }
+policies=$(sql -c "select string_agg(format('%s on %s', polname, polrelid::regclass), ', ') from pg_policy
+  where coalesce(pg_get_expr(polqual, polrelid), '') || coalesce(pg_get_expr(polwithcheck, polrelid), '') ~* '\mselect\M'")
+[ -z "$policies" ] || refuse "Citus does not distribute tables whose policies have subqueries: $policies"
+[ "$(sql -c "select count(*) from pg_available_extensions where name = 'citus'")" = 1 ] || refuse "Citus is not installed"
+# The foreign keys are dropped first and made again last; a failure in between leaves their definitions in this file.
+keys=$(mktemp)
+trap '[ $? = 0 ] && rm -f "$keys" || echo "citus.sh: the foreign keys that were dropped are in $keys" >&2' EXIT
 tables="select c.oid, c.relname from pg_class c
   where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace and c.relname <> '_sqlx_migrations'"
 shareable="not exists (

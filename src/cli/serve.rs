@@ -43,6 +43,10 @@ async fn with_database_within<T>(
     env: &Environment,
     work: impl AsyncFnOnce(Db) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    anyhow::ensure!(
+        config.database_url.is_some() || env.get("DATABASE_URL").is_none(),
+        "DATABASE_URL is empty; name the database, or unset the variable to have a private Postgres"
+    );
     let private = match &config.database_url {
         Some(_) => None,
         None => Some(PrivatePostgres::start(&config.data.join("postgres"), env).await?),
@@ -52,7 +56,8 @@ async fn with_database_within<T>(
         .as_ref()
         .or(private.as_ref().map(PrivatePostgres::url));
     let url = url.expect("either the settings name a database or a private one was started");
-    let outcome = match Db::connect_within(wait, url, config.database_connections).await {
+    let (direct, connections) = (&config.direct_database, config.database_connections);
+    let outcome = match Db::connect_within(wait, url, direct, connections).await {
         Ok(db) => work(db).await,
         Err(error) => Err(error.context("cannot open the database that DATABASE_URL names")),
     };

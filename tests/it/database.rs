@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use chatelaine::cli::serve::Service;
-use domain::secret::Secret;
+use domain::{config::DirectAddress, secret::Secret};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use store::Db;
 use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, UnixStream},
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, TcpStream, UnixStream},
     sync::watch,
 };
 use url::Url;
@@ -18,7 +18,7 @@ use crate::support::{
     db::TestDb,
     has::Has,
     model::text,
-    program::Program,
+    program::{Program, chatelaine},
     wait::eventually,
     world::{TIME_LIMIT, World},
 };
@@ -140,20 +140,43 @@ async fn connections_that_postgres_closed_are_replaced_before_anybody_notices() 
     db.tenant(tenant).await.unwrap().commit().await.unwrap();
 }
 
+/// Has each new conversation refused with this error.
+async fn refuse_with(test: &TestDb, code: &str) {
+    let refuse = format!(
+        "create or replace function refuse() returns trigger language plpgsql as $$
+         begin raise exception 'no' using errcode = '{code}'; end $$;
+         create or replace trigger refuse before insert on conversations for each row execute function refuse()"
+    );
+    order(test, &refuse).await;
+}
+
 #[tokio::test]
 async fn a_full_database_is_503_and_not_ready() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
-    let full = "create function refuse() returns trigger language plpgsql as $$
-                begin raise exception 'no space left on device' using errcode = '53100'; end $$;
-                create trigger refuse before insert on conversations for each row execute function refuse()";
-    order(&world.db, full).await;
+    refuse_with(&world.db, "53100").await;
     let refused = ann
         .post("/v1/conversations", json!({ "agent": "bank" }))
         .await;
     assert_eq!(refused.status, 503, "{}", refused.text);
     let unready = world.nobody().get("/readyz").await.expect(503);
     assert_eq!(unready["database"], false);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_database_is_no_fault_of_the_program() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let open = json!({ "agent": "bank" });
+    // A pooler without a server, a disk that fails, and sessions that the operator's limits ended.
+    for code in ["08P01", "58030", "57P04", "25P03", "25P04"] {
+        refuse_with(&world.db, code).await;
+        let refused = ann.post("/v1/conversations", open.clone()).await;
+        assert_eq!(refused.status, 503, "{code}: {}", refused.text);
+        assert_eq!(refused.header("retry-after"), "2", "{code}");
+    }
+    refuse_with(&world.db, "42P01").await;
+    ann.post("/v1/conversations", open).await.expect(500);
 }
 
 #[tokio::test]
@@ -223,7 +246,7 @@ async fn a_database_behind_a_proxy_that_closes_is_away() {
 async fn a_start_waits_for_a_database_behind_a_proxy_that_closes() {
     let away = closing_proxy().await;
     let wait = std::time::Duration::from_secs(1);
-    let refused = Db::connect_within(wait, &away, 1)
+    let refused = Db::connect_within(wait, &away, &DirectAddress::Same, 1)
         .await
         .map(drop)
         .unwrap_err();
@@ -234,12 +257,27 @@ async fn a_start_waits_for_a_database_behind_a_proxy_that_closes() {
     );
 }
 
+#[tokio::test]
+async fn a_start_goes_on_when_its_database_goes_away_in_the_middle() {
+    let test = TestDb::new().await;
+    let proxy = Proxy::start(&test.url).await;
+    // The first connection is cut at its first statement.
+    proxy.cut.send_replace(1);
+    let wait = std::time::Duration::from_secs(60);
+    let direct = DirectAddress::Same;
+    let db = Db::connect_within(wait, &proxy.url, &direct, 2).await;
+    db.unwrap().close().await;
+    assert_eq!(*proxy.cut.borrow(), 0, "it was cut");
+}
+
 /// What stands between a replica and its database. Connections that were open when it went silent stay silent.
 struct Proxy {
     url: Secret,
     silent: watch::Sender<bool>,
     /// Closes what is open, and what comes, after accepting it.
     closed: watch::Sender<bool>,
+    /// How many of the connections to come are closed when they were opened.
+    cut: watch::Sender<usize>,
 }
 
 impl Proxy {
@@ -253,22 +291,32 @@ impl Proxy {
         let socket = PathBuf::from(&*host).join(".s.PGSQL.5432");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        url.set_query(Some("sslmode=disable"));
+        // A new connection first asks for TLS, so that it finds a proxy that closes in another way than an old one.
+        url.set_query(Some("sslmode=prefer"));
         url.set_host(Some("127.0.0.1")).unwrap();
         url.set_port(Some(port)).unwrap();
         let (silent, _) = watch::channel(false);
         let (closed, _) = watch::channel(false);
-        let (state, closing) = (silent.clone(), closed.clone());
+        let (cut, _) = watch::channel(0);
+        let (state, closing, cuts) = (silent.clone(), closed.clone(), cut.clone());
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let (socket, mut state) = (socket.clone(), state.subscribe());
                 let mut closing = closing.subscribe();
+                let is_cut = cuts.send_if_modified(|left| {
+                    let is_cut = *left > 0;
+                    *left -= usize::from(is_cut);
+                    is_cut
+                });
                 tokio::spawn(async move {
                     if *closing.borrow() {
                         return;
                     }
                     let _ = state.wait_for(|silent| !silent).await.map(drop);
                     let mut server = UnixStream::connect(socket).await.unwrap();
+                    if is_cut {
+                        return open_and_close(client, server).await;
+                    }
                     let silent = async { drop(state.wait_for(|silent| *silent).await) };
                     tokio::select! {
                         _ = copy_bidirectional(&mut client, &mut server) => return,
@@ -284,8 +332,21 @@ impl Proxy {
             url: Secret::new(url.as_str()),
             silent,
             closed,
+            cut,
         }
     }
+}
+
+/// Passes on what opens a connection (a request for TLS, the start, and their answers), and closes at what comes next.
+async fn open_and_close(mut client: TcpStream, mut server: UnixStream) {
+    let mut bytes = [0; 4096];
+    for _ in 0..2 {
+        let read = client.read(&mut bytes).await.unwrap();
+        server.write_all(&bytes[..read]).await.unwrap();
+        let read = server.read(&mut bytes).await.unwrap();
+        client.write_all(&bytes[..read]).await.unwrap();
+    }
+    let _ = client.read(&mut bytes).await;
 }
 
 #[tokio::test]
@@ -305,7 +366,7 @@ async fn a_start_waits_for_its_database() {
     drop(listener);
     let away = Secret::new(format!("postgres://nobody@{address}/x?sslmode=disable"));
     let wait = std::time::Duration::from_secs(60);
-    let waiting = Db::connect_within(wait, &away, 1);
+    let waiting = Db::connect_within(wait, &away, &DirectAddress::Same, 1);
     tokio::select! {
         _ = waiting => panic!("it gave up"),
         // Whoever listens now was waited for.
@@ -395,4 +456,50 @@ async fn a_word_of_a_later_release_in_a_column_is_an_error_and_stops_nothing() {
         assert_eq!(problem["code"], "internal", "{problem}");
     }
     ann.get("/v1/conversations").await.expect(200);
+}
+
+#[tokio::test]
+async fn an_empty_address_is_no_wish_for_a_private_database() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["serve"][..], &["tenant", "list"]] {
+        let mut command = chatelaine(arguments);
+        command
+            .env("DATABASE_URL", "")
+            .env("CHATELAINE_DATA", folder.path());
+        let output = command.output().await.unwrap();
+        assert!(!output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("DATABASE_URL is empty"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn the_script_for_citus_changes_nothing_that_it_cannot_put_back() {
+    let test = TestDb::new().await;
+    let keys = async || -> i64 {
+        sqlx::query_scalar("select count(*) from pg_constraint where contype = 'f'")
+            .fetch_one(&mut test.as_owner().await)
+            .await
+            .unwrap()
+    };
+    let before = keys().await;
+    let url = Url::parse(test.url.expose()).unwrap();
+    let mut query = url.query_pairs();
+    let (_, folder) = query.find(|(name, _)| name == "host").unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scaling/citus.sh");
+    let output = tokio::process::Command::new("bash")
+        .arg(script)
+        .env("PGHOST", &*folder)
+        .env("PGUSER", url.username())
+        .env("PGDATABASE", url.path().trim_start_matches('/'))
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && said.contains("retention on audit; nothing was changed"),
+        "{said}"
+    );
+    assert_eq!(keys().await, before);
+    assert!(before > 0);
 }

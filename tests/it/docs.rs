@@ -18,13 +18,14 @@ use self::{
 };
 
 /// Variables that are no settings of the service.
-const OTHER_VARIABLES: [&str; 8] = [
+const OTHER_VARIABLES: [&str; 9] = [
     "CHATELAINE_MODEL_REQUESTS",
     "CHATELAINE_CHAT_HISTORY",
     "CHATELAINE_TOKEN",
     "CHATELAINE_URL",
     "CHATELAINE_TEST_DATABASE_URL",
     "CHATELAINE_TEST_LOG",
+    "CHATELAINE_TEST_POOLER",
     "CHATELAINE_TORTURE",
     "CHATELAINE_TORTURE_OAUTH",
 ];

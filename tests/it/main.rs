@@ -34,6 +34,7 @@ mod openai; // an unchanged OpenAI client
 mod packs; // good and broken packs
 mod personal; // every user's own token
 mod policy; // who may call what
+mod pooler; // replicas behind a pooler
 mod private_postgres; // our own Postgres
 mod prompts; // servers' prompts as commands
 mod recovery; // stopping between any two steps

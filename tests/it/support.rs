@@ -19,6 +19,7 @@ pub mod notes; // a server where everybody has a token of their own
 pub mod offer; // an agent with one scripted server
 pub mod origin; // a server that counts connections and remembers requests
 pub mod packs; // packs that a test writes and loads
+pub mod pooler; // a pooler before Postgres
 pub mod program; // the real program, and everything it says
 pub mod replica; // another process of the product, which can be killed
 pub mod scripted; // an MCP server over HTTP that does what a test says

@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use ipnet::IpNet;
 
 use self::parsing::{
-    address, approval_url, days, grants, id_claims, is_json, is_on, key_ring, limit, list,
-    mebibytes, networks, number, one_key, operator_token, optional_address, path, public_url,
-    seconds, secret, sign_in, switch, text, token_bytes,
+    address, approval_url, days, direct_address, grants, id_claims, is_json, is_on, key_ring,
+    limit, list, mebibytes, networks, number, one_key, operator_token, optional_address, path,
+    public_url, seconds, secret, sign_in, switch, text, token_bytes,
 };
 use super::{
     retention::Days, ring::KeyRing, secret::Secret, sign_in::SignInProvider, usage::Storage,
@@ -66,6 +66,18 @@ impl Environment {
 pub struct IdClaim {
     pub claim: String,
     pub issuer: String,
+}
+
+/// Where a connection is one session of Postgres from its beginning to its end. A pooler in transaction mode, which may
+/// stand before the address of transactions, lends a session for each transaction.
+#[derive(Clone, Default)]
+pub enum DirectAddress {
+    /// The address of transactions.
+    #[default]
+    Same,
+    At(Secret),
+    /// There is none, so nothing may need a session.
+    Off,
 }
 
 /// Limits of a day; absent: as much as they like.
@@ -134,7 +146,9 @@ settings! {
     approval_url: String = approval_url("CHATELAINE_APPROVAL_URL", ""),
         "where your frontend shows an approval, with `{id}`, for links; unset: the web client";
     database_url: Option<Secret> = secret("DATABASE_URL", ""),
-        "Postgres to use; unset: a private one below the data folder";
+        "Postgres to use; unset: a private one below the data folder; empty: refused";
+    direct_database: DirectAddress = direct_address("CHATELAINE_LISTEN_DATABASE_URL", ""),
+        "the same database without a pooler in between, for `LISTEN` and migrations; `off`: there is no such address, and replicas hear of each other within a second; unset: `DATABASE_URL`";
     database_connections: u32 = number("CHATELAINE_DATABASE_CONNECTIONS", "16"),
         "Postgres connections of this process";
     database_wait: Duration = seconds("CHATELAINE_DATABASE_WAIT_SECONDS", "60"),

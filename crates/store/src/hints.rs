@@ -59,16 +59,24 @@ pub struct Hints {
 }
 
 impl Db {
-    /// Starts to listen for hints, on a connection that is not one of the pool.
-    pub async fn listen(&self, me: ReplicaId) -> Result<Hints> {
-        let one = single(self.pool.options().clone());
+    /// Starts to listen for hints, on a connection that is not one of the pool. `None` without a direct address: a
+    /// pooler would give the session that listens, and its hints, to whoever comes next.
+    pub async fn listen(&self, me: ReplicaId) -> Result<Option<Hints>> {
+        let Some(direct) = &self.direct else {
+            return Ok(None);
+        };
+        let one = single(direct.clone());
         let mut listener = PgListener::connect_with(&one).await?;
         listener.listen(CHANNEL).await?;
-        Ok(Hints { listener, me })
+        Ok(Some(Hints { listener, me }))
     }
 
-    /// Sends hints to the other replicas, in one statement and outside of a transaction.
+    /// Sends hints to the other replicas, in one statement and outside of a transaction. Without a direct address no
+    /// replica listens.
     pub async fn send_hints(&self, me: ReplicaId, hints: &[Hint]) -> Result<()> {
+        if self.direct.is_none() {
+            return Ok(());
+        }
         let payloads: Vec<_> = hints
             .iter()
             .map(|hint| format!("{me} {}", to_payload(hint)))

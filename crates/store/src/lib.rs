@@ -67,6 +67,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, postgres::PgConnectOptions};
+use tokio::time::Instant;
 
 pub use self::limits::is_deadlock;
 use self::{
@@ -74,6 +75,7 @@ use self::{
     pool::{InUse, Pool},
 };
 use domain::{
+    config::DirectAddress,
     error::{Error, Result, database::is_away},
     ids::TenantId,
     secret::Secret,
@@ -88,6 +90,8 @@ const LOCK_MS: u32 = 5_000;
 #[derive(Clone)]
 pub struct Db {
     pool: Pool,
+    /// How to open a connection that stays one session of Postgres; `None` when only the pooler can be reached.
+    direct: Option<PgConnectOptions>,
     /// The number of transactions of tenants that this process has begun.
     begun: Arc<AtomicU64>,
     health: Arc<Health>,
@@ -105,36 +109,51 @@ impl Db {
     /// Opens the database and brings its schema up to date. Several replicas may do so at once. `connections` is the
     /// largest number of connections, at least two: one of them is for [`Db::listen`].
     pub async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Self> {
-        Self::connect_within(Duration::ZERO, url, connections).await
+        Self::connect_within(Duration::ZERO, url, &DirectAddress::Same, connections).await
     }
 
-    /// Like [`Db::connect`], but waits this long for a database that cannot be reached yet.
+    /// Like [`Db::connect`], but waits this long for a database that cannot be reached yet. `url` may be the address of
+    /// a pooler in transaction mode: nothing is sent there that outlives a transaction.
     pub async fn connect_within(
         wait: Duration,
         url: &Secret,
+        direct: &DirectAddress,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        let options: PgConnectOptions = url.expose().parse()?;
-        let options = options.application_name("chatelaine");
-        let mut connection = pool::connect(&options, wait, is_away).await?;
-        migrations::apply(&mut connection, &options).await?;
-        connection.close().await?;
-        Self::open(options, connections)
+        let pooled = options(url)?;
+        let direct = match direct {
+            DirectAddress::Same => Some(pooled.clone()),
+            DirectAddress::At(url) => Some(options(url)?),
+            DirectAddress::Off => None,
+        };
+        let end = Instant::now() + wait;
+        while let Err(error) = prepare(&pooled, direct.as_ref(), end).await {
+            // It was there, and went away in the middle.
+            if !was_away(&error) || Instant::now() >= end {
+                return Err(error);
+            }
+            tokio::time::sleep(pool::PAUSE).await;
+        }
+        Self::open(pooled, direct, connections)
     }
 
     /// Opens a database that may belong to another version of the program, and leaves its schema as it is.
     pub async fn connect_to_read(url: &Secret) -> anyhow::Result<Self> {
-        let options: PgConnectOptions = url.expose().parse()?;
-        let options = options.application_name("chatelaine");
+        let options = options(url)?;
         let connection = pool::connect(&options, Duration::ZERO, is_away).await?;
         connection.close().await?;
-        Self::open(options, 2)
+        Self::open(options, None, 2)
     }
 
-    fn open(options: PgConnectOptions, connections: u32) -> anyhow::Result<Self> {
+    fn open(
+        options: PgConnectOptions,
+        direct: Option<PgConnectOptions>,
+        connections: u32,
+    ) -> anyhow::Result<Self> {
         let health = Arc::new(Health::default());
         Ok(Self {
             pool: Pool::new(options, connections.max(2) - 1, health.clone())?,
+            direct,
             begun: Arc::default(),
             health,
         })
@@ -258,6 +277,37 @@ impl Tx {
         self.connection.give_back();
         Ok(())
     }
+}
+
+/// Brings the schema up to date, and sees to it that both addresses lead to it.
+async fn prepare(
+    pooled: &PgConnectOptions,
+    direct: Option<&PgConnectOptions>,
+    end: Instant,
+) -> anyhow::Result<()> {
+    let wait = || end.saturating_duration_since(Instant::now());
+    let migrating = direct.unwrap_or(pooled);
+    let mut connection = pool::connect(migrating, wait(), is_away).await?;
+    migrations::apply(&mut connection, migrating).await?;
+    connection.close().await?;
+    let mut connection = pool::connect(pooled, wait(), is_away).await?;
+    migrations::require_applied(&mut connection).await?;
+    connection.close().await?;
+    Ok(())
+}
+
+fn was_away(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref());
+    causes.any(is_away)
+}
+
+/// How to connect to this address. A pooler refuses a parameter of the start that it does not know, and floats are
+/// exact without the one that is left out since Postgres 12.
+fn options(url: &Secret) -> anyhow::Result<PgConnectOptions> {
+    let options: PgConnectOptions = url.expose().parse()?;
+    Ok(options
+        .application_name("chatelaine")
+        .extra_float_digits(None))
 }
 
 /// The SQL that limits the time of each statement of a transaction. It uses `set local`, which also works behind a

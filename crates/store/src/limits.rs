@@ -167,7 +167,9 @@ pub async fn within<T>(
 pub fn is_closed(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(error) => error.kind() != io::ErrorKind::TimedOut,
-        _ => code(error).is_some_and(|code| code.starts_with("08") || code.starts_with("57P")),
+        _ => code(error).is_some_and(|code| {
+            code.starts_with("08") || code.starts_with("57P") || matches!(&*code, "25P03" | "25P04")
+        }),
     }
 }
 

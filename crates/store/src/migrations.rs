@@ -23,7 +23,7 @@ pub async fn apply(
     connection: &mut PgConnection,
     options: &PgConnectOptions,
 ) -> anyhow::Result<()> {
-    let mut migrator = sqlx::migrate!("../../migrations");
+    let mut migrator = migrator();
     migrator.set_locking(false);
     let applied = read_applied(connection).await?;
     refuse_newer(&applied, &migrator)?;
@@ -46,6 +46,20 @@ pub async fn apply(
     };
     quiet.close().await;
     done
+}
+
+/// Refuses a database without the migrations that [`apply`] has applied at the direct address.
+pub async fn require_applied(connection: &mut PgConnection) -> anyhow::Result<()> {
+    let applied = read_applied(connection).await?;
+    anyhow::ensure!(
+        is_current(&applied, &migrator()),
+        "CHATELAINE_LISTEN_DATABASE_URL must name the database that DATABASE_URL names, and it names another"
+    );
+    Ok(())
+}
+
+fn migrator() -> Migrator {
+    sqlx::migrate!("../../migrations")
 }
 
 /// The versions of the applied migrations, and the checksum of each that succeeded.

@@ -31,7 +31,7 @@ const PROBE: Duration = Duration::from_secs(3);
 /// The longest time to wait for a place in the pool, and the longest time to open a connection.
 const ACQUIRE: Duration = Duration::from_secs(10);
 /// The pause between two attempts to reach a database that cannot be reached yet.
-const PAUSE: Duration = Duration::from_millis(200);
+pub const PAUSE: Duration = Duration::from_millis(200);
 /// A connection that is older is closed, which frees the caches of its process in Postgres.
 const MAX_AGE: Duration = Duration::from_secs(30 * 60);
 /// A connection that was not used for this time is closed.
@@ -73,11 +73,6 @@ impl Pool {
             .build()?;
         tokio::spawn(close_idle(pool.weak()));
         Ok(Self(pool))
-    }
-
-    /// The options with which its connections are opened.
-    pub fn options(&self) -> &PgConnectOptions {
-        &self.0.manager().options
     }
 
     pub async fn get(&self) -> sqlx::Result<InUse> {

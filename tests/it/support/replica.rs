@@ -1,6 +1,6 @@
 //! Another process of the product, as far as anybody outside can tell: a runtime of its own, which can be killed.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use chatelaine::{app::App, cli::serve::Service};
 use domain::{
@@ -23,6 +23,14 @@ pub struct Replica {
     runtime: Option<Runtime>,
 }
 
+/// The database as the settings say it is reached, or at this address if they name none.
+pub async fn open(config: &Config, database: &Secret) -> Db {
+    let url = config.database_url.as_ref().unwrap_or(database);
+    let direct = &config.direct_database;
+    let opened = Db::connect_within(Duration::ZERO, url, direct, CONNECTIONS).await;
+    opened.unwrap()
+}
+
 impl Replica {
     pub async fn start(config: &Config, env: &Environment, database: &Secret) -> Self {
         let runtime = Builder::new_multi_thread()
@@ -33,7 +41,7 @@ impl Replica {
         let (tell, told) = oneshot::channel::<(SocketAddr, Arc<App>)>();
         let (config, env, database) = (config.clone(), env.clone(), database.clone());
         runtime.spawn(async move {
-            let db = Db::connect(&database, CONNECTIONS).await.unwrap();
+            let db = open(&config, &database).await;
             let service = Service::start(config, &env, db).await.unwrap();
             let _ = tell.send((service.address, service.app.clone()));
             std::future::pending::<()>().await;

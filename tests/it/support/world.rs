@@ -21,7 +21,7 @@ use chatelaine::{
 };
 use domain::{
     account::{ChatSettings, FrontendHeaders, KeyKind, Tenant},
-    config::{Config, Environment},
+    config::{Config, DirectAddress, Environment},
     ids::{AgentId, TenantId},
     principal::{Scope, Scopes},
     ring::KeyRing,
@@ -34,9 +34,10 @@ use tempfile::TempDir;
 use super::{
     bank::{Bank, start_bank},
     client::Client,
-    db::{CONNECTIONS, TestDb},
+    db::TestDb,
     model::ScriptedModel,
-    replica::Replica,
+    pooler::Pooler,
+    replica::{self, Replica},
     shared::{self, SharedWorld},
 };
 
@@ -79,6 +80,8 @@ flows: { authentication: { required: true } }
 pub struct Setup {
     pub config: Config,
     pub env: Environment,
+    /// The database of the world.
+    pub database: Secret,
     /// `(id, agent-pack.yaml)`
     pub packs: Vec<(String, String)>,
 }
@@ -224,7 +227,7 @@ impl World {
     /// The same as [`World::start`], after `change` to the settings.
     pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
         log_if_asked();
-        let (model, bank, db) = (
+        let (model, bank, mut db) = (
             ScriptedModel::start().await,
             start_bank(None).await,
             TestDb::new().await,
@@ -248,8 +251,17 @@ impl World {
             ("bank".to_owned(), bank_pack().to_string()),
             ("office".to_owned(), OFFICE.to_owned()),
         ];
-        let mut setup = Setup { config, env, packs };
+        let mut setup = Setup {
+            config,
+            env,
+            database: db.url.clone(),
+            packs,
+        };
+        put_behind_pooler_if_asked(&mut setup);
         change(&mut setup);
+        if setup.config.database_url.is_some() {
+            db.db = replica::open(&setup.config, &db.url).await;
+        }
         for (id, yaml) in &setup.packs {
             write_pack(&setup.config.packs, id, yaml);
         }
@@ -513,7 +525,7 @@ impl Stopped {
             mut db,
             folder,
         } = self;
-        db.db = Db::connect(&db.url, CONNECTIONS).await.unwrap();
+        db.db = replica::open(&config, &db.url).await;
         let service = Service::start(config.clone(), &env, db.db.clone())
             .await
             .unwrap();
@@ -544,6 +556,20 @@ fn log_if_asked() {
             .with_test_writer()
             .try_init();
     }
+}
+
+/// `CHATELAINE_TEST_POOLER=direct` runs the tests of worlds behind a pooler, where news come over a direct address; `off`,
+/// where they come by the clock.
+fn put_behind_pooler_if_asked(setup: &mut Setup) {
+    let env = Environment::from_process();
+    let Some(news) = env.get("CHATELAINE_TEST_POOLER") else {
+        return;
+    };
+    setup.config.database_url = Some(Pooler::start(&setup.database).url);
+    setup.config.direct_database = match news {
+        "off" => DirectAddress::Off,
+        _ => DirectAddress::At(setup.database.clone()),
+    };
 }
 
 fn write_pack(packs: &Path, id: &str, yaml: &str) {

@@ -9,7 +9,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{IdClaim, MAX_TOKEN_BYTES, OPERATOR_LEAST};
+use super::{DirectAddress, IdClaim, MAX_TOKEN_BYTES, OPERATOR_LEAST};
 use crate::{retention::MAX_DAYS, ring::KeyRing, secret::Secret, sign_in::SignInProvider};
 
 #[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
@@ -25,6 +25,15 @@ pub(super) fn path(value: &str) -> Result<PathBuf, String> {
 #[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
 pub(super) fn secret(value: &str) -> Result<Option<Secret>, String> {
     Ok((!value.trim().is_empty()).then(|| Secret::new(value)))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "as the other readers")]
+pub(super) fn direct_address(value: &str) -> Result<DirectAddress, String> {
+    Ok(match value.trim() {
+        "" => DirectAddress::Same,
+        "off" => DirectAddress::Off,
+        address => DirectAddress::At(Secret::new(address)),
+    })
 }
 
 /// Texts with commas between them.

@@ -11,14 +11,15 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 pub fn is_away(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => true,
-        // Connections lost or refused, the server stopping or starting, no room, read-only, a database that takes no
-        // connections, and statements that took too long.
+        // Connections lost or refused, no room, errors of its disk, the server stopping or starting, sessions that it
+        // ended, read-only, a database that takes no connections, and statements that took too long.
         _ => code(error).is_some_and(|code| {
-            code.starts_with("08")
-                || code.starts_with("53")
+            ["08", "53", "57P", "58"]
+                .iter()
+                .any(|class| code.starts_with(class))
                 || matches!(
                     &*code,
-                    "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "55000" | "57014" | "55P03"
+                    "25006" | "25P03" | "25P04" | "55000" | "57014" | "55P03"
                 )
         }),
     }

@@ -42,12 +42,15 @@ pub async fn send_hints(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Hint>)
     }
 }
 
-/// Acts on the hints of other replicas, and connects again when the connection breaks.
+/// Acts on the hints of other replicas, and connects again when the connection breaks. Ends at once where no replica
+/// can listen.
 pub async fn receive_hints(app: Arc<App>) {
     let receive = async {
         loop {
             let received = async {
-                let mut hints = app.db.listen(app.replica).await?;
+                let Some(mut hints) = app.db.listen(app.replica).await? else {
+                    return Ok(());
+                };
                 loop {
                     match hints.next().await? {
                         Hint::Conversation {
@@ -89,9 +92,12 @@ pub async fn receive_hints(app: Arc<App>) {
                     }
                 }
             };
-            let broken: Result<()> = received.await;
-            if let Err(error) = broken {
-                tracing::debug!(%error, "hints are not heard; looking by the clock meanwhile");
+            let received: Result<()> = received.await;
+            match received {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::debug!(%error, "hints are not heard; looking by the clock meanwhile");
+                }
             }
             tokio::time::sleep(POLL).await;
         }
