@@ -3,7 +3,8 @@
 //! All limits are in memory and hold for one process.
 //!
 //! A stream, or a request that waits for a model, gives its permit back and counts as one of its user's streams
-//! instead. So people who read slowly cannot keep others out.
+//! instead. So people who read slowly cannot keep others out. When a replica ends, the clients of all its streams come to
+//! another one at the same moment; they are let in one after the other, and hold no permit that other requests need.
 
 use std::{
     collections::HashMap,
@@ -14,7 +15,7 @@ use std::{
 };
 
 use axum::{
-    extract::{Request, State},
+    extract::{MatchedPath, Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -36,6 +37,8 @@ use domain::{
 /// The limits of one process, and what is in progress.
 pub(super) struct Limits {
     permits: Arc<Semaphore>,
+    /// The streams that are being opened.
+    openings: Arc<Semaphore>,
     /// The time since which every request was refused because no permit was free.
     full_since: Mutex<Option<Instant>>,
     permits_of_users: PerUser,
@@ -63,6 +66,12 @@ enum RateKey {
 
 /// One principal may hold this fraction of the permits: one in eight.
 const SHARE: usize = 8;
+/// So many event streams are opened at once, as a fraction of the permits: one in sixteen.
+const OPENINGS: usize = 16;
+/// The longest time that a stream waits until it is opened.
+const OPENING_WAIT: Duration = Duration::from_secs(30);
+/// The routes whose streams stay open for long.
+const STREAMS: [&str; 2] = ["/v1/events", "/v1/conversations/{id}/events"];
 /// A replica that had no free permit for this time is not ready for more requests.
 const OVERLOADED_AFTER: Duration = Duration::from_secs(5);
 
@@ -71,6 +80,9 @@ impl Limits {
         Self {
             permits: Arc::new(Semaphore::new(
                 config.max_requests.min(Semaphore::MAX_PERMITS),
+            )),
+            openings: Arc::new(Semaphore::new(
+                (config.max_requests / OPENINGS).clamp(1, Semaphore::MAX_PERMITS),
             )),
             full_since: Mutex::default(),
             permits_of_users: PerUser::default(),
@@ -157,13 +169,15 @@ impl Limits {
             return Ok(permit);
         }
         full_since.get_or_insert_with(Instant::now);
-        let detail = "too many requests are being answered; try again";
-        let problem = Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            ErrorCode::Overloaded,
-            detail,
-        );
-        Err(problem.retry_after(Duration::from_secs(1)))
+        Err(overloaded())
+    }
+
+    /// Waits for the turn of a stream to be opened.
+    async fn acquire_opening(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let opening = Arc::clone(&self.openings).acquire_owned();
+        let opening = tokio::time::timeout(OPENING_WAIT, opening).await;
+        let opening = opening.map_err(|_| overloaded())?;
+        Ok(opening.expect("the semaphore is never closed"))
     }
 
     fn acquire_share(&self, principal: &Principal) -> Result<UserSlot, Problem> {
@@ -180,6 +194,16 @@ impl Limits {
             problem.retry_after(Duration::from_secs(1))
         })
     }
+}
+
+fn overloaded() -> Problem {
+    let detail = "too many requests are being answered; try again";
+    let problem = Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        ErrorCode::Overloaded,
+        detail,
+    );
+    problem.retry_after(Duration::from_secs(1))
 }
 
 /// Counts for each user how many of one kind are in progress.
@@ -263,15 +287,15 @@ struct LargeBody {
 }
 
 impl RequestPermit {
-    fn take(limits: &Arc<Limits>) -> Result<Self, Problem> {
+    fn new(limits: &Arc<Limits>, permit: OwnedSemaphorePermit) -> Self {
         let state = PermitState {
-            permit: Some(limits.acquire_permit()?),
+            permit: Some(permit),
             ..PermitState::default()
         };
-        Ok(Self {
+        Self {
             limits: Arc::clone(limits),
             state: Arc::new(Mutex::new(state)),
-        })
+        }
     }
 
     /// Counts the permit as one of the principal's share.
@@ -354,14 +378,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Middleware that gives a request its permit, or refuses it with 503 at once.
+/// Middleware that gives a request its permit, or refuses it with 503 at once. A stream waits for its turn.
 pub(super) async fn admit(
     State(state): State<ApiState>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let permit = match RequestPermit::take(&state.limits) {
-        Ok(permit) => permit,
+    let route = request.extensions().get::<MatchedPath>();
+    let is_stream = route.is_some_and(|route| STREAMS.contains(&route.as_str()));
+    let taken = if is_stream {
+        state.limits.acquire_opening().await
+    } else {
+        state.limits.acquire_permit()
+    };
+    let permit = match taken {
+        Ok(permit) => RequestPermit::new(&state.limits, permit),
         Err(problem) => return problem.into_response(),
     };
     request.extensions_mut().insert(permit.clone());

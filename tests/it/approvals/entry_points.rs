@@ -601,6 +601,39 @@ async fn whoever_was_away_for_long_hears_page_after_page_of_what_changed() {
 }
 
 #[tokio::test]
+async fn who_becomes_an_approver_hears_of_what_waits() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    asked(&staff.ann, "10.00").await;
+    let eve = world.user("eve", &["auditor"]).await;
+    let mut events = news(&eve, None).await;
+    badge(&mut events, 0, 0).await;
+    world.change_server(policy(
+        json!({ "approvers": ["finance-manager", "auditor"] }),
+    ));
+    badge(&mut events, 1, 0).await;
+}
+
+#[tokio::test]
+async fn listeners_to_whom_nothing_happens_cost_no_query() {
+    let world = world().await;
+    let bob = world.user("bob", &["finance-manager"]).await;
+    let mut open = Vec::new();
+    for _ in 0..16 {
+        let mut events = news(&bob, None).await;
+        badge(&mut events, 0, 0).await;
+        open.push(events);
+    }
+    // The poll sees the tenant for the first time.
+    sleep(Duration::from_secs(2)).await;
+    let before = world.app().transactions();
+    // Their roles are looked at twice meanwhile.
+    sleep(Duration::from_secs(11)).await;
+    let begun = world.app().transactions() - before;
+    assert!(begun < 16, "{begun} transactions for nothing");
+}
+
+#[tokio::test]
 async fn news_count_as_streams_of_their_user() {
     let world = world_with(|setup| setup.config.sse_per_user = 1).await;
     let bob = world.user("bob", &["finance-manager"]).await;

@@ -127,6 +127,20 @@ async fn waiting_for_runs_holds_no_place_and_has_an_end() {
 }
 
 #[tokio::test]
+async fn streams_that_all_come_at_once_wait_for_their_turn() {
+    let world = World::with(|setup| setup.config.max_requests = 2).await;
+    let names: Vec<String> = (0..20).map(|number| format!("user{number}")).collect();
+    let users = join_all(names.iter().map(|name| world.user(name, &[]))).await;
+    let open = users
+        .iter()
+        .flat_map(|user| [user, user])
+        .map(|user| user.request(Method::GET, "/v1/events").send());
+    for answer in join_all(open).await {
+        assert_eq!(answer.unwrap().status(), 200);
+    }
+}
+
+#[tokio::test]
 async fn one_user_holds_a_share_of_the_places() {
     let world = World::with(|setup| setup.config.max_requests = 16).await;
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);

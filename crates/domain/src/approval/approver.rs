@@ -84,6 +84,11 @@ impl Approver {
         })
     }
 
+    /// Whether both hold the same roles.
+    pub fn has_roles_of(&self, other: &Self) -> bool {
+        self.roles == other.roles
+    }
+
     /// Whether they may decide it. Nobody decides their own where the policy says so, admins included.
     pub fn may_decide(&self, approval: &Approval) -> bool {
         let own = self.user() == approval.requester();

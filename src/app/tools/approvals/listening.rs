@@ -15,21 +15,25 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::{App, approver_if_any, decidable_count, own_open_count, view, view::ApprovalView};
+use super::{App, approver_if_any, view, view::ApprovalView};
 use domain::{
-    approval::{Approval, State},
+    approval::{Approval, Approver, State},
     error::Result,
     ids::ApprovalId,
     principal::Principal,
 };
-use store::approvals::{ApprovalOwner, ApprovalSelection, Waiting};
+use store::{
+    Tx,
+    approvals::{ApprovalOwner, ApprovalSelection, Waiting},
+};
 
 /// How long a transaction may take to commit a change before a listener can miss it.
 const OVERLAP: time::Duration = time::Duration::seconds(5);
 /// Rows read at once.
 const PAGE: i64 = 100;
-/// How often rows are read without a notification: roles and packs may have changed.
-const REFRESH: Duration = Duration::from_secs(15);
+/// How often a listener looks whether its user's roles have changed, by claims and packs in memory. Rows are read only
+/// if they have, or when a request has changed: a listener to whom nothing happens costs no query.
+const ROLES_CHECKED: Duration = Duration::from_secs(5);
 
 /// How many requests concern a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -63,6 +67,8 @@ pub struct ApprovalStream {
     app: Arc<App>,
     principal: Principal,
     changed: watch::Receiver<()>,
+    /// The roles by which rows were read last.
+    approver: Option<Approver>,
     /// The time of the newest change that was delivered.
     from: OffsetDateTime,
     /// The time of the next rows to read; `None` when all are read.
@@ -85,6 +91,7 @@ pub async fn listen(
         app: app.clone(),
         principal: principal.clone(),
         changed,
+        approver: None,
         from: OffsetDateTime::UNIX_EPOCH,
         unread_from: None,
         delivered: HashMap::new(),
@@ -116,12 +123,14 @@ impl ApprovalStream {
                 self.read_page(from).await?;
                 continue;
             }
-            tokio::select! {
+            let is_changed = tokio::select! {
                 // The sender stays in its map while there are listeners.
-                _ = tokio::time::timeout(REFRESH, self.changed.changed()) => {}
+                changed = tokio::time::timeout(ROLES_CHECKED, self.changed.changed()) => changed.is_ok(),
                 () = self.app.shutdown.cancelled() => return Ok(None),
+            };
+            if is_changed || self.has_other_roles().await? {
+                self.refresh().await?;
             }
-            self.refresh().await?;
         }
     }
 
@@ -159,34 +168,44 @@ impl ApprovalStream {
         self.queue(open).await
     }
 
-    /// Queues the counts if they have changed.
-    async fn queue_counts(&mut self) -> Result<()> {
-        let badge = Badge {
-            pending_approvals: decidable_count(&self.app, &self.principal).await?,
-            my_approval_requests: own_open_count(&self.app, &self.principal).await?,
-        };
-        if self.badge.replace(badge) != Some(badge) {
-            self.ready.push_front(ApprovalUpdate::Badge(badge));
-        }
-        Ok(())
+    async fn has_other_roles(&self) -> Result<bool> {
+        let now = approver_if_any(&self.app, &self.principal).await?;
+        Ok(match (&now, &self.approver) {
+            (Some(now), Some(before)) => !now.has_roles_of(before),
+            (now, before) => now.is_some() != before.is_some(),
+        })
     }
 
-    /// Queues the counts and the first page of changed rows.
+    /// Queues the counts, if they have changed, and the first page of changed rows.
     async fn refresh(&mut self) -> Result<()> {
-        self.queue_counts().await?;
         self.read_page(self.from.checked_sub(OVERLAP).unwrap_or(self.from))
             .await
     }
 
-    /// Reads a page of changed rows. The next page is read after this one was delivered, so a listener that was away
-    /// for long needs no more memory than any other.
-    async fn read_page(&mut self, from: OffsetDateTime) -> Result<()> {
-        let approver = approver_if_any(&self.app, &self.principal).await?;
-        let mut tx = self.app.db.tenant(self.principal.tenant).await?;
+    async fn count(&self, tx: &mut Tx) -> Result<Badge> {
+        let pending_approvals = match &self.approver {
+            Some(approver) => store::approvals::count_undecided(tx, approver).await?,
+            None => 0,
+        };
         let user = &self.principal.user;
-        let found =
-            store::approvals::list_changed(&mut tx, user, approver.as_ref(), from, PAGE).await?;
+        Ok(Badge {
+            pending_approvals,
+            my_approval_requests: store::approvals::count_open_of_requester(tx, user).await?,
+        })
+    }
+
+    /// Reads the counts and a page of changed rows. The next page is read after this one was delivered, so a listener
+    /// that was away for long needs no more memory than any other.
+    async fn read_page(&mut self, from: OffsetDateTime) -> Result<()> {
+        self.approver = approver_if_any(&self.app, &self.principal).await?;
+        let mut tx = self.app.db.tenant(self.principal.tenant).await?;
+        let badge = self.count(&mut tx).await?;
+        let (user, approver) = (&self.principal.user, self.approver.as_ref());
+        let found = store::approvals::list_changed(&mut tx, user, approver, from, PAGE).await?;
         drop(tx);
+        if self.badge.replace(badge) != Some(badge) {
+            self.ready.push_front(ApprovalUpdate::Badge(badge));
+        }
         let is_last = usize::try_from(PAGE).is_ok_and(|page| found.len() < page);
         let last = found.last().filter(|_| !is_last);
         self.unread_from = last.map(|last| {
