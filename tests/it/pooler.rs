@@ -1,6 +1,6 @@
 //! Replicas behind a pooler in transaction mode. `CHATELAINE_TEST_POOLER` puts the worlds of all other tests behind one.
 
-use domain::{config::DirectAddress, secret::Secret};
+use domain::{config::DirectAddress, ids::ReplicaId, secret::Secret};
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use store::Db;
@@ -108,4 +108,13 @@ async fn a_direct_address_of_another_database_is_refused() {
         refused,
         "CHATELAINE_LISTEN_DATABASE_URL must name the database that DATABASE_URL names, and it names another"
     );
+}
+
+#[tokio::test]
+async fn who_listens_through_a_pooler_is_noticed() {
+    let test = TestDb::new().await;
+    let pooler = Pooler::start(&test.url);
+    let db = Db::connect(&pooler.url, 2).await.unwrap();
+    let _hints = db.listen(ReplicaId::new()).await.unwrap().unwrap();
+    assert_eq!(pooler.misuse(), [r#"LISTEN "chatelaine""#]);
 }
