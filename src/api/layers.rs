@@ -4,7 +4,7 @@
 //! The span has the method, the route, the status, the tenant and a hash of the user. It never has headers, paths with
 //! ids, queries or bodies.
 
-use std::panic::AssertUnwindSafe;
+use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use axum::{
     Router,
@@ -26,6 +26,7 @@ use super::{
     problem::{ErrorFormat, Problem},
     web,
 };
+use crate::app::platform::request_id;
 use domain::{
     clock,
     config::Config,
@@ -232,7 +233,8 @@ async fn observe(request: Request, next: Next) -> Response {
         }
         response
     };
-    let mut response = answer.instrument(span).await;
+    let answer = request_id::scope(Arc::from(id.as_str()), answer.instrument(span));
+    let mut response = answer.await;
     let id = HeaderValue::from_str(&id)
         .expect("an id of letters, digits, `.`, `_` and `-` is a header value");
     response.headers_mut().insert(REQUEST_ID, id);

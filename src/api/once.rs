@@ -17,7 +17,10 @@ use uuid::Uuid;
 use super::{problem::Problem, request_key};
 use crate::app::{
     App,
-    platform::request_answers::{self, RequestClaim, RequestOwner},
+    platform::{
+        request_answers::{self, RequestClaim, RequestOwner},
+        request_id,
+    },
 };
 use domain::{
     error::{Error, ErrorCode},
@@ -61,7 +64,8 @@ pub(super) async fn make_once<A: IntoResponse>(
     match request_answers::claim(app, &owner, &key).await? {
         RequestClaim::First(id) => {
             let make = async move { make.await.map(IntoResponse::into_response) };
-            let work = make_and_keep(app.clone(), owner, id, make).in_current_span();
+            let work = request_id::carry(make_and_keep(app.clone(), owner, id, make));
+            let work = work.in_current_span();
             app.tasks.spawn(work).await.map_err(Error::internal)?
         }
         RequestClaim::Answered(answer) => restore(&answer),

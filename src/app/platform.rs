@@ -8,5 +8,6 @@ pub mod polls; // repeated work: what no hint announced, and old rows
 pub mod rate_limit; // requests for each key, user and address
 pub mod replicas; // which replicas are alive
 pub mod request_answers; // answers of the admin API, kept under their request's key
+pub mod request_id; // which request a task works for
 pub mod retention; // what is deleted after its days
 pub mod webhooks; // events sent to the addresses of tenants

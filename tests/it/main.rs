@@ -22,6 +22,7 @@ mod hostile; // what strangers may do without others noticing
 mod keys; // the key ring, its rotation, and what it seals
 mod layers; // which module may use which
 mod llm; // models and their misbehaviour
+mod logs; // what the log says of a run
 mod mcp_endpoint; // an agent's tools for clients of the protocol
 mod mcp_http; // servers over HTTP
 mod mcp_product; // what an agent has of its servers

@@ -63,6 +63,8 @@ pub struct ClaimedRun {
     pub fence: i64,
     /// How often it was claimed; above 1 a replica died or lost its lease on the way.
     pub attempt: i32,
+    /// The id of the HTTP request that made it, if one did.
+    pub request: Option<String>,
     pub start: RunStart,
 }
 

@@ -243,6 +243,16 @@ pub enum Endpoint {
     },
 }
 
+impl Endpoint {
+    /// The host, for log lines; absent for a child. The rest of an address may hold secrets.
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Remote { url, .. } => url.host_str(),
+            Self::Stdio { .. } => None,
+        }
+    }
+}
+
 /// How to speak with a server that has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote {

@@ -100,6 +100,8 @@ pub(super) struct AttemptError {
     pub(super) error: ModelError,
     /// The same request may work in a moment, and the provider has computed no part of an answer.
     pub(super) is_retryable: bool,
+    /// The status of the endpoint's answer, if it is what says that the attempt failed.
+    pub(super) status: Option<u16>,
     /// Nothing came from the endpoint.
     pub(super) outage: Option<Outage>,
     /// The part of the request that the endpoint refused, if the refusal names one.
@@ -164,6 +166,7 @@ impl From<ModelError> for AttemptError {
         Self {
             error,
             is_retryable,
+            status: None,
             outage: None,
             refused_part: None,
         }

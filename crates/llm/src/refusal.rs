@@ -47,6 +47,7 @@ pub(super) fn refusal_error(
         .then(|| refused_part(body))
         .flatten();
     AttemptError {
+        status,
         refused_part,
         ..error.into()
     }

@@ -105,6 +105,8 @@ struct Step {
     deadline: Option<Instant>,
     /// Attempts at the current endpoint.
     attempts: u32,
+    /// When the newest attempt began.
+    began: std::time::Instant,
     /// The restrictions by which the newest attempt was written.
     restrictions: Restrictions,
     /// The request was too long once and has been made shorter.
@@ -141,6 +143,7 @@ impl Step {
             circuit,
             deadline: None,
             attempts: 0,
+            began: clock::instant(),
             restrictions: Restrictions::default(),
             is_halved: false,
             searches: 0,
@@ -162,7 +165,24 @@ impl Step {
             let outage = attempt.events.is_none().then_some(Outage::Silent);
             self.report_to_breaker(attempt.permit, outage);
         }
+        self.log_failure(&ModelError::TimedOut, None, true);
         Err(ModelError::TimedOut)
+    }
+
+    /// Says in the log what failed where, and after what time, without a word of the provider. The span of the caller
+    /// says for whom.
+    fn log_failure(&self, error: &ModelError, status: Option<u16>, last: bool) {
+        tracing::warn!(
+            provider = provider::name(self.llm.provider),
+            host = self.llm.base_url.as_ref().and_then(Url::host_str),
+            model = self.llm.model.as_str(),
+            attempt = self.attempts,
+            code = error.code(),
+            status,
+            ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            last,
+            "model request failed"
+        );
     }
 
     /// The next delta, with as many attempts as it takes.
@@ -225,6 +245,7 @@ impl Step {
 
     /// Begins an attempt, unless the circuit breaker forbids it. The request is sent by [`Step::read`].
     fn start(&mut self) -> Result<Attempt, AttemptError> {
+        self.began = clock::instant();
         let breakers = &self.shared.breakers;
         let permit = breakers
             .try_acquire(&self.circuit)
@@ -306,6 +327,7 @@ impl Step {
         let AttemptError {
             error,
             is_retryable,
+            status,
             refused_part,
             ..
         } = failure;
@@ -338,20 +360,7 @@ impl Step {
             || self.attempts >= limits.attempts
             || wait > limits.max_retry_after
             || should_fall_back;
-        let (provider, host) = (
-            provider::name(self.llm.provider),
-            self.llm.base_url.as_ref().and_then(Url::host_str),
-        );
-        let (model, attempt, code) = (self.llm.model.as_str(), self.attempts, error.code());
-        tracing::warn!(
-            provider,
-            host,
-            model,
-            attempt,
-            code,
-            last,
-            "model request failed"
-        );
+        self.log_failure(&error, status, last);
         if last {
             if self.has_output || !self.fall_back() {
                 return Err(error);

@@ -39,6 +39,8 @@ pub(super) struct Call<'a> {
     pub(super) repeat_check: Option<RepeatCheck>,
     /// The last attempt, if it may have been executed. It decides the error of a cancelled call.
     pub(super) in_flight: Mutex<Option<Arc<OpenRequest>>>,
+    /// The status of the last answer, if it said that the call failed.
+    pub(super) status: Mutex<Option<u16>>,
 }
 
 /// A refusal that may come from a lost session, and how long it took.
@@ -95,6 +97,7 @@ impl Call<'_> {
                 }
                 Err(failure) => failure,
             };
+            *lock(&self.status) = failure.status();
             match failure {
                 Failure::SessionInDoubt(doubt) => {
                     let refusal = Refusal {

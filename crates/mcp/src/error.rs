@@ -84,6 +84,22 @@ pub enum CallError {
     Cancelled { sent: bool },
 }
 
+impl CallError {
+    /// A code for log lines, which must not carry a server's text.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotSent(_) => "not_sent",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::ScopeRequired(_) => "scope_required",
+            Self::Refused { .. } => "refused",
+            Self::TimedOut(_) => "timed_out",
+            Self::OutcomeUnknown(_) => "outcome_unknown",
+            Self::Cancelled { .. } => "cancelled",
+        }
+    }
+}
+
 /// Why a single request failed, as the transports report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -305,6 +321,17 @@ impl Failure {
                     ..
                 }
         )
+    }
+
+    /// The status of the answer, if it is what says that the request failed.
+    pub(super) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Unauthorized | Self::SignInRequired(_) => Some(401),
+            Self::Forbidden | Self::ScopeRequired(_) => Some(403),
+            Self::Busy { status, .. } | Self::Status { status, .. } => Some(*status),
+            Self::SessionInDoubt(doubt) => Some(doubt.status),
+            _ => None,
+        }
     }
 
     /// The failure as the error of a call.

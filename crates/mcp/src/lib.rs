@@ -68,6 +68,7 @@ pub use self::{
 };
 pub use domain::server::Lifecycle;
 use domain::{
+    clock,
     elicitation::Answer,
     ids::{AgentId, ServerId, TenantId, UserId},
     owner::ConnectionOwner,
@@ -338,12 +339,17 @@ impl Mcp {
             user: options.user,
             repeat_check: options.repeat_check,
             in_flight: Mutex::default(),
+            status: Mutex::default(),
         };
-        tokio::select! {
+        let began = clock::instant();
+        let answer = tokio::select! {
             biased;
             () = options.cancel.cancelled() => Err(call.cancellation_error()),
             sent = call.send(&self.pool, key, spec) => sent,
-        }
+        };
+        let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        log_failure(spec, &call, &answer, ms);
+        answer
     }
 
     /// Calls the tool that an operator named as the test of a credential. Nobody is asked for consent, and the result is not
@@ -441,4 +447,27 @@ fn discovery(
 /// Locks a mutex, even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says in the log that a call failed, where and after what time, without a word of the call or of its answer. The span of
+/// the caller says for whom.
+fn log_failure(
+    spec: &ServerSpec,
+    call: &Call<'_>,
+    answer: &Result<ToolOutcome, CallError>,
+    ms: u64,
+) {
+    // What a user entered may be part of the address.
+    let host = spec.endpoint.host().filter(|_| !spec.has_user_values);
+    let (server, tool) = (&spec.id, call.request.tool);
+    match answer {
+        Ok(outcome) if outcome.is_error => {
+            tracing::info!(%server, host, tool, code = "tool_error", ms, "a tool says that it failed");
+        }
+        Ok(_) => {}
+        Err(error) => {
+            let (code, status) = (error.code(), *lock(&call.status));
+            tracing::warn!(%server, host, tool, code, status, ms, "tool call failed");
+        }
+    }
 }

@@ -21,6 +21,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use super::{
     ConnectionState, Key, McpError, Options,
@@ -323,7 +324,7 @@ impl Pool {
         let (sender, outcome) = watch::channel(None);
         *state = State::Connecting(outcome.clone());
         let (pool, slot) = (self.clone(), slot.clone());
-        self.tasks.spawn(async move {
+        let connect = async move {
             let connecting = Box::pin(slot.target.connect_or_probe(unresponsive));
             let connected = pool.closing.run_until_cancelled(connecting).await;
             let outcome = match connected {
@@ -332,7 +333,9 @@ impl Pool {
             };
             // Fails when all callers have left.
             let _ = sender.send(Some(outcome));
-        });
+        };
+        // The log says for whom it was that connecting failed.
+        self.tasks.spawn(connect.in_current_span());
         outcome
     }
 

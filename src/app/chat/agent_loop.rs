@@ -40,6 +40,7 @@ use crate::app::{
 };
 use domain::{
     answer_format::{correction, object_in},
+    clock,
     error::{Error, ErrorCode, Result},
     event::{Event, Transient},
     message::{Message, Part, Role, ToolCall, ToolResult},
@@ -99,6 +100,7 @@ impl RunWorker {
     /// Works on the run and writes its end. `Err` when the run could not be ended here: its lease was lost, or the
     /// database is away. Then the run is taken up again from its last row.
     async fn run_to_end(self) -> Result<RunEnd> {
+        let began = clock::instant();
         let ending = match self.proceed().await {
             Ok(ending) => ending,
             // These errors are meant for the user, and a retry would not help.
@@ -115,6 +117,8 @@ impl RunWorker {
         let (status, is_answer) = (ending.status, ending.is_answer());
         let (end, events) = self.write_end(ending).await?;
         metrics::counter!("chatelaine_runs_total", "status" => status.into_str()).increment(1);
+        let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(status = status.into_str(), ms, "run ended");
         for event in events {
             self.announce(event);
         }

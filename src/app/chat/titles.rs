@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use tracing::Instrument as _;
 
 use super::completions::{self, CompletionChunk};
 use crate::app::App;
@@ -31,7 +32,7 @@ pub(super) fn make_title(app: &Arc<App>, run: &ClaimedRun, follows: i64) {
     }
     let (app, run) = (app.clone(), run.clone());
     let tasks = app.tasks.clone();
-    tasks.spawn(async move {
+    let work = async move {
         let made = tokio::select! {
             made = ask_for_title(&app, &run) => made,
             () = app.shutdown.cancelled() => return,
@@ -43,11 +44,10 @@ pub(super) fn make_title(app: &Arc<App>, run: &ClaimedRun, follows: i64) {
                 app.live.transient(place, follows, event);
             }
             Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(conversation = %run.conversation, %error, "no title was made");
-            }
+            Err(error) => tracing::warn!(%error, "no title was made"),
         }
-    });
+    };
+    tasks.spawn(work.in_current_span());
 }
 
 /// Asks the model and stores the title. `None` when another run has asked already, or when the conversation has a title

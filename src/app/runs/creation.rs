@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::scheduler::Claim;
-use crate::app::App;
+use crate::app::{App, platform::request_id};
 use domain::{
     answer_format::AnswerFormat,
     error::{Error, ErrorCode, Result},
@@ -75,6 +75,7 @@ pub async fn create(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<
     let parent_waits =
         matches!(&request.place, RunPlacement::InTree { parent_waits, .. } if *parent_waits);
     let starts_here = slot.is_some() || parent_waits && !stopping;
+    let request_id = request_id::current();
     let new = NewRun {
         id: request.id,
         conversation: request.conversation.id,
@@ -87,6 +88,7 @@ pub async fn create(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<
         for_model: request.for_model,
         title: request.title,
         format: request.format,
+        request: request_id.as_deref(),
     };
     let mut written = store::runs::create(tx, &new).await?;
     if let (true, Some(open)) = (request.is_asked_for(), written.open_before) {

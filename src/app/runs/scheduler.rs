@@ -14,6 +14,7 @@ use std::{
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 pub(crate) use self::hints::poll_changes;
 pub use self::hints::{receive_hints, send_hints};
@@ -157,9 +158,10 @@ async fn claim(app: &Arc<App>, id: RunId, share: &FairShareKey) -> Result<()> {
 /// end.
 fn start(app: &Arc<App>, claim: Claim, stopping: bool) {
     let Claim { run, slot } = claim;
+    let span = span_of(&run);
     let app = app.clone();
     let tracker = app.tasks.clone();
-    tracker.spawn(async move {
+    let work_on = async move {
         let cancel = app.running.add(run.id);
         if stopping {
             cancel.cancel();
@@ -181,14 +183,31 @@ fn start(app: &Arc<App>, claim: Claim, stopping: bool) {
                 }
             }
             Ok(Err(Error::Conflict(_, reason))) => {
-                tracing::info!(run = %run.id, reason, "a run is left to another worker");
+                tracing::info!(reason, "a run is left to another worker");
                 release_run(&app, &run).await;
             }
-            Ok(Err(error)) => tracing::error!(run = %run.id, error = ?error, "a run broke off; it is taken up again"),
-            Err(_) => tracing::error!(run = %run.id, "a run panicked; it is taken up again when its lease ends"),
+            Ok(Err(error)) => {
+                tracing::error!(error = ?error, "a run broke off; it is taken up again")
+            }
+            Err(_) => tracing::error!("a run panicked; it is taken up again when its lease ends"),
         }
         start_refused(&app).await;
-    });
+    };
+    tracker.spawn(work_on.instrument(span));
+}
+
+/// What each line of the log says that belongs to the run. Its level is that of errors, so that a filter which keeps
+/// only warnings keeps it.
+fn span_of(run: &ClaimedRun) -> Span {
+    tracing::error_span!(
+        parent: None,
+        "run",
+        tenant = %run.tenant,
+        conversation = %run.conversation,
+        run = %run.id,
+        request = run.request.as_deref(),
+        attempt = run.attempt,
+    )
 }
 
 /// Renews the lease until it is lost, and cancels the run when its row says so.

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::app::App;
 use domain::{
@@ -104,7 +105,7 @@ pub async fn call(
     let made = async {
         let handler = app.orchestrator.handler;
         let work = handler(app.clone(), caller.clone(), tool.to_owned(), arguments);
-        app.tasks.spawn(work).await
+        app.tasks.spawn(work.in_current_span()).await
     };
     tokio::select! {
         biased;

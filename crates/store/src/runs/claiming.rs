@@ -132,7 +132,7 @@ pub async fn claim(
                  and b.kind = 'turn'))
            returning conversation_id as "conversation_id: ConversationId", agent as "agent: AgentId",
                      principal as "principal: Json<Principal>", kind as "kind: RunKind", ordinal, fence, attempt,
-                     cancel_requested"#,
+                     cancel_requested, request_id"#,
         id.0,
         replica.0,
         lease.as_secs_f64(),
@@ -153,6 +153,7 @@ pub async fn claim(
         ordinal: row.ordinal,
         fence: row.fence,
         attempt: row.attempt,
+        request: row.request_id,
     };
     Ok(Some((run, row.cancel_requested)))
 }

@@ -34,6 +34,8 @@ pub struct NewRun<'a> {
     pub title: Option<&'a str>,
     /// The form that the answer must have. If the message joins a queued run, this form replaces the form of that run.
     pub format: Option<&'a AnswerFormat>,
+    /// The id of the HTTP request that makes the run.
+    pub request: Option<&'a str>,
 }
 
 /// A run that was written, with the message that it answers.
@@ -100,13 +102,13 @@ macro_rules! write_run {
                        titled_by = 'message' and external_key is null as may_be_titled
            ), fresh as (
              insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status,
-                               lease_owner, lease_until, fence, attempt, started_at, answer_format)
+                               lease_owner, lease_until, fence, attempt, started_at, answer_format, request_id)
              select $1, $3, $2, last_run, $4, $6, $7::text::json, $5,
                     case when mine then 'running' else 'queued' end,
                     case when mine then $8 end,
                     case when mine then m.at + make_interval(secs => $9) end,
                     mine::int, mine::int,
-                    case when mine then m.at end, $17::text::json
+                    case when mine then m.at end, $17::text::json, $18
              from counted, lateral (
                select $8::uuid is not null and not exists (select 1 from busy) as mine, statement_timestamp() as at
                offset 0 -- asked once, not once for each column
@@ -168,6 +170,7 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
             .map(serde_json::to_string)
             .transpose()
             .map_err(Error::internal)?,
+        new.request,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -248,6 +251,7 @@ impl Row {
             ordinal: self.ordinal,
             fence: self.fence,
             attempt: 1,
+            request: new.request.map(str::to_owned),
             start,
         })
     }

@@ -6,6 +6,7 @@ use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast::error::RecvError, mpsc};
+use tracing::{Instrument as _, field::Empty};
 
 use crate::app::{
     App,
@@ -82,22 +83,30 @@ async fn sweep(app: &Arc<App>, slots: &Arc<Semaphore>) -> Result<()> {
 
 /// Executes a request in a task of its own, unless another process executes it.
 fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, slot: OwnedSemaphorePermit) {
+    // The run that asked for the call is known when the request is claimed.
+    let span = tracing::error_span!(
+        parent: None, "approval", %tenant, conversation = Empty, run = Empty, approval = %id,
+    );
     let app = app.clone();
     let tracker = app.tasks.clone();
-    tracker.spawn(async move {
+    let execute = async move {
         let _slot = slot;
-        match AssertUnwindSafe(Box::pin(execution::execute(&app, tenant, id))).catch_unwind().await {
+        match AssertUnwindSafe(Box::pin(execution::execute(&app, tenant, id)))
+            .catch_unwind()
+            .await
+        {
             Ok(Ok(())) => {}
             Ok(Err(Error::Conflict(_, reason))) => {
-                tracing::info!(approval = %id, reason, "an approval is left to another");
+                tracing::info!(reason, "an approval is left to another");
             }
             Ok(Err(error)) => {
                 let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::error!(approval = %id, error, "an approved call broke off; it is never made twice");
+                tracing::error!(error, "an approved call broke off; it is never made twice");
             }
-            Err(_) => tracing::error!(approval = %id, "an approved call panicked; it is never made twice"),
+            Err(_) => tracing::error!("an approved call panicked; it is never made twice"),
         }
-    });
+    };
+    tracker.spawn(execute.instrument(span));
 }
 
 /// Revokes open requests of users whose claims no longer permit them, until the process stops. A request that is missed

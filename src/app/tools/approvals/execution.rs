@@ -12,6 +12,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
+use tracing::{Span, field};
 
 use crate::app::{
     App,
@@ -91,7 +92,11 @@ pub async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result
     let Some(approval) = claim(app, tenant, id).await? else {
         return withdraw(app, tenant, id).await.map(|_| ());
     };
-    let approval = Arc::new(approval);
+    let (span, approval) = (Span::current(), Arc::new(approval));
+    if let (Some(run), Some(conversation)) = (approval.run, approval.conversation) {
+        span.record("run", field::display(run));
+        span.record("conversation", field::display(conversation));
+    }
     let cancel = CancellationToken::new();
     let result = tokio::select! {
         result = check_and_send(app, &approval, cancel.clone()) => result?,
@@ -124,7 +129,7 @@ async fn hold_lease(app: &App, approval: &Claimed, cancel: &CancellationToken) -
     match end.await {
         leases::LeaseEnd::Stopped => cancel.cancel(),
         leases::LeaseEnd::Lost => {
-            tracing::warn!(approval = %approval.id, "the lease of an approved call was lost");
+            tracing::warn!("the lease of an approved call was lost");
         }
     }
     std::future::pending().await
@@ -356,7 +361,7 @@ async fn list_tools(
             ))
         }
         Err(error) => {
-            tracing::info!(approval = %approval.id, %error, "the server of an approved call cannot be reached");
+            tracing::info!(%error, "the server of an approved call cannot be reached");
             Err(NotSent::Later)
         }
     }
@@ -609,6 +614,14 @@ pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Resul
     let step = AuditedStep::new(action, &by).because(change.reason);
     audit(app, &mut tx, &ended, step).await?;
     tx.commit().await?;
+    tracing::info!(
+        %tenant,
+        conversation = ended.conversation.map(field::display),
+        run = ended.run.map(field::display),
+        approval = %id,
+        state = ended.state.into_str(),
+        "a request for consent has ended without a decision or an answer"
+    );
     publish_outcome(app, &ended, delivered);
     Ok(true)
 }
