@@ -23,9 +23,9 @@ use self::sign_in::SignIns;
 use domain::{
     config::Environment,
     elicitation::{self, Answer, Dismissal, InputRequired, Kind, Step},
-    ids::{AgentId, ServerId, TenantId},
+    ids::{ServerId, TenantId},
     oauth::ClientProof,
-    owner::ConnectionOwner,
+    owner::SharedKey,
     secret::Secret,
     server::{
         AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
@@ -91,12 +91,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     let mut client = SuiteClient {
         mcp: Mcp::new(egress.clone(), Options::default()),
-        key: Key {
-            tenant: TenantId::new(),
-            agent: AgentId::parse("conformance").map_err(anyhow::Error::msg)?,
-            server: spec.id.clone(),
-            owner: ConnectionOwner::Shared,
-        },
+        key: Key::Shared(SharedKey::new(TenantId::new(), &spec)),
         spec: Arc::new(spec),
         sign_ins: SignIns::new(egress, args.url.clone(), &context),
         left: SIGN_INS,
@@ -324,6 +319,8 @@ fn spec(url: Url) -> ServerSpec {
         tools: None,
         summaries: std::collections::BTreeMap::new(),
         required: false,
+        per_tenant: false,
+        at_start: false,
         timeouts: Timeouts::default(),
         user_config: Vec::new(),
         catalog: CatalogScope::Shared,

@@ -18,7 +18,7 @@ use domain::{
     connection::ConnectionTestError,
     ids::TenantId,
     oauth::{Authorization, OAuthConfig},
-    owner::ConnectionOwner,
+    owner::SharedKey,
     pack::Pack,
     personal::{self, Values},
     policy::{Decision, EffectiveAccess, decide},
@@ -202,12 +202,7 @@ async fn try_sign_in(
 
 /// Connects to a server and prints its tools.
 async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpError> {
-    let key = Key {
-        tenant: TenantId::new(),
-        agent: pack.id().clone(),
-        server: spec.id.clone(),
-        owner: ConnectionOwner::Shared,
-    };
+    let key = Key::Shared(SharedKey::new(TenantId::new(), spec));
     let started = domain::clock::instant();
     let discovery = mcp.discover(&key, &Arc::new(spec.clone())).await?;
     let took = started.elapsed().as_millis();

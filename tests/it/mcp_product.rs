@@ -5,6 +5,7 @@ mod numbers; // that no double holds
 mod obstacles; // why a tool cannot be called
 mod restarts; // servers killed in the middle of chats
 mod search; // more tools than a model takes
+mod sharing; // one connection for all, and who must not share one
 mod smoke; // names that fit no tool, and who may call what
 mod transports; // every format over every transport
 mod trouble; // what people are told of a server that cannot be used

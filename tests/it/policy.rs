@@ -48,6 +48,8 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         tools,
         summaries: BTreeMap::new(),
         required: false,
+        per_tenant: false,
+        at_start: false,
         timeouts: Timeouts::default(),
         user_config: vec![],
         catalog: CatalogScope::Shared,

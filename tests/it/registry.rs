@@ -180,7 +180,7 @@ async fn world() -> World {
 }
 
 /// Somebody with the power to manage the other tenant.
-async fn other_admin(world: &World) -> Client {
+pub async fn other_admin(world: &World) -> Client {
     let new = NewKey {
         source: domain::account::SourceSettings::default(),
         name: "admin".to_owned(),

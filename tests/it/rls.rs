@@ -12,10 +12,11 @@ use uuid::Uuid;
 
 use crate::support::db::TestDb;
 
-/// The tables that are no tenant's: the tenants themselves, work of one replica, the replicas, the key ring and who has it, the operator's trail, and
+/// The tables that are no tenant's: the tenants themselves, what servers list for all of them, work of one replica, the replicas, the key ring and who has it, the operator's trail, and
 /// sqlx's list of migrations.
-const NOT_OF_A_TENANT: [&str; 8] = [
+const NOT_OF_A_TENANT: [&str; 9] = [
     "tenants",
+    "catalogs_of_all",
     "jobs",
     "keks",
     "key_holders",

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use super::ids::{AgentId, CredentialId, ServerId, TenantId, UserId};
 
 /// One generation of a credential: its user, agent and server. Its content is sealed for exactly these.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CredentialRef {
     pub tenant: TenantId,
     pub user: UserId,

@@ -1,43 +1,29 @@
-//! The owner of a connection to a server and of a list of its tools: all users, or one credential.
+//! Who shares a connection to a shared server, and the owner of a list of a personal server's tools.
 //!
-//! Invariant: the text forms are written and read here and nowhere else.
+//! Invariants: what a tenant or its admins have entered is in no connection that another tenant uses. The text forms of an
+//! owner are written and read here and nowhere else.
 
 use std::{fmt, str::FromStr};
 
-use super::ids::{CredentialId, RunId};
+use super::{
+    ids::{CredentialId, TenantId},
+    server::ServerSpec,
+};
 
-/// Whose a connection is. Two owners never use the same one.
+/// What identifies a connection to a shared server: those who have the same key use the same connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConnectionOwner {
-    /// All who may use the server.
-    Shared,
-    /// A user's credential. A replaced credential is a new generation, so it never uses a session that was
-    /// opened with the old one.
-    Credential { id: CredentialId, generation: u64 },
-    /// One run.
-    Run(RunId),
-    /// All runs whose values make the same request headers and address: a digest of these.
-    RunConfig([u8; 16]),
+pub struct SharedKey {
+    /// The only tenant that uses it; `None`: every tenant may.
+    pub tenant: Option<TenantId>,
+    /// [`ServerSpec::digest`]
+    pub digest: [u8; 32],
 }
 
-impl ConnectionOwner {
-    /// The credential of a personal connection, with its generation.
-    pub fn credential(self) -> Option<(CredentialId, u64)> {
-        match self {
-            Self::Credential { id, generation } => Some((id, generation)),
-            Self::Shared | Self::Run(_) | Self::RunConfig(_) => None,
-        }
-    }
-}
-
-/// As rows of approvals name what a call goes out with.
-impl fmt::Display for ConnectionOwner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shared => f.write_str("/0"),
-            Self::Credential { id, generation } => write!(f, "{id}/{generation}"),
-            Self::Run(run) => write!(f, "run:{run}/0"),
-            Self::RunConfig(digest) => write!(f, "run-{}/0", hex::encode(digest)),
+impl SharedKey {
+    pub fn new(tenant: TenantId, spec: &ServerSpec) -> Self {
+        Self {
+            tenant: spec.per_tenant.then_some(tenant),
+            digest: spec.digest(),
         }
     }
 }

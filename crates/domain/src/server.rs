@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{
@@ -33,6 +34,11 @@ pub struct ServerSpec {
     pub summaries: BTreeMap<String, BTreeMap<String, String>>,
     /// Start fails when the server is down.
     pub required: bool,
+    /// Each tenant has a connection of its own. Otherwise one serves every tenant and agent that reaches the server in the
+    /// same way.
+    pub per_tenant: bool,
+    /// A shared server is connected at the start, not when it is used for the first time.
+    pub at_start: bool,
     pub timeouts: Timeouts,
     /// The fields a user fills in to configure a personal server.
     pub user_config: Vec<UserField>,
@@ -112,6 +118,22 @@ impl ClientCredentials {
         [url.as_str(), self.client_id.expose(), scope]
     }
 
+    pub(crate) fn add_to<'a>(&self, parts: &'a mut Parts) -> &'a mut Parts {
+        let (issuer, proof) = match (&self.issued_by, &self.proof) {
+            (TokenIssuer::Endpoint(_), ClientProof::Secret(_)) => ("endpoint", "secret"),
+            (TokenIssuer::Endpoint(_), ClientProof::Key { .. }) => ("endpoint", "key"),
+            (TokenIssuer::OfServer(_), ClientProof::Secret(_)) => ("server", "secret"),
+            (TokenIssuer::OfServer(_), ClientProof::Key { .. }) => ("server", "key"),
+        };
+        parts.add(issuer).add(proof);
+        for part in self.identity() {
+            parts.add(part);
+        }
+        parts
+            .add(self.secret().expose())
+            .add([u8::from(self.of_tenant)])
+    }
+
     /// What only the client knows.
     pub fn secret(&self) -> &Secret {
         match &self.proof {
@@ -166,7 +188,10 @@ impl ServerSpec {
         {
             return None;
         }
-        let mut spec = self.clone();
+        let mut spec = Self {
+            at_start: true,
+            ..self.clone()
+        };
         let Endpoint::Remote { headers, .. } = &mut spec.endpoint else {
             return None;
         };
@@ -193,6 +218,74 @@ impl ServerSpec {
         spec
     }
 
+    /// A digest of how the server is reached: equal for two servers if one connection can serve both, and for no others. It
+    /// covers what is sent, what is removed from the answers, and what is listed. It does not reveal what was hashed.
+    pub fn digest(&self) -> [u8; 32] {
+        // Every field is named, so that a new one is not forgotten.
+        let Self {
+            endpoint,
+            access_mode: _,
+            required: _,
+            per_tenant: _,
+            at_start: _,
+            timeouts,
+            from_variables,
+            entered,
+            has_user_values,
+            asks_for_sign_in,
+            auth,
+            of_tenant,
+            load_tools,
+            load_prompts,
+            terminate_on_close,
+            // What agents make of the server.
+            id: _,
+            tool_access: _,
+            tools: _,
+            summaries: _,
+            user_config: _,
+            credential_test: _,
+            catalog: _,
+            operator_headers: _,
+            oauth: _,
+            run_config: _,
+        } = self;
+        let mut parts = Parts::default();
+        endpoint.add_to(&mut parts);
+        match auth {
+            None => parts.add("none"),
+            Some(ServerAuth::Client(client)) => client.add_to(&mut parts),
+            Some(ServerAuth::User(user)) => {
+                parts.add("user").add(user.credential.id.0.as_bytes());
+                parts.add(user.credential.generation.to_be_bytes());
+                parts.add_all(user.client_secret.iter().map(Secret::expose))
+            }
+        };
+        let Timeouts {
+            connect,
+            start,
+            request,
+            stream_idle,
+            idle,
+        } = timeouts;
+        for time in [Some(*connect), *start, Some(*request), *stream_idle, *idle] {
+            parts.add(time.map_or([0xff; 16], |time| time.as_nanos().to_be_bytes()));
+        }
+        for switch in [
+            has_user_values,
+            asks_for_sign_in,
+            of_tenant,
+            load_tools,
+            load_prompts,
+            terminate_on_close,
+        ] {
+            parts.add([u8::from(*switch)]);
+        }
+        parts.add_all(from_variables.iter().map(Secret::expose));
+        parts.add_all(entered.iter().map(Secret::expose));
+        parts.0.finalize().into()
+    }
+
     /// The tools that the allowlist names and that the server does not have.
     pub fn missing(&self, tools: &[Arc<Tool>]) -> Vec<String> {
         let listed = self.tools.iter().flatten();
@@ -202,7 +295,59 @@ impl ServerSpec {
     }
 }
 
+/// What a digest is made of. Each part is written with its length, so that no two lists of parts look alike.
+#[derive(Default)]
+pub(crate) struct Parts(pub(crate) Sha256);
+
+impl Parts {
+    pub(crate) fn add(&mut self, part: impl AsRef<[u8]>) -> &mut Self {
+        let part = part.as_ref();
+        self.0.update((part.len() as u64).to_be_bytes());
+        self.0.update(part);
+        self
+    }
+
+    pub(crate) fn add_all<T: AsRef<[u8]>>(
+        &mut self,
+        parts: impl ExactSizeIterator<Item = T>,
+    ) -> &mut Self {
+        self.add((parts.len() as u64).to_be_bytes());
+        for part in parts {
+            self.add(part);
+        }
+        self
+    }
+}
+
 impl Endpoint {
+    pub(crate) fn add_to(&self, parts: &mut Parts) {
+        parts.add(self.transport());
+        match self {
+            Self::Remote { url, headers, .. } => {
+                parts.add(url.as_str());
+                let headers = headers.iter();
+                let all: Vec<_> = headers
+                    .flat_map(|(name, value)| [name.as_str(), value.expose()])
+                    .collect();
+                parts.add_all(all.into_iter());
+            }
+            Self::Stdio {
+                command,
+                args,
+                env,
+                cwd,
+                encoding,
+            } => {
+                parts.add(command);
+                parts.add_all(args.iter().map(Secret::expose));
+                parts.add_all(env.keys());
+                parts.add_all(env.values().map(Secret::expose));
+                parts.add_all(cwd.iter().map(|cwd| cwd.as_os_str().as_encoded_bytes()));
+                parts.add_all(encoding.iter());
+            }
+        }
+    }
+
     /// The transport, as packs write it.
     pub fn transport(&self) -> &'static str {
         match self {
@@ -317,6 +462,8 @@ pub struct Timeouts {
     pub request: Duration,
     /// How long a stream of events may be silent. Absent: as long as the transport bears.
     pub stream_idle: Option<Duration>,
+    /// How long a connection is kept that nobody uses. Absent: as long as suits its kind.
+    pub idle: Option<Duration>,
 }
 
 impl Default for Timeouts {
@@ -327,6 +474,7 @@ impl Default for Timeouts {
             start: None,
             request: Duration::from_secs(60),
             stream_idle: None,
+            idle: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    CallError, CallRequest, Key, Lifecycle, ProgressSender, RepeatCheck,
+    CallError, CallRequest, Caller, Key, Lifecycle, ProgressSender, RepeatCheck,
     error::{Failure, SESSION_LOST_TWICE, SessionDoubt},
     list_tools, lock, outcome,
     param_headers::{MarkedParam, call_headers},
@@ -20,8 +20,7 @@ use super::{
     session::{Examination, Session},
 };
 use domain::{
-    clock, elicitation::Answer, ids::UserId, jsonrpc::HEADER_MISMATCH, server::ServerSpec,
-    tool::ToolOutcome,
+    clock, elicitation::Answer, jsonrpc::HEADER_MISMATCH, server::ServerSpec, tool::ToolOutcome,
 };
 
 /// A refusal counts as immediate if it took at most this long and three times as long as the ping after it.
@@ -35,7 +34,7 @@ pub(super) struct Call<'a> {
     pub(super) can_ask_user: bool,
     pub(super) live_questions: Option<Arc<LiveQuestions>>,
     pub(super) answer: Option<Answer>,
-    pub(super) user: Option<UserId>,
+    pub(super) caller: Option<Caller>,
     pub(super) repeat_check: Option<RepeatCheck>,
     /// The last attempt, if it may have been executed. It decides the error of a cancelled call.
     pub(super) in_flight: Mutex<Option<Arc<OpenRequest>>>,
@@ -60,7 +59,7 @@ impl Call<'_> {
         let time_limit = spec.timeouts.request;
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
-        let acquired = known.call_slots.acquire(self.user.as_ref());
+        let acquired = known.call_slots.acquire(self.caller.as_ref());
         let Ok(_call_slot) = timeout(time_limit, acquired).await else {
             return Err(CallError::NotSent(format!(
                 "no place for one more call was free within {} s",
@@ -189,6 +188,7 @@ impl Call<'_> {
             self.progress.clone(),
             self.idempotency_key.clone(),
         );
+        open.tenant = self.caller.as_ref().map(|caller| caller.tenant);
         match session.lifecycle() {
             Lifecycle::Stateless => open.can_ask_user = self.can_ask_user,
             Lifecycle::Handshake => open.live_questions.clone_from(&self.live_questions),

@@ -229,8 +229,10 @@ impl Target {
     }
 
     fn connection(&self, transport: Transport, redactor: Arc<Redactor>) -> Connection {
-        let (key, changes) = (self.key.clone(), self.changes.clone());
-        Connection(Arc::new(Peer::new(transport, redactor, key, changes)))
+        let (key, server) = (self.key.clone(), self.spec.id.clone());
+        let changes = self.changes.clone();
+        let peer = Peer::new(transport, redactor, key, server, changes);
+        Connection(Arc::new(peer))
     }
 
     /// The source of the access tokens for the requests, if the server needs them. Fails when the first token is not to be
@@ -241,7 +243,7 @@ impl Target {
         };
         let bearer = Bearer {
             tokens: self.tokens.clone(),
-            tenant: self.key.tenant,
+            tenant: self.key.tenant(),
             auth,
         };
         let late = "the token endpoint has not answered in time";

@@ -16,10 +16,7 @@ use super::{
     request::OpenRequest,
     sse::Events,
 };
-use domain::{
-    ids::{AgentId, ServerId, TenantId},
-    owner::ConnectionOwner,
-};
+use domain::{ids::ServerId, owner::SharedKey};
 
 /// The events of a stream that comes in these chunks, in debug format. The last one may be the error that ended it.
 pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
@@ -35,15 +32,14 @@ pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
 /// runtime.
 pub fn line(text: &str) -> Option<Box<RawValue>> {
     let (outbox, _receiver) = outbox::new();
-    let key = Key {
-        tenant: TenantId::new(),
-        agent: AgentId::parse("fuzzing").ok()?,
-        server: ServerId::parse("fuzzing").ok()?,
-        owner: ConnectionOwner::Shared,
-    };
+    let key = Key::Shared(SharedKey {
+        tenant: None,
+        digest: [0; 32],
+    });
+    let server = ServerId::parse("fuzzing").ok()?;
     let redactor = Arc::<Redactor>::default();
     let (transport, changes) = (Transport::Outbox(outbox), broadcast::channel(1).0);
-    let peer = Arc::new(Peer::new(transport, redactor, key, changes));
+    let peer = Arc::new(Peer::new(transport, redactor, key, server, changes));
     let open = Arc::<OpenRequest>::default();
     peer.open_for_fuzzing(1, &open);
     peer.take_message(text, None);

@@ -2,13 +2,16 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, Weak},
+    hash::Hash,
+    sync::{Arc, Mutex},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 
-use super::{Lifecycle, lock, param_headers::MarkedParam, stdio::LineQuota};
-use domain::ids::UserId;
+use super::{
+    Caller, Lifecycle, TENANTS_AT_ONCE, lock, param_headers::MarkedParam, stdio::LineQuota,
+};
+use domain::ids::TenantId;
 
 /// The transports to a server with a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +33,7 @@ impl TransportKind {
     }
 }
 
-/// A server of one agent and tenant, as it is known from earlier connections.
+/// A server as it is known from earlier connections.
 pub(super) struct KnownServer {
     /// The HTTP transport that worked, if it had to be found out.
     pub(super) transport_kind: Mutex<Option<TransportKind>>,
@@ -44,13 +47,13 @@ pub(super) struct KnownServer {
 }
 
 impl KnownServer {
-    pub(super) fn new(calls: usize) -> Self {
+    pub(super) fn new(limits: CallLimits) -> Self {
         Self {
             transport_kind: Mutex::default(),
             lifecycle: Mutex::default(),
             first_lifecycle: Mutex::new(Lifecycle::Stateless),
             headers: Mutex::default(),
-            call_slots: CallSlots::new(calls),
+            call_slots: CallSlots::new(limits),
             stderr_lines: Arc::default(),
         }
     }
@@ -86,60 +89,156 @@ impl KnownServer {
     }
 }
 
-/// One user gets at most a quarter of the slots of a server.
+/// One user gets at most a quarter of what a tenant may have.
 const USER_SHARE_DIVISOR: usize = 4;
 
-/// Limits the simultaneous calls to one server, in all and for each user.
+/// The most simultaneous calls to one server.
+#[derive(Clone, Copy)]
+pub(super) struct CallLimits {
+    all: usize,
+    of_tenant: usize,
+    of_user: usize,
+}
+
+impl CallLimits {
+    /// `calls`: those of one tenant.
+    pub(super) fn new(calls: usize, serves_all_tenants: bool) -> Self {
+        let of_tenant = calls.max(1);
+        Self {
+            all: if serves_all_tenants {
+                of_tenant * TENANTS_AT_ONCE
+            } else {
+                of_tenant
+            },
+            of_tenant,
+            of_user: (of_tenant / USER_SHARE_DIVISOR).max(1),
+        }
+    }
+}
+
+/// Limits the simultaneous calls to one server: in all, for each tenant and for each user. A place that becomes free goes
+/// to the tenant that has the fewest, and there to who has waited longest.
 pub(super) struct CallSlots {
-    all: Arc<Semaphore>,
-    /// The slots of one user.
-    share: usize,
-    /// The slots of the users that have calls in progress or waiting.
-    users: Mutex<HashMap<UserId, Weak<Semaphore>>>,
+    limits: CallLimits,
+    calls: Arc<Mutex<Calls>>,
+}
+
+#[derive(Default)]
+struct Calls {
+    all: usize,
+    of_tenants: HashMap<TenantId, usize>,
+    of_users: HashMap<Caller, usize>,
+    waiting: Vec<Waiting>,
+}
+
+struct Waiting {
+    caller: Option<Caller>,
+    place: oneshot::Sender<CallSlot>,
 }
 
 /// Permission for one call. Dropping it frees the slot.
 pub(super) struct CallSlot {
-    _all: OwnedSemaphorePermit,
-    _own: Option<OwnedSemaphorePermit>,
+    limits: CallLimits,
+    calls: Arc<Mutex<Calls>>,
+    caller: Option<Caller>,
 }
 
 impl CallSlots {
-    pub(super) fn new(calls: usize) -> Self {
+    pub(super) fn new(limits: CallLimits) -> Self {
         Self {
-            all: Arc::new(Semaphore::new(calls.max(1))),
-            share: (calls / USER_SHARE_DIVISOR).max(1),
-            users: Mutex::default(),
+            limits,
+            calls: Arc::default(),
         }
     }
 
-    /// Waits for a free slot. A user whose share is in use waits for one of their own calls to end.
-    pub(super) async fn acquire(&self, user: Option<&UserId>) -> CallSlot {
-        const NEVER_CLOSED: &str = "the semaphore is never closed";
-        let own = match user {
-            Some(user) => Some(
-                self.user_slots(user)
-                    .acquire_owned()
-                    .await
-                    .expect(NEVER_CLOSED),
-            ),
-            None => None,
+    /// Waits for a free slot. A user or a tenant whose share is in use waits for one of their own calls to end. `None`: a
+    /// request that is nobody's counts only with all.
+    pub(super) async fn acquire(&self, caller: Option<&Caller>) -> CallSlot {
+        let (caller, (place, granted)) = (caller.cloned(), oneshot::channel());
+        lock(&self.calls).waiting.push(Waiting { caller, place });
+        grant(self.limits, &self.calls);
+        granted.await.expect("who waits is asked or has left")
+    }
+}
+
+/// Gives the free slots to those who wait.
+fn grant(limits: CallLimits, calls: &Arc<Mutex<Calls>>) {
+    let mut granted = Vec::new();
+    let mut locked = lock(calls);
+    locked.waiting.retain(|waiting| !waiting.place.is_closed());
+    while let Some(Waiting { caller, place }) = locked.take_next(limits) {
+        let calls = calls.clone();
+        granted.push((
+            place,
+            CallSlot {
+                limits,
+                calls,
+                caller,
+            },
+        ));
+    }
+    drop(locked);
+    for (place, slot) in granted {
+        // Who has left meanwhile gives the slot back.
+        let _ = place.send(slot);
+    }
+}
+
+impl Calls {
+    /// The next one who may have a slot, which is counted from here on.
+    fn take_next(&mut self, limits: CallLimits) -> Option<Waiting> {
+        let in_use = |caller: &Option<Caller>| {
+            let caller = caller.as_ref();
+            let of_tenant = caller.and_then(|caller| self.of_tenants.get(&caller.tenant));
+            let of_user = caller.and_then(|caller| self.of_users.get(caller));
+            (
+                of_tenant.copied().unwrap_or_default(),
+                of_user.copied().unwrap_or_default(),
+            )
         };
-        let all = self.all.clone().acquire_owned().await.expect(NEVER_CLOSED);
-        CallSlot {
-            _all: all,
-            _own: own,
+        if self.all >= limits.all {
+            return None;
         }
+        let waiting = self.waiting.iter().enumerate();
+        let (next, _) = waiting
+            .map(|(at, waiting)| (at, in_use(&waiting.caller)))
+            .filter(|(_, (of_tenant, of_user))| {
+                *of_tenant < limits.of_tenant && *of_user < limits.of_user
+            })
+            .min_by_key(|(_, (of_tenant, _))| *of_tenant)?;
+        let next = self.waiting.remove(next);
+        self.all += 1;
+        if let Some(caller) = &next.caller {
+            *self.of_tenants.entry(caller.tenant).or_default() += 1;
+            *self.of_users.entry(caller.clone()).or_default() += 1;
+        }
+        Some(next)
     }
+}
 
-    fn user_slots(&self, user: &UserId) -> Arc<Semaphore> {
-        let mut users = lock(&self.users);
-        if let Some(known) = users.get(user).and_then(Weak::upgrade) {
-            return known;
+impl Drop for CallSlot {
+    fn drop(&mut self) {
+        let mut locked = lock(&self.calls);
+        locked.all -= 1;
+        if let Some(caller) = &self.caller {
+            let Calls {
+                of_tenants,
+                of_users,
+                ..
+            } = &mut *locked;
+            give_back(of_tenants, &caller.tenant);
+            give_back(of_users, caller);
         }
-        users.retain(|_, slots| slots.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(self.share));
-        users.insert(user.clone(), Arc::downgrade(&own));
-        own
+        drop(locked);
+        grant(self.limits, &self.calls);
+    }
+}
+
+fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
     }
 }

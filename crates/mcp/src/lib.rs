@@ -69,9 +69,10 @@ pub use self::{
 pub use domain::server::Lifecycle;
 use domain::{
     clock,
+    credential::CredentialRef,
     elicitation::Answer,
-    ids::{AgentId, ServerId, TenantId, UserId},
-    owner::ConnectionOwner,
+    ids::{TenantId, UserId},
+    owner::SharedKey,
     prompt::ServerPrompt,
     server::{CredentialTest, ServerSpec},
     tool::{CacheHints, Tool, ToolOutcome},
@@ -84,13 +85,30 @@ pub struct Mcp {
     pool: Arc<Pool>,
 }
 
-/// What identifies a connection: the server and the owner of the credential.
+/// What identifies a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub enum Key {
+    /// To a shared server.
+    Shared(SharedKey),
+    /// With a credential of a user, in one generation.
+    Personal(CredentialRef),
+}
+
+impl Key {
+    /// The only tenant that uses the connection; `None`: every tenant may.
+    pub fn tenant(&self) -> Option<TenantId> {
+        match self {
+            Self::Shared(key) => key.tenant,
+            Self::Personal(credential) => Some(credential.tenant),
+        }
+    }
+}
+
+/// The user who makes a call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Caller {
     pub tenant: TenantId,
-    pub agent: AgentId,
-    pub server: ServerId,
-    pub owner: ConnectionOwner,
+    pub user: UserId,
 }
 
 /// Settings for all connections of a process.
@@ -106,13 +124,14 @@ pub struct Options {
     /// How long a child process may take from its start to the end of the handshake, unless its pack sets a time. `npx` and
     /// `uvx` download first.
     pub stdio_start: Duration,
-    /// Unused connections of users and of runs are closed after this time.
+    /// Unused connections of one tenant and of its users are closed after this time, unless the pack says another.
     pub idle_ttl: Duration,
-    /// Unused shared connections are closed after this time.
+    /// The same for those that serve all tenants.
     pub shared_idle_ttl: Duration,
     /// The most connections. Above it, the least recently used ones are closed, if they are not in use.
     pub max_connections: usize,
-    /// The most simultaneous calls to one server of one agent and tenant. Further calls wait.
+    /// The most simultaneous calls of one tenant to one server. Further calls wait. A connection that serves all tenants
+    /// takes four times as many.
     pub calls_per_server: usize,
     /// How long nothing is sent to a server after its first failure. The pause doubles with each further failure.
     pub first_pause: Duration,
@@ -120,6 +139,9 @@ pub struct Options {
     /// The source of access tokens. `None`: each process gets its own from the token endpoint.
     pub tokens: Option<tokens::TokenSource>,
 }
+
+/// A connection that serves all tenants may hold as much as those of this many tenants.
+const TENANTS_AT_ONCE: usize = 4;
 
 impl Default for Options {
     fn default() -> Self {
@@ -232,7 +254,7 @@ pub struct CallOptions {
     /// suspended while a question is open. `None`: questions are declined.
     pub live_questions: Option<mpsc::UnboundedSender<LiveQuestion>>,
     /// The user who makes the call. One user gets at most a quarter of [`Options::calls_per_server`].
-    pub user: Option<UserId>,
+    pub caller: Option<Caller>,
     /// The answer to the questions with which the server answered the same call before.
     pub answer: Option<Answer>,
     /// Called before a call whose session was lost is made again in a new session.
@@ -336,7 +358,7 @@ impl Mcp {
                 .live_questions
                 .map(|questions| Arc::new(LiveQuestions::new(questions))),
             answer: options.answer,
-            user: options.user,
+            caller: options.caller,
             repeat_check: options.repeat_check,
             in_flight: Mutex::default(),
             status: Mutex::default(),
@@ -388,14 +410,14 @@ impl Mcp {
         self.pool.close(key).await;
     }
 
-    /// Closes the connection that was made for this version of a server, as soon as it is not in use.
-    pub async fn retire(&self, key: &Key, spec: &Arc<ServerSpec>) {
-        self.pool.close_when_unused(key, spec).await;
+    /// Closes the connections of a key as soon as no call uses them.
+    pub async fn retire(&self, key: &Key) {
+        self.pool.close_when_unused(key).await;
     }
 
-    /// The keys of the connections that use a user's credential.
-    pub fn personal_keys(&self) -> Vec<Key> {
-        self.pool.personal_keys()
+    /// The credentials of users for which there are connections.
+    pub fn personal_connections(&self) -> Vec<CredentialRef> {
+        self.pool.personal_connections()
     }
 
     /// Ends every session and every child process, within a few seconds. No connection can be made afterwards.

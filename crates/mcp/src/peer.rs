@@ -26,7 +26,7 @@ pub use self::questions::{LIVE_TIME_LIMIT, LiveQuestion};
 use self::server_requests::ServerRequests;
 pub(super) use self::{questions::LiveQuestions, server_requests::OpenServerRequest};
 use super::{
-    Key, Progress,
+    Key, Progress, TENANTS_AT_ONCE,
     answer::{self, Answer, number},
     error::Failure,
     http::{Http, LegacySse},
@@ -37,6 +37,7 @@ use super::{
 };
 use domain::{
     encoding::replace_lone_surrogates,
+    ids::{ServerId, TenantId},
     jsonrpc::{self, METHOD_NOT_FOUND, Message},
     revision::Revision,
     server::Lifecycle,
@@ -60,7 +61,9 @@ pub(super) struct Peer {
     transport: Transport,
     pub(super) redactor: Arc<Redactor>,
     key: Key,
+    server: ServerId,
     changes: broadcast::Sender<Key>,
+    tenants: Mutex<CallingTenants>,
     /// The revision, once it is agreed on.
     revision: OnceLock<Revision>,
     last_id: AtomicI64,
@@ -74,6 +77,25 @@ pub(super) struct Peer {
     is_closing: AtomicBool,
     /// Cancelled when the connection has ended.
     gone: CancellationToken,
+}
+
+/// The tenants whose users have made calls over a connection.
+#[derive(Default)]
+enum CallingTenants {
+    #[default]
+    None,
+    One(Option<TenantId>),
+    Several,
+}
+
+impl CallingTenants {
+    fn note(&mut self, tenant: Option<TenantId>) {
+        *self = match self {
+            Self::None => Self::One(tenant),
+            Self::One(known) if *known == tenant => Self::One(tenant),
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
 }
 
 /// The requests of a connection.
@@ -110,17 +132,25 @@ impl Peer {
         transport: Transport,
         redactor: Arc<Redactor>,
         key: Key,
+        server: ServerId,
         changes: broadcast::Sender<Key>,
     ) -> Self {
+        let scale = if key.tenant().is_none() {
+            TENANTS_AT_ONCE
+        } else {
+            1
+        };
         Self {
             transport,
             redactor,
             key,
+            server,
             changes,
+            tenants: Mutex::default(),
             revision: OnceLock::new(),
             last_id: AtomicI64::new(0),
             requests: Mutex::default(),
-            server_requests: ServerRequests::default(),
+            server_requests: ServerRequests::new(scale),
             may_have_missed_changes: AtomicBool::new(false),
             close_reason: OnceLock::new(),
             is_overrun: AtomicBool::new(false),
@@ -175,6 +205,9 @@ impl Peer {
     ) -> Answer {
         if self.gone.is_cancelled() {
             return Err(Failure::NotSent("the connection is closed".to_owned()));
+        }
+        if open.is_call {
+            lock(&self.tenants).note(open.tenant);
         }
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let mut waiting = Waiting::begin(self, id, open);
@@ -291,7 +324,7 @@ impl Peer {
         let Some(message) = message.filter(|message| {
             message.method.is_some() || message.is_response() || message.id.is_some()
         }) else {
-            tracing::debug!(server = %self.key.server, "the server wrote something that is no message of the protocol");
+            tracing::debug!(server = %self.server, "the server wrote something that is no message of the protocol");
             return;
         };
         match (&message.method, message.known_id()) {
@@ -411,10 +444,13 @@ impl Peer {
     }
 
     /// The call that a question belongs to: that of its stream, or else the only open one, unless the server may still be
-    /// working on a cancelled call.
+    /// working on a cancelled call, or on something of another tenant.
     fn call_of(&self, asked: Option<Asked<'_>>) -> Option<Arc<OpenRequest>> {
         if let Some(Asked { open, .. }) = asked {
             return (open.is_call && !open.is_answered()).then(|| open.clone());
+        }
+        if matches!(*lock(&self.tenants), CallingTenants::Several) {
+            return None;
         }
         let requests = lock(&self.requests);
         let mut calls = requests.open.values().filter(|open| open.is_call);

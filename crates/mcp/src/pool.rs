@@ -1,4 +1,4 @@
-//! The pool of connections, one for each key and version of a server. All callers share an attempt to connect. After a
+//! The pool of connections: one for each shared key, and one for each credential and version of its server. All callers share an attempt to connect. After a
 //! failure the server gets a pause, and unused connections are closed after a time.
 //!
 //! Invariants: connecting is a task of its own, so that a caller who leaves does not end it for the others. A server that
@@ -27,7 +27,7 @@ use super::{
     ConnectionState, Key, McpError, Options,
     connect::Target,
     error::{Failure, McpErrorKind, SessionDoubt},
-    known_server::KnownServer,
+    known_server::{CallLimits, KnownServer},
     lock,
     session::{Examination, Session},
     stdio::Watchdog,
@@ -35,8 +35,8 @@ use super::{
 };
 use domain::{
     backoff, clock,
-    ids::{AgentId, ServerId, TenantId},
-    owner::ConnectionOwner,
+    credential::CredentialRef,
+    ids::TenantId,
     scrub::Scrubber,
     server::{Endpoint, ServerSpec},
 };
@@ -75,14 +75,23 @@ pub(super) struct Pool {
     opened: Instant,
 }
 
-/// What identifies a known server: the last part is its URL without the query, or its command.
-type Address = (TenantId, AgentId, ServerId, String);
+/// What identifies a known server. What one tenant's connections have learned is not used for those of another, nor for
+/// those that serve all tenants.
+#[derive(PartialEq, Eq, Hash)]
+struct Address {
+    tenant: Option<TenantId>,
+    /// Its URL without the query, or its command with the arguments.
+    place: String,
+}
+
 type Outcome = Result<Arc<Session>, McpError>;
 type Attempt = watch::Receiver<Option<Outcome>>;
 
 /// The place of one connection in the pool.
 pub(super) struct Slot {
     pub(super) target: Target,
+    /// [`ServerSpec::digest`]
+    digest: [u8; 32],
     state: Mutex<State>,
     /// Failed attempts to connect in a row.
     failures: AtomicU32,
@@ -145,10 +154,13 @@ impl Pool {
         self.start_sweeper();
         let mut slots = lock(&self.slots);
         let versions = slots.entry(key.clone()).or_default();
-        let slot = match versions
-            .iter()
-            .find(|slot| same_connection(&slot.target.spec, spec))
-        {
+        let is_same = |slot: &&Arc<Slot>| match key {
+            Key::Shared(_) => true,
+            Key::Personal(_) => {
+                Arc::ptr_eq(&slot.target.spec, spec) || slot.digest == spec.digest()
+            }
+        };
+        let slot = match versions.iter().find(is_same) {
             Some(slot) => slot.clone(),
             None => {
                 let slot = Arc::new(self.new_slot(key, spec));
@@ -394,6 +406,7 @@ impl Pool {
         };
         Slot {
             target,
+            digest: spec.digest(),
             state: Mutex::new(State::Idle),
             failures: AtomicU32::new(0),
             early_exits: AtomicU32::new(0),
@@ -408,16 +421,22 @@ impl Pool {
         let place = match &spec.endpoint {
             // The query may hold a user's own parameters; it is the same server for all users.
             Endpoint::Remote { url, .. } => url[..url::Position::AfterPath].to_owned(),
-            Endpoint::Stdio { command, .. } => command.clone(),
+            Endpoint::Stdio { command, args, .. } => args
+                .iter()
+                .fold(command.clone(), |line, arg| line + "\0" + arg.expose()),
         };
-        let address = (key.tenant, key.agent.clone(), key.server.clone(), place);
+        let tenant = key.tenant();
+        let address = Address { tenant, place };
         let mut known = lock(&self.known);
         if known.len() >= MAX_KNOWN {
             known.retain(|_, known| Arc::strong_count(known) > 1);
         }
         known
             .entry(address)
-            .or_insert_with(|| Arc::new(KnownServer::new(self.options.calls_per_server)))
+            .or_insert_with(|| {
+                let limits = CallLimits::new(self.options.calls_per_server, tenant.is_none());
+                Arc::new(KnownServer::new(limits))
+            })
             .clone()
     }
 
@@ -426,12 +445,12 @@ impl Pool {
         u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn personal_keys(&self) -> Vec<Key> {
-        lock(&self.slots)
-            .keys()
-            .filter(|key| key.owner.credential().is_some())
-            .cloned()
-            .collect()
+    pub(super) fn personal_connections(&self) -> Vec<CredentialRef> {
+        let credential = |key: &Key| match key {
+            Key::Shared(_) => None,
+            Key::Personal(credential) => Some(credential.clone()),
+        };
+        lock(&self.slots).keys().filter_map(credential).collect()
     }
 
     /// Closes the connections of a key, even if they are in use.
@@ -441,28 +460,25 @@ impl Pool {
         join_all(sessions.iter().map(|session| session.close())).await;
     }
 
-    /// Closes the connection for this version of a server, after all calls over it have ended.
-    pub(super) async fn close_when_unused(&self, key: &Key, spec: &Arc<ServerSpec>) {
-        while self
-            .closing
-            .run_until_cancelled(tokio::time::sleep(CHECK_INTERVAL))
-            .await
-            .is_some()
-        {
-            let mut slots = lock(&self.slots);
-            let versions = slots.get(key).map(Vec::as_slice).unwrap_or_default();
-            let Some(slot) = versions
-                .iter()
-                .find(|slot| same_connection(&slot.target.spec, spec))
-                .cloned()
-            else {
-                return;
-            };
-            if slot.users.load(Ordering::SeqCst) == 0 {
-                self.evict(&mut slots, &slot);
+    /// Closes the connections of a key, after all calls over them have ended.
+    pub(super) async fn close_when_unused(&self, key: &Key) {
+        while !self.close_unused(key) {
+            let pause = tokio::time::sleep(CHECK_INTERVAL);
+            if self.closing.run_until_cancelled(pause).await.is_none() {
                 return;
             }
         }
+    }
+
+    /// Closes those connections of a key that are not in use. Whether none is left.
+    fn close_unused(&self, key: &Key) -> bool {
+        let mut slots = lock(&self.slots);
+        for slot in slots.get(key).cloned().unwrap_or_default() {
+            if slot.users.load(Ordering::SeqCst) == 0 {
+                self.evict(&mut slots, &slot);
+            }
+        }
+        !slots.contains_key(key)
     }
 
     /// Closes all connections. What has not ended within [`SHUTDOWN_TIMEOUT`] is killed.
@@ -519,13 +535,12 @@ impl Pool {
     }
 
     fn idle_ttl(&self, slot: &Slot) -> Duration {
-        match slot.target.key.owner {
-            ConnectionOwner::Shared => self.options.shared_idle_ttl,
-            // These connections hold a user's credential, or values of runs, which may be secret.
-            ConnectionOwner::Credential { .. }
-            | ConnectionOwner::Run(_)
-            | ConnectionOwner::RunConfig(_) => self.options.idle_ttl,
-        }
+        // The others hold a user's credential, or what one tenant has entered or told.
+        let default = match slot.target.key.tenant() {
+            None => self.options.shared_idle_ttl,
+            Some(_) => self.options.idle_ttl,
+        };
+        slot.target.spec.timeouts.idle.unwrap_or(default)
     }
 
     /// Removes a slot from the pool and closes its session.
@@ -551,7 +566,7 @@ impl Pool {
             return;
         }
         let pause =
-            (self.options.idle_ttl / 4).clamp(Duration::from_millis(10), Duration::from_secs(15));
+            (self.options.idle_ttl / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
         let (pool, closing): (Weak<Self>, _) = (Arc::downgrade(self), self.closing.clone());
         tokio::spawn(closing.run_until_cancelled_owned(async move {
             loop {
@@ -710,16 +725,6 @@ impl Target {
         }
         self.connect().await.map(Arc::new)
     }
-}
-
-/// Whether two versions of a server can share a connection.
-fn same_connection(a: &Arc<ServerSpec>, b: &Arc<ServerSpec>) -> bool {
-    Arc::ptr_eq(a, b) || has_same_endpoint(a, b)
-}
-
-fn has_same_endpoint(a: &ServerSpec, b: &ServerSpec) -> bool {
-    let settings = |spec: &ServerSpec| (spec.timeouts, spec.terminate_on_close);
-    a.endpoint == b.endpoint && settings(a) == settings(b) && a.auth == b.auth
 }
 
 fn closed_error() -> McpError {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use tokio::sync::Notify;
 
 use super::{ProgressSender, answer::Answer, lock, peer::LiveQuestions};
-use domain::{elicitation, revision::Revision, server::Lifecycle};
+use domain::{elicitation, ids::TenantId, revision::Revision, server::Lifecycle};
 
 /// The request with which a server asks the user a question.
 pub(super) const ELICIT: &str = "elicitation/create";
@@ -273,6 +273,8 @@ fn client_info() -> ClientInfo {
 #[derive(Default)]
 pub(super) struct OpenRequest {
     pub(super) is_call: bool,
+    /// The tenant whose user makes the call.
+    pub(super) tenant: Option<TenantId>,
     /// The `Mcp-Param-*` headers.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) progress: Option<ProgressSender>,

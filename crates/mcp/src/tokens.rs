@@ -54,7 +54,8 @@ pub struct TokenSource(
 /// A request for a token.
 #[derive(Clone)]
 pub struct TokenRequest {
-    pub tenant: TenantId,
+    /// The tenant whose connection needs it; `None`: the connection serves all tenants.
+    pub tenant: Option<TenantId>,
     pub auth: ServerAuth,
     /// The version of the token before, if the server has refused it.
     pub refused: Option<i64>,
@@ -113,7 +114,7 @@ pub(super) struct Token {
 #[derive(Clone)]
 pub(super) struct Bearer {
     pub(super) tokens: Arc<Tokens>,
-    pub(super) tenant: TenantId,
+    pub(super) tenant: Option<TenantId>,
     pub(super) auth: ServerAuth,
 }
 
@@ -256,13 +257,17 @@ impl Tokens {
     }
 
     /// The slot for these credentials. Its key is a digest, so that no secret is kept as a key.
-    fn slot(&self, tenant: TenantId, auth: &ServerAuth) -> Slot {
+    fn slot(&self, tenant: Option<TenantId>, auth: &ServerAuth) -> Slot {
         let mut digest = Sha256::new();
         let mut part = |part: &[u8]| {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         };
-        part(tenant.0.as_bytes());
+        part(
+            tenant
+                .as_ref()
+                .map_or(&[][..], |tenant| tenant.0.as_bytes()),
+        );
         match auth {
             ServerAuth::Client(credentials) => {
                 for text in credentials.identity() {

@@ -212,6 +212,12 @@ fn add_server_defaults(spec: &mut Node) {
     }
     if is(spec, "accessMode", "user-controlled") {
         set_default_text(spec, "catalog", default_word(&server::CATALOGS));
+    } else {
+        let instances = if is_child { "per-tenant" } else { "shared" };
+        set_default_text(spec, "instances", instances);
+        let at_start = !is_child && is(spec, "instances", "shared");
+        let connect = if at_start { "start" } else { "first-use" };
+        set_default_text(spec, "connect", connect);
     }
 }
 

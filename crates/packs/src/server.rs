@@ -28,6 +28,11 @@ use domain::{
 /// The files that a pack names, with their content.
 pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 
+/// How many connections a shared server has. By default a process is one for each tenant, since it may keep what it was
+/// told.
+pub(super) const INSTANCES: [(&str, bool); 2] = [("shared", false), ("per-tenant", true)];
+/// When a shared server is connected. By default one for all is connected at the start.
+pub(super) const CONNECT: [(&str, bool); 2] = [("start", true), ("first-use", false)];
 /// The default of `required`.
 pub(super) const REQUIRED: bool = false;
 /// The default of `loadTools` and `loadPrompts`.
@@ -120,11 +125,17 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         .map(|field| read_summaries(&field, pack.language))
         .unwrap_or_default();
     let required = read_required(&mut object, access_mode);
+    let is_stdio = matches!(endpoint, Some(Endpoint::Stdio { .. }));
+    let per_tenant = read_of_shared(&mut object, "instances", access_mode, &INSTANCES);
+    let per_tenant =
+        per_tenant.unwrap_or(is_stdio && access_mode == Some(AccessMode::AdminControlled));
+    let at_start = read_of_shared(&mut object, "connect", access_mode, &CONNECT);
+    let at_start = at_start.unwrap_or(!per_tenant && !is_stdio);
     let mut timeouts = object
         .optional("timeouts")
         .and_then(|field| read_timeouts(&field))
         .unwrap_or_default();
-    if !matches!(endpoint, Some(Endpoint::Stdio { .. })) {
+    if !is_stdio {
         timeouts.start = None;
     }
     let mut switch = |name| {
@@ -152,6 +163,8 @@ fn read_server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> 
         tools,
         summaries,
         required,
+        per_tenant,
+        at_start,
         timeouts,
         user_config: config.fields,
         credential_test: config.test.map(|test| test.test),
@@ -350,6 +363,24 @@ fn read_catalog(object: &mut Object, mode: Option<AccessMode>) -> CatalogScope {
     field.one_of(&CATALOGS).unwrap_or_default()
 }
 
+/// Reads a choice that only a shared server has.
+fn read_of_shared(
+    object: &mut Object,
+    name: &'static str,
+    mode: Option<AccessMode>,
+    choices: &[(&'static str, bool)],
+) -> Option<bool> {
+    let field = object.optional(name)?;
+    if mode == Some(AccessMode::UserControlled) {
+        field.warn(
+            "has no effect on a personal server, where each user has a connection of their own",
+            "remove it",
+        );
+        return None;
+    }
+    field.one_of(choices)
+}
+
 fn read_required(object: &mut Object, mode: Option<AccessMode>) -> bool {
     let Some(field) = object.optional("required") else {
         return REQUIRED;
@@ -380,6 +411,7 @@ pub(super) fn read_timeouts(field: &Field) -> Option<Timeouts> {
         start,
         request: seconds("requestSeconds").unwrap_or(default.request),
         stream_idle: seconds("streamIdleSeconds"),
+        idle: seconds("idleSeconds"),
     };
     object.finish();
     Some(timeouts)

@@ -49,6 +49,51 @@ pub async fn put(
     Ok(())
 }
 
+/// The same of a server whose connection serves all tenants. `agent`: the pack that names it.
+pub async fn put_of_all(tx: &mut Tx, agent: &AgentId, catalog: &Catalog) -> Result<()> {
+    sqlx::query!(
+        "insert into catalogs_of_all (agent, server, version, tools, prompts, dropped, fetched_at, ttl_ms, cache_scope)
+         values ($1, $2, $3, $4::text::json, $5::text::json, $6::text::json, $7, $8, $9)
+         on conflict (agent, server) do update
+         set version = excluded.version, tools = excluded.tools, prompts = excluded.prompts, dropped = excluded.dropped,
+             fetched_at = excluded.fetched_at, ttl_ms = excluded.ttl_ms, cache_scope = excluded.cache_scope
+         where catalogs_of_all.fetched_at <= excluded.fetched_at",
+        agent.as_str(),
+        catalog.server.as_str(),
+        catalog.version,
+        to_json_text(&catalog.tools)?,
+        to_json_text(&catalog.prompts)?,
+        to_json_text(&catalog.dropped)?,
+        catalog.fetched_at,
+        catalog.cache.ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)),
+        catalog.cache.scope.map(<&str>::from),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The stored catalog of such a server.
+pub async fn get_of_all(
+    tx: &mut Tx,
+    agent: &AgentId,
+    server: &ServerId,
+) -> Result<Option<Catalog>> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"select server as "server: _", '' as "scope!", version, tools as "tools: Json<Vec<Arc<Tool>>>",
+                  prompts as "prompts: Json<Vec<Arc<ServerPrompt>>>", dropped as "dropped: Json<Vec<String>>", fetched_at,
+                  ttl_ms, cache_scope
+           from catalogs_of_all where agent = $1 and server = $2"#,
+        agent.as_str(),
+        server.as_str(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let catalog = row.map(<(Catalog, CatalogOwner)>::try_from).transpose()?;
+    Ok(catalog.map(|(catalog, _)| catalog))
+}
+
 /// JSON as text. Postgres would parse a parameter of a JSON type, and the schema of a server may contain numbers and
 /// escapes that Postgres cannot read.
 fn to_json_text(json: &impl serde::Serialize) -> Result<String> {

@@ -432,7 +432,10 @@ impl RunWorker {
         let format = self.run.start.format.clone();
         let most_tools = self.app.config.tools_per_request;
         let connections = &self.app.connections;
-        let down = |server: &str| connections.down_cause(self.run.tenant, pack.id(), server);
+        let down = |server: &str| {
+            let spec = pack.server(server)?;
+            connections.down_cause(self.run.tenant, spec)
+        };
         let note = model_input::note_of_unavailable_servers(toolset, down);
         let first_note = self.first_note.get_or_init(|| note.clone());
         model_input::add_note(&mut history, first_note.as_deref(), note.as_deref());

@@ -16,7 +16,7 @@ pub async fn check_readiness(app: &App) -> Readiness {
     let (keys, started) = (app.keys.is_complete(), app.started.is_cancelled());
     let accepting = !app.draining.is_cancelled() && !app.shutdown.is_cancelled();
     let (servers_ready, servers_down) = app.connections.count();
-    let personal_connections = app.mcp.personal_keys().len();
+    let personal_connections = app.mcp.personal_connections().len();
     Readiness {
         ready: database && keys && started && accepting,
         database,

@@ -268,7 +268,7 @@ fn view(
         per_run: entry
             .zip(merged.as_ref())
             .is_some_and(|(entry, keys)| depends_on_run(entry, keys)),
-        connection: spec.map(|spec| app.connections.view(tenant, pack, spec).state),
+        connection: spec.map(|spec| app.connections.view(tenant, pack, spec).0.state),
         explained: None,
     }
 }

@@ -1,10 +1,13 @@
-//! Shared servers: all are connected in the background at once, and one that is down is retried while the others
-//! serve. The result of a discovery is an immutable catalog, kept in memory and in Postgres.
+//! Shared servers: the connections that everybody uses, and the tools that were found over them. The result of a
+//! discovery is an immutable catalog, kept in memory and in Postgres.
 //!
-//! [`supervise`] runs one task per (tenant, agent, shared server). A personal server has such a task only where the
-//! operator gave it headers for discovery. A server whose requests contain values of a run has none: its catalog is
-//! fetched by the first run that needs it, and shared by the runs that reach the server with the same values
-//! ([`catalog_of`]).
+//! [`SharedKey`] says who shares: a server of a pack is one connection for all tenants and agents that reach it in the same
+//! way, and one for each tenant where the pack or the transport says so. What a tenant's registry has is that tenant's.
+//!
+//! [`supervise`] runs one task for each connection that is known here: those that packs want at the start, and the others
+//! from their first use until nobody has used them for a while. A personal server has such a task only where the operator
+//! gave it headers for discovery. A server whose requests contain values of a run has none: its catalog is fetched by the
+//! first run that needs it, and shared by the runs that reach the server with the same values ([`catalog_of`]).
 
 mod supervision; // the task of each server
 mod view; // the state of a server, for people
@@ -24,59 +27,73 @@ pub use self::{
     supervision::{await_connecting, await_first_discovery, await_required, supervise},
     view::{ConnectionKind, ConnectionView, State},
 };
-use crate::app::{App, servers::credentials};
+use crate::app::App;
 use domain::{
+    clock,
     error::Result,
     ids::{AgentId, ServerId, TenantId},
-    owner::{CatalogOwner, ConnectionOwner},
-    server::ServerSpec,
+    orchestrator,
+    owner::{CatalogOwner, SharedKey},
+    server::{AccessMode, ServerSpec},
     tool::Catalog,
 };
 use mcp::{Discovery, Key, McpError};
 
-/// Identifies a shared server of an agent of a tenant.
-type SharedServerKey = (TenantId, AgentId, ServerId);
-
 #[derive(Default)]
 pub struct Connections {
-    servers: Mutex<HashMap<SharedServerKey, SharedServer>>,
-    /// Set when all packs and tenants have been read once and the tasks of their servers were started.
+    servers: Mutex<HashMap<SharedKey, SharedServer>>,
+    /// Set when all packs have been read once and the tasks of the servers that are connected at the start were begun.
     reconciled: CancellationToken,
-    /// Notified when a turn waits for a server that has no task yet.
-    check_requested: Notify,
+    /// Notified when a server is used that has no task yet.
+    first_use: Notify,
     per_run: PerRunCatalogs,
 }
 
 /// One shared server, its state and its tools.
 struct SharedServer {
     spec: Arc<ServerSpec>,
+    /// The agent whose pack it was read from. Together with the name of the server it is where its catalog is stored.
+    agent: AgentId,
     stop: CancellationToken,
+    has_task: bool,
     catalog: Option<Arc<Catalog>>,
     state: State,
+    used: Instant,
 }
 
-/// The key of a shared server's connection.
-pub fn server_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
-    Key {
-        tenant,
-        agent: agent.clone(),
-        server: server.clone(),
-        owner: ConnectionOwner::Shared,
-    }
+/// The key of the connection to a shared server.
+pub fn shared_key(tenant: TenantId, spec: &ServerSpec) -> Key {
+    Key::Shared(SharedKey::new(tenant, spec))
 }
 
 impl Connections {
-    /// The catalog of a shared server; `None` before its first discovery.
+    /// The catalog of a shared server; `None` before its first discovery. This counts as a use.
     pub fn catalog(
         &self,
         tenant: TenantId,
         agent: &AgentId,
-        server: &ServerId,
+        spec: &ServerSpec,
     ) -> Option<Arc<Catalog>> {
-        self.servers()
-            .get(&(tenant, agent.clone(), server.clone()))?
-            .catalog
-            .clone()
+        self.read(tenant, agent, spec, |server| server.catalog.clone())
+    }
+
+    /// Reads what is known of a shared server. If nobody has used it yet, a task for it begins.
+    fn read<T>(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        spec: &ServerSpec,
+        read: impl FnOnce(&SharedServer) -> T,
+    ) -> T {
+        let key = SharedKey::new(tenant, spec);
+        let mut servers = self.servers();
+        if let Some(server) = servers.get_mut(&key) {
+            server.used = clock::instant();
+            return read(server);
+        }
+        add(&mut servers, key, agent, spec);
+        self.first_use.notify_one();
+        read(&servers[&key])
     }
 
     /// The number of shared servers that are ready, and of those that are down.
@@ -94,43 +111,59 @@ impl Connections {
         )
     }
 
-    /// Changes the state of a server, unless the server was replaced by another version of it.
-    fn update(
-        &self,
-        server_id: &SharedServerKey,
-        spec: &Arc<ServerSpec>,
-        change: impl FnOnce(&mut SharedServer),
-    ) {
-        if let Some(server) = self
-            .servers()
-            .get_mut(server_id)
-            .filter(|server| Arc::ptr_eq(&server.spec, spec))
-        {
-            change(server);
-        }
+    /// Changes the state of a server, unless it is not wanted any more.
+    fn update<T>(&self, key: &SharedKey, change: impl FnOnce(&mut SharedServer) -> T) -> Option<T> {
+        self.servers().get_mut(key).map(change)
     }
 
-    fn servers(&self) -> MutexGuard<'_, HashMap<SharedServerKey, SharedServer>> {
+    fn servers(&self) -> MutexGuard<'_, HashMap<SharedKey, SharedServer>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Time until a list that could not be stored is fetched again.
-const UNSTORED: Duration = Duration::from_secs(30);
+/// Adds a server that is not connected. Until it has answered, the catalog of the version before serves on.
+fn add(
+    servers: &mut HashMap<SharedKey, SharedServer>,
+    key: SharedKey,
+    agent: &AgentId,
+    spec: &ServerSpec,
+) {
+    let is_before = |(other, server): &(&SharedKey, &SharedServer)| {
+        other.tenant == key.tenant && server.agent == *agent && server.spec.id == spec.id
+    };
+    let before = servers.iter().find(is_before);
+    let catalog = before.and_then(|(_, server)| server.catalog.clone());
+    let server = SharedServer {
+        spec: Arc::new(spec.clone()),
+        agent: agent.clone(),
+        stop: CancellationToken::new(),
+        has_task: false,
+        catalog,
+        state: State::Connecting,
+        used: clock::instant(),
+    };
+    servers.insert(key, server);
+}
+
+/// Whether a server has a connection that everybody uses.
+fn is_shared(spec: &ServerSpec) -> bool {
+    spec.access_mode == AccessMode::AdminControlled && !orchestrator::is_built_in(spec)
+}
 
 /// Loads the catalog that an earlier process stored, so that the tools are listed at once.
-async fn load_stored(app: &App, server_id: &SharedServerKey, spec: &Arc<ServerSpec>) -> Result<()> {
-    let mut tx = app.db.tenant(server_id.0).await?;
-    let stored = store::catalogs::list(
-        &mut tx,
-        &server_id.1,
-        &[(server_id.2.clone(), CatalogOwner::Shared)],
-    )
-    .await?
-    .pop();
-    app.connections.update(server_id, spec, |server| {
+async fn load_stored(app: &App, key: &SharedKey, agent: &AgentId, spec: &ServerSpec) -> Result<()> {
+    let stored = match key.tenant {
+        None => store::catalogs::get_of_all(&mut app.db.system().await?, agent, &spec.id).await?,
+        Some(tenant) => {
+            let wanted = [(spec.id.clone(), CatalogOwner::Shared)];
+            let mut tx = app.db.tenant(tenant).await?;
+            let found = store::catalogs::list(&mut tx, agent, &wanted).await?;
+            found.into_iter().map(|(catalog, _)| catalog).next()
+        }
+    };
+    app.connections.update(key, |server| {
         if server.catalog.is_none() {
-            server.catalog = stored.map(|(catalog, _)| Arc::new(catalog));
+            server.catalog = stored.map(Arc::new);
         }
     });
     Ok(())
@@ -139,26 +172,27 @@ async fn load_stored(app: &App, server_id: &SharedServerKey, spec: &Arc<ServerSp
 /// Puts a discovery in force, stores it if it differs from the known catalog, and returns how long it is fresh.
 async fn take_discovery(
     app: &App,
-    server_id: &SharedServerKey,
-    spec: &Arc<ServerSpec>,
+    key: &SharedKey,
+    agent: &AgentId,
+    spec: &ServerSpec,
     discovery: Discovery,
 ) -> Duration {
-    let (tenant, agent, id) = server_id;
+    let id = &spec.id;
     let catalog = Arc::new(make_catalog(app, id, &discovery));
-    let mut is_changed = false;
-    app.connections.update(server_id, spec, |server| {
+    let is_changed = app.connections.update(key, |server| {
         server.state = State::Ready {
             protocol: discovery.protocol.clone(),
         };
-        is_changed = server
+        let is_changed = server
             .catalog
             .as_ref()
             .is_none_or(|known| (&known.version, known.cache) != (&catalog.version, catalog.cache));
         if is_changed {
             server.catalog = Some(catalog.clone());
         }
+        is_changed
     });
-    if !is_changed {
+    if is_changed != Some(true) {
         return catalog.fresh_for();
     }
     tracing::info!(server = %id, %agent, tools = catalog.tools.len(), "tools discovered");
@@ -170,35 +204,26 @@ async fn take_discovery(
     for dropped in &catalog.dropped {
         tracing::warn!(server = %id, dropped, "a tool was left out");
     }
-    let stored = async {
-        let mut tx = app.db.tenant(*tenant).await?;
-        store::catalogs::put(&mut tx, *tenant, agent, CatalogOwner::Shared, &catalog).await?;
-        tx.commit().await
-    };
-    if let Err(error) = stored.await {
+    if let Err(error) = store_catalog(app, key, agent, &catalog).await {
         tracing::warn!(%error, server = %id, "the catalog cannot be stored; it is kept in memory");
     }
     catalog.fresh_for()
 }
 
-/// Like [`take_discovery`], for a personal server that was discovered with the operator's headers. The list serves the
-/// users who have a credential of their own.
-async fn take_discovery_for_users(
+async fn store_catalog(
     app: &App,
-    key: &Key,
-    server_id: &SharedServerKey,
-    spec: &Arc<ServerSpec>,
-    discovery: &Discovery,
-) -> Duration {
-    app.connections.update(server_id, spec, |server| {
-        server.state = State::Ready {
-            protocol: discovery.protocol.clone(),
-        };
-    });
-    credentials::store_catalog(app, key, spec, discovery).await.unwrap_or_else(|error| {
-        tracing::warn!(%error, server = %spec.id, "what a server said of its tools cannot be stored");
-        UNSTORED
-    })
+    key: &SharedKey,
+    agent: &AgentId,
+    catalog: &Catalog,
+) -> Result<()> {
+    let Some(tenant) = key.tenant else {
+        let mut tx = app.db.system().await?;
+        store::catalogs::put_of_all(&mut tx, agent, catalog).await?;
+        return tx.commit().await;
+    };
+    let mut tx = app.db.tenant(tenant).await?;
+    store::catalogs::put(&mut tx, tenant, agent, CatalogOwner::Shared, catalog).await?;
+    tx.commit().await
 }
 
 /// Makes the catalog of a discovery.
@@ -272,16 +297,6 @@ impl Expiry<Key, Arc<Catalog>> for Freshness {
     }
 }
 
-/// The key of the connection to a shared server: one for all runs, or one for each set of values that runs send to it.
-pub fn shared_key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
-    Key {
-        owner: spec
-            .run_config
-            .map_or(ConnectionOwner::Shared, ConnectionOwner::RunConfig),
-        ..server_key(tenant, agent, &spec.id)
-    }
-}
-
 /// The tools of a shared server; `None` when they are not known. A server that differs per run is asked now, unless a
 /// run with the same values has asked it before.
 pub async fn catalog_of(
@@ -291,9 +306,9 @@ pub async fn catalog_of(
     spec: &ServerSpec,
 ) -> Option<Arc<Catalog>> {
     if spec.run_config.is_none() {
-        return app.connections.catalog(tenant, agent, &spec.id);
+        return app.connections.catalog(tenant, agent, spec);
     }
-    let key = shared_key(tenant, agent, spec);
+    let key = shared_key(tenant, spec);
     let list = async {
         let discovery = discover(app, &key, &Arc::new(spec.clone())).await?;
         Ok::<_, McpError>(Arc::new(make_catalog(app, &spec.id, &discovery)))

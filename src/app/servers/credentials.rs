@@ -20,7 +20,7 @@ use std::{
 
 use moka::future::Cache;
 
-pub(super) use self::{catalogs::store_catalog, trial::ConnectionTrial};
+pub(super) use self::trial::ConnectionTrial;
 pub use self::{
     catalogs::{follow_changes, forget_catalog},
     change::{
@@ -41,7 +41,7 @@ use domain::{
     error::{Error, ErrorCode, Result},
     ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
     oauth::{Authorization, OAuthConfig, from_sealable},
-    owner::{CatalogOwner, ConnectionOwner},
+    owner::CatalogOwner,
     pack::Pack,
     personal::{self, Values},
     principal::Principal,
@@ -80,14 +80,14 @@ pub struct Credentials {
     /// The locks by which one test with a false credential runs at a time.
     test_locks: Cache<(TenantId, AgentId, ServerId), Arc<tokio::sync::Mutex<()>>>,
     /// Temporary connections that test a credential before it is stored.
-    trials: Mutex<HashSet<Key>>,
+    trials: Mutex<HashSet<CredentialRef>>,
 }
 
 /// A user's credentials at one agent.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UserCredentials(Vec<CredentialMeta>);
 
-/// A personal server as it is reached for one user.
+/// A server as it is reached for one user.
 pub struct ResolvedConnection {
     pub key: Key,
     pub spec: Arc<ServerSpec>,
@@ -130,7 +130,7 @@ impl Credentials {
         }
     }
 
-    fn trials(&self) -> std::sync::MutexGuard<'_, HashSet<Key>> {
+    fn trials(&self) -> std::sync::MutexGuard<'_, HashSet<CredentialRef>> {
         self.trials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,6 +151,13 @@ impl UserCredentials {
     pub(in crate::app) fn active(&self, server: &ServerId) -> Option<&CredentialMeta> {
         self.get(server)
             .filter(|credential| credential.state == CredentialState::Active)
+    }
+
+    /// The row of a credential, if it is active and this generation of it is in force.
+    fn in_force(&self, credential: &CredentialRef) -> Option<&CredentialMeta> {
+        self.active(&credential.server).filter(|stored| {
+            (stored.id, stored.current()) == (credential.id, credential.generation)
+        })
     }
 }
 
@@ -247,44 +254,36 @@ pub async fn resolve_connection(
         return Ok(None);
     };
     Ok(Some(ResolvedConnection {
-        key: personal_key(&credential_ref(principal, agent, &spec.id, stored)),
+        key: Key::Personal(credential_ref(principal, agent, &spec.id, stored)),
         spec: decrypted.spec.clone(),
     }))
 }
 
-/// Notes that the next sign-in of a connection's user should ask for more scopes. `false` when that would change
-/// nothing, or when the connection was not made with a sign-in.
+/// Notes that the next sign-in of a credential's user should ask for more scopes. `false` when that would change
+/// nothing, or when the credential is no sign-in.
 pub async fn request_scopes(
     app: &App,
     principal: &Principal,
-    connection: &Key,
+    used: &CredentialRef,
     scope: &str,
 ) -> Result<bool> {
-    let credentials = of_user(app, principal, &connection.agent).await?;
-    let stored = credentials
-        .active(&connection.server)
-        .filter(|stored| connection.owner == owner(stored.id, stored.current()));
-    let Some(stored) = stored else {
+    let credentials = of_user(app, principal, &used.agent).await?;
+    if credentials.in_force(used).is_none() {
         return Ok(false);
-    };
-    let credential = credential_ref(principal, &connection.agent, &connection.server, stored);
-    oauth::step_up(app, &credential, scope).await
+    }
+    oauth::step_up(app, used, scope).await
 }
 
 /// Marks a credential that its server has rejected for good: its tools leave the toolset. When it was a candidate, the
 /// credential before it is in force again.
-pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
-    let credentials = of_user(app, principal, &connection.agent).await?;
-    let Some(stored) = credentials
-        .active(&connection.server)
-        .filter(|stored| connection.owner == owner(stored.id, stored.current()))
-    else {
+pub async fn reject(app: &App, principal: &Principal, refused: &CredentialRef) -> Result<()> {
+    let credentials = of_user(app, principal, &refused.agent).await?;
+    if credentials.in_force(refused).is_none() {
         return Ok(());
-    };
-    let credential = credential_ref(principal, &connection.agent, &connection.server, stored);
+    }
     let reason = ConnectionTestError::Unauthorized.code().as_str();
-    mark_credential(&app.db, &credential, CredentialState::Rejected, reason).await?;
-    forget_marked(app, &credential).await;
+    mark_credential(&app.db, refused, CredentialState::Rejected, reason).await?;
+    forget_marked(app, refused).await;
     Ok(())
 }
 
@@ -299,7 +298,7 @@ async fn forget_marked(app: &App, credential: &CredentialRef) {
     announce_change(app, *tenant, agent, user).await;
     let generation = (credential.id, credential.generation);
     app.credentials.decrypted.invalidate(&generation).await;
-    app.mcp.close(&personal_key(credential)).await;
+    app.mcp.close(&Key::Personal(credential.clone())).await;
 }
 
 /// One credential that needs its user's attention.
@@ -373,20 +372,6 @@ fn credential_ref(
         id: stored.id,
         generation: stored.current(),
     }
-}
-
-/// The key of a personal connection.
-fn personal_key(credential: &CredentialRef) -> Key {
-    Key {
-        tenant: credential.tenant,
-        agent: credential.agent.clone(),
-        server: credential.server.clone(),
-        owner: owner(credential.id, credential.generation),
-    }
-}
-
-fn owner(id: CredentialId, generation: u64) -> ConnectionOwner {
-    ConnectionOwner::Credential { id, generation }
 }
 
 /// Copies an error, for each caller that waited for the same query.
@@ -542,12 +527,9 @@ pub async fn forget_user(app: &App, tenant: TenantId, agent: &AgentId, user: &Us
         .users
         .invalidate(&(tenant, agent.clone(), user.clone()))
         .await;
-    let keys = app
-        .mcp
-        .personal_keys()
-        .into_iter()
-        .filter(|key| key.tenant == tenant && key.agent == *agent);
-    if let Err(error) = close_outdated(app, keys.collect()).await {
+    let connected = app.mcp.personal_connections().into_iter();
+    let of_agent = connected.filter(|of| of.tenant == tenant && of.agent == *agent);
+    if let Err(error) = close_outdated(app, of_agent.collect()).await {
         tracing::debug!(%error, "connections are looked at again within a second");
     }
 }
@@ -558,10 +540,9 @@ pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()>
     let ids = store::credentials::list_ids_of_user(&mut tx, user).await?;
     drop(tx);
     let ids: HashSet<CredentialId> = ids.into_iter().collect();
-    for key in app.mcp.personal_keys() {
-        let credential = key.owner.credential();
-        if key.tenant == tenant && credential.is_some_and(|(id, _)| ids.contains(&id)) {
-            close(app, &key).await;
+    for credential in app.mcp.personal_connections() {
+        if credential.tenant == tenant && ids.contains(&credential.id) {
+            close(app, credential).await;
         }
     }
     Ok(())
@@ -569,29 +550,25 @@ pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()>
 
 /// Closes the personal connections of everybody of a tenant.
 pub async fn close_tenant(app: &App, tenant: TenantId) {
-    for key in app.mcp.personal_keys() {
-        if key.tenant == tenant {
-            close(app, &key).await;
+    for credential in app.mcp.personal_connections() {
+        if credential.tenant == tenant {
+            close(app, credential).await;
         }
     }
 }
 
 /// Closes a personal connection and forgets the credential that it was made with.
-async fn close(app: &App, key: &Key) {
-    app.mcp.close(key).await;
-    if let Some(credential) = key.owner.credential() {
-        app.credentials.decrypted.invalidate(&credential).await;
-    }
+async fn close(app: &App, credential: CredentialRef) {
+    let generation = (credential.id, credential.generation);
+    app.mcp.close(&Key::Personal(credential)).await;
+    app.credentials.decrypted.invalidate(&generation).await;
 }
 
 /// Closes the connections of a credential's generations that are no longer in force.
 async fn close_older(app: &App, of: &CredentialRef) {
-    let keys = app.mcp.personal_keys().into_iter();
-    let keys = keys.filter(|key| {
-        let credential = key.owner.credential();
-        key.tenant == of.tenant && credential.is_some_and(|(id, _)| id == of.id)
-    });
-    if let Err(error) = close_outdated(app, keys.collect()).await {
+    let connected = app.mcp.personal_connections().into_iter();
+    let generations = connected.filter(|it| (it.tenant, it.id) == (of.tenant, of.id));
+    if let Err(error) = close_outdated(app, generations.collect()).await {
         tracing::debug!(%error, "connections are looked at again within a second");
     }
 }
@@ -601,7 +578,7 @@ pub async fn poll_changes(app: &Arc<App>) -> Result<()> {
     for user_key in find_outdated(app).await? {
         app.credentials.users.invalidate(&*user_key).await;
     }
-    close_outdated(app, app.mcp.personal_keys()).await
+    close_outdated(app, app.mcp.personal_connections()).await
 }
 
 /// The users whose cached credentials differ from the rows.
@@ -631,12 +608,12 @@ async fn find_outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
 }
 
 /// Closes connections whose credential is no longer in force. A connection of a [`ConnectionTrial`] stays.
-async fn close_outdated(app: &App, mut keys: Vec<Key>) -> Result<()> {
+async fn close_outdated(app: &App, mut connected: Vec<CredentialRef>) -> Result<()> {
     // Trials are left out before the rows are read: a trial that ends in between has its row by then.
-    keys.retain(|key| !app.credentials.trials().contains(key));
-    let ids: HashSet<(TenantId, CredentialId)> = keys
+    connected.retain(|credential| !app.credentials.trials().contains(credential));
+    let ids: HashSet<(TenantId, CredentialId)> = connected
         .iter()
-        .filter_map(|key| Some((key.tenant, key.owner.credential()?.0)))
+        .map(|credential| (credential.tenant, credential.id))
         .collect();
     if ids.is_empty() {
         return Ok(());
@@ -645,13 +622,10 @@ async fn close_outdated(app: &App, mut keys: Vec<Key>) -> Result<()> {
     let mut tx = app.db.system().await?;
     let rows = store::credentials::list_active(&mut tx, &ids).await?;
     drop(tx);
-    let in_force: HashSet<(TenantId, ConnectionOwner)> = rows
-        .into_iter()
-        .map(|(tenant, id, generation)| (tenant, owner(id, generation)))
-        .collect();
-    for key in keys {
-        if !in_force.contains(&(key.tenant, key.owner)) {
-            close(app, &key).await;
+    let in_force: HashSet<(TenantId, CredentialId, u64)> = rows.into_iter().collect();
+    for credential in connected {
+        if !in_force.contains(&(credential.tenant, credential.id, credential.generation)) {
+            close(app, credential).await;
         }
     }
     Ok(())

@@ -129,8 +129,8 @@ impl ClientTools {
     fn unconnected_server(&self, name: &str) -> Option<String> {
         let listed = self.toolset.pair_of(name);
         let (server, tool) = listed.or_else(|| self.toolset.unlisted_pair_of(name))?;
-        let is_unconnected =
-            !self.toolset.reaches(server) && self.toolset.obstacle(server, tool, || None).is_some();
+        let is_unconnected = !self.toolset.reaches(server)
+            && self.toolset.obstacle(server, tool, |_| None).is_some();
         is_unconnected.then(|| server.to_owned())
     }
 

@@ -466,8 +466,7 @@ fn unknown_tool(app: &App, call: &Call<'_>) -> String {
         )),
     };
     if let Some(obstacle) = pair.as_ref().and_then(|(server, tool)| {
-        let (tenant, agent) = (call.principal.tenant, call.toolset.agent());
-        let cause = || app.connections.down_cause(tenant, agent, server);
+        let cause = |spec: &ServerSpec| app.connections.down_cause(call.principal.tenant, spec);
         call.toolset.obstacle(server, tool, cause)
     }) {
         return format!("not executed: {obstacle}");

@@ -186,7 +186,8 @@ pub async fn parse_command(
         return Ok(None);
     };
     let connections = &app.connections;
-    let cause = connections.down_cause(run.tenant, there.id(), &view.server);
+    let spec = there.server(&view.server);
+    let cause = spec.and_then(|spec| connections.down_cause(run.tenant, spec));
     if let Some(obstacle) = view.obstacle(&toolset, cause) {
         return Err(Error::Unavailable(obstacle));
     }

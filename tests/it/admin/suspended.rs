@@ -7,9 +7,10 @@ use domain::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{line, operator, patch, trail, world};
+use super::{line, operator, patch, trail, with_operator, world};
 use crate::support::{
     has::Has,
+    many::connections_of,
     model::{Gate, text},
     wait::eventually,
     world::{TIME_LIMIT, World},
@@ -114,14 +115,22 @@ async fn status(world: &World, run: &str) -> String {
 
 #[tokio::test]
 async fn a_suspended_tenants_servers_are_left_and_found_again() {
-    let world = world().await;
-    world.tools_ready().await;
+    let world = World::with(|setup| {
+        with_operator(setup);
+        setup.change_server(json!({ "instances": "per-tenant" }));
+    })
+    .await;
+    let ready = [("bank", "ready")];
+    let (ann, eve) = (world.user("ann", &[]).await, world.stranger("eve").await);
+    connections_of(&ann, "bank", &ready).await;
+    connections_of(&eve, "bank", &ready).await;
+    assert_eq!(world.app().connections.count().0, 2);
     suspend(&world).await;
     eventually(async || world.app().connections.count().0 == 1).await;
     patch(&operator(&world), ACME, json!({ "suspended": false }))
         .await
         .expect(200);
-    world.tools_ready().await;
+    connections_of(&ann, "bank", &ready).await;
 }
 
 #[tokio::test]

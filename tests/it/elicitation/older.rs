@@ -1,8 +1,11 @@
 //! Servers of the older era, which ask while a call is open: who is asked, and what is declined at once.
 
-use domain::elicitation::Answer;
+use domain::{
+    elicitation::Answer,
+    ids::{TenantId, UserId},
+};
 use futures_util::stream;
-use mcp::{CallOptions, LiveQuestion};
+use mcp::{CallOptions, Caller, LiveQuestion};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -14,7 +17,7 @@ use super::{
 use crate::support::{
     offer::{world, world_with},
     scripted::{Scripted, Seen, event, events, text as result},
-    servers::{args, asks, everything, key, mcp, probe_stdio, request, spec},
+    servers::{args, asks, everything, key, mcp, probe_stdio, request, shared_key, spec},
     wait::eventually,
 };
 
@@ -181,6 +184,34 @@ async fn over_a_pipe_a_question_is_declined_while_two_calls_are_open() {
     let late = late.unwrap();
     assert_eq!(late.text, r#"{"action": "decline"}"#);
     assert!(late.declined.is_empty(), "no user is told of it either");
+}
+
+#[tokio::test]
+async fn over_a_pipe_that_several_tenants_use_nobody_is_asked() {
+    let spec = spec(probe_stdio(&["curious"], &[]));
+    let (mcp, key) = (mcp(), shared_key(&spec));
+    let arguments = args(&json!({"who": "ann"}));
+    let of = |options: CallOptions| CallOptions {
+        caller: Some(Caller {
+            tenant: TenantId::new(),
+            user: UserId("ann".into()),
+        }),
+        ..options
+    };
+    let before = of(CallOptions::default());
+    mcp.call(&key, &spec, request("echo", &arguments), before)
+        .await
+        .unwrap();
+    let (options, mut questions) = live();
+    let outcome = mcp
+        .call(&key, &spec, request("ask", &arguments), of(options))
+        .await
+        .unwrap();
+    assert_eq!(outcome.text, r#"{"action": "decline"}"#);
+    assert!(
+        questions.recv().await.is_none(),
+        "it may be a question of the other tenant's call"
+    );
 }
 
 #[tokio::test]

@@ -1,16 +1,19 @@
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use domain::server::Timeouts;
+use domain::{
+    ids::{TenantId, UserId},
+    server::Timeouts,
+};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
-use mcp::{CallError, CallOptions, ConnectionState};
+use mcp::{CallError, CallOptions, Caller, ConnectionState};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     scripted::{Reply, Scripted, Seen, event, events, reply, text},
-    servers::{args, key, mcp, options, request, soon, spec, spec_with},
+    servers::{args, key, mcp, options, request, shared_key, soon, spec, spec_with},
 };
 
 /// A modern server that answers calls as told and everything else well.
@@ -363,6 +366,69 @@ async fn no_more_calls_than_allowed_are_under_way() {
     assert_eq!(server.requests("tools/call").len(), 2);
 }
 
+fn caller(tenant: TenantId, user: &str) -> Caller {
+    Caller {
+        tenant,
+        user: UserId(user.into()),
+    }
+}
+
+#[tokio::test]
+async fn one_tenant_cannot_take_all_places_of_a_server_that_serves_all() {
+    let release = Arc::new(tokio::sync::Semaphore::new(0));
+    let released = release.clone();
+    let server = calls(move |seen: Seen| {
+        let released = released.clone();
+        async move {
+            released.acquire().await.unwrap().forget();
+            seen.result(text("served"))
+        }
+    })
+    .await;
+    let mcp = crate::support::servers::mcp_with(mcp::Options {
+        calls_per_server: 4,
+        ..mcp::Options::default()
+    });
+    let spec = spec(server.endpoint());
+    let key = shared_key(&spec);
+    let call = |tenant: TenantId, user: usize| {
+        let (mcp, key, spec) = (mcp.clone(), key.clone(), spec.clone());
+        tokio::spawn(async move {
+            let options = CallOptions {
+                caller: Some(caller(tenant, &user.to_string())),
+                ..CallOptions::default()
+            };
+            let arguments = args(&json!({ "tenant": tenant.to_string() }));
+            mcp.call(&key, &spec, request("echo", &arguments), options)
+                .await
+        })
+    };
+    // Four tenants with six users each want everything: each gets its own four places.
+    let tenants: Vec<TenantId> = (0..4).map(|_| TenantId::new()).collect();
+    for tenant in &tenants {
+        for user in 0..6 {
+            call(*tenant, user);
+        }
+    }
+    server.until("tools/call", 16).await;
+    let of = |tenant: TenantId| {
+        let sent = server.requests("tools/call");
+        let is_its =
+            |seen: &&Seen| seen.body["params"]["arguments"]["tenant"] == tenant.to_string();
+        sent.iter().filter(is_its).count()
+    };
+    assert!(tenants.iter().all(|tenant| of(*tenant) == 4));
+    // The next place goes to the tenant that has none, though others have waited longer.
+    let late = TenantId::new();
+    let served = call(late, 0);
+    tokio::task::yield_now().await;
+    release.add_permits(1);
+    server.until("tools/call", 17).await;
+    assert_eq!(of(late), 1);
+    release.add_permits(100);
+    assert_eq!(soon(served).await.unwrap().unwrap().text, "served");
+}
+
 #[tokio::test]
 async fn one_user_cannot_take_all_places_of_a_server() {
     let server = calls(async |seen: Seen| {
@@ -376,9 +442,9 @@ async fn one_user_cannot_take_all_places_of_a_server() {
         calls_per_server: 8,
         ..mcp::Options::default()
     });
-    let (key, spec) = (key(), spec(server.endpoint()));
+    let (key, spec, tenant) = (key(), spec(server.endpoint()), TenantId::new());
     let of = |user: &str| CallOptions {
-        user: Some(domain::ids::UserId(user.into())),
+        caller: Some(caller(tenant, user)),
         ..CallOptions::default()
     };
     let (waiting, quick) = (args(&json!({"wait": true})), args(&json!({})));

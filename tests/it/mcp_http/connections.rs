@@ -8,8 +8,6 @@ use std::{
 
 use domain::{
     clock,
-    ids::RunId,
-    owner::ConnectionOwner,
     secret::Secret,
     server::{AccessMode, Endpoint, Remote, ServerSpec, Timeouts},
 };
@@ -21,7 +19,10 @@ use tokio::sync::Notify;
 
 use crate::support::{
     scripted::{Scripted, Seen, reply},
-    servers::{args, key, mcp, mcp_with, options, replaced, request, soon, spec, spec_with, until},
+    servers::{
+        args, key, mcp, mcp_with, options, replaced, request, shared_key, soon, spec, spec_with,
+        until,
+    },
 };
 
 /// A server that takes requests and never answers.
@@ -338,17 +339,17 @@ async fn an_idle_connection_with_values_of_runs_is_closed_as_soon_as_a_personal_
         idle_ttl: Duration::from_millis(50),
         ..Options::default()
     });
-    let of = |owner| Key { owner, ..key() };
-    let shared = Arc::new(ServerSpec {
-        access_mode: AccessMode::AdminControlled,
-        ..(*spec(server.endpoint())).clone()
-    });
-    let (all, runs) = (
-        of(ConnectionOwner::Shared),
-        of(ConnectionOwner::RunConfig([7; 16])),
-    );
-    mcp.connect(&all, &shared).await.unwrap();
-    mcp.connect(&runs, &shared).await.unwrap();
+    let of = |per_tenant| {
+        Arc::new(ServerSpec {
+            access_mode: AccessMode::AdminControlled,
+            per_tenant,
+            ..(*spec(server.endpoint())).clone()
+        })
+    };
+    let (for_all, for_runs) = (of(false), of(true));
+    let (all, runs) = (shared_key(&for_all), shared_key(&for_runs));
+    mcp.connect(&all, &for_all).await.unwrap();
+    mcp.connect(&runs, &for_runs).await.unwrap();
     server.until("DELETE", 1).await;
     assert_eq!(mcp.state(&runs), ConnectionState::Idle);
     assert!(matches!(mcp.state(&all), ConnectionState::Ready { .. }));
@@ -431,18 +432,20 @@ async fn a_server_that_is_silent_to_the_newer_handshake_is_asked_the_older_way_n
 async fn only_what_was_made_with_a_credential_is_a_personal_connection() {
     let server = Scripted::legacy(async |_| None).await;
     let (mcp, personal, spec) = (mcp(), key(), spec(server.endpoint()));
-    let owners = [
-        ConnectionOwner::Shared,
-        ConnectionOwner::Run(RunId::new()),
-        ConnectionOwner::RunConfig([7; 16]),
-    ];
-    let others = owners.map(|owner| Key {
-        owner,
-        ..personal.clone()
+    let of_tenant = Arc::new(ServerSpec {
+        per_tenant: true,
+        ..ServerSpec::clone(&spec)
     });
-    for key in others.iter().chain([&personal]) {
-        mcp.connect(key, &spec).await.unwrap();
+    for (key, spec) in [
+        (shared_key(&spec), &spec),
+        (shared_key(&of_tenant), &of_tenant),
+        (personal.clone(), &spec),
+    ] {
+        mcp.connect(&key, spec).await.unwrap();
     }
-    assert_eq!(mcp.personal_keys(), std::slice::from_ref(&personal));
-    assert_eq!(server.requests("initialize").len(), 4, "one for each owner");
+    let Key::Personal(credential) = personal else {
+        panic!("a personal connection");
+    };
+    assert_eq!(mcp.personal_connections(), [credential]);
+    assert_eq!(server.requests("initialize").len(), 3);
 }

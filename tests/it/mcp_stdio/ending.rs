@@ -99,7 +99,7 @@ fn write_pack(folder: &Path, ledger: &Ledger) {
          languages: {{ en: {{ greetingMessage: Hi, systemPrompt: Hi }} }}\n\
          llm: {{ provider: none }}\n\
          flows: {{ authentication: {{ required: false }} }}\n\
-         mcp:\n  servers:\n    - name: probe\n      transport: stdio\n      command: {}\n      args: [{}, stubborn]\n      \
+         mcp:\n  servers:\n    - name: probe\n      transport: stdio\n      instances: shared\n      connect: start\n      command: {}\n      args: [{}, stubborn]\n      \
          env: {{ PROBE_LEDGER: {} }}\n      toolAccess: {{ default: public }}\n",
         python.display(),
         script.display(),

@@ -274,10 +274,36 @@ fn a_server_is_shared_optional_and_patient_unless_it_says_otherwise() {
             connect: Duration::from_secs(2),
             start: Some(Duration::from_secs(2)),
             request: Duration::from_millis(500),
-            stream_idle: None
+            stream_idle: None,
+            idle: None,
         }
     );
     assert_eq!(spec.tools, Some(Vec::new()));
+}
+
+#[test]
+fn a_server_with_an_address_is_one_for_all_and_a_process_one_for_each_tenant_unless_it_says_otherwise()
+ {
+    let remote = "transport: streamable-http\nurl: https://docs.example.org\ntoolAccess: {}";
+    let child = "transport: stdio\ncommand: docs\ntoolAccess: {}";
+    for (text, more, per_tenant, at_start) in [
+        (remote, "", false, true),
+        (remote, "connect: first-use", false, false),
+        (remote, "instances: per-tenant", true, false),
+        (remote, "instances: per-tenant\nconnect: start", true, true),
+        (child, "", true, false),
+        (child, "instances: shared", false, false),
+        (child, "instances: shared\nconnect: start", false, true),
+    ] {
+        let spec = server(&format!("{text}\n{more}"));
+        assert_eq!(
+            (spec.per_tenant, spec.at_start),
+            (per_tenant, at_start),
+            "{more}"
+        );
+    }
+    let spec = server(&format!("{child}\ntimeouts: {{ idleSeconds: 90 }}"));
+    assert_eq!(spec.timeouts.idle, Some(Duration::from_secs(90)));
 }
 
 #[test]

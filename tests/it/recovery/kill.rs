@@ -32,7 +32,7 @@ impl Two {
             world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", bank.url.clone()))
                 .await;
         let doomed = world.replica().await;
-        while doomed.app.connections.count().0 < 2 {
+        while doomed.app.connections.count().0 < 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let here = world.user("fin", &["finance"]).await;

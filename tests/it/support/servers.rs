@@ -9,8 +9,9 @@ use std::{
 };
 
 use domain::{
-    ids::{AgentId, CredentialId, ServerId, TenantId},
-    owner::ConnectionOwner,
+    credential::CredentialRef,
+    ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
+    owner::SharedKey,
     secret::Secret,
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
@@ -47,25 +48,30 @@ pub fn mcp() -> Mcp {
 
 /// A key that no other test has.
 pub fn key() -> Key {
-    Key {
+    Key::Personal(CredentialRef {
         tenant: TenantId::new(),
+        user: UserId("user".into()),
         agent: AgentId::parse("agent").unwrap(),
         server: ServerId::parse("server").unwrap(),
-        owner: ConnectionOwner::Credential {
-            id: CredentialId::new(),
-            generation: 1,
-        },
-    }
+        id: CredentialId::new(),
+        generation: 1,
+    })
 }
 
 /// The same with a credential that replaced the first.
 pub fn replaced(key: &Key) -> Key {
-    let (id, generation) = key.owner.credential().expect("a personal connection");
-    let generation = generation + 1;
-    Key {
-        owner: ConnectionOwner::Credential { id, generation },
-        ..key.clone()
-    }
+    let Key::Personal(first) = key else {
+        panic!("a personal connection");
+    };
+    Key::Personal(CredentialRef {
+        generation: first.generation + 1,
+        ..first.clone()
+    })
+}
+
+/// The key of a shared server for a new tenant.
+pub fn shared_key(spec: &ServerSpec) -> Key {
+    Key::Shared(SharedKey::new(TenantId::new(), spec))
 }
 
 pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
@@ -77,6 +83,8 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         tools: None,
         summaries: BTreeMap::new(),
         required: false,
+        per_tenant: false,
+        at_start: false,
         timeouts,
         user_config: Vec::new(),
         catalog: CatalogScope::Shared,

@@ -21,7 +21,7 @@ use domain::{
     account::Tenant,
     clock::Clock,
     config::{Config, Environment},
-    ids::{AgentId, ServerId, TenantId},
+    ids::{AgentId, TenantId},
     secret::Secret,
 };
 use sqlx::PgConnection;
@@ -186,14 +186,13 @@ impl SharedWorld {
         self.runtime.spawn(work).await.unwrap()
     }
 
-    /// Whether the tools of the bank are known to each of these tenants.
-    pub fn knows_bank(&self, tenants: &[&Tenant]) -> bool {
-        let (agent, server) = (AgentId::parse("bank"), ServerId::parse("bank"));
-        let (agent, server) = (agent.unwrap(), server.unwrap());
+    /// Whether the tools of the bank are known.
+    pub fn knows_bank(&self, tenant: &Tenant) -> bool {
+        let bank = AgentId::parse("bank").unwrap();
+        let pack = self.app.packs.get(&bank).unwrap();
+        let server = pack.server("bank").unwrap();
         let connections = &self.app.connections;
-        tenants
-            .iter()
-            .all(|tenant| connections.catalog(tenant.id, &agent, &server).is_some())
+        connections.catalog(tenant.id, &bank, server).is_some()
     }
 
     /// What was lent goes back, to be kept or to end.

@@ -92,11 +92,20 @@ async fn forward(
     }
 }
 
-/// A world with a way to its bank. A server may take this long to connect.
-async fn world(is_open: bool, seconds: u32) -> (World, Way) {
+/// A world with a way to its bank, to which each tenant has a connection of its own. It may take this long to connect.
+async fn world(seconds: u32) -> (World, Way) {
+    let timeouts = json!({ "connectSeconds": seconds });
+    world_with(
+        true,
+        json!({ "instances": "per-tenant", "timeouts": timeouts }),
+    )
+    .await
+}
+
+async fn world_with(is_open: bool, change: Value) -> (World, Way) {
     let mut way = None;
     let world = World::with(|setup| {
-        setup.change_server(json!({ "timeouts": { "connectSeconds": seconds } }));
+        setup.change_server(change);
         way = Some(Way::new(setup, is_open));
     })
     .await;
@@ -133,8 +142,7 @@ fn offered(request: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn the_first_turn_of_a_new_tenant_has_the_tools_of_a_slow_server() {
-    let (world, way) = world(true, 30).await;
-    world.tools_ready().await;
+    let (world, way) = world(30).await;
     world.model.on(|request| {
         Some(if results(request).is_empty() {
             calls([("bank__get_exchange_rate", pair())])
@@ -159,8 +167,7 @@ async fn the_first_turn_of_a_new_tenant_has_the_tools_of_a_slow_server() {
 
 #[tokio::test]
 async fn a_direct_call_waits_likewise_and_a_command_without_tools_does_not() {
-    let (world, way) = world(true, 30).await;
-    world.tools_ready().await;
+    let (world, way) = world(30).await;
     let before = way.close();
     let (_, nina) = newcomer(&world).await;
     let (chat, other) = (nina.open("bank").await, nina.open("bank").await);
@@ -180,8 +187,7 @@ async fn a_direct_call_waits_likewise_and_a_command_without_tools_does_not() {
 
 #[tokio::test]
 async fn a_client_that_lists_its_tools_at_once_gets_them_all() {
-    let (world, way) = world(true, 30).await;
-    world.tools_ready().await;
+    let (world, way) = world(30).await;
     let before = way.close();
     let (_, nina) = newcomer(&world).await;
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
@@ -199,8 +205,7 @@ async fn a_client_that_lists_its_tools_at_once_gets_them_all() {
 
 #[tokio::test]
 async fn a_turn_waits_no_longer_than_the_server_may_take_to_connect() {
-    let (world, way) = world(true, 1).await;
-    world.tools_ready().await;
+    let (world, way) = world(1).await;
     world.model.on(|_| Some(text("I have no tools.")));
     way.close();
     let (_, nina) = newcomer(&world).await;
@@ -210,12 +215,13 @@ async fn a_turn_waits_no_longer_than_the_server_may_take_to_connect() {
 
 #[tokio::test]
 async fn a_replica_is_ready_after_the_first_discovery() {
-    let (world, way) = world(false, 30).await;
+    let slow = json!({ "timeouts": { "connectSeconds": 30 } });
+    let (world, way) = world_with(false, slow).await;
     let nobody = world.nobody();
     way.until_held(0).await;
     let not_yet = nobody.get("/readyz").await;
     assert_eq!(not_yet.expect(503)["started"], false);
     way.open.send_replace(true);
     eventually(async || nobody.get("/readyz").await.status == 200).await;
-    assert_eq!(world.app().connections.count(), (2, 0));
+    assert_eq!(world.app().connections.count(), (1, 0));
 }

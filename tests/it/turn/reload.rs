@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chatelaine::app::tools::toolset;
 use domain::{
-    ids::{AgentId, ServerId, UserId},
+    ids::{AgentId, UserId},
     principal::Principal,
 };
 use serde_json::json;
@@ -140,12 +140,13 @@ async fn an_old_version_is_not_kept_in_memory() {
     };
     toolset().await;
     let old = Arc::downgrade(&world.app().packs.get(&agent).unwrap());
-    let bank = ServerId::parse("bank").unwrap();
-    let catalog = world
-        .app()
-        .connections
-        .catalog(world.tenant.id, &agent, &bank);
-    let catalog = Arc::downgrade(&catalog.unwrap());
+    let catalog = || {
+        let pack = world.app().packs.get(&agent).unwrap();
+        let bank = pack.server("bank").unwrap();
+        let connections = &world.app().connections;
+        connections.catalog(world.tenant.id, &agent, bank)
+    };
+    let catalog = Arc::downgrade(&catalog().unwrap());
     std::fs::remove_dir_all(world.config.packs.join("office")).unwrap();
     world.change_server(json!({ "timeouts": { "connectSeconds": 4, "requestSeconds": 60 } }));
     world.app().packs.reload();

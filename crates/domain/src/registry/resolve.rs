@@ -7,7 +7,7 @@ mod values;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use sha2::{Digest, Sha256};
+use sha2::Digest;
 use url::Url;
 
 use self::key::key_of;
@@ -27,8 +27,8 @@ use crate::{
     oauth::ClientProof,
     secret::Secret,
     server::{
-        AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerAuth, ServerSpec,
-        TokenIssuer,
+        AccessMode, CatalogScope, ClientCredentials, Endpoint, Parts, Remote, ServerAuth,
+        ServerSpec, TokenIssuer,
     },
     template::{OnMissing, Reference, address::AddressError},
 };
@@ -156,6 +156,9 @@ fn spec_of(
         tools: reference.tools.clone(),
         summaries: BTreeMap::new(),
         required: reference.required,
+        // What a tenant's registry and admins say is in it.
+        per_tenant: true,
+        at_start: false,
         timeouts: reference.timeouts,
         user_config: Vec::new(),
         catalog: CatalogScope::Shared,
@@ -251,26 +254,14 @@ fn text_of(value: &ConfigValue, sources: Sources) -> Result<Secret, String> {
     }
 }
 
-/// Equal for servers that are reached in the same way, and only for these. It does not reveal what was
-/// hashed.
+/// Equal for servers that are sent the same, and only for these. It does not reveal what was hashed.
 fn digest_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> [u8; 16] {
-    let mut digest = Sha256::new();
-    let mut part = |text: &str| {
-        digest.update((text.len() as u64).to_be_bytes());
-        digest.update(text);
-    };
-    if let Endpoint::Remote { url, headers, .. } = endpoint {
-        part(url.as_str());
-        for (name, value) in headers {
-            part(name);
-            part(value.expose());
-        }
-    }
+    let mut parts = Parts::default();
+    endpoint.add_to(&mut parts);
     if let Some(auth) = auth {
-        auth.identity().into_iter().for_each(&mut part);
-        part(auth.secret().expose());
+        auth.add_to(&mut parts);
     }
     let mut short = [0; 16];
-    short.copy_from_slice(&digest.finalize()[..16]);
+    short.copy_from_slice(&parts.0.finalize()[..16]);
     short
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariants: only the user of the call that a question belongs to is asked. A question on the stream that answers a call
 //! belongs to that call. Any other question belongs to the only open call of the connection; it is declined when several
-//! are open, or when the server may still be working on a cancelled call. The questions of one call are asked one after the
+//! are open, when the server may still be working on a cancelled call, or when several tenants have used the connection. The questions of one call are asked one after the
 //! other, and their number and total time are limited.
 
 use std::{

@@ -2,7 +2,7 @@
 //! than it reads would fill our memory.
 //!
 //! Invariant: at most [`MAX_OPEN`] requests of a connection are without a reply. The connection of a server that makes more,
-//! or more than [`MAX_IN_WINDOW`] in one window, is closed.
+//! or more than [`MAX_IN_WINDOW`] in one window, is closed. A connection that serves all tenants may have some times as many.
 
 use std::{
     collections::HashMap,
@@ -29,11 +29,23 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// The most bytes of the id of a request.
 const MAX_ID: usize = 1024;
 
-#[derive(Default)]
 pub(super) struct ServerRequests(Mutex<Counts>);
 
-#[derive(Default)]
+impl ServerRequests {
+    pub(super) fn new(scale: usize) -> Self {
+        Self(Mutex::new(Counts {
+            max_open: MAX_OPEN * scale,
+            max_in_window: MAX_IN_WINDOW * scale,
+            open: HashMap::new(),
+            window: None,
+            in_window: 0,
+        }))
+    }
+}
+
 struct Counts {
+    max_open: usize,
+    max_in_window: usize,
     /// The requests without a reply, by the JSON of their id. The token is cancelled when the server withdraws one.
     open: HashMap<String, CancellationToken>,
     window: Option<Instant>,
@@ -140,18 +152,20 @@ impl Counts {
             (self.window, self.in_window) = (Some(now), 0);
         }
         self.in_window += 1;
-        if self.in_window > MAX_IN_WINDOW {
+        if self.in_window > self.max_in_window {
             return Err(format!(
-                "the server made more than {MAX_IN_WINDOW} requests within {} s",
+                "the server made more than {} requests within {} s",
+                self.max_in_window,
                 WINDOW.as_secs()
             ));
         }
         if self.open.contains_key(id) {
             return Ok(false);
         }
-        if self.open.len() >= MAX_OPEN {
+        if self.open.len() >= self.max_open {
             return Err(format!(
-                "the server made requests and did not take the answers to {MAX_OPEN} of them"
+                "the server made requests and did not take the answers to {} of them",
+                self.max_open
             ));
         }
         self.open.insert(id.to_owned(), withdrawn.clone());

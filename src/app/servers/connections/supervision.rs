@@ -1,44 +1,41 @@
-//! The tasks that keep servers connected: one for each shared server of an agent of a tenant, and one for each
-//! personal server that the operator gave headers for discovery. They start and stop when packs, tenants or
-//! registries change.
+//! The tasks that keep servers connected: one for each connection that packs want at the start, and one for each that
+//! somebody uses. They stop when packs, tenants or registries change, and those of the second kind when nobody has used
+//! their server for a while.
 //!
 //! A starting process waits here for required servers, and the first turn of a new tenant for servers that are still
 //! being connected.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use tokio::{
-    sync::broadcast::{Receiver, error::RecvError},
-    time::Instant,
-};
-use tokio_util::sync::CancellationToken;
+use futures_util::future::join_all;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use crate::app::{
     App,
     servers::{
         connections::{
-            SharedServer, SharedServerKey, State, discover, load_stored, server_key,
-            take_discovery, take_discovery_for_users,
+            SharedServer, State, add, discover, is_shared, load_stored, shared_key, take_discovery,
         },
         registry,
     },
 };
 use domain::{
-    backoff,
+    backoff, clock,
     connection::DownCause,
     error::Result,
     ids::{AgentId, TenantId},
+    owner::SharedKey,
     pack::Pack,
     principal::claims_named_by,
-    server::{AccessMode, ServerSpec},
+    server::{Endpoint, ServerSpec},
 };
 use mcp::{ConnectionState, Key};
 
-/// How often the tasks are compared with the packs and tenants, and a connection with its state.
+/// How often the tasks are compared with the packs and tenants, and a connection with its state and its use.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Least time between two discoveries of a server, however often it announces changes.
 const QUIET: Duration = Duration::from_secs(1);
@@ -46,132 +43,154 @@ const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 /// The longest pause between two tries if a person has to change something first.
 const RETRY_LASTING: Duration = Duration::from_secs(600);
+/// A server that is connected at its first use, and that nobody has used for this long, is forgotten.
+const UNUSED: Duration = Duration::from_secs(600);
+/// A run goes on with the pack that it began with, so a server of an older pack may still be in use.
+const LAST_USE: Duration = Duration::from_secs(2);
 
-/// Keeps every shared server that a tenant can see connected, until the process stops.
+/// Keeps shared servers connected, until the process stops.
 pub async fn supervise(app: Arc<App>) {
     let mut packs = app.packs.changes();
-    loop {
-        match reconcile(&app).await {
-            Ok(()) => app.connections.reconciled.cancel(),
-            Err(error) => {
-                tracing::warn!(%error, "cannot see which servers to keep; trying again");
+    let compare = async {
+        loop {
+            match reconcile(&app).await {
+                Ok(()) => app.connections.reconciled.cancel(),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot see which servers to keep; trying again");
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                // A lagging receiver has missed a change, which is as good as receiving one.
+                Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
+                () = app.registry.wait_for_change() => {}
             }
         }
-        tokio::select! {
-            () = tokio::time::sleep(CHECK_INTERVAL) => {}
-            // A lagging receiver has missed a change, which is as good as receiving one.
-            Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
-            () = app.registry.wait_for_change() => {}
-            () = app.connections.check_requested.notified() => {}
-            () = app.shutdown.cancelled() => break,
+    };
+    let begin = async {
+        loop {
+            app.connections.first_use.notified().await;
+            begin_tasks(&app);
         }
+    };
+    tokio::select! {
+        () = compare => {}
+        () = begin => {}
+        () = app.shutdown.cancelled() => {}
     }
     for server in app.connections.servers().values() {
         server.stop.cancel();
     }
 }
 
-/// Starts tasks for servers that are new or changed and stops those of servers that are gone. A tenant whose registry
-/// cannot be read keeps what it has, and stops no other tenant.
+/// Begins the tasks of servers that have none.
+fn begin_tasks(app: &Arc<App>) {
+    for (key, server) in app.connections.servers().iter_mut() {
+        if !server.has_task {
+            server.has_task = true;
+            app.tasks.spawn(keep_connected(app.clone(), *key));
+        }
+    }
+}
+
+/// Adds the servers that are connected at the start, and stops those that are gone. A tenant whose registry cannot be read
+/// keeps what it has, and stops no other tenant.
 async fn reconcile(app: &Arc<App>) -> Result<()> {
-    let mut wanted: HashMap<SharedServerKey, Arc<ServerSpec>> = HashMap::new();
-    let mut unread: HashSet<(TenantId, AgentId)> = HashSet::new();
+    // A server that is used for the first time meanwhile is looked at the next time.
+    let known: HashSet<SharedKey> = app.connections.servers().keys().copied().collect();
     let packs = app.packs.snapshot();
     app.accounts
         .keep_claims(claims_named_by(packs.packs().map(AsRef::as_ref)));
-    for tenant in app.accounts.tenants().await? {
-        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
-            let (tenant, agent) = (tenant.id, pack.id().clone());
-            match registry::pack_for(app, tenant, pack).await {
-                Ok(pack) => wanted.extend(kept_servers(app, &pack).map(|server| {
-                    let server_id = (tenant, agent.clone(), server.id.clone());
-                    (server_id, Arc::new(server))
-                })),
-                Err(error) => {
-                    let error = format!("{:#}", anyhow::Error::from(error));
-                    tracing::warn!(%tenant, %agent, error, "the registry of a tenant cannot be read; trying again");
-                    unread.insert((tenant, agent));
+    let tenants = app.accounts.tenants().await?;
+    let mut wanted: HashSet<SharedKey> = HashSet::new();
+    for pack in packs.packs() {
+        let serving = tenants.iter().filter(|tenant| tenant.serves(pack.id()));
+        for spec in servers_of_operator(pack) {
+            // Of one tenant's own connections only those are wanted that are used, unless the pack says another.
+            let count = match (spec.per_tenant, spec.at_start) {
+                (false, _) => 1,
+                (true, true) => usize::MAX,
+                (true, false) => 0,
+            };
+            for tenant in serving.clone().take(count) {
+                let key = SharedKey::new(tenant.id, &spec);
+                wanted.insert(key);
+                let mut servers = app.connections.servers();
+                if spec.at_start && !servers.contains_key(&key) {
+                    add(&mut servers, key, pack.id(), &spec);
                 }
             }
         }
     }
-    let mut servers = app.connections.servers();
-    servers.retain(|server_id, server| {
-        let keep =
-            wanted.contains_key(server_id) || unread.contains(&(server_id.0, server_id.1.clone()));
+    begin_tasks(app);
+    let own: HashSet<TenantId> = known.iter().filter_map(|key| key.tenant).collect();
+    let mut unread: HashSet<TenantId> = HashSet::new();
+    for tenant in tenants.iter().filter(|tenant| own.contains(&tenant.id)) {
+        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
+            match registry::pack_for(app, tenant.id, pack).await {
+                Ok(pack) => wanted.extend(
+                    pack.servers
+                        .iter()
+                        .filter(|spec| spec.per_tenant)
+                        .map(|spec| SharedKey::new(tenant.id, spec)),
+                ),
+                Err(error) => {
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    let (tenant, agent) = (tenant.id, pack.id());
+                    tracing::warn!(%tenant, %agent, error, "the registry of a tenant cannot be read; trying again");
+                    unread.insert(tenant);
+                }
+            }
+        }
+    }
+    app.connections.servers().retain(|key, server| {
+        let keep = !known.contains(key)
+            || wanted.contains(key)
+            || key.tenant.is_some_and(|tenant| unread.contains(&tenant))
+            || server.used.elapsed() < LAST_USE;
         if !keep {
             server.stop.cancel();
         }
         keep
     });
-    for (server_id, spec) in wanted {
-        let known = servers
-            .get(&server_id)
-            .map(|server| (server.spec.clone(), server.catalog.clone()));
-        if known.as_ref().is_some_and(|(kept, _)| is_same(kept, &spec)) {
-            continue;
-        }
-        if let Some(server) = servers.get(&server_id) {
-            server.stop.cancel();
-        }
-        let stop = app.shutdown.child_token();
-        // The old catalog serves on until the changed server has answered.
-        let catalog = known.and_then(|(_, catalog)| catalog);
-        servers.insert(
-            server_id.clone(),
-            SharedServer {
-                spec: spec.clone(),
-                stop: stop.clone(),
-                catalog,
-                state: State::Connecting,
-            },
-        );
-        app.tasks
-            .spawn(keep_connected(app.clone(), server_id, spec, stop));
-    }
     Ok(())
 }
 
-/// Whether a connection made for one spec also serves the other.
-fn is_same(kept: &ServerSpec, spec: &ServerSpec) -> bool {
-    kept.endpoint == spec.endpoint && kept.timeouts == spec.timeouts && kept.auth == spec.auth
-}
-
-/// Keeps one server connected and its catalog fresh: discovers again when the catalog is old, when the server
-/// announces a change, and when a call has found the server unreachable.
-async fn keep_connected(
-    app: Arc<App>,
-    server_id: SharedServerKey,
-    spec: Arc<ServerSpec>,
-    stop: CancellationToken,
-) {
-    let key = server_key(server_id.0, &server_id.1, &server_id.2);
-    let is_personal = spec.access_mode == AccessMode::UserControlled;
-    if !is_personal && let Err(error) = load_stored(&app, &server_id, &spec).await {
-        tracing::warn!(%error, server = %server_id.2, "the stored catalog cannot be read");
+/// Keeps one server connected and its catalog fresh: discovers again when the catalog is old and somebody uses it, when the
+/// server announces a change, and when a call has found the server unreachable.
+async fn keep_connected(app: Arc<App>, shared: SharedKey) {
+    let parts = |server: &mut SharedServer| {
+        let stop = server.stop.clone();
+        (server.spec.clone(), server.agent.clone(), stop)
+    };
+    let Some((spec, agent, stop)) = app.connections.update(&shared, parts) else {
+        return;
+    };
+    let key = Key::Shared(shared);
+    if let Err(error) = load_stored(&app, &shared, &agent, &spec).await {
+        tracing::warn!(%error, server = %spec.id, "the stored catalog cannot be read");
     }
     let mut failures = 0;
     loop {
         // Subscribe before the request: a change between its answer and the wait is not missed.
         let mut changes = app.mcp.changes();
+        let asked_at = clock::instant();
         let discovered = tokio::select! {
             discovered = discover(&app, &key, &spec) => discovered,
             () = stop.cancelled() => break,
         };
+        let is_known = discovered.is_ok();
         let (least, pause) = match discovered {
             Ok(discovery) => {
                 failures = 0;
-                let fresh_for = if is_personal {
-                    take_discovery_for_users(&app, &key, &server_id, &spec, &discovery).await
-                } else {
-                    take_discovery(&app, &server_id, &spec, discovery).await
-                };
+                let fresh_for = take_discovery(&app, &shared, &agent, &spec, discovery).await;
                 (QUIET, fresh_for)
             }
             Err(error) => {
                 let (cause, reason) = (DownCause::from(error.kind), error.to_string());
-                tracing::warn!(server = %server_id.2, agent = %server_id.1, reason, "server is down; trying again");
-                app.connections.update(&server_id, &spec, |server| {
+                let tenant = shared.tenant.map(tracing::field::display);
+                tracing::warn!(server = %spec.id, %agent, tenant, reason, "server is down; trying again");
+                app.connections.update(&shared, |server| {
                     server.state = State::Down { cause, reason }
                 });
                 failures += 1;
@@ -184,10 +203,16 @@ async fn keep_connected(
                 (pause, pause)
             }
         };
+        let old_and_used = async {
+            tokio::time::sleep(pause.saturating_sub(least)).await;
+            if is_known {
+                wait_for_use(&app, &shared, asked_at).await;
+            }
+        };
         let again = async {
             tokio::time::sleep(least).await;
             tokio::select! {
-                () = tokio::time::sleep(pause.saturating_sub(least)) => {}
+                () = old_and_used => {}
                 () = wait_for_change(&mut changes, &key) => {}
                 () = wait_until_down(&app, &key) => {}
             }
@@ -195,11 +220,44 @@ async fn keep_connected(
         tokio::select! {
             () = again => {}
             () = stop.cancelled() => break,
+            // Its connection is closed already.
+            () = forget_when_unused(&app, &shared, &spec) => return,
         }
     }
     // When the process stops, calls may still be running; their connections are closed after them.
     if !app.shutdown.is_cancelled() {
-        app.mcp.retire(&key, &spec).await;
+        app.mcp.retire(&key).await;
+    }
+}
+
+/// Waits until somebody has used a server after this moment.
+async fn wait_for_use(app: &App, key: &SharedKey, after: Instant) {
+    let is_used = |server: &mut SharedServer| server.used > after;
+    while app.connections.update(key, is_used) != Some(true) {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// Forgets a server that is connected at its first use, when nobody has used it for a while and its connection is closed.
+async fn forget_when_unused(app: &App, key: &SharedKey, spec: &ServerSpec) {
+    if spec.at_start {
+        return std::future::pending().await;
+    }
+    let unused = spec.timeouts.idle.unwrap_or(UNUSED);
+    loop {
+        tokio::time::sleep(unused.min(CHECK_INTERVAL)).await;
+        let is_open = matches!(
+            app.mcp.state(&Key::Shared(*key)),
+            ConnectionState::Ready { .. } | ConnectionState::Connecting
+        );
+        let mut servers = app.connections.servers();
+        match servers.get(key) {
+            Some(server) if is_open || server.used.elapsed() < unused => {}
+            _ => {
+                servers.remove(key);
+                return;
+            }
+        }
     }
 }
 
@@ -222,70 +280,66 @@ async fn wait_for_change(changes: &mut Receiver<Key>, key: &Key) {
     }
 }
 
-/// The servers that are kept connected: the shared ones, and those personal ones whose tools the operator's headers
-/// discover. No call of a user goes over such a connection.
-fn kept_servers<'a>(app: &'a App, pack: &'a Pack) -> impl Iterator<Item = ServerSpec> + 'a {
+/// The servers of a pack, as its author wrote it, that have a connection which everybody uses: the shared ones, and those
+/// personal ones whose tools the operator's headers discover. No call of a user goes over such a connection of the second
+/// kind.
+fn servers_of_operator(pack: &Pack) -> impl Iterator<Item = ServerSpec> + '_ {
     let discovered = pack.servers.iter().filter_map(ServerSpec::for_discovery);
-    shared_servers(app, pack).cloned().chain(discovered)
+    shared_servers(pack).cloned().chain(discovered)
 }
 
 /// The shared servers of a pack that this process connects to.
-pub(super) fn shared_servers<'a>(
-    app: &'a App,
-    pack: &'a Pack,
-) -> impl Iterator<Item = &'a ServerSpec> {
-    pack.servers.iter().filter(|server| {
-        server.access_mode == AccessMode::AdminControlled && !app.orchestrator.is(server)
-    })
+fn shared_servers(pack: &Pack) -> impl Iterator<Item = &ServerSpec> {
+    pack.servers.iter().filter(|server| is_shared(server))
 }
 
 /// How often a waiting caller checks the servers that are being connected.
 const SETTLING: Duration = Duration::from_millis(50);
+/// How long a turn waits for a process to start, unless the pack says how long that may take.
+const CHILD_START: Duration = Duration::from_secs(20);
 
-/// Connects the servers that packs call `required`; the error names the first one that cannot be reached. A required
-/// server of a tenant's registry does not stop the start: only the log names it.
+/// Connects the servers that packs call `required`; the error names the first one that cannot be reached. A server of which
+/// each tenant has its own is tried for one of them.
 pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     let packs = app.packs.snapshot();
-    for tenant in app.accounts.tenants().await? {
-        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
-            let tenant_pack = match registry::pack_for(app, tenant.id, pack).await {
-                Ok(tenant_pack) => tenant_pack,
-                Err(error) => {
-                    tracing::warn!(tenant = %tenant.id, agent = %pack.id(), %error, "the registry of a tenant cannot be read");
-                    pack.clone()
-                }
-            };
-            for spec in shared_servers(app, &tenant_pack).filter(|server| server.required) {
-                let (key, id) = (server_key(tenant.id, pack.id(), &spec.id), &spec.id);
-                let Err(error) = app.mcp.discover(&key, &Arc::new(spec.clone())).await else {
-                    continue;
-                };
-                let agent = pack.id();
-                if pack.servers.iter().any(|own| own.id == *id) {
-                    anyhow::bail!(
-                        "agent {agent}: server {id} is `required: true` and cannot be reached: {error}"
-                    );
-                }
-                tracing::warn!(tenant = %tenant.id, %agent, server = %id, %error, "a required server of the registry cannot be reached");
+    let tenants = app.accounts.tenants().await?;
+    let mut asked = HashSet::new();
+    let mut required: Vec<(Key, &AgentId, Arc<ServerSpec>)> = Vec::new();
+    for pack in packs.packs() {
+        let Some(tenant) = tenants.iter().find(|tenant| tenant.serves(pack.id())) else {
+            continue;
+        };
+        for spec in shared_servers(pack).filter(|server| server.required) {
+            let key = shared_key(tenant.id, spec);
+            if asked.insert(key.clone()) {
+                required.push((key, pack.id(), Arc::new(spec.clone())));
             }
         }
     }
-    Ok(())
+    let discoveries = required.iter().map(async |(key, agent, spec)| {
+        let id = &spec.id;
+        app.mcp.discover(key, spec).await.map_err(|error| {
+            anyhow::anyhow!(
+                "agent {agent}: server {id} is `required: true` and cannot be reached: {error}"
+            )
+        })
+    });
+    let discovered: anyhow::Result<Vec<_>> = join_all(discoveries).await.into_iter().collect();
+    discovered.map(drop)
 }
 
-/// Waits until each shared server has been asked for its tools once, whether it answered or not.
+/// Waits until each server that is connected at the start has been asked for its tools once, whether it answered or not.
 pub async fn await_first_discovery(app: &App) {
     app.connections.reconciled.cancelled().await;
-    let is_open = |server: &SharedServer| server.state == State::Connecting;
+    let is_open = |server: &SharedServer| server.spec.at_start && server.state == State::Connecting;
     while app.connections.servers().values().any(is_open) {
         tokio::time::sleep(SETTLING).await;
     }
 }
 
-/// Waits for the shared servers of an agent that are being connected for the first time, for each as long as its
-/// `connectSeconds`.
+/// Waits for the shared servers of an agent that are being connected for the first time, for each as long as that may take.
 pub async fn await_connecting(app: &App, tenant: TenantId, pack: &Pack) {
-    let start = Instant::now();
+    let start = clock::instant();
     while let Some(longest) = pending_connect_times(app, tenant, pack).max() {
         if start.elapsed() >= longest {
             return;
@@ -294,24 +348,19 @@ pub async fn await_connecting(app: &App, tenant: TenantId, pack: &Pack) {
     }
 }
 
-/// The `connectSeconds` of each shared server that is being connected for the first time.
+/// How long each shared server that is being connected for the first time may take for it.
 fn pending_connect_times<'a>(
     app: &'a App,
     tenant: TenantId,
     pack: &'a Pack,
 ) -> impl Iterator<Item = Duration> + 'a {
-    let is_unknown = move |spec: &&ServerSpec| {
-        let server_id = (tenant, pack.id().clone(), spec.id.clone());
-        match app.connections.servers().get(&server_id) {
-            Some(server) => server.catalog.is_none() && server.state == State::Connecting,
-            None => {
-                app.connections.check_requested.notify_one();
-                true
-            }
-        }
-    };
-    shared_servers(app, pack)
+    let is_pending =
+        |server: &SharedServer| server.catalog.is_none() && server.state == State::Connecting;
+    shared_servers(pack)
         .filter(|spec| spec.run_config.is_none())
-        .filter(is_unknown)
-        .map(|spec| spec.timeouts.connect)
+        .filter(move |spec| app.connections.read(tenant, pack.id(), spec, is_pending))
+        .map(|spec| match spec.endpoint {
+            Endpoint::Stdio { .. } => spec.timeouts.start.unwrap_or(CHILD_START),
+            Endpoint::Remote { .. } => spec.timeouts.connect,
+        })
 }

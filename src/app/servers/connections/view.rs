@@ -1,13 +1,17 @@
 //! The state of an agent's servers, as its users and its admins see it.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
-use super::Connections;
+use super::{Connections, SharedServer, is_shared};
 use domain::{
     connection::DownCause,
-    ids::{AgentId, ServerId, TenantId},
+    ids::TenantId,
+    owner::SharedKey,
     pack::Pack,
     server::{AccessMode, ServerSpec},
+    tool::Catalog,
 };
 
 /// The state of a server, as users see it.
@@ -16,7 +20,8 @@ use domain::{
 #[schema(as = ServerState)]
 pub enum State {
     Connecting,
-    /// Connected at least once and not known to be down. `protocol`: the revision, such as `2026-07-28`.
+    /// Connected at least once and not known to be down; while nobody uses it, the connection may be closed. `protocol`: the
+    /// revision, such as `2026-07-28`.
     Ready {
         protocol: String,
     },
@@ -82,40 +87,49 @@ impl ConnectionView {
 }
 
 impl Connections {
-    /// Why a shared server of an agent is down, if it is.
-    pub fn down_cause(&self, tenant: TenantId, agent: &AgentId, server: &str) -> Option<DownCause> {
-        let server = ServerId::parse(server).ok()?;
-        match &self.servers().get(&(tenant, agent.clone(), server))?.state {
+    /// Why a shared server is down, if it is.
+    pub fn down_cause(&self, tenant: TenantId, spec: &ServerSpec) -> Option<DownCause> {
+        match &self.servers().get(&SharedKey::new(tenant, spec))?.state {
             State::Down { cause, .. } => Some(*cause),
             _ => None,
         }
     }
 
-    /// The state of a pack's server for a tenant.
-    pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
-        let servers = self.servers();
-        let known = servers.get(&(tenant, pack.id().clone(), server.id.clone()));
-        // The discovery with the operator's headers says nothing about a user's own connection.
-        let known = known.filter(|_| server.access_mode == AccessMode::AdminControlled);
-        let (kind, unknown) = match server.access_mode {
-            AccessMode::AdminControlled => (ConnectionKind::Shared, State::Connecting),
-            AccessMode::UserControlled => (ConnectionKind::Personal, State::NotConfigured),
+    /// The state of a pack's server for a tenant, and its catalog. Of a personal server neither says anything: a user has a
+    /// connection of their own.
+    pub fn view(
+        &self,
+        tenant: TenantId,
+        pack: &Pack,
+        server: &ServerSpec,
+    ) -> (ConnectionView, Option<Arc<Catalog>>) {
+        let (state, catalog) = if is_shared(server) {
+            let read = |known: &SharedServer| (known.state.clone(), known.catalog.clone());
+            self.read(tenant, pack.id(), server, read)
+        } else {
+            (State::NotConfigured, None)
         };
-        let catalog = known.and_then(|known| known.catalog.as_ref());
-        ConnectionView {
+        let view = ConnectionView {
             server: server.id.to_string(),
-            kind,
-            state: known.map_or(unknown, |known| known.state.clone()),
-            tools: catalog.map_or(0, |catalog| catalog.tools.len()),
+            kind: match server.access_mode {
+                AccessMode::AdminControlled => ConnectionKind::Shared,
+                AccessMode::UserControlled => ConnectionKind::Personal,
+            },
+            state,
+            tools: catalog.as_ref().map_or(0, |catalog| catalog.tools.len()),
             dropped: catalog
+                .as_ref()
                 .map(|catalog| catalog.dropped.clone())
                 .unwrap_or_default(),
             missing: catalog
+                .as_ref()
                 .map(|catalog| server.missing(&catalog.tools))
                 .unwrap_or_default(),
             unmatched: catalog
+                .as_ref()
                 .map(|catalog| pack.unmatched_names(server, &catalog.tool_names()))
                 .unwrap_or_default(),
-        }
+        };
+        (view, catalog)
     }
 }

@@ -5,7 +5,7 @@
 //! Invariant: a list that a server calls private is shown only to the holder of the credential it was listed with,
 //! whatever the pack says. An empty private catalog then takes the place of the shared one.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::broadcast::error::RecvError;
 
@@ -76,7 +76,15 @@ async fn look_up(
         .filter(|(server, _)| server.catalog == CatalogScope::Shared)
         .map(|(server, _)| (server.id.clone(), CatalogOwner::Shared))
         .collect();
-    let shared = fetch(app, tenant, agent, shared).await?;
+    let mut shared = fetch(app, tenant, agent, shared).await?;
+    for (server, _) in servers {
+        // What the operator's headers have discovered is there once for all tenants.
+        let discovered = server.for_discovery();
+        let discovered = discovered.and_then(|spec| app.connections.catalog(tenant, agent, &spec));
+        if let Some(discovered) = discovered {
+            shared.insert((server.id.clone(), CatalogOwner::Shared), discovered);
+        }
+    }
     let is_shared = |server: &ServerSpec| {
         let found = shared.get(&(server.id.clone(), CatalogOwner::Shared));
         server.catalog == CatalogScope::Shared && !found.is_some_and(|found| found.is_private())
@@ -160,17 +168,16 @@ async fn refresh(
             return tracing::warn!(%error, server = %spec.id, "a list of tools cannot be refreshed");
         }
     };
+    let Key::Personal(credential) = &connection.key else {
+        return;
+    };
     let discovered = tokio::select! {
         discovered = connections::discover(app, &connection.key, &connection.spec) => discovered,
         () = app.shutdown.cancelled() => return,
     };
     let done = match discovered {
-        Ok(discovery) => store_catalog(app, &connection.key, spec, &discovery)
-            .await
-            .map(drop),
-        Err(error) if error.is_credential_refused() => {
-            reject(app, principal, &connection.key).await
-        }
+        Ok(discovery) => store_catalog(app, credential, spec, &discovery).await,
+        Err(error) if error.is_credential_refused() => reject(app, principal, credential).await,
         Err(error) => {
             return tracing::info!(%error, server = %spec.id, "tools not listed; the known ones serve on");
         }
@@ -180,22 +187,19 @@ async fn refresh(
     }
 }
 
-/// Puts a list in force on every replica and returns how long it is fresh. A list that was fetched with the operator's
-/// headers belongs to no single user.
-pub(in crate::app::servers) async fn store_catalog(
+/// Puts a list that was fetched with a user's credential in force on every replica.
+pub(super) async fn store_catalog(
     app: &App,
-    key: &Key,
+    credential: &CredentialRef,
     spec: &ServerSpec,
     discovery: &Discovery,
-) -> Result<Duration> {
+) -> Result<()> {
     let catalog = connections::make_catalog(app, &spec.id, discovery);
-    let fresh_for = catalog.fresh_for();
-    let own = key.owner.credential();
-    let own = own.map(|(id, _)| CatalogOwner::Credential(id));
-    let (tenant, agent, server) = (key.tenant, &key.agent, &key.server);
+    let own = CatalogOwner::Credential(credential.id);
+    let (tenant, agent, server) = (credential.tenant, &credential.agent, &credential.server);
     let tools = catalog.tools.len();
     let kept = match (spec.catalog, catalog.is_private()) {
-        (CatalogScope::PerUser, _) => own.map(|own| (own, catalog)).into_iter().collect(),
+        (CatalogScope::PerUser, _) => vec![(own, catalog)],
         (CatalogScope::Shared, false) => vec![(CatalogOwner::Shared, catalog)],
         // An empty catalog takes the place of the one that was shared until now.
         (CatalogScope::Shared, true) => {
@@ -205,11 +209,7 @@ pub(in crate::app::servers) async fn store_catalog(
                 dropped: Vec::new(),
                 ..catalog.clone()
             };
-            let own = own.map(|own| (own, catalog));
-            [(CatalogOwner::Shared, empty)]
-                .into_iter()
-                .chain(own)
-                .collect()
+            vec![(CatalogOwner::Shared, empty), (own, catalog)]
         }
     };
     let mut tx = app.db.tenant(tenant).await?;
@@ -232,7 +232,7 @@ pub(in crate::app::servers) async fn store_catalog(
             owner,
         });
     }
-    Ok(fresh_for)
+    Ok(())
 }
 
 /// Forgets a catalog that another replica has listed again.
@@ -258,11 +258,11 @@ pub async fn follow_changes(app: Arc<App>) {
             () = app.shutdown.cancelled() => return,
         };
         match change {
-            Ok(which) if which.owner.credential().is_some() => {
+            Ok(Key::Personal(credential)) => {
                 let app = app.clone();
                 app.tasks
                     .clone()
-                    .spawn(async move { list_again(&app, &which).await });
+                    .spawn(async move { list_again(&app, credential).await });
             }
             // A missed change is found when the catalog is old.
             Ok(_) | Err(RecvError::Lagged(_)) => {}
@@ -272,21 +272,20 @@ pub async fn follow_changes(app: Arc<App>) {
 }
 
 /// Lists the tools again over the connection on which their server announced a change.
-async fn list_again(app: &App, which: &Key) {
-    let Some(credential) = which.owner.credential() else {
+async fn list_again(app: &App, credential: CredentialRef) {
+    let generation = (credential.id, credential.generation);
+    let Some(opened) = app.credentials.decrypted.get(&generation).await else {
         return;
     };
-    let Some(opened) = app.credentials.decrypted.get(&credential).await else {
-        return;
-    };
-    match connections::discover(app, which, &opened.spec).await {
+    let (server, key) = (&credential.server, Key::Personal(credential.clone()));
+    match connections::discover(app, &key, &opened.spec).await {
         Ok(discovery) => {
-            if let Err(error) = store_catalog(app, which, &opened.base, &discovery).await {
-                tracing::warn!(%error, server = %which.server, "a list of tools cannot be stored");
+            if let Err(error) = store_catalog(app, &credential, &opened.base, &discovery).await {
+                tracing::warn!(%error, %server, "a list of tools cannot be stored");
             }
         }
         Err(error) => {
-            tracing::info!(%error, server = %which.server, "tools not listed; the known ones serve on");
+            tracing::info!(%error, %server, "tools not listed; the known ones serve on");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::app::{
         agents,
         credentials::{
             TestOutcome, announce_change, catalogs, close_older, credential_ref, decrypt, of_user,
-            owner, personal_key, reject,
+            reject,
             trial::{ConnectionTrial, is_test_conclusive},
             user_of_agent,
         },
@@ -144,7 +144,7 @@ async fn replace(
         .await;
     let _guard = lock.lock().await;
     let (credential, old) = next_generation(app, principal, pack, spec).await?;
-    let trial = ConnectionTrial::begin(app, personal_key(&credential));
+    let trial = ConnectionTrial::begin(app, credential.clone());
     record_test(app, &credential, spec).await?;
     let discovery = match trial.run(&new.effective).await {
         Ok(discovery) => Some(discovery),
@@ -180,7 +180,7 @@ async fn replace(
     if let Some(discovery) = discovery
         && is_list_wanted(app, principal, pack, spec).await?
     {
-        catalogs::store_catalog(app, &trial.key, spec, &discovery).await?;
+        catalogs::store_catalog(app, &trial.credential, spec, &discovery).await?;
     }
     Ok(match placement {
         Placement::Replaces {
@@ -313,17 +313,16 @@ pub async fn test(
         return Err(not_configured());
     };
     let credential = credential_ref(principal, pack.id(), &spec.id, &stored);
-    let key = personal_key(&credential);
     // An existing connection proves nothing about the present state of the credential.
-    app.mcp.close(&key).await;
-    let trial = ConnectionTrial::begin(app, key);
+    app.mcp.close(&Key::Personal(credential.clone())).await;
+    let trial = ConnectionTrial::begin(app, credential.clone());
     record_test(app, &credential, &spec).await?;
     let discovery = match trial.run(&decrypted.spec).await {
         Ok(discovery) => discovery,
         Err(error) => {
             trial.give_up().await;
             if error.is_credential_refused() {
-                reject(app, principal, &trial.key).await?;
+                reject(app, principal, &trial.credential).await?;
             }
             return Ok(TestOutcome::failed(error.reason()));
         }
@@ -334,7 +333,7 @@ pub async fn test(
     };
     accept(app, &credential, &stored, is_proven).await?;
     if is_list_wanted(app, principal, &pack, &spec).await? || is_proven {
-        catalogs::store_catalog(app, &trial.key, &spec, &discovery).await?;
+        catalogs::store_catalog(app, &trial.credential, &spec, &discovery).await?;
     }
     Ok(if is_proven {
         TestOutcome::ok()
@@ -383,16 +382,12 @@ async fn accept(
 }
 
 /// Accepts a credential that waited for its first successful call.
-pub async fn prove(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
-    let credentials = of_user(app, principal, &connection.agent).await?;
-    let stored = credentials.active(&connection.server);
-    let Some(stored) = stored.filter(|stored| {
-        stored.awaits_first_call() && connection.owner == owner(stored.id, stored.current())
-    }) else {
-        return Ok(());
-    };
-    let credential = credential_ref(principal, &connection.agent, &connection.server, stored);
-    accept(app, &credential, stored, true).await
+pub async fn prove(app: &App, principal: &Principal, used: &CredentialRef) -> Result<()> {
+    let credentials = of_user(app, principal, &used.agent).await?;
+    match credentials.in_force(used) {
+        Some(stored) if stored.awaits_first_call() => accept(app, used, stored, true).await,
+        _ => Ok(()),
+    }
 }
 
 /// A personal server of an agent, for a principal who may have a credential of their own.
@@ -496,7 +491,7 @@ async fn finish_removal(
         let generation = (credential.id, credential.generation);
         announce_change(app, credential.tenant, &credential.agent, &credential.user).await;
         app.credentials.decrypted.invalidate(&generation).await;
-        app.mcp.close(&personal_key(&credential)).await;
+        app.mcp.close(&Key::Personal(credential.clone())).await;
         close_older(app, &credential).await;
         sign_ins.extend(tokens.map(|tokens| (credential, tokens)));
     }

@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 use crate::app::App;
 use domain::{
     connection::ConnectionTestError,
+    credential::CredentialRef,
     error::Result,
-    ids::{AgentId, CredentialId},
-    owner::ConnectionOwner,
+    ids::{AgentId, CredentialId, ServerId},
     personal::{self, Values},
     principal::Principal,
     server::{Endpoint, ServerSpec},
@@ -139,13 +139,37 @@ impl TrialError {
 /// this value lives.
 pub(in crate::app::servers) struct ConnectionTrial<'a> {
     app: &'a App,
-    pub(super) key: Key,
+    pub(super) credential: CredentialRef,
+    key: Key,
 }
 
 impl<'a> ConnectionTrial<'a> {
-    pub(in crate::app::servers) fn begin(app: &'a App, key: Key) -> Self {
-        app.credentials.trials().insert(key.clone());
-        Self { app, key }
+    pub(in crate::app::servers) fn begin(app: &'a App, credential: CredentialRef) -> Self {
+        app.credentials.trials().insert(credential.clone());
+        let key = Key::Personal(credential.clone());
+        Self {
+            app,
+            credential,
+            key,
+        }
+    }
+
+    /// Begins with a credential that nobody has.
+    pub(in crate::app::servers) fn begin_without(
+        app: &'a App,
+        principal: &Principal,
+        agent: &AgentId,
+        server: &ServerId,
+    ) -> Self {
+        let credential = CredentialRef {
+            tenant: principal.tenant,
+            user: principal.user.clone(),
+            agent: agent.clone(),
+            server: server.clone(),
+            id: CredentialId::new(),
+            generation: 0,
+        };
+        Self::begin(app, credential)
     }
 
     /// Connects and lists the tools.
@@ -181,7 +205,7 @@ impl<'a> ConnectionTrial<'a> {
 
 impl Drop for ConnectionTrial<'_> {
     fn drop(&mut self) {
-        self.app.credentials.trials().remove(&self.key);
+        self.app.credentials.trials().remove(&self.credential);
     }
 }
 
@@ -229,16 +253,7 @@ pub(super) async fn is_test_conclusive(
     let Ok(effective) = personal::effective(spec, &falsified) else {
         return Ok(false);
     };
-    let key = Key {
-        tenant,
-        agent: agent.clone(),
-        server: spec.id.clone(),
-        owner: ConnectionOwner::Credential {
-            id: CredentialId::new(),
-            generation: 0,
-        },
-    };
-    let trial = ConnectionTrial::begin(app, key);
+    let trial = ConnectionTrial::begin_without(app, principal, agent, &spec.id);
     let tried = trial.run(&Arc::new(effective)).await;
     trial.give_up().await;
     let is_conclusive = match tried {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{catalogs, credential_ref, of_user, personal_key};
+use super::{catalogs, credential_ref, of_user};
 use crate::app::{
     App,
     servers::{
@@ -22,7 +22,7 @@ use domain::{
     server::{AccessMode, FieldKind, ServerSpec},
     tool::{Catalog, Tool},
 };
-use mcp::ConnectionState;
+use mcp::{ConnectionState, Key};
 
 /// The servers of an agent and their state for the principal.
 pub async fn list(
@@ -80,7 +80,7 @@ async fn view(
     pack: &Pack,
     server: &ServerSpec,
 ) -> Result<(ConnectionView, Option<Arc<Catalog>>)> {
-    let mut view = app.connections.view(principal.tenant, pack, server);
+    let (mut view, catalog) = app.connections.view(principal.tenant, pack, server);
     if app.orchestrator.is(server) {
         let catalog = app.orchestrator.catalog(&server.id);
         view.state = State::Ready {
@@ -90,11 +90,7 @@ async fn view(
         return Ok((view, Some(catalog)));
     }
     if server.access_mode == AccessMode::AdminControlled {
-        return Ok((
-            view,
-            app.connections
-                .catalog(principal.tenant, pack.id(), &server.id),
-        ));
+        return Ok((view, catalog));
     }
     let credentials = of_user(app, principal, pack.id()).await?;
     let Some(stored) = credentials.get(&server.id) else {
@@ -102,7 +98,7 @@ async fn view(
     };
     view.state = match stored.state {
         CredentialState::Active => {
-            let key = personal_key(&credential_ref(principal, pack.id(), &server.id, stored));
+            let key = Key::Personal(credential_ref(principal, pack.id(), &server.id, stored));
             match app.mcp.state(&key) {
                 ConnectionState::Down { error, .. } => State::Down {
                     cause: error.kind.into(),

@@ -87,6 +87,11 @@ impl TokenStore {
         }
     }
 
+    /// A token for this process alone.
+    pub async fn fetch(&self, credentials: &ClientCredentials) -> Result<TokenGrant, NoToken> {
+        fetch(&self.egress, credentials).await
+    }
+
     /// Finds the stored token, or claims the right to fetch one. Waits while another replica is fetching it.
     async fn find_or_claim(&self, wanted: &ClientTokenRequest) -> Result<TokenLookup> {
         let until = tokio::time::Instant::now() + TIME_LIMIT;

@@ -16,19 +16,18 @@ use crate::app::{
 use domain::{
     credential::CredentialRef,
     error::{Error, ErrorCode, Result},
-    ids::{ConversationId, CredentialId, ServerId, TenantId},
+    ids::{ConversationId, ServerId, TenantId},
     oauth::{
         Authorization, ClientAuthMethod, OAuthClient, OAuthConfig, PendingSignIn, add_scopes,
         from_sealable, scopes_of, to_sealable,
     },
-    owner::ConnectionOwner,
     pack::Pack,
     principal::Principal,
     secret::Secret,
     server::ServerSpec,
 };
 use mcp::{
-    Key, McpErrorKind,
+    McpErrorKind,
     oauth::{
         self, CallbackParams, Challenge, ClientChoice, OAuthError, OAuthErrorKind, SignInRequest,
     },
@@ -158,16 +157,7 @@ async fn challenge_of(
     pack: &Pack,
     spec: &ServerSpec,
 ) -> Result<Challenge, BeginError> {
-    let key = Key {
-        tenant: principal.tenant,
-        agent: pack.id().clone(),
-        server: spec.id.clone(),
-        owner: ConnectionOwner::Credential {
-            id: CredentialId::new(),
-            generation: 0,
-        },
-    };
-    let trial = ConnectionTrial::begin(app, key);
+    let trial = ConnectionTrial::begin_without(app, principal, pack.id(), &spec.id);
     let asked = trial.list(&Arc::new(spec.asking_for_sign_in())).await;
     trial.give_up().await;
     let Err(error) = asked else {

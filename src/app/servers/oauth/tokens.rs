@@ -107,14 +107,18 @@ async fn get_token(
         refused,
     } = wanted;
     match auth {
-        ServerAuth::Client(credentials) => {
-            own.token(&ClientTokenRequest {
-                tenant,
-                credentials,
-                refused,
-            })
-            .await
-        }
+        ServerAuth::Client(credentials) => match tenant {
+            Some(tenant) => {
+                own.token(&ClientTokenRequest {
+                    tenant,
+                    credentials,
+                    refused,
+                })
+                .await
+            }
+            // Rows belong to tenants, and this connection serves all of them.
+            None => own.fetch(&credentials).await,
+        },
         ServerAuth::User(sign_in) => users.token(&sign_in, refused).await,
     }
 }

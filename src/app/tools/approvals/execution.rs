@@ -45,7 +45,7 @@ use domain::{
     server::{AccessMode, ServerSpec},
     tool::Tool,
 };
-use mcp::{CallOptions, RepeatCheck};
+use mcp::{CallOptions, Key, RepeatCheck};
 use store::{
     approvals::{Transition, TransitionGuard},
     audit::AuditRow,
@@ -231,11 +231,8 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
         Recheck::Outdated(reason) => return Err(NotSent::Revoked(reason)),
     };
     let destination = find_destination(app, approval, &spec).await?;
-    check_same_tool(
-        &list_tools(app, approval, &spec, &destination).await?,
-        approval,
-    )
-    .map_err(NotSent::Revoked)?;
+    check_same_tool(&list_tools(app, approval, &destination).await?, approval)
+        .map_err(NotSent::Revoked)?;
     let arguments = match open_arguments(app, approval).await {
         Ok(arguments) => arguments,
         Err(Error::Conflict(..)) => {
@@ -344,17 +341,16 @@ async fn find_destination(
 async fn list_tools(
     app: &App,
     approval: &Approval,
-    spec: &ServerSpec,
     destination: &Destination,
 ) -> Result<Vec<Arc<Tool>>, NotSent> {
-    let Destination::Server(ResolvedConnection { key, spec: target }) = destination else {
+    let Destination::Server(ResolvedConnection { key, spec }) = destination else {
         return Ok(app.orchestrator.tools().to_vec());
     };
-    match app.mcp.discover(key, target).await {
+    match app.mcp.discover(key, spec).await {
         Ok(discovery) => Ok(discovery.tools),
         Err(error) if error.is_credential_refused() => {
-            if spec.access_mode == AccessMode::UserControlled {
-                credentials::reject(app, &approval.principal, key).await?;
+            if let Key::Personal(used) = key {
+                credentials::reject(app, &approval.principal, used).await?;
             }
             Err(NotSent::Revoked(
                 "the server does not accept the credential any more".to_owned(),
@@ -537,7 +533,7 @@ pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result
         let connection =
             credentials::resolve_connection(app, &approval.principal, &approval.agent, &spec)
                 .await?;
-        let held = connection.map(|connection| credential_of(&connection.key));
+        let held = connection.map(|connection| credential_of(&connection));
         let changed = held.as_deref() != Some(&approval.credential);
         return Ok(changed.then(|| "its requester's credential has changed; ask again".to_owned()));
     }
@@ -546,22 +542,27 @@ pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result
     }
     let known = app
         .connections
-        .catalog(approval.tenant, &approval.agent, &spec.id);
+        .catalog(approval.tenant, &approval.agent, &spec);
     if known.is_none_or(|catalog| check_same_tool(&catalog.tools, approval).is_ok()) {
         return Ok(None);
     }
     // The known catalog may be older than the request. A server that does not answer now is asked again before the
     // call.
-    let key = connections::shared_key(approval.tenant, &approval.agent, &spec);
+    let key = connections::shared_key(approval.tenant, &spec);
     let asked = app.mcp.discover(&key, &spec).await;
     Ok(asked
         .ok()
         .and_then(|discovery| check_same_tool(&discovery.tools, approval).err()))
 }
 
-/// The identity of a connection's credential: another credential or generation gives another text.
-pub fn credential_of(key: &mcp::Key) -> String {
-    key.owner.to_string()
+/// What goes out with a call over a connection: another credential, another generation or other values of a run give
+/// another text.
+pub fn credential_of(connection: &ResolvedConnection) -> String {
+    match (&connection.key, &connection.spec.run_config) {
+        (Key::Personal(credential), _) => format!("{}/{}", credential.id, credential.generation),
+        (Key::Shared(_), Some(digest)) => format!("run-{}/0", hex::encode(digest)),
+        (Key::Shared(_), None) => "/0".to_owned(),
+    }
 }
 
 /// Ends a claimed request whose call is no longer the approved one; the call is not made.

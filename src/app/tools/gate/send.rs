@@ -26,19 +26,19 @@ use crate::app::{
     },
 };
 use domain::{
+    credential::CredentialRef,
     error::{Error, ErrorCode, Result},
     ids::{AgentId, RunId},
     message::{CallStatus, ToolResult},
-    owner::ConnectionOwner,
     policy::Allowed,
     principal::Principal,
     prompt::{PromptOutcome, ServerPrompt},
     resource::Resource,
     server::{AccessMode, ServerSpec},
-    texts::{self, Key},
+    texts,
     tool::ToolOutcome,
 };
-use mcp::{CallError, CallOptions, CallRequest};
+use mcp::{CallError, CallOptions, CallRequest, Caller, Key};
 use store::audit::AuditRow;
 
 /// The most bytes of a server's own result that are kept. A longer one is kept as its text alone.
@@ -81,8 +81,19 @@ impl Destination {
     /// Identifies the credential that goes along: another credential or generation gives another text.
     pub(in crate::app::tools) fn credential(&self) -> String {
         match self {
-            Self::BuiltIn(caller) => ConnectionOwner::Run(caller.run).to_string(),
-            Self::Server(connection) => credential_of(&connection.key),
+            Self::BuiltIn(caller) => format!("run:{}/0", caller.run),
+            Self::Server(connection) => credential_of(connection),
+        }
+    }
+
+    /// The credential of the user that goes along, if it is one.
+    fn user_credential(&self) -> Option<&CredentialRef> {
+        match self {
+            Self::Server(ResolvedConnection {
+                key: Key::Personal(credential),
+                ..
+            }) => Some(credential),
+            Self::Server(_) | Self::BuiltIn(_) => None,
         }
     }
 }
@@ -128,8 +139,13 @@ impl<'a> Permit<'a> {
                 self.take_answer(answer).await
             }
             Destination::Server(ResolvedConnection { key, spec }) => {
+                let Principal { tenant, user, .. } = self.caller.principal;
+                let caller = Caller {
+                    tenant: *tenant,
+                    user: user.clone(),
+                };
                 let options = CallOptions {
-                    user: Some(self.caller.principal.user.clone()),
+                    caller: Some(caller),
                     ..options
                 };
                 let request = CallRequest { tool, arguments };
@@ -191,10 +207,9 @@ impl<'a> Permit<'a> {
             return answer;
         };
         let (CallContext { app, principal, .. }, scope) = (self.caller, scope.clone());
-        let asked = if self.server.access_mode == AccessMode::UserControlled {
-            credentials::request_scopes(app, principal, &connection.key, &scope).await
-        } else {
-            Ok(false)
+        let asked = match &connection.key {
+            Key::Personal(used) => credentials::request_scopes(app, principal, used, &scope).await,
+            Key::Shared(_) => Ok(false),
         };
         match asked {
             Ok(true) => answer,
@@ -213,16 +228,14 @@ impl<'a> Permit<'a> {
     /// Notes that a personal server accepts the user's credential, when the result is no error.
     async fn prove_credential(&self, answer: &Result<ToolOutcome, CallError>) {
         let is_result = |outcome: &ToolOutcome| !outcome.is_error && outcome.input.is_none();
-        if !answer.as_ref().is_ok_and(is_result)
-            || self.server.access_mode != AccessMode::UserControlled
-        {
-            return;
-        }
-        let Destination::Server(connection) = &self.destination else {
+        let Some(used) = self.destination.user_credential() else {
             return;
         };
+        if !answer.as_ref().is_ok_and(is_result) {
+            return;
+        }
         let CallContext { app, principal, .. } = self.caller;
-        if let Err(error) = credentials::prove(app, principal, &connection.key).await {
+        if let Err(error) = credentials::prove(app, principal, used).await {
             tracing::warn!(%error, server = %self.server.id, "a credential that works could not be put in force; the next call tries again");
         }
     }
@@ -231,11 +244,10 @@ impl<'a> Permit<'a> {
     async fn take_answer<T>(&self, answer: Result<T, CallError>) -> Result<T, CallError> {
         let answer = self.request_missing_scopes(answer).await;
         if let Err(CallError::Unauthorized | CallError::Forbidden) = &answer
-            && self.server.access_mode == AccessMode::UserControlled
-            && let Destination::Server(connection) = &self.destination
+            && let Some(used) = self.destination.user_credential()
         {
             let CallContext { app, principal, .. } = self.caller;
-            let rejected = credentials::reject(app, principal, &connection.key).await;
+            let rejected = credentials::reject(app, principal, used).await;
             if let Err(error) = rejected {
                 tracing::warn!(%error, server = %self.server.id, "a refused credential could not be marked; the next call tries again");
             }
@@ -281,7 +293,7 @@ pub(in crate::app::tools) async fn resolve_destination(
     }
     let connection = match spec.access_mode {
         AccessMode::AdminControlled => Some(ResolvedConnection {
-            key: connections::shared_key(principal.tenant, agent, spec),
+            key: connections::shared_key(principal.tenant, spec),
             spec: spec.clone(),
         }),
         AccessMode::UserControlled => {
@@ -414,7 +426,7 @@ impl Permit<'_> {
                 if outcome.is_error && text.trim().is_empty() {
                     let language = self.caller.principal.locale.as_deref();
                     let texts = texts::in_language(language.unwrap_or("en"));
-                    text = texts.render(Key::ToolErrorWithoutWords, &[]);
+                    text = texts.render(texts::Key::ToolErrorWithoutWords, &[]);
                 }
                 ToolResult {
                     // A result outside of a run is not stored, so the connection's limit is enough.

@@ -10,6 +10,7 @@ use crate::app::{servers::connections::State, tools::toolset::Toolset};
 use domain::{
     connection::DownCause,
     policy::{Decision, decide, may_see_unlisted},
+    server::ServerSpec,
 };
 
 impl Toolset {
@@ -32,7 +33,7 @@ impl Toolset {
         &self,
         server: &str,
         tool: &str,
-        cause: impl FnOnce() -> Option<DownCause>,
+        cause: impl FnOnce(&ServerSpec) -> Option<DownCause>,
     ) -> Option<String> {
         let Some(at) = self
             .all
@@ -53,7 +54,7 @@ impl Toolset {
         }
         self.all.catalogs[at]
             .is_none()
-            .then(|| not_available(server, cause()))
+            .then(|| not_available(server, cause(spec)))
     }
 }
 
