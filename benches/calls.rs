@@ -15,6 +15,7 @@ use domain::{
     ids::{AgentId, RunId},
     json::Json,
     message::CallStatus,
+    policy::Origin,
     principal::Principal,
 };
 use rmcp::{
@@ -179,6 +180,7 @@ impl Sides {
                 server: "bank",
                 tool: TOOL,
             },
+            origin: Origin::Chat,
             arguments: Ok(Json::from(&arguments)),
             ambiguity: None,
             progress,

@@ -8,12 +8,13 @@ use domain::{
     clock::Clock,
     config::Environment,
     ids::{AgentId, ServerId},
+    json::Json,
     pack::Pack,
-    policy::EffectiveAccess,
+    policy::{CallFacts, Decision, EffectiveAccess, Origin, decide},
     tool::{CacheHints, Catalog, Tool},
 };
 use packs::PackStore;
-use serde_json::{json, value::to_raw_value};
+use serde_json::{Map, json, value::to_raw_value};
 
 use super::table::{
     Amount::Time,
@@ -23,6 +24,7 @@ use super::table::{
 
 const SERVERS: usize = 10;
 const TOOLS_EACH: usize = 100;
+const POLICIES: usize = 50;
 
 pub fn measure() {
     let pack = Arc::new(pack());
@@ -83,6 +85,61 @@ pub fn measure() {
         Time(naming.median()),
         "once per pack and catalog",
     );
+    decide_with_conditions();
+}
+
+/// Deciding about one call that 50 policies look into, each with a condition of its own.
+fn decide_with_conditions() {
+    let mut yaml =
+        "metadata: { id: many, displayName: Many, description: Rules, defaultLanguage: en }
+languages: { en: {} }
+llm: { provider: none }
+flows: { authentication: { rolesAttribute: roles } }
+vars: { known: [acme, globex, initech] }
+mcp:
+  servers:
+    - name: bank
+      transport: streamable-http
+      url: https://bank.example.com/mcp
+      toolAccess:
+        default: users
+        approval:
+"
+        .to_owned();
+    for at in 0..POLICIES {
+        writeln!(
+            yaml,
+            "          - {{ tools: [send_money], when: \"args.amount > {}.5 || !(args.to in vars.known)\", approvers: [cfo] }}",
+            1000 + at
+        )
+        .unwrap();
+    }
+    let pack = load(&yaml);
+    let arguments =
+        r#"{ "amount": 20.25, "to": "acme", "note": "for the last invoice", "currency": "EUR" }"#;
+    let arguments = Json::parse(arguments).unwrap();
+    let facts = CallFacts {
+        arguments: &arguments,
+        claims: &Map::new(),
+        origin: Origin::Chat,
+        now: Clock::System.now(),
+        vars: &pack.vars,
+    };
+    let who = EffectiveAccess::default();
+    let decided = || {
+        matches!(
+            decide(&pack.servers[0], &who, "send_money", &facts),
+            Decision::Allow(_)
+        )
+    };
+    assert!(decided(), "all of them are asked");
+    let figure = repeat(201, 200, decided);
+    row(
+        "decide on a call with 50 policies with conditions",
+        &AtMost(Time(Duration::from_micros(20))),
+        Time(figure.median()),
+        "",
+    );
 }
 
 /// Servers with a list of tools, rules for four roles with a pattern each, and an approval policy.
@@ -116,6 +173,10 @@ mcp:
         )
         .unwrap();
     }
+    load(&yaml)
+}
+
+fn load(yaml: &str) -> Pack {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("many")).unwrap();
     std::fs::write(folder.path().join("many/agent-pack.yaml"), yaml).unwrap();

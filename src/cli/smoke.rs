@@ -21,7 +21,7 @@ use domain::{
     owner::SharedKey,
     pack::Pack,
     personal::{self, Values},
-    policy::{Decision, EffectiveAccess, decide},
+    policy::{EffectiveAccess, Offer, offer},
     principal::{GUEST, roles_named_by},
     server::{AccessMode, FieldKind, ServerSpec, UserField},
 };
@@ -268,16 +268,16 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
             .is_some_and(|closed| closed.contains(tool.name.as_str()));
         let _ = write!(text, "\n  {:width$}", tool.name);
         for (role, access) in &accesses {
-            let verdict = match decide(spec, access, &tool.name) {
+            let verdict = match offer(spec, access, &tool.name) {
                 _ if is_closed => "–",
-                Decision::Allow(_) => "yes",
-                Decision::Approve(_) => "ask",
-                Decision::Deny(_) => "–",
+                Offer::Call => "yes",
+                Offer::Approve { .. } => "ask",
+                Offer::Deny(_) => "–",
             };
             let _ = write!(text, "  {verdict:<0$}", role.chars().count());
         }
     }
-    for unmatched in pack.unmatched_names(spec, &names) {
+    for unmatched in pack.unmatched_names(spec, &discovery.tools) {
         let _ = write!(text, "\n  warning: {unmatched}");
     }
     for dropped in &discovery.dropped {
@@ -296,7 +296,7 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
             );
         }
     }
-    text.push_str("\n  (signed in): every user, also without a role\n  yes: may call it · ask: needs an approval · –: is not told that it exists");
+    text.push_str("\n  (signed in): every user, also without a role\n  yes: may call it · ask: needs an approval, or may · –: is not told that it exists");
     text
 }
 

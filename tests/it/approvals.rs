@@ -1,6 +1,7 @@
 //! Calls that wait for somebody's consent. The bank's ledger is the truth about what was executed.
 
 mod asking; // what becomes a request, and what does not
+mod conditions; // rules about some calls of a tool
 mod deciding; // who decides, when, and what it does
 mod entry_points; // text commands, OpenAI clients, news
 mod executing; // once, or not at all

@@ -1,22 +1,22 @@
 //! Who may call what: `domain::policy::decide` against a second, differently written oracle, over an
 //! exhaustive small world and over random large ones.
 
+mod conditions; // what rules look into, and what that may cost
 mod names; // that are close to the name of a tool
+mod rules; // several rules for one call
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{
     ids::ServerId,
     policy::{
         ApprovalPolicy, Decision, DefaultAccess, Denial, EffectiveAccess, ToolAccess, ToolPattern,
-        decide,
     },
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
 use proptest::prelude::*;
+
+use crate::support::packs::decide_plain;
 
 const TOOLS: [&str; 3] = ["get_rate", "get_balances", "send_money"];
 const ROLES: [&str; 3] = ["guest", "employee", "cfo"];
@@ -80,6 +80,7 @@ fn who(roles: &[&str], admin: bool) -> EffectiveAccess {
 fn policy(tools: &[&str], self_approval: bool) -> ApprovalPolicy {
     ApprovalPolicy {
         tools: patterns(tools),
+        when: None,
         approvers: vec!["cfo".to_owned()],
         timeout_minutes: 60,
         min_approvals: 1,
@@ -118,29 +119,21 @@ fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, bool
             .iter()
             .map(|a| &a.public)
             .chain(roles)
+            .chain(policies().map(|p| &p.tools))
             .chain(server.tools.iter());
         lists
             .flatten()
             .any(|name| name.0 == tool && !tool.contains('*'))
     };
-    let taken = || {
-        let all = policies().filter(|p| p.tools.iter().any(|name| looks_like(&name.0, tool)));
-        all.max_by_key(|p| {
-            (
-                p.min_approvals,
-                !p.self_approval,
-                Reverse(p.approvers.len()),
-            )
-        })
+    let guards = |p: &&ApprovalPolicy| {
+        in_list(&p.tools) || (!named() && p.tools.iter().any(|name| looks_like(&name.0, tool)))
     };
-    let policy = policies().find(|p| in_list(&p.tools));
-    let policy = policy.or_else(|| taken().filter(|_| !named()));
     let consents = |p: &ApprovalPolicy| {
         p.self_approval
             && p.min_approvals == 1
             && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)))
     };
-    (may, may && policy.is_some_and(|p| !consents(p)))
+    (may, may && policies().filter(guards).any(|p| !consents(p)))
 }
 
 /// `*` by recursion rather than by scanning.
@@ -243,7 +236,7 @@ fn spells(name: &[char], n: usize, tool: &str, t: usize) -> bool {
 
 fn verdict(decision: &Decision<'_>) -> (bool, bool) {
     match decision {
-        Decision::Deny(_) => (false, false),
+        Decision::Deny(_) | Decision::Refuse(_) => (false, false),
         Decision::Allow(_) => (true, false),
         Decision::Approve(_) => (true, true),
     }
@@ -307,13 +300,14 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
                             public: patterns(public),
                             roles: roles.clone(),
                             approval: approval.clone(),
+                            deny: Vec::new(),
                         };
                         let spec = server(allowlist.clone(), Some(access));
                         for held in subsets(&ROLES) {
                             for admin in [false, true] {
                                 let effective = who(&held, admin);
                                 for tool in TOOLS {
-                                    let decision = decide(&spec, &effective, tool);
+                                    let decision = decide_plain(&spec, &effective, tool);
                                     assert_eq!(
                                         verdict(&decision),
                                         oracle(&spec, &effective, tool),
@@ -347,6 +341,7 @@ fn access() -> impl Strategy<Value = ToolAccess> {
                     .map(
                         |(tools, approver, self_approval, min_approvals)| ApprovalPolicy {
                             tools,
+                            when: None,
                             approvers: vec![approver],
                             timeout_minutes: 60,
                             min_approvals,
@@ -358,6 +353,7 @@ fn access() -> impl Strategy<Value = ToolAccess> {
                 public,
                 roles,
                 approval: approval.collect(),
+                deny: Vec::new(),
             }
         },
     )
@@ -377,7 +373,7 @@ proptest! {
     ) {
         let spec = server(tools, access);
         let effective = EffectiveAccess { roles, admin, is_guest: guest && !admin };
-        prop_assert_eq!(verdict(&decide(&spec, &effective, &tool)), oracle(&spec, &effective, &tool));
+        prop_assert_eq!(verdict(&decide_plain(&spec, &effective, &tool)), oracle(&spec, &effective, &tool));
     }
 
     #[test]
@@ -390,11 +386,11 @@ proptest! {
 fn a_server_without_tool_access_is_closed_to_all_but_admins() {
     let spec = server(None, None);
     assert_eq!(
-        decide(&spec, &who(&["employee"], false), "get_rate"),
+        decide_plain(&spec, &who(&["employee"], false), "get_rate"),
         Decision::Deny(Denial::NoToolAccess)
     );
     assert!(matches!(
-        decide(&spec, &who(&[], true), "get_rate"),
+        decide_plain(&spec, &who(&[], true), "get_rate"),
         Decision::Allow(allowed) if !allowed.is_self_approved()
     ));
 }
@@ -403,7 +399,7 @@ fn a_server_without_tool_access_is_closed_to_all_but_admins() {
 fn an_admin_does_not_get_around_the_allowlist() {
     let spec = server(Some(patterns(&["get_*"])), None);
     assert_eq!(
-        decide(&spec, &who(&[], true), "send_money"),
+        decide_plain(&spec, &who(&[], true), "send_money"),
         Decision::Deny(Denial::NotInAllowlist)
     );
 }
@@ -416,7 +412,7 @@ fn an_admin_waits_where_nobody_may_approve_their_own_call() {
     };
     let spec = server(None, Some(access));
     assert!(matches!(
-        decide(&spec, &who(&[], true), "send_money"),
+        decide_plain(&spec, &who(&[], true), "send_money"),
         Decision::Approve(_)
     ));
 }
@@ -431,15 +427,15 @@ fn holding_the_tool_and_an_approver_role_is_recorded_as_self_approved() {
     };
     let spec = server(None, Some(access));
     assert!(matches!(
-        decide(&spec, &who(&["employee", "cfo"], false), "send_money"),
+        decide_plain(&spec, &who(&["employee", "cfo"], false), "send_money"),
         Decision::Allow(allowed) if allowed.is_self_approved()
     ));
     assert!(matches!(
-        decide(&spec, &who(&["employee"], false), "send_money"),
+        decide_plain(&spec, &who(&["employee"], false), "send_money"),
         Decision::Approve(_)
     ));
     assert_eq!(
-        decide(&spec, &who(&["cfo"], false), "send_money"),
+        decide_plain(&spec, &who(&["cfo"], false), "send_money"),
         Decision::Deny(Denial::RoleLacksTool)
     );
 }

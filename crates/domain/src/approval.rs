@@ -27,7 +27,7 @@ use super::{
     canonical::Hash,
     hidden::remove_hidden,
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
-    policy::ApprovalPolicy,
+    policy::{ApprovalPolicy, Origin},
     principal::Principal,
     session::{ActKind, PastAct, SessionEnd},
     tool,
@@ -59,6 +59,7 @@ pub struct Approval {
     pub conversation: Option<ConversationId>,
     pub run: Option<RunId>,
     pub call_id: String,
+    pub origin: Origin,
     /// A model asked: it hears of the outcome in a run of its own.
     pub follow_up: bool,
     /// Who stopped the run that asked, or one above it. Nobody can approve it any more, and no run follows.

@@ -106,15 +106,17 @@ pub fn guard(server: &mut ServerSpec) {
     for policy in &mut access.approval {
         add_own_names(&mut policy.tools);
     }
+    for rule in &mut access.deny {
+        add_own_names(&mut rule.tools);
+    }
     let named = |policy: &ApprovalPolicy| {
-        policy
-            .tools
-            .iter()
-            .any(|pattern| pattern.matches(DELETE_ALL))
+        let mut names = policy.tools.iter();
+        policy.when.is_none() && names.any(|pattern| pattern.matches(DELETE_ALL))
     };
     if !access.approval.iter().any(named) {
         access.approval.push(ApprovalPolicy {
             tools: vec![ToolPattern(DELETE_ALL.to_owned())],
+            when: None,
             approvers: vec![APPROVER.to_owned()],
             timeout_minutes: 60,
             min_approvals: 1,

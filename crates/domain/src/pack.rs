@@ -9,6 +9,7 @@ use super::{
     ids::AgentId,
     menu::{self, Item},
     params::ParamsSchema,
+    policy::Vars,
     registry::{Entry, ServerRef},
     secret::Secret,
     server::ServerSpec,
@@ -25,6 +26,8 @@ pub struct Pack {
     pub flows: Flows,
     pub servers: Vec<ServerSpec>,
     pub skills: Vec<Skill>,
+    /// What conditions of its rules name as `vars`.
+    pub vars: Vars,
     /// The parameters that a run of the agent takes.
     pub params: Option<ParamsSchema>,
     /// Servers that it takes from the registry. Where the pack is put to use for a tenant, those that can be

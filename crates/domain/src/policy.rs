@@ -1,17 +1,29 @@
-//! One decision: may this principal call this tool? Pure and ordered.
-//! The listing and the gate ask the same function, so what a model is shown is what it may call.
+//! One decision: may this principal make this call? Pure and ordered.
+//! The listing ([`offer`]) and the gate ([`decide`]) go by the same rules, so what a model is shown is what it may call,
+//! but for what depends on the arguments of a call.
 //!
-//! What no rule covers is denied.
+//! What no rule covers is denied. Of several rules for a call the strictest that applies decides: one that denies it,
+//! else the policy that wants the most of others. A condition that cannot be evaluated makes its rule apply.
 
+mod condition;
 mod denial;
 mod lookalikes;
 pub mod names;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use serde::Serialize;
 
-pub use self::{denial::Denial, lookalikes::Standing};
+use self::condition::Known;
+pub use self::{
+    condition::{CallFacts, Condition, Origin, Vars},
+    denial::Denial,
+    lookalikes::Standing,
+};
 use super::server::ServerSpec;
 
 /// A tool name in which `*` stands for any characters, none included.
@@ -62,6 +74,7 @@ pub struct ToolAccess {
     /// RBAC: role → tools. `Some` of an empty map is RBAC that grants nothing.
     pub roles: Option<BTreeMap<String, Vec<ToolPattern>>>,
     pub approval: Vec<ApprovalPolicy>,
+    pub deny: Vec<DenyRule>,
 }
 
 /// `toolAccess.default`.
@@ -86,6 +99,13 @@ impl ToolAccess {
         }
     }
 
+    /// The conditions of all rules.
+    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        let of_approval = self.approval.iter().filter_map(|rule| rule.when.as_ref());
+        let of_deny = self.deny.iter().filter_map(|rule| rule.when.as_ref());
+        of_approval.chain(of_deny)
+    }
+
     /// Whether every tool is open to this principal without being named.
     fn opens_all(&self, who: &EffectiveAccess) -> bool {
         self.roles.is_none()
@@ -102,6 +122,9 @@ impl ToolAccess {
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalPolicy {
     pub tools: Vec<ToolPattern>,
+    /// Only the calls for which this holds. Absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<Condition>,
     /// Roles whose holders may decide. Never empty (refused at load).
     pub approvers: Vec<String>,
     pub timeout_minutes: u32,
@@ -115,6 +138,28 @@ impl ApprovalPolicy {
     pub fn counts_requester(&self, who: &EffectiveAccess) -> bool {
         self.self_approval && self.approvers.iter().any(|role| who.roles.contains(role))
     }
+
+    /// Whether asking for the call is all that the policy wants.
+    fn is_satisfied_by(&self, who: &EffectiveAccess) -> bool {
+        let counts = self.counts_requester(who) || who.admin && self.self_approval;
+        self.min_approvals <= 1 && counts
+    }
+
+    /// Orders policies by how much they want of others.
+    fn strictness(&self) -> impl Ord {
+        let few = Reverse(self.approvers.len());
+        (self.min_approvals, !self.self_approval, few)
+    }
+}
+
+/// Calls of these tools are not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenyRule {
+    pub tools: Vec<ToolPattern>,
+    /// Only the calls for which this holds. Absent: all.
+    pub when: Option<Condition>,
+    /// Why, for the model and its user.
+    pub reason: String,
 }
 
 /// Who asks, as one pack sees them: roles computed from the claims, and whether `adminUsers` names them.
@@ -128,9 +173,34 @@ pub struct EffectiveAccess {
 
 #[derive(Debug, PartialEq)]
 pub enum Decision<'a> {
+    /// The principal does not have the tool.
     Deny(Denial),
+    /// The principal has the tool, and a rule forbids this call of it.
+    Refuse(&'a DenyRule),
     Allow(Allowed<'a>),
     Approve(&'a ApprovalPolicy),
+}
+
+/// What a principal may do with a tool, whatever the arguments of a call are.
+#[derive(Debug, PartialEq)]
+pub enum Offer<'a> {
+    Deny(Denial),
+    Call,
+    /// Each call needs consent, or only some do.
+    Approve {
+        policy: &'a ApprovalPolicy,
+        always: bool,
+    },
+}
+
+impl<'a> Offer<'a> {
+    /// The strictest of the policies that calls may need to satisfy.
+    pub fn policy(&self) -> Option<&'a ApprovalPolicy> {
+        match self {
+            Self::Approve { policy, .. } => Some(policy),
+            Self::Deny(_) | Self::Call => None,
+        }
+    }
 }
 
 /// Proof that [`decide`] allowed one tool of one server. Only [`decide`] makes one.
@@ -156,54 +226,113 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// Decides about one tool of one server for one principal.
-pub fn decide<'a>(server: &'a ServerSpec, who: &EffectiveAccess, tool: &'a str) -> Decision<'a> {
-    if !server.load_tools {
-        return Decision::Deny(Denial::NotInAllowlist);
-    }
-    decide_about_loaded(server, who, tool)
-}
-
-/// The decision, whether or not the tools of the server are loaded.
-fn decide_about_loaded<'a>(
+/// Decides about one call of one principal.
+pub fn decide<'a>(
     server: &'a ServerSpec,
     who: &EffectiveAccess,
     tool: &'a str,
+    facts: &CallFacts<'_>,
 ) -> Decision<'a> {
-    let allow = |self_approved| {
-        Decision::Allow(Allowed {
-            server,
-            tool,
-            self_approved,
-        })
-    };
-    if server
-        .tools
-        .as_ref()
-        .is_some_and(|allowlist| !any_matches(allowlist, tool))
-    {
-        return Decision::Deny(Denial::NotInAllowlist);
-    }
-    let access = server.tool_access.as_ref();
-    if who.admin {
-        return match server.approval_policy(tool) {
-            Some(policy) if !policy.self_approval || policy.min_approvals > 1 => {
-                Decision::Approve(policy)
-            }
-            policy => allow(policy.is_some()),
-        };
-    }
-    let Some(access) = access else {
-        return Decision::Deny(Denial::NoToolAccess);
-    };
-    if let Err(denial) = admits(access, who, tool) {
+    if let Err(denial) = admit(server, who, tool) {
         return Decision::Deny(denial);
     }
-    match server.approval_policy(tool) {
-        None => allow(false),
-        Some(policy) if policy.min_approvals <= 1 && policy.counts_requester(who) => allow(true),
-        Some(policy) => Decision::Approve(policy),
+    let known = OnceCell::new();
+    let applies = |when: Option<&Condition>| {
+        when.is_none_or(|when| {
+            let known = known.get_or_init(|| Known::new(facts, who.roles.iter()));
+            when.holds(known) != Some(false)
+        })
+    };
+    let mut denied = server.deny_rules(tool);
+    if let Some(rule) = denied.find(|rule| applies(rule.when.as_ref())) {
+        return Decision::Refuse(rule);
     }
+    let policies = server.approval_policies(tool);
+    let wanted: Vec<_> = policies
+        .filter(|policy| applies(policy.when.as_ref()))
+        .collect();
+    match strictest(&wanted, who) {
+        Some(policy) => Decision::Approve(policy),
+        None => Decision::Allow(Allowed {
+            server,
+            tool,
+            self_approved: !wanted.is_empty(),
+        }),
+    }
+}
+
+/// What a principal may do with a tool. A rule that depends on a call may apply.
+pub fn offer<'a>(server: &'a ServerSpec, who: &EffectiveAccess, tool: &str) -> Offer<'a> {
+    if let Err(denial) = find_denial(server, who, tool) {
+        return Offer::Deny(denial);
+    }
+    let all: Vec<_> = server.approval_policies(tool).collect();
+    let sure: Vec<_> = all.iter().copied().filter(|it| it.when.is_none()).collect();
+    match strictest(&all, who) {
+        Some(policy) => Offer::Approve {
+            policy,
+            always: strictest(&sure, who).is_some(),
+        },
+        None => Offer::Call,
+    }
+}
+
+impl ServerSpec {
+    /// Whether it depends on the call what the rules say of it.
+    pub fn has_conditions(&self, tool: &str) -> bool {
+        self.conditions_of(tool).next().is_some()
+    }
+
+    /// The conditions of the rules that guard a tool.
+    fn conditions_of(&self, tool: &str) -> impl Iterator<Item = &Condition> {
+        let of_deny = self.deny_rules(tool).filter_map(|rule| rule.when.as_ref());
+        let policies = self.approval_policies(tool);
+        of_deny.chain(policies.filter_map(|rule| rule.when.as_ref()))
+    }
+}
+
+/// Whether a principal has a tool: it is listed for them, and they may call it with some arguments.
+pub fn is_offered(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> bool {
+    find_denial(server, who, tool).is_ok()
+}
+
+fn find_denial(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> Result<(), Denial> {
+    admit(server, who, tool)?;
+    if server.denies_all_calls(tool) {
+        return Err(Denial::DeniedByRule);
+    }
+    Ok(())
+}
+
+/// The policy that wants the most of others, of those that the principal does not satisfy alone; the first of equals.
+fn strictest<'a>(
+    policies: &[&'a ApprovalPolicy],
+    who: &EffectiveAccess,
+) -> Option<&'a ApprovalPolicy> {
+    let open = policies.iter().rev().copied();
+    let open = open.filter(|policy| !policy.is_satisfied_by(who));
+    open.max_by_key(|policy| policy.strictness())
+}
+
+/// Whether the principal has the tool, without the rules about calls of it.
+fn admit(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> Result<(), Denial> {
+    if !server.load_tools {
+        return Err(Denial::NotInAllowlist);
+    }
+    admit_to_loaded(server, who, tool)
+}
+
+/// The same, whether or not the tools of the server are loaded.
+fn admit_to_loaded(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> Result<(), Denial> {
+    let allowlist = server.tools.as_ref();
+    if allowlist.is_some_and(|allowlist| !any_matches(allowlist, tool)) {
+        return Err(Denial::NotInAllowlist);
+    }
+    if who.admin {
+        return Ok(());
+    }
+    let access = server.tool_access.as_ref();
+    admits(access.ok_or(Denial::NoToolAccess)?, who, tool)
 }
 
 /// Whether this principal may hear that a tool is outside the server's allowlist: it is, and the server keeps nothing
@@ -226,7 +355,8 @@ pub fn offers_prompts<'t>(
     tools: impl IntoIterator<Item = &'t str>,
 ) -> bool {
     // Whether the tools are loaded is a switch of its own.
-    let may = |tool: &str| !matches!(decide_about_loaded(server, who, tool), Decision::Deny(_));
+    let may =
+        |tool: &str| admit_to_loaded(server, who, tool).is_ok() && !server.denies_all_calls(tool);
     let mut tools = tools.into_iter().peekable();
     server.load_prompts
         && if tools.peek().is_none() {

@@ -10,8 +10,10 @@ use super::{
     answer_format::AnswerFormat,
     ids::{AgentId, ConversationId, RunId, TenantId},
     json::Members,
-    message::Message,
+    message::{Message, ToolCall},
+    policy::Origin,
     principal::Principal,
+    skill,
 };
 
 /// `queued → running → succeeded | failed | cancelled`; a queued run may be cancelled without running. If the replica
@@ -66,6 +68,17 @@ pub struct ClaimedRun {
     /// The id of the HTTP request that made it, if one did.
     pub request: Option<String>,
     pub start: RunStart,
+}
+
+impl ClaimedRun {
+    pub fn origin_of(&self, call: &ToolCall) -> Origin {
+        match self.kind {
+            _ if skill::of_call(call).is_some() => Origin::Skill,
+            RunKind::Command => Origin::Command,
+            RunKind::Turn if self.start.is_delegated => Origin::Run,
+            RunKind::Turn => Origin::Chat,
+        }
+    }
 }
 
 /// What is known of a run when it is claimed, so that its worker need not query for it.

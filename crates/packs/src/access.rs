@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     field::Field,
+    object::Object,
     parse_context::{ParseContext, UnsetPolicy},
     report::{Problem, Severity},
 };
 use domain::{
     config::Environment,
     pack::Authentication,
-    policy::{ApprovalPolicy, DefaultAccess, ToolAccess, ToolPattern},
+    policy::{ApprovalPolicy, Condition, DefaultAccess, DenyRule, ToolAccess, ToolPattern},
     principal::GUEST,
 };
 
@@ -35,9 +36,9 @@ pub(super) struct LocatedPattern<'a> {
     pub at: Field<'a>,
 }
 
-/// An approval policy and the places of the tools that it names.
-struct LocatedPolicy<'a> {
-    policy: ApprovalPolicy,
+/// A rule about calls and the places of the tools that it names.
+struct LocatedRule<'a, R> {
+    rule: R,
     tools: Vec<LocatedPattern<'a>>,
 }
 
@@ -131,6 +132,10 @@ pub(super) fn read(
         .optional("approval")
         .map(|field| read_approvals(&field, who))
         .unwrap_or_default();
+    let deny = object
+        .optional("deny")
+        .map(|field| read_rules(&field, read_deny))
+        .unwrap_or_default();
     object.finish();
     check_combination(
         default_field.as_ref(),
@@ -147,13 +152,12 @@ pub(super) fn read(
                 .map(|(role, tools)| (role.clone(), to_patterns(tools)))
                 .collect()
         }),
-        approval: approval
-            .iter()
-            .map(|located| located.policy.clone())
-            .collect(),
+        approval: approval.iter().map(|it| it.rule.clone()).collect(),
+        deny: deny.iter().map(|it| it.rule.clone()).collect(),
     };
     let role_tools = roles.iter().flat_map(BTreeMap::values).flatten();
     let approval_tools = approval.iter().flat_map(|located| &located.tools);
+    let deny_tools = deny.iter().flat_map(|located| &located.tools);
     let allowed = allowlist.unwrap_or_default();
     warn_unguarded_lookalikes(
         public.iter().chain(role_tools.clone()).chain(allowed),
@@ -163,7 +167,8 @@ pub(super) fn read(
         public
             .iter()
             .chain(role_tools)
-            .chain(approval_tools.clone()),
+            .chain(approval_tools.clone())
+            .chain(deny_tools),
         allowlist,
     );
     warn_ungranted(approval_tools, &access);
@@ -323,17 +328,20 @@ fn overlap(a: &str, b: &str) -> bool {
     row[0]
 }
 
-/// Reads `approval`: which calls need consent, from whom, and for how long they wait. Two policies must not name the
-/// same tool.
-fn read_approvals<'a>(field: &Field<'a>, who: &Authentication) -> Vec<LocatedPolicy<'a>> {
-    let mut policies: Vec<LocatedPolicy> = Vec::new();
-    for item in field.list().unwrap_or_default() {
-        let Some(policy) = read_approval(&item, who) else {
-            continue;
-        };
+/// Reads `approval`: which calls need consent, from whom, and for how long they wait. Two policies for all calls must
+/// not name the same tool.
+fn read_approvals<'a>(
+    field: &Field<'a>,
+    who: &Authentication,
+) -> Vec<LocatedRule<'a, ApprovalPolicy>> {
+    let policies = read_rules(field, |field| read_approval(field, who));
+    for (at, policy) in policies.iter().enumerate() {
+        let earlier = policies[..at].iter();
+        let earlier = earlier.filter(|it| it.rule.when.is_none() && policy.rule.when.is_none());
+        let earlier: Vec<_> = earlier.flat_map(|it| &it.tools).collect();
         for new in &policy.tools {
-            let twice = |old: &&LocatedPattern| overlap(&new.pattern.0, &old.pattern.0);
-            if let Some(old) = policies.iter().flat_map(|other| &other.tools).find(twice) {
+            let twice = |old: &&&LocatedPattern| overlap(&new.pattern.0, &old.pattern.0);
+            if let Some(old) = earlier.iter().find(twice) {
                 let line = old.at.at.line;
                 let what = if old.pattern == new.pattern {
                     format!(
@@ -346,24 +354,83 @@ fn read_approvals<'a>(field: &Field<'a>, who: &Authentication) -> Vec<LocatedPol
                         new.shown, old.shown
                     )
                 };
-                new.at.error(what, "give every tool one policy");
+                new.at.error(
+                    what,
+                    "give every tool one policy, or say `when` each applies",
+                );
             }
         }
-        policies.push(policy);
     }
     policies
 }
 
-fn read_approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<LocatedPolicy<'a>> {
-    let mut object = field.object()?;
-    let tools_field = object.required(
+/// Reads a list of rules about calls.
+fn read_rules<'a, R>(
+    field: &Field<'a>,
+    read: impl Fn(&Field<'a>) -> Option<LocatedRule<'a, R>>,
+) -> Vec<LocatedRule<'a, R>> {
+    let items = field.list().unwrap_or_default();
+    items.iter().filter_map(read).collect()
+}
+
+/// Reads the `tools` of a rule about calls.
+fn read_rule_tools<'a>(object: &mut Object<'a>, what: &str) -> Vec<LocatedPattern<'a>> {
+    let field = object.required(
         "tools",
-        "name the tools that need consent: `tools: [send_money]`",
+        &format!("name the tools {what}: `tools: [send_money]`"),
     );
-    let tools = tools_field.as_ref().map(read_patterns).unwrap_or_default();
-    if let Some(field) = tools_field.filter(|_| tools.is_empty()) {
-        refuse_empty(&field, "name the tools that need consent");
+    let tools = field.as_ref().map(read_patterns).unwrap_or_default();
+    if let Some(field) = field.filter(|_| tools.is_empty()) {
+        refuse_empty(&field, &format!("name the tools {what}"));
     }
+    tools
+}
+
+/// Reads `when`. A rule whose condition is not understood is refused.
+fn read_condition(object: &mut Object) -> Option<Condition> {
+    let field = object.optional("when")?;
+    let text = field.non_blank_text()?;
+    match Condition::parse(&text.value) {
+        Ok(condition) => Some(condition),
+        Err(_) if text.from_env => {
+            field.error("is no condition with the value of its variable", "");
+            None
+        }
+        Err(problem) => {
+            field.error(
+                format!("{} is no condition: {problem}", text.shown),
+                "write CEL, such as `args.amount > 1000`",
+            );
+            None
+        }
+    }
+}
+
+fn read_deny<'a>(field: &Field<'a>) -> Option<LocatedRule<'a, DenyRule>> {
+    let mut object = field.object()?;
+    let tools = read_rule_tools(&mut object, "whose calls are denied");
+    let when = read_condition(&mut object);
+    let reason = object.required(
+        "reason",
+        "say why, for the model and its user: `reason: only in office hours`",
+    );
+    let reason = reason.and_then(|field| field.non_blank_text());
+    object.finish();
+    let rule = DenyRule {
+        tools: to_patterns(&tools),
+        when,
+        reason: reason.map(|text| text.value).unwrap_or_default(),
+    };
+    Some(LocatedRule { rule, tools })
+}
+
+fn read_approval<'a>(
+    field: &Field<'a>,
+    who: &Authentication,
+) -> Option<LocatedRule<'a, ApprovalPolicy>> {
+    let mut object = field.object()?;
+    let tools = read_rule_tools(&mut object, "that need consent");
+    let when = read_condition(&mut object);
     let approvers_field = object.required(
         "approvers",
         "name the roles that may consent: `approvers: [manager]`",
@@ -394,8 +461,9 @@ fn read_approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<LocatedP
             "write `selfApproval: false`, or `selfApproval: true` if that is meant",
         );
     }
-    let policy = ApprovalPolicy {
+    let rule = ApprovalPolicy {
         tools: to_patterns(&tools),
+        when,
         approvers: approvers.into_iter().map(|role| role.value).collect(),
         timeout_minutes: object
             .optional("timeoutMinutes")
@@ -405,7 +473,7 @@ fn read_approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<LocatedP
         self_approval: self_approval.is_none_or(|field| field.boolean().unwrap_or_default()),
     };
     object.finish();
-    Some(LocatedPolicy { policy, tools })
+    Some(LocatedRule { rule, tools })
 }
 
 /// Reports an empty list, unless its items were refused already.

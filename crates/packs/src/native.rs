@@ -25,7 +25,9 @@ use super::{
 };
 use domain::{
     ids::AgentId,
+    json::Members,
     pack::{Llm, Memory, Pack, Provider},
+    policy::Vars,
     server::ServerSpec,
 };
 
@@ -125,6 +127,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         .or_else(|| document.get_path(&["mcp", "servers"]));
     let named = list_server_names(listed.clone());
     let servers = read_servers(&mut top, servers, &pack);
+    let vars = read_vars(&mut top);
     let params = params_field(&mut top).and_then(|field| read_params(&field));
     let RegistryReferences {
         references,
@@ -162,6 +165,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         flows,
         servers,
         skills,
+        vars,
         params,
         references,
         capabilities,
@@ -176,6 +180,22 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         problems,
         used,
     }
+}
+
+/// Reads `vars`, the values that conditions of rules may name.
+fn read_vars(top: &mut Object) -> Vars {
+    let Some(field) = top.optional("vars") else {
+        return Vars::default();
+    };
+    let values = field.object().and_then(|_| field.resolve_json());
+    let values = values.as_ref().and_then(serde_json::Value::as_object);
+    Vars::new(values.map(Members::from).unwrap_or_default()).unwrap_or_else(|problem| {
+        field.error(
+            format!("conditions cannot use it: {problem}"),
+            "make it smaller",
+        );
+        Vars::default()
+    })
 }
 
 /// Reads `servers` if it is given, else those of `mcp`.

@@ -234,10 +234,11 @@ fn check_test(
     if tools.is_some_and(|tools| !names(tools)) {
         field.error("this tool is not in `tools`", "name one that is");
     }
-    if access.is_some_and(|access| access.approval.iter().any(|policy| names(&policy.tools))) {
+    let mut rules = access.into_iter().flat_map(ToolAccess::guards);
+    if rules.any(|(_, tools)| names(tools)) {
         field.error(
-            "this tool needs approval, and a credential is tested without",
-            "name one that only reads and needs none",
+            "this tool needs approval or is denied, and a credential is tested without asking",
+            "name one that only reads and has no such rule",
         );
     }
 }

@@ -34,6 +34,7 @@ use domain::{
     canonical,
     error::{Error, Result},
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
+    policy::Origin,
     principal::Principal,
     run::RunKind,
 };
@@ -56,6 +57,7 @@ struct Row {
     conversation_id: Option<ConversationId>,
     run_id: Option<RunId>,
     call_id: String,
+    origin: Origin,
     follow_up: bool,
     withdrawn_by: Option<UserId>,
     withdrawn_cause: Option<String>,
@@ -87,7 +89,8 @@ macro_rules! rows {
                 + r#" a.tenant_id as "tenant_id: _", a.id as "id: _", a.code, a.state as "state: _", a.agent as "agent: _",
                       a.server as "server: _", a.tool, a.about as "about: _", a.fingerprint, a.args_sha256, a.sealed,
                       a.credential, a.principal as "principal: _", a.requester_name,
-                      a.conversation_id as "conversation_id: _", a.run_id as "run_id: _", a.call_id, a.follow_up,
+                      a.conversation_id as "conversation_id: _", a.run_id as "run_id: _", a.call_id,
+                      a.origin as "origin: _", a.follow_up,
                       a.withdrawn_by as "withdrawn_by: _", a.withdrawn_cause, a.approvers, a.min_approvals,
                       a.self_approval, a.reason, a.decided_by as "decided_by: _", a.by_name, a.decided_at,
                       a.created_at, a.expires_at, a.changed_at, a.finished_at, a.evidence, a.recorded_happened,
@@ -128,6 +131,7 @@ impl TryFrom<Row> for Approval {
             conversation: row.conversation_id,
             run: row.run_id,
             call_id: row.call_id,
+            origin: row.origin,
             follow_up: row.follow_up,
             withdrawn_by: row.withdrawn_by,
             // A later release may know more.

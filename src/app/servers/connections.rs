@@ -197,7 +197,7 @@ async fn take_discovery(
     }
     tracing::info!(server = %id, %agent, tools = catalog.tools.len(), "tools discovered");
     let pack = app.packs.get(agent);
-    let unmatched = pack.map(|pack| pack.unmatched_names(spec, &catalog.tool_names()));
+    let unmatched = pack.map(|pack| pack.unmatched_names(spec, &catalog.tools));
     for unmatched in unmatched.unwrap_or_default() {
         tracing::warn!(server = %id, %agent, unmatched, "the names in the pack and those of the tools need a look");
     }

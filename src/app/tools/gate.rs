@@ -35,7 +35,7 @@ use domain::{
     json::Json,
     message::{CallStatus, Refusal, ToolCall, ToolResult},
     orchestrator,
-    policy::{Allowed, ApprovalPolicy, Decision, decide},
+    policy::{Allowed, ApprovalPolicy, CallFacts, Decision, DenyRule, Origin, decide, is_offered},
     principal::Principal,
     run::ClaimedRun,
     server::ServerSpec,
@@ -58,6 +58,7 @@ pub struct Call<'a> {
     /// with the result.
     pub is_recorded: bool,
     pub target: CallTarget<'a>,
+    pub origin: Origin,
     /// The parsed arguments, or a text that is not JSON.
     pub arguments: Result<Json, &'a str>,
     /// Why two JSON parsers could read the arguments differently, if they could.
@@ -94,6 +95,32 @@ pub struct AnsweredCall {
     pub rounds: i32,
 }
 
+/// Who asks for a call, and how.
+struct AskedCall<'a> {
+    principal: &'a Principal,
+    toolset: &'a Toolset,
+    origin: Origin,
+}
+
+impl AskedCall<'_> {
+    fn decide<'s>(
+        &self,
+        app: &App,
+        spec: &'s ServerSpec,
+        named: &'s NamedTool,
+        arguments: &Json,
+    ) -> Decision<'s> {
+        let facts = CallFacts {
+            arguments,
+            claims: &self.principal.claims,
+            origin: self.origin,
+            now: app.clock.now(),
+            vars: &self.toolset.pack().vars,
+        };
+        decide(spec, self.toolset.access(), &named.tool.name, &facts)
+    }
+}
+
 /// The audit line of a call that may be sent without consent; `None` for any other call. It is written in the
 /// transaction that stores the call, so a call of a run without a line was never sent.
 pub fn opening_line(
@@ -104,7 +131,13 @@ pub fn opening_line(
 ) -> Option<AuditRow> {
     let (server, tool) = (call.server.as_deref()?, call.tool.as_deref()?);
     let (spec, named) = toolset.by_pair(server, tool)?;
-    let Decision::Allow(allowed) = decide(spec, toolset.access(), &named.tool.name) else {
+    let asked = AskedCall {
+        principal: &run.principal,
+        toolset,
+        origin: run.origin_of(call),
+    };
+    let arguments = fill_in(spec, named, call.arguments());
+    let Decision::Allow(allowed) = asked.decide(app, spec, named, &arguments) else {
         return None;
     };
     let caller = CallContext {
@@ -185,6 +218,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
                 credential: &credential,
                 run: call.run,
                 call_id: call.call_id,
+                origin: call.origin,
             };
             return request_approval(app, &call, request).await;
         }
@@ -219,9 +253,17 @@ pub async fn call_with_answer(
     let Some((spec, named)) = call.toolset.by_pair(server, tool) else {
         return deny(app, call, unknown_tool(app, call).into());
     };
-    let allowed = match decide(spec, call.toolset.access(), &named.tool.name) {
+    let Ok(arguments) = &call.arguments else {
+        return deny(
+            app,
+            call,
+            Refused::unfit("the arguments are not valid JSON"),
+        );
+    };
+    let allowed = match call.decide(app, spec, named, arguments) {
         Decision::Allow(allowed) => allowed,
         Decision::Deny(_) => return deny(app, call, unknown_tool(app, call).into()),
+        Decision::Refuse(rule) => return deny(app, call, Refused::by_rule(rule)),
         Decision::Approve(_) => {
             let reason =
                 "not executed: this call needs approval by now; make it again if the user wants it";
@@ -304,6 +346,21 @@ async fn send_admitted(
 }
 
 impl<'a> Call<'a> {
+    fn decide<'s>(
+        &self,
+        app: &App,
+        spec: &'s ServerSpec,
+        named: &'s NamedTool,
+        arguments: &Json,
+    ) -> Decision<'s> {
+        let asked = AskedCall {
+            principal: self.principal,
+            toolset: self.toolset,
+            origin: self.origin,
+        };
+        asked.decide(app, spec, named, arguments)
+    }
+
     fn caller(&self, app: &'a Arc<App>) -> CallContext<'a> {
         CallContext {
             app,
@@ -402,6 +459,10 @@ impl From<String> for Refused {
 }
 
 impl Refused {
+    fn by_rule(rule: &DenyRule) -> Self {
+        format!("not executed: a rule forbids this call: {}", rule.reason).into()
+    }
+
     fn unfit(problem: impl Display) -> Self {
         Self {
             text: format!("not executed: {problem}"),
@@ -417,9 +478,8 @@ async fn admit<'a>(
     spec: &'a ServerSpec,
     named: &'a NamedTool,
 ) -> Result<Admission<'a>, Refused> {
-    let decision = decide(spec, call.toolset.access(), &named.tool.name);
     // A denied caller must learn nothing about the arguments.
-    if let Decision::Deny(_) = decision {
+    if !is_offered(spec, call.toolset.access(), &named.tool.name) {
         return Err(unknown_tool(app, call).into());
     }
     let arguments = call.arguments.as_ref().map_err(|_| {
@@ -430,25 +490,46 @@ async fn admit<'a>(
     if arguments.as_object().is_none() {
         return Err(Refused::unfit("the arguments must be one JSON object"));
     }
-    let unfit = |problems| Refused::unfit(format!("the arguments do not fit the tool: {problems}"));
+    // What rules have judged is what is sent.
+    let arguments = fill_in(spec, named, arguments.clone());
+    let decision = call.decide(app, spec, named, &arguments);
+    let needs_consent = matches!(decision, Decision::Approve(_));
+    if let Some(why) = call.ambiguity
+        && (needs_consent || spec.has_conditions(&named.tool.name))
+    {
+        return Err(Refused::unfit(format!(
+            "a call that needs approval, or may need it, must be clear beyond doubt, and {why}"
+        )));
+    }
+    let arguments = if needs_consent {
+        canonical::with_defaults(&named.tool.input_schema, arguments)
+    } else {
+        arguments
+    };
+    let checked = named.check(&arguments).await;
+    checked.map_err(|problems| {
+        Refused::unfit(format!("the arguments do not fit the tool: {problems}"))
+    })?;
     match decision {
         Decision::Approve(policy) => {
-            if let Some(why) = call.ambiguity {
-                return Err(Refused::unfit(format!(
-                    "a call that needs approval must be clear beyond doubt, and {why}"
-                )));
-            }
-            let defaulted = canonical::with_defaults(&named.tool.input_schema, arguments.clone());
-            named.check(&defaulted).await.map_err(unfit)?;
-            let arguments = canonical::text(&defaulted).map_err(Refused::unfit)?;
+            let arguments = canonical::text(&arguments).map_err(Refused::unfit)?;
             Ok(Admission::Later { arguments, policy })
         }
         Decision::Allow(allowed) => {
-            named.check(arguments).await.map_err(unfit)?;
             let arguments = arguments.to_raw();
             Ok(Admission::Now { arguments, allowed })
         }
+        Decision::Refuse(rule) => Err(Refused::by_rule(rule)),
         Decision::Deny(_) => Err(unknown_tool(app, call).into()),
+    }
+}
+
+/// Puts the defaults of the tool's schema into arguments that conditions look into.
+fn fill_in(spec: &ServerSpec, named: &NamedTool, arguments: Json) -> Json {
+    if spec.has_conditions(&named.tool.name) {
+        canonical::with_defaults(&named.tool.input_schema, arguments)
+    } else {
+        arguments
     }
 }
 

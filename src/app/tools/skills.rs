@@ -29,7 +29,7 @@ use domain::{
     message::ToolCall,
     orchestrator::MAX_INPUT,
     pack::Pack,
-    policy::{Decision, decide},
+    policy::{Offer, offer},
     principal::Principal,
     request_key::{self, RequestKey},
     run::ClaimedRun,
@@ -121,10 +121,9 @@ async fn list_of_pack(
 /// because the tools of a server that is down are unknown.
 fn view(pack: &Pack, toolset: &Toolset, skill: &Skill, locale: Option<&str>) -> Option<SkillView> {
     let spec = pack.server(skill.server.as_str())?;
-    let needs_approval_by = match decide(spec, toolset.access(), skill.tool()) {
-        Decision::Deny(_) => return None,
-        Decision::Allow(_) => None,
-        Decision::Approve(policy) => Some(policy.approvers.clone()),
+    let needs_approval_by = match offer(spec, toolset.access(), skill.tool()) {
+        Offer::Deny(_) => return None,
+        offer => offer.policy().map(|policy| policy.approvers.clone()),
     };
     let found = toolset.by_pair(spec.id.as_str(), skill.tool());
     let state = match found {

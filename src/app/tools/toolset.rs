@@ -37,7 +37,7 @@ use domain::{
     names::{self, Candidate},
     orchestrator,
     pack::Pack,
-    policy::{Decision, EffectiveAccess, Standing, decide, offers_prompts},
+    policy::{EffectiveAccess, Standing, is_offered, offers_prompts},
     principal::Principal,
     prompt::ServerPrompt,
     server::ServerSpec,
@@ -113,11 +113,7 @@ impl Toolset {
     /// Selects the tools that this access may see.
     pub fn build(all: Arc<AgentTools>, access: EffectiveAccess, usable: Reachability) -> Self {
         let may = |tool: &NamedTool| {
-            usable[tool.server]
-                && !matches!(
-                    decide(all.spec(tool), &access, &tool.tool.name),
-                    Decision::Deny(_)
-                )
+            usable[tool.server] && is_offered(all.spec(tool), &access, &tool.tool.name)
         };
         let allowed = (0..all.tools.len())
             .filter(|at| !all.closed.contains(at) && may(&all.tools[*at]))
@@ -198,6 +194,10 @@ impl Toolset {
         &self.access
     }
 
+    pub fn pack(&self) -> &Pack {
+        &self.all.pack
+    }
+
     pub fn agent(&self) -> &AgentId {
         self.all.pack.id()
     }
@@ -228,7 +228,7 @@ fn positions_of_unique_names(tools: &[NamedTool]) -> HashMap<String, usize> {
         .collect()
 }
 
-/// The tools of each server that are closed because an approval policy has a misspelt name.
+/// The tools of each server that are closed because a rule about calls has a misspelt name.
 fn closed_tools<'c>(
     pack: &Pack,
     catalogs: &'c [Option<Arc<Catalog>>],
@@ -267,7 +267,7 @@ pub struct AgentTools {
     by_name: HashMap<String, usize>,
     /// By the servers' own names, if no two servers have the same name.
     by_own_name: HashMap<String, usize>,
-    /// Positions of tools that a misspelt name of an approval policy closes for everybody.
+    /// Positions of tools that a misspelt name of a rule about calls closes for everybody.
     closed: HashSet<usize>,
     /// The visible tools, by access. Whole toolsets are not kept here, because each would keep this value alive for
     /// ever.

@@ -3,6 +3,7 @@ use std::{sync::Arc, time::Duration};
 use domain::{
     approval::{About, ApprovalRule},
     ids::{AgentId, ApprovalId, ServerId, UserId},
+    policy::Origin,
     principal::Principal,
 };
 use serde_json::json;
@@ -497,6 +498,7 @@ async fn the_code_of_a_closed_request_is_not_given_again_for_a_day() {
             run: None,
             conversation: None,
             call_id: "c",
+            origin: Origin::Chat,
             follow_up: false,
             rule: &ApprovalRule {
                 approvers: vec!["cfo".to_owned()],

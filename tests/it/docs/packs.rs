@@ -2,9 +2,16 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use domain::config::Environment;
+use domain::{
+    config::Environment,
+    json::Json,
+    policy::{CallFacts, Decision, EffectiveAccess, Origin, decide},
+};
+use serde_json::Map;
+use time::OffsetDateTime;
 
 use super::page::{Block, Page, tested};
+use crate::support::packs::{env, load_with};
 
 /// What a part of a pack stands in.
 const AROUND: &str = r#"metadata: { id: hello, displayName: Hello, defaultLanguage: en }
@@ -51,6 +58,44 @@ fn load_all(page: &Page) -> usize {
         loaded += 1;
     }
     loaded
+}
+
+/// The table of calls on the page of approvals, against the pack above it.
+#[test]
+fn what_becomes_of_calls_is_what_the_page_of_approvals_says() {
+    let page = Page::read("docs/approvals.md");
+    let blocks = page.blocks();
+    let block = blocks.iter().find(|block| block.text.contains("deny:"));
+    let text = completed(&block.expect("the page shows rules").text);
+    let pack = load_with(
+        &text,
+        &env(&[("BANK_MCP_URL", "https://bank.example.org/mcp")]),
+    )
+    .unwrap();
+    let server = &pack.servers[0];
+    let source = fs::read_to_string("docs/approvals.md").unwrap();
+    let mut outcomes = Vec::new();
+    for row in source.lines().filter(|line| line.starts_with("| `")) {
+        let (call, outcome) = row[3..].split_once("` | ").unwrap();
+        let (tool, arguments) = call.split_once(' ').unwrap();
+        let arguments = Json::parse(arguments).unwrap();
+        let facts = CallFacts {
+            arguments: &arguments,
+            claims: &Map::new(),
+            origin: Origin::Chat,
+            now: OffsetDateTime::UNIX_EPOCH,
+            vars: &pack.vars,
+        };
+        let is = match decide(server, &EffectiveAccess::default(), tool, &facts) {
+            Decision::Allow(_) => "it is made".to_owned(),
+            Decision::Approve(policy) => format!("it waits for {}", policy.approvers.join(", ")),
+            Decision::Refuse(rule) => format!("it is refused: {}", rule.reason),
+            Decision::Deny(why) => panic!("{why:?}"),
+        };
+        assert_eq!(format!("{is} |"), outcome, "{call}");
+        outcomes.push(is);
+    }
+    assert_eq!(outcomes.len(), 7);
 }
 
 fn check(packs: &Path, block: &Block) {

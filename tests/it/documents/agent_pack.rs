@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use domain::{
     config::Environment,
     pack::Pack,
-    policy::{Decision, EffectiveAccess, decide},
+    policy::{Decision, EffectiveAccess},
     server::{AccessMode, ServerSpec},
 };
 
 use super::snippet;
-use crate::support::packs::{MINIMAL, env, headers, load_with, write_pack};
+use crate::support::packs::{MINIMAL, decide_plain, env, headers, load_with, write_pack};
 
 fn variables() -> Environment {
     env(&[
@@ -41,11 +41,11 @@ fn decision(server: &ServerSpec, roles: &[&str], admin: bool, tool: &str) -> &'s
         admin,
         ..EffectiveAccess::default()
     };
-    match decide(server, &who, tool) {
+    match decide_plain(server, &who, tool) {
         Decision::Allow(allowed) if allowed.is_self_approved() => "self-approved",
         Decision::Allow(_) => "allowed",
         Decision::Approve(_) => "approval",
-        Decision::Deny(_) => "denied",
+        Decision::Deny(_) | Decision::Refuse(_) => "denied",
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use domain::{
     config::Environment,
     pack::{Pack, Provider},
-    policy::{Decision, EffectiveAccess, decide},
+    policy::{EffectiveAccess, Offer, offer},
 };
 use packs::PackStore;
 
@@ -155,8 +155,8 @@ fn a_native_file_beside_it_tightens_any_of_them() {
             ..EffectiveAccess::default()
         };
         assert!(matches!(
-            decide(&pack.servers[0], &staff, "read"),
-            Decision::Approve(_)
+            offer(&pack.servers[0], &staff, "read"),
+            Offer::Approve { always: true, .. }
         ));
         assert!(!open(&pack.servers[0], "read"));
         assert_eq!(pack.flows.authentication.admin_users, ["alice@example.org"]);

@@ -440,6 +440,7 @@ fn approval_policies_have_tools_approvers_and_terms() {
     let approval = server(lines).tool_access.unwrap().approval;
     let plain = ApprovalPolicy {
         tools: patterns(&["a", "b_*"]),
+        when: None,
         approvers: vec!["cfo".to_owned()],
         timeout_minutes: 60,
         min_approvals: 1,
@@ -447,6 +448,7 @@ fn approval_policies_have_tools_approvers_and_terms() {
     };
     let strict = ApprovalPolicy {
         tools: patterns(&["c"]),
+        when: None,
         approvers: vec!["cfo".to_owned(), "ceo".to_owned()],
         timeout_minutes: 5,
         min_approvals: 2,

@@ -6,7 +6,7 @@ use domain::{
     config::Environment,
     ids::AgentId,
     pack::{Pack, Provider},
-    policy::{Decision, EffectiveAccess, decide},
+    policy::{EffectiveAccess, Offer, is_offered, offer},
     server::AccessMode,
 };
 use packs::PackStore;
@@ -101,7 +101,7 @@ fn the_bank_gives_each_role_its_tools() {
         };
         tools
             .iter()
-            .filter(|tool| !matches!(decide(server, &who, tool), Decision::Deny(_)))
+            .filter(|tool| is_offered(server, &who, tool))
             .count()
     };
     assert_eq!(
@@ -118,17 +118,14 @@ fn the_bank_gives_each_role_its_tools() {
         ..EffectiveAccess::default()
     };
     assert!(matches!(
-        decide(server, &finance, "create_invoice"),
-        Decision::Approve(_)
+        offer(server, &finance, "create_invoice"),
+        Offer::Approve { always: true, .. }
     ));
     assert!(matches!(
-        decide(server, &finance, "send_money"),
-        Decision::Approve(_)
+        offer(server, &finance, "send_money"),
+        Offer::Approve { .. }
     ));
-    assert!(matches!(
-        decide(server, &finance, "get_balances"),
-        Decision::Allow(allowed) if !allowed.is_self_approved()
-    ));
+    assert_eq!(offer(server, &finance, "get_balances"), Offer::Call);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use domain::{
     json::{Json, Members},
     message::{CallStatus, ToolResult},
     pack::Pack,
+    policy::Origin,
     principal::Principal,
     registry::resolve::{ReferenceValues, ResolveError},
 };
@@ -96,6 +97,7 @@ async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
             server: "docs",
             tool: "get_exchange_rate",
         },
+        origin: Origin::Mcp,
         arguments: Ok(Json::from(&json!({ "from": "EUR", "to": "USD" }))),
         ambiguity: None,
         progress: mcp::progress_channel().0,

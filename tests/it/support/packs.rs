@@ -4,13 +4,16 @@ use std::{fs, path::Path};
 
 use domain::{
     config::Environment,
+    json::Json,
     pack::Pack,
-    policy::{Decision, EffectiveAccess, decide},
+    policy::{CallFacts, Decision, EffectiveAccess, Offer, Origin, Vars, decide, offer},
     secret::Secret,
     server::{Endpoint, ServerSpec},
 };
 use packs::{LoadError, PackStore, Report, Severity};
+use serde_json::Map;
 use tempfile::TempDir;
+use time::OffsetDateTime;
 
 /// The least that loads.
 pub const MINIMAL: &str =
@@ -116,12 +119,26 @@ pub fn tools(server: &ServerSpec) -> Option<Vec<&str>> {
     )
 }
 
+/// The decision about a call without arguments.
+pub fn decide_plain<'a>(
+    server: &'a ServerSpec,
+    who: &EffectiveAccess,
+    tool: &'a str,
+) -> Decision<'a> {
+    let (arguments, claims, vars) = (Json::Null, Map::new(), Vars::default());
+    let facts = CallFacts {
+        arguments: &arguments,
+        claims: &claims,
+        origin: Origin::Chat,
+        now: OffsetDateTime::UNIX_EPOCH,
+        vars: &vars,
+    };
+    decide(server, who, tool, &facts)
+}
+
 /// Whether anybody of the tenant may call a tool.
 pub fn open(server: &ServerSpec, tool: &str) -> bool {
-    matches!(
-        decide(server, &EffectiveAccess::default(), tool),
-        Decision::Allow(allowed) if !allowed.is_self_approved()
-    )
+    offer(server, &EffectiveAccess::default(), tool) == Offer::Call
 }
 
 /// A pack that must load.

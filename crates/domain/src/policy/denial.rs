@@ -23,8 +23,10 @@ pub enum Denial {
     NoCredential,
     /// Allowed, but the user's credential was refused by the server or cannot be opened.
     CredentialNeedsAttention,
-    /// A name in an approval policy fits no tool and is close to the name of this one.
+    /// A name in a rule about calls fits no tool and is close to the name of this one.
     ApprovalNameMisspelt,
+    /// A rule in `toolAccess.deny` names it without a condition.
+    DeniedByRule,
 }
 
 impl Denial {
@@ -50,7 +52,10 @@ impl Denial {
                 "the user's credential is not accepted any more or cannot be opened; `/connect` enters it again"
             }
             Self::ApprovalNameMisspelt => {
-                "a name in `toolAccess.approval` fits no tool and is close to the name of this one; correct the name there"
+                "a name in `toolAccess.approval` or `toolAccess.deny` fits no tool and is close to the name of this one; correct the name there"
+            }
+            Self::DeniedByRule => {
+                "`toolAccess.deny` names it without a condition; remove it there, or write `when`"
             }
             Self::GuestsExcluded => {
                 "it is for users of the tenant, not for guests; `toolAccess: { default: public }` opens it to guests, too"

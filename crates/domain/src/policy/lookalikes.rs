@@ -1,12 +1,15 @@
-//! Tools that can be taken for one that an approval policy names: `Send.Money`, `sendmoney` and `send_money_v2` beside
-//! `send_money`. The policy guards them too, because a server may add a tool at any time, and a model calls whichever
+//! Tools that can be taken for one that a rule about calls names: `Send.Money`, `sendmoney` and `send_money_v2` beside
+//! `send_money`. The rule guards them too, because a server may add a tool at any time, and a model calls whichever
 //! it finds. A tool that the rules of its server name without a wildcard is what its author says, and no lookalike.
 
-use std::{cmp::Reverse, sync::LazyLock};
+use std::{cell::OnceCell, sync::LazyLock};
 
-use super::{ApprovalPolicy, ToolPattern, any_matches};
+use super::{ApprovalPolicy, DenyRule, ToolAccess, ToolPattern, any_matches};
 use crate::{hidden::fold, lookalike::skeleton, server::ServerSpec};
 
+/// Where a pack has its rules about calls.
+pub(super) const APPROVAL: &str = "toolAccess.approval";
+const DENY: &str = "toolAccess.deny";
 const SEPARATORS: &[char] = &['_', '-', '.', ':', '/'];
 /// What is added to the name of another version, beside a number.
 const VERSIONS: [&str; 10] = [
@@ -28,14 +31,17 @@ pub enum Standing {
     Unnamed,
     /// A rule names it without a wildcard.
     Named,
-    /// An approval policy names it with a wildcard.
+    /// A rule about calls names it with a wildcard.
     Guarded,
     GuardedByName,
 }
 
 impl ServerSpec {
     pub fn standing(&self, tool: &str) -> Standing {
-        let guards = self.approval_patterns();
+        let access = self.tool_access.iter();
+        let guards = access
+            .flat_map(ToolAccess::guards)
+            .flat_map(|(_, names)| names);
         let guards: Vec<_> = guards.filter(|name| name.matches(tool)).collect();
         match guards.as_slice() {
             [] if self.names(tool) => Standing::Named,
@@ -45,50 +51,72 @@ impl ServerSpec {
         }
     }
 
-    /// The policy that guards a tool: one that names it, else the strictest that names a tool it can be taken for.
-    pub(super) fn approval_policy(&self, tool: &str) -> Option<&ApprovalPolicy> {
-        let policies = &self.tool_access.as_ref()?.approval;
-        let named = policies
-            .iter()
-            .find(|policy| any_matches(&policy.tools, tool));
-        if named.is_some() || policies.is_empty() || self.names(tool) {
-            return named;
+    /// The approval policies that guard a tool.
+    pub(super) fn approval_policies(&self, tool: &str) -> impl Iterator<Item = &ApprovalPolicy> {
+        let access = self.tool_access.iter();
+        let guard = self.guard_of(tool);
+        let policies = access.flat_map(|access| &access.approval);
+        policies.filter(move |policy| guard(&policy.tools))
+    }
+
+    /// The rules that deny calls of a tool.
+    pub(super) fn deny_rules(&self, tool: &str) -> impl Iterator<Item = &DenyRule> {
+        let access = self.tool_access.iter();
+        let guard = self.guard_of(tool);
+        let rules = access.flat_map(|access| &access.deny);
+        rules.filter(move |rule| guard(&rule.tools))
+    }
+
+    /// Whether a rule denies the tool whatever the call is.
+    pub(super) fn denies_all_calls(&self, tool: &str) -> bool {
+        self.deny_rules(tool).any(|rule| rule.when.is_none())
+    }
+
+    /// Whether a rule with some names guards the tool: it names the tool, or one that the tool can be taken for.
+    fn guard_of(&self, tool: &str) -> impl Fn(&[ToolPattern]) -> bool {
+        let lookalikes = OnceCell::new();
+        move |names| {
+            any_matches(names, tool)
+                || lookalikes
+                    .get_or_init(|| (!self.names(tool)).then(|| readings(tool)))
+                    .as_ref()
+                    .is_some_and(|readings| names.iter().any(|name| name.is_among(readings)))
         }
-        let readings = readings(tool);
-        let taken = policies.iter().filter(|policy| {
-            let mut names = policy.tools.iter();
-            names.any(|name| name.is_among(&readings))
-        });
-        taken.max_by_key(|policy| {
-            let few = Reverse(policy.approvers.len());
-            (policy.min_approvals, !policy.self_approval, few)
+    }
+
+    /// The name in a rule about calls that guards a tool only because the tool can be taken for what it names.
+    pub(super) fn taken_for(&self, tool: &str) -> Option<(&'static str, &ToolPattern)> {
+        let access = self.tool_access.as_ref().filter(|_| !self.names(tool))?;
+        let mut guards = access.guards();
+        guards.find_map(|(place, names)| {
+            let found = names.iter().find(|name| name.can_be_taken_for(tool));
+            Some((place, found.filter(|_| !any_matches(names, tool))?))
         })
     }
 
-    /// The name in an approval policy that guards a tool only because the tool can be taken for what it names.
-    pub(super) fn taken_for(&self, tool: &str) -> Option<&ToolPattern> {
-        if self.names(tool) || self.approval_patterns().any(|name| name.matches(tool)) {
-            return None;
-        }
-        let mut guards = self.approval_patterns();
-        guards.find(|name| name.can_be_taken_for(tool))
-    }
-
-    fn approval_patterns(&self) -> impl Iterator<Item = &ToolPattern> {
-        let policies = self.tool_access.iter().flat_map(|access| &access.approval);
-        policies.flat_map(|policy| &policy.tools)
-    }
-
-    /// Whether a rule names the tool, and not with a wildcard.
+    /// Whether a rule names the tool, and not with a wildcard. A rule about some of its calls does not make it another
+    /// tool than the one that it can be taken for.
     fn names(&self, tool: &str) -> bool {
         let access = self.tool_access.iter();
         let lists = access.flat_map(|access| {
             let roles = access.roles.iter().flat_map(|roles| roles.values());
-            let approval = access.approval.iter().map(|policy| &policy.tools);
+            let policies = access.approval.iter();
+            let policies = policies.filter(|policy| policy.when.is_none());
+            let approval = policies.map(|policy| &policy.tools);
             std::iter::once(&access.public).chain(roles).chain(approval)
         });
         let mut names = self.tools.iter().chain(lists).flatten();
         names.any(|name| name.0 == tool && !name.has_wildcard())
+    }
+}
+
+impl ToolAccess {
+    /// The names in each rule about calls, with the place of the rule.
+    pub fn guards(&self) -> impl Iterator<Item = (&'static str, &[ToolPattern])> {
+        let approval = self.approval.iter().map(|rule| &rule.tools);
+        let deny = self.deny.iter().map(|rule| &rule.tools);
+        let approval = approval.map(|names| (APPROVAL, names.as_slice()));
+        approval.chain(deny.map(|names| (DENY, names.as_slice())))
     }
 }
 

@@ -1,34 +1,47 @@
-//! Names in a pack that fit no tool of their server. In an approval policy such a name was meant to guard something, so
+//! Names in a pack that fit no tool of their server. In a rule about calls such a name was meant to guard something, so
 //! a tool whose name is close to it is closed until the pack is mended. And tools that no name in a pack fits, which a
-//! policy guards because they look like one that it names.
+//! rule guards because they look like one that it names.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use super::{ToolAccess, ToolPattern, any_matches};
-use crate::{orchestrator, pack::Pack, server::ServerSpec};
+use serde_json::Map;
+use time::OffsetDateTime;
+
+use super::{
+    CallFacts, Condition, Origin, ToolAccess, ToolPattern, any_matches, lookalikes::APPROVAL,
+};
+use crate::{
+    json::{Json, Members, Number},
+    orchestrator,
+    pack::Pack,
+    server::ServerSpec,
+    tool::Tool,
+};
+
+/// How deep a value is made to try conditions with.
+const MAX_SAMPLE: usize = 6;
 
 impl ToolAccess {
-    /// The tools that a misspelt name of an approval policy was probably meant to guard, and that no policy guards.
+    /// The tools that a misspelt name of a rule about calls was probably meant to guard, and that no such rule guards.
     pub fn closed_tools<'t>(&self, tools: &[&'t str]) -> BTreeSet<&'t str> {
         let mut closed = BTreeSet::new();
-        for policy in &self.approval {
-            for name in unmatched(&policy.tools, tools) {
-                closed.extend(self.closed_by(name, tools));
+        for (place, names) in self.guards() {
+            for name in unmatched(names, tools) {
+                closed.extend(self.closed_by(place, name, tools));
             }
         }
         closed
     }
 
-    fn closed_by<'t>(&self, name: &ToolPattern, tools: &[&'t str]) -> Vec<&'t str> {
-        let guards = |tool: &str| {
-            self.approval
-                .iter()
-                .any(|policy| any_matches(&policy.tools, tool))
+    fn closed_by<'t>(&self, place: &str, name: &ToolPattern, tools: &[&'t str]) -> Vec<&'t str> {
+        let is_guarded = |tool: &str| {
+            let mut guards = self.guards().filter(|(other, _)| *other == place);
+            guards.any(|(_, names)| any_matches(names, tool))
         };
         let close = tools
             .iter()
             .copied()
-            .filter(|tool| !guards(tool) && is_close(&name.0, tool));
+            .filter(|tool| !is_guarded(tool) && is_close(&name.0, tool));
         close.collect()
     }
 }
@@ -36,11 +49,13 @@ impl ToolAccess {
 impl Pack {
     /// The names in the rules of a server, and in the skills that call it, that fit none of its tools, and the tools that
     /// are guarded for what they look like, each as a sentence.
-    pub fn unmatched_names(&self, server: &ServerSpec, tools: &[&str]) -> Vec<String> {
+    /// Then what conditions ask of arguments that the tools do not take.
+    pub fn unmatched_names(&self, server: &ServerSpec, tools: &[Arc<Tool>]) -> Vec<String> {
+        let known: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let skills = self.skills.iter().filter(|skill| skill.server == server.id);
         let of_skills = skills.flat_map(|skill| {
             let lacking = skill.tools.iter();
-            let lacking = lacking.filter(|name| !tools.contains(&name.as_str()));
+            let lacking = lacking.filter(|name| !known.contains(&name.as_str()));
             lacking.map(|name| {
                 format!(
                     "the skill `{}` names {name:?}, which the server does not have",
@@ -48,9 +63,88 @@ impl Pack {
                 )
             })
         });
-        let mut sentences = server.unmatched_names(tools);
+        let mut sentences = server.unmatched_names(&known);
         sentences.extend(of_skills);
+        sentences.extend(
+            tools
+                .iter()
+                .flat_map(|tool| self.unfit_conditions(server, tool)),
+        );
         sentences
+    }
+}
+
+impl Pack {
+    /// What the conditions about a tool ask of arguments that it does not take, or that are of another type.
+    fn unfit_conditions(&self, server: &ServerSpec, tool: &Tool) -> Vec<String> {
+        let schema = Json::parse(tool.input_schema.get()).unwrap_or(Json::Null);
+        let properties = schema.get("properties").and_then(Json::as_object);
+        let Some(properties) = properties else {
+            return Vec::new();
+        };
+        let sample = sample(&schema, 0);
+        let facts = CallFacts {
+            arguments: &sample,
+            claims: &Map::new(),
+            origin: Origin::default(),
+            now: OffsetDateTime::UNIX_EPOCH,
+            vars: &self.vars,
+        };
+        let problem = |condition: &Condition| {
+            let mut arguments = condition.arguments().iter();
+            match arguments.find(|name| properties.get(name).is_none()) {
+                Some(name) => Some(format!("the tool has no argument `{name}`")),
+                None => condition.find_type_problem(&facts),
+            }
+        };
+        let conditions = server.conditions_of(&tool.name);
+        let unfit = conditions.filter_map(|condition| {
+            let (problem, source) = (problem(condition)?, condition.source());
+            Some(format!(
+                "the condition {source:?} for {:?} cannot be evaluated, so its rule always applies: {problem}",
+                tool.name
+            ))
+        });
+        unfit.collect()
+    }
+}
+
+/// A value that fits a schema in its types.
+fn sample(schema: &Json, depth: usize) -> Json {
+    let number = |text: &str| Number::parse(text).map_or(Json::Null, Json::Number);
+    let types = schema.get("type");
+    let kind = types.and_then(|types| match types {
+        Json::List(types) => types.first()?.as_text(),
+        one => one.as_text(),
+    });
+    let choices = schema.get("enum").and_then(|choices| match choices {
+        Json::List(choices) => choices.first(),
+        _ => None,
+    });
+    match (choices, kind) {
+        (Some(choice), _) => choice.clone(),
+        (None, Some("integer")) => number("1"),
+        (None, Some("number")) => number("1.5"),
+        (None, Some("boolean")) => Json::Bool(true),
+        (None, Some("array")) => {
+            let items = schema.get("items").filter(|_| depth < MAX_SAMPLE);
+            Json::List(
+                items
+                    .map(|items| sample(items, depth + 1))
+                    .into_iter()
+                    .collect(),
+            )
+        }
+        (None, Some("object")) if depth < MAX_SAMPLE => {
+            let mut members = Members::default();
+            let properties = schema.get("properties").and_then(Json::as_object);
+            for (name, schema) in properties.iter().flat_map(|properties| properties.iter()) {
+                members.add(name, sample(schema, depth + 1));
+            }
+            Json::Object(members)
+        }
+        // A text that can be read as a number, since `double(args.amount)` is written for those.
+        (None, _) => Json::Text("1".to_owned()),
     }
 }
 
@@ -78,10 +172,10 @@ impl ServerSpec {
         for (role, names) in access.roles.iter().flatten() {
             sentences.extend(list(&format!("toolAccess.roles.{role}"), names));
         }
-        for policy in &access.approval {
-            for name in unmatched(&policy.tools, tools) {
-                let mut said = sentence("toolAccess.approval", name);
-                let closed = access.closed_by(name, tools);
+        for (place, names) in access.guards() {
+            for name in unmatched(names, tools) {
+                let mut said = sentence(place, name);
+                let closed = access.closed_by(place, name, tools);
                 if !closed.is_empty() {
                     said += &format!("; {} is closed until it is corrected", closed.join(", "));
                 }
@@ -89,10 +183,15 @@ impl ServerSpec {
             }
         }
         sentences.extend(tools.iter().filter_map(|tool| {
-            let name = &self.taken_for(tool)?.0;
+            let (place, name) = self.taken_for(tool)?;
+            let same = if place == APPROVAL {
+                "its calls need the same approval"
+            } else {
+                "the same rule holds for its calls"
+            };
             Some(format!(
-                "{tool:?} can be taken for {name:?} of `toolAccess.approval`, so its calls need the same approval; name \
-                 it in the pack to give it a rule of its own"
+                "{tool:?} can be taken for {:?} of `{place}`, so {same}; name it in the pack to give it a rule of its own",
+                name.0
             ))
         }));
         sentences

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::tool_accesses;
-use crate::pack::Pack;
+use crate::{
+    pack::Pack,
+    policy::{Condition, ToolAccess},
+};
 
 /// Claims that are not in the token, each with the source that has it.
 const CLAIM_NAMES: &str = "_claim_names";
@@ -34,6 +37,8 @@ pub fn claims_named_by<'a>(packs: impl IntoIterator<Item = &'a Pack>) -> BTreeSe
         let auth = &pack.flows.authentication;
         named.insert(auth.user_id_attribute.clone());
         named.extend(auth.roles_attribute.clone());
+        let conditions = tool_accesses(pack).flat_map(ToolAccess::conditions);
+        named.extend(conditions.flat_map(Condition::claims).cloned());
     }
     named
 }

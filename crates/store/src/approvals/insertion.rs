@@ -9,6 +9,7 @@ use domain::{
     canonical::Hash,
     error::{Error, Result},
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, UserId},
+    policy::Origin,
     principal::Principal,
 };
 
@@ -28,6 +29,7 @@ pub struct NewApproval<'a> {
     pub run: Option<RunId>,
     pub conversation: Option<ConversationId>,
     pub call_id: &'a str,
+    pub origin: Origin,
     pub follow_up: bool,
     pub rule: &'a ApprovalRule,
     pub timeout: Duration,
@@ -39,9 +41,10 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
     let row = rows!(
         "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
                                      sealed, credential, requester, principal, conversation_id, run_id, call_id,
-                                     follow_up, approvers, min_approvals, self_approval, expires_at, requester_name)
+                                     follow_up, approvers, min_approvals, self_approval, expires_at, requester_name,
+                                     origin)
          select $1, $2, $3, 'pending', $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13::text::json, $14, $15,
-                $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21), $22
+                $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21), $22, $23
          where not exists (select 1 from approvals other
                            where other.tenant_id = $1 and other.code = $3
                              and other.changed_at > statement_timestamp() - interval '24 hours')
@@ -70,6 +73,7 @@ pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Op
         new.rule.self_approval,
         new.timeout.as_secs_f64(),
         new.requester_name,
+        new.origin.into_str(),
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -351,6 +351,7 @@ impl RunWorker {
             call_id: &call.call_id,
             is_recorded: step_call.line.is_some(),
             target,
+            origin: self.run.origin_of(call),
             arguments: match flaw {
                 Some(BadArguments::Unparsed(text)) => Err(text),
                 _ => Ok(call.arguments()),

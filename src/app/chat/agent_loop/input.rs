@@ -30,6 +30,7 @@ use domain::{
     json::Json,
     message::{CallOutcome, CallStatus, Message, Part, Role, ToolResult},
     pack::Pack,
+    policy::Origin,
     prompt, resource, texts,
 };
 
@@ -231,6 +232,11 @@ impl RunWorker {
             target: CallTarget::Pair {
                 server: elicitation.server.as_str(),
                 tool: &elicitation.tool,
+            },
+            origin: if elicitation.for_model {
+                Origin::Chat
+            } else {
+                Origin::Command
             },
             arguments: Ok(Json::parse(request.arguments.get()).unwrap_or(Json::Null)),
             ambiguity: None,

@@ -23,7 +23,7 @@ use domain::{
     ids::{AttachmentId, RunId},
     message::{CallStatus, Message, Part, Role, ToolResult},
     pack::Pack,
-    policy::{Decision, decide},
+    policy::{Offer, offer},
     principal::Principal,
     resource::Link,
 };
@@ -397,9 +397,10 @@ fn describe_tools(prompt: &mut String, toolset: &Toolset) {
             server = spec.id.as_str();
             let _ = write!(prompt, "\n{server}:");
         }
-        let approval = match decide(spec, toolset.access(), &named.tool.name) {
-            Decision::Approve(_) => " (needs approval)",
-            _ => "",
+        let approval = match offer(spec, toolset.access(), &named.tool.name) {
+            Offer::Approve { always: true, .. } => " (needs approval)",
+            Offer::Approve { always: false, .. } => " (may need approval)",
+            Offer::Call | Offer::Deny(_) => "",
         };
         let _ = write!(prompt, " {}{approval},", named.shown);
     }

@@ -127,7 +127,7 @@ impl Connections {
                 .unwrap_or_default(),
             unmatched: catalog
                 .as_ref()
-                .map(|catalog| pack.unmatched_names(server, &catalog.tool_names()))
+                .map(|catalog| pack.unmatched_names(server, &catalog.tools))
                 .unwrap_or_default(),
         };
         (view, catalog)

@@ -17,7 +17,7 @@ use domain::{
     error::{Error, Missing, Result},
     message::Choice,
     pack::Pack,
-    policy::{Decision, decide},
+    policy::is_offered,
     principal::Principal,
     server::{AccessMode, FieldKind, ServerSpec},
     tool::{Catalog, Tool},
@@ -66,8 +66,7 @@ async fn redacted_view(
     let (mut view, catalog) = view(app, principal, pack, server).await?;
     let access = principal.access(pack);
     if !operator && !access.admin {
-        let may =
-            |tool: &&Arc<Tool>| !matches!(decide(server, &access, &tool.name), Decision::Deny(_));
+        let may = |tool: &&Arc<Tool>| is_offered(server, &access, &tool.name);
         view.redact_for_user(catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count()));
     }
     Ok(view)
@@ -122,7 +121,7 @@ async fn view(
     if let Some(catalog) = &catalog {
         (view.tools, view.dropped) = (catalog.tools.len(), catalog.dropped.clone());
         view.missing = server.missing(&catalog.tools);
-        view.unmatched = pack.unmatched_names(server, &catalog.tool_names());
+        view.unmatched = pack.unmatched_names(server, &catalog.tools);
     }
     Ok((view, catalog))
 }

@@ -37,10 +37,9 @@ use domain::{
     error::{Error, ErrorCode, Result},
     hidden::one_line,
     ids::{ApprovalId, AuditId, ServerId, TenantId, UserId},
+    json::Json,
     message::{CallStatus, ToolResult},
-    pack::Pack,
-    policy::{Decision, decide},
-    principal::Principal,
+    policy::{CallFacts, Decision, decide},
     resource,
     server::{AccessMode, ServerSpec},
     tool::Tool,
@@ -57,6 +56,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Why an approved call is not made when a vote for it no longer counts.
 const VOTES_GONE: &str = "not enough of those who approved it may still do so: somebody was signed out, blocked or deleted, or lost the \
      role; ask again";
+
+const UNREADABLE: &str = "its arguments cannot be opened any more";
 
 /// The most characters of a late answer that are kept as evidence.
 const EVIDENCE: usize = 2000;
@@ -236,9 +237,7 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     let arguments = match open_arguments(app, approval).await {
         Ok(arguments) => arguments,
         Err(Error::Conflict(..)) => {
-            return Err(NotSent::Revoked(
-                "its arguments cannot be opened any more".to_owned(),
-            ));
+            return Err(NotSent::Revoked(UNREADABLE.to_owned()));
         }
         Err(error) => return Err(error.into()),
     };
@@ -286,29 +285,41 @@ pub async fn permitted_server(app: &App, approval: &Approval) -> Result<Recheck>
         }
         _ => pack,
     };
-    Ok(match check_policy(&pack, &principal, approval) {
-        Ok(spec) => Recheck::Permitted(spec),
-        Err(reason) => Recheck::Outdated(reason),
-    })
-}
-
-fn check_policy(
-    pack: &Pack,
-    principal: &Principal,
-    approval: &Approval,
-) -> Result<Arc<ServerSpec>, String> {
-    let spec = pack
-        .servers
-        .iter()
-        .find(|server| server.id == approval.server);
-    let spec = spec.ok_or_else(|| "the agent does not have the server any more".to_owned())?;
-    match decide(spec, &principal.access(pack), &approval.tool) {
-        Decision::Deny(_) => Err("its requester may not use the tool any more".to_owned()),
-        Decision::Approve(policy) if ApprovalRule::from(policy) != approval.rule => {
-            Err("who has to approve it has changed; ask again".to_owned())
+    let servers = &mut pack.servers.iter();
+    let Some(spec) = servers.find(|server| server.id == approval.server) else {
+        return outdated("the agent does not have the server any more");
+    };
+    // Only conditions look into the arguments.
+    let arguments = if spec.has_conditions(&approval.tool) {
+        match open_arguments(app, approval).await {
+            Ok(arguments) => Json::parse(arguments.get()).unwrap_or(Json::Null),
+            Err(Error::Conflict(..)) => return outdated(UNREADABLE),
+            Err(error) => return Err(error),
         }
-        Decision::Approve(_) | Decision::Allow(_) => Ok(Arc::new(spec.clone())),
-    }
+    } else {
+        Json::Null
+    };
+    let facts = CallFacts {
+        arguments: &arguments,
+        claims: &principal.claims,
+        origin: approval.origin,
+        now: app.clock.now(),
+        vars: &pack.vars,
+    };
+    Ok(
+        match decide(spec, &principal.access(&pack), &approval.tool, &facts) {
+            Decision::Deny(_) => {
+                Recheck::Outdated("its requester may not use the tool any more".to_owned())
+            }
+            Decision::Refuse(rule) => {
+                Recheck::Outdated(format!("a rule forbids the call now: {}", rule.reason))
+            }
+            Decision::Approve(policy) if ApprovalRule::from(policy) != approval.rule => {
+                Recheck::Outdated("who has to approve it has changed; ask again".to_owned())
+            }
+            Decision::Approve(_) | Decision::Allow(_) => Recheck::Permitted(Arc::new(spec.clone())),
+        },
+    )
 }
 
 /// The connection of the call, with the credential with which its requester asked.

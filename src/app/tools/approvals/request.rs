@@ -15,7 +15,7 @@ use domain::{
     ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
     lookalike::spell_out,
     message::{Part, Role},
-    policy::ApprovalPolicy,
+    policy::{ApprovalPolicy, Origin},
     principal::Principal,
     run::RunKind,
     secret::Secret,
@@ -42,6 +42,7 @@ pub struct ApprovalRequest<'a> {
     /// `None` for a client that calls tools itself and asks for the outcome.
     pub run: Option<RunId>,
     pub call_id: &'a str,
+    pub origin: Origin,
 }
 
 /// A call that waits for consent, as [`request`] left it.
@@ -90,6 +91,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         run: asked.run,
         conversation: origin.map(|(conversation, ..)| conversation),
         call_id: asked.call_id,
+        origin: asked.origin,
         follow_up: origin.is_some_and(|(.., kind)| kind == RunKind::Turn),
         rule: &rule,
         timeout: Duration::from_secs(u64::from(asked.policy.timeout_minutes) * 60),

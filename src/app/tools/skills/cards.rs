@@ -8,7 +8,7 @@ use crate::app::servers::agents::AgentView;
 use domain::{
     error::{Error, Result},
     pack::{Pack, Provider},
-    policy::{Decision, EffectiveAccess, decide},
+    policy::{EffectiveAccess, is_offered},
     principal::{GUEST, Principal},
     skill::Skill,
 };
@@ -100,7 +100,7 @@ fn public_card(pack: &Pack) -> Card {
     };
     let may = |skill: &&Skill| {
         let spec = pack.server(skill.server.as_str());
-        spec.is_some_and(|spec| !matches!(decide(spec, &guest, skill.tool()), Decision::Deny(_)))
+        spec.is_some_and(|spec| is_offered(spec, &guest, skill.tool()))
     };
     card(
         pack,

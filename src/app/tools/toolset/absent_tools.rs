@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::app::{servers::connections::State, tools::toolset::Toolset};
 use domain::{
     connection::DownCause,
-    policy::{Decision, decide, may_see_unlisted},
+    policy::{is_offered, may_see_unlisted},
     server::ServerSpec,
 };
 
@@ -49,7 +49,7 @@ impl Toolset {
         }
         if !self.usable[at] {
             // The tool is unknown here. Only principals who could call it learn how to connect its server.
-            let may = !matches!(decide(spec, &self.access, tool), Decision::Deny(_));
+            let may = is_offered(spec, &self.access, tool);
             return may.then(|| format!("{server} is not connected; type /connect {server}"));
         }
         self.all.catalogs[at]

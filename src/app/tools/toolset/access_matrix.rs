@@ -15,7 +15,7 @@ use crate::app::{
 use domain::{
     error::Result,
     pack::Pack,
-    policy::{Decision, Denial, EffectiveAccess, decide},
+    policy::{Denial, EffectiveAccess, Offer, offer},
     principal::{GUEST, Principal, roles_named_by},
     server::ServerSpec,
 };
@@ -64,7 +64,7 @@ pub struct ToolAccessRow {
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub enum AccessCell {
     Allow,
-    /// Calls wait for one of these roles.
+    /// Calls, or some of them, wait for one of these roles.
     Approve {
         approvers: Vec<String>,
     },
@@ -158,11 +158,11 @@ fn access_rows(
         tool: tool.tool.name.clone(),
         cells: who
             .iter()
-            .map(|who| match decide(server, who, &tool.tool.name) {
-                Decision::Deny(reason) => AccessCell::deny(reason),
+            .map(|who| match offer(server, who, &tool.tool.name) {
+                Offer::Deny(reason) => AccessCell::deny(reason),
                 _ if tools.closed.contains(&at) => AccessCell::deny(Denial::ApprovalNameMisspelt),
-                Decision::Allow(_) => AccessCell::Allow,
-                Decision::Approve(policy) => AccessCell::Approve {
+                Offer::Call => AccessCell::Allow,
+                Offer::Approve { policy, .. } => AccessCell::Approve {
                     approvers: policy.approvers.clone(),
                 },
             })

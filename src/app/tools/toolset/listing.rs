@@ -18,7 +18,7 @@ use crate::app::{
 use domain::{
     error::{Error, Result},
     ids::UserId,
-    policy::{Decision, Denial, decide},
+    policy::{Denial, Offer, offer},
     principal::{Admin, Principal},
     server::ServerSpec,
 };
@@ -64,7 +64,7 @@ pub struct ToolView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub annotations: Option<Box<RawValue>>,
-    /// Calls wait for one of these roles.
+    /// Calls, or some of them, wait for one of these roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs_approval_by: Option<Vec<String>>,
 }
@@ -139,8 +139,8 @@ pub async fn explain(
         let all = toolset.all.tools.iter().enumerate();
         let all = all.filter(|(_, tool)| toolset.all.spec(tool).id == spec.id);
         let denied = all.filter_map(|(at, tool)| {
-            let reason = match decide(spec, &toolset.access, &tool.tool.name) {
-                Decision::Deny(reason) => Some(reason),
+            let reason = match offer(spec, &toolset.access, &tool.tool.name) {
+                Offer::Deny(reason) => Some(reason),
                 _ if toolset.all.closed.contains(&at) => Some(Denial::ApprovalNameMisspelt),
                 _ => unusable,
             };
@@ -181,10 +181,9 @@ async fn group_by_server(
         description: named.tool.description.clone(),
         input_schema: named.tool.input_schema.clone(),
         annotations: named.tool.annotations.clone(),
-        needs_approval_by: match decide(spec, &toolset.access, &named.tool.name) {
-            Decision::Approve(policy) => Some(policy.approvers.clone()),
-            _ => None,
-        },
+        needs_approval_by: offer(spec, &toolset.access, &named.tool.name)
+            .policy()
+            .map(|policy| policy.approvers.clone()),
     };
     let views = credentials::views(app, principal, pack).await?;
     let servers = pack.servers.iter().zip(views);

@@ -19,7 +19,7 @@ use domain::{
     error::{Error, Result},
     ids::{AgentId, ApprovalId, RunId, ServerId, TenantId, UserId},
     message::ToolResult,
-    policy::{Decision, decide},
+    policy::{Origin, offer},
     principal::Principal,
     ring::KeyRing,
     tool::Tool,
@@ -192,13 +192,11 @@ impl RealRequests {
             ServerId::parse("bank").unwrap(),
         );
         let pack = self.app.packs.get(&agent).unwrap();
-        let Decision::Approve(policy) = decide(
-            &pack.servers[0],
-            &principal.access(&pack),
-            TOOLS[call.tool].name,
-        ) else {
-            panic!("every tool of the pack needs consent")
-        };
+        let access = principal.access(&pack);
+        let offer = offer(&pack.servers[0], &access, TOOLS[call.tool].name);
+        let policy = offer
+            .policy()
+            .expect("every tool of the pack needs consent");
         let arguments = format!(r#"{{"amount":"{}.00"}}"#, call.amount);
         let tool = Tool {
             name: TOOLS[call.tool].name.to_owned(),
@@ -219,6 +217,7 @@ impl RealRequests {
             credential: "/0",
             run: Some(RunId(self.tenant.0)),
             call_id: "call",
+            origin: Origin::Chat,
         };
         match approvals::request(&self.app, asked).await {
             Ok(Requested {

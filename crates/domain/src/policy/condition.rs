@@ -1,0 +1,622 @@
+//! Conditions of rules (`when`): CEL with its standard functions, about the arguments of a call and who makes it when.
+//!
+//! CEL has no loop but the macros over a list, and the parser limits how deep a condition is nested. What is left is
+//! limited here: a condition is short, has no loop within a loop and few sums, and no value that it sees is long. A value that
+//! is too long, too deep or too exact can be compared for equality and nothing else, so a condition that wants more of
+//! it cannot be evaluated. What cannot be evaluated never allows a call ([`super::decide`]).
+//!
+//! Numbers: a whole number of 64 bits is an `int`, however it is written (`1000`, `1000.0`, `1e3`), and another number
+//! is a `double` if that holds all of its digits. CEL compares the two by their values.
+
+use std::{
+    any::Any,
+    collections::{BTreeSet, HashMap},
+    fmt,
+    hash::{Hash, Hasher},
+    sync::{Arc, LazyLock},
+    thread,
+};
+
+use cel::{
+    Context, Env, ExecutionError, ParseErrors, Program, Value as CelValue,
+    common::{
+        ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators},
+        traits::{Container, Indexer, Iterable, Sizer},
+        types::{
+            CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString,
+            CelTimestamp, Type,
+        },
+        value::{StaticVal, Val},
+    },
+};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+use time::OffsetDateTime;
+
+use crate::json::{Decimal, Json, Members};
+
+/// The longest condition, in bytes.
+pub const MAX_LENGTH: usize = 1000;
+/// The most items of a list, and members of an object, that a condition looks into.
+const MAX_ITEMS: usize = 100;
+/// The longest text that a condition looks into, in bytes.
+const MAX_TEXT: usize = 4096;
+/// How deep an argument is looked into.
+const MAX_DEPTH: usize = 8;
+/// The most values in `vars` of a pack.
+const MAX_VARS: usize = 1000;
+/// How deep brackets are nested in a condition.
+const MAX_NESTING: usize = 12;
+/// The stack of the parser, which takes more than 100 KiB for each bracket where it is not optimised.
+const PARSER_STACK: usize = 8 << 20;
+/// How many operators, functions and members a value goes through.
+const MAX_STEPS: usize = 40;
+/// The most `+` in a condition: each may make a longer text.
+const MAX_SUMS: usize = 8;
+
+const ARGUMENTS: &str = "args";
+const CLAIMS: &str = "claims";
+const VARIABLES: [&str; 6] = [ARGUMENTS, "roles", CLAIMS, "origin", "now", "vars"];
+const HAS: &str = operators::HAS;
+const LOOPS: [&str; 4] = [
+    operators::ALL,
+    operators::EXISTS,
+    operators::EXISTS_ONE,
+    operators::FILTER,
+];
+const OPERATORS: [&str; 16] = [
+    operators::CONDITIONAL,
+    operators::LOGICAL_AND,
+    operators::LOGICAL_OR,
+    operators::LOGICAL_NOT,
+    operators::SUBSTRACT,
+    operators::ADD,
+    operators::MULTIPLY,
+    operators::DIVIDE,
+    operators::MODULO,
+    operators::EQUALS,
+    operators::NOT_EQUALS,
+    operators::GREATER_EQUALS,
+    operators::LESS_EQUALS,
+    operators::GREATER,
+    operators::LESS,
+    operators::IN,
+];
+const FUNCTIONS: [&str; 20] = [
+    "size",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bool",
+    "timestamp",
+    "duration",
+    "getFullYear",
+    "getMonth",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getHours",
+    "getMinutes",
+    "getSeconds",
+];
+
+static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+    let env = Env::stdlib().with_optional_support(false);
+    Arc::new(env)
+});
+
+/// When a rule applies. Compiled once, when its pack is read.
+#[derive(Clone)]
+pub struct Condition {
+    source: String,
+    program: Arc<Program>,
+    names: Arc<Names>,
+}
+
+/// What a condition names.
+#[derive(Default)]
+struct Names {
+    arguments: BTreeSet<String>,
+    claims: BTreeSet<String>,
+    sums: usize,
+    steps: usize,
+}
+
+/// What is known of a call, beside its tool and the roles of its user.
+#[derive(Clone, Copy)]
+pub struct CallFacts<'a> {
+    pub arguments: &'a Json,
+    pub claims: &'a Map<String, Value>,
+    pub origin: Origin,
+    pub now: OffsetDateTime,
+    pub vars: &'a Vars,
+}
+
+/// The way on which a call comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[cfg_attr(feature = "sqlx", derive(sqlx::Type))]
+#[cfg_attr(feature = "sqlx", sqlx(type_name = "text", rename_all = "snake_case"))]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum Origin {
+    /// The model wants it while it talks with a user.
+    #[default]
+    Chat,
+    /// The model wants it in a run that a program or another run has started.
+    Run,
+    /// A user has typed it.
+    Command,
+    Skill,
+    /// A client calls the tool itself.
+    Mcp,
+}
+
+/// The variables of a pack that its conditions name as `vars`.
+#[derive(Clone, Default)]
+pub struct Vars {
+    members: Members,
+    value: Shared,
+}
+
+impl Condition {
+    /// Compiles a condition. The error says what to write instead.
+    pub fn parse(source: &str) -> Result<Self, String> {
+        if source.len() > MAX_LENGTH {
+            return Err(format!(
+                "it has {} bytes, and {MAX_LENGTH} are the most",
+                source.len()
+            ));
+        }
+        if nesting(source) > MAX_NESTING {
+            return Err(format!(
+                "its brackets are nested more than {MAX_NESTING} deep"
+            ));
+        }
+        let parsing = || -> Result<(Names, Program), String> {
+            // Without macros, so that each call is still there by its name.
+            let plain = Env::default().with_optional_support(false).parser();
+            let mut names = Names::default();
+            let expression = plain
+                .parse(source)
+                .map_err(|errors| first_problem(&errors))?;
+            names.check(&expression, &mut Vec::new())?;
+            let program = ENV.compile(source);
+            Ok((names, program.map_err(|errors| first_problem(&errors))?))
+        };
+        let parsed = thread::scope(|scope| {
+            let parser = thread::Builder::new().stack_size(PARSER_STACK);
+            let parsed = parser.spawn_scoped(scope, parsing).map(|it| it.join());
+            parsed.ok().and_then(Result::ok)
+        });
+        let (names, program) =
+            parsed.unwrap_or_else(|| Err("it could not be parsed".to_owned()))?;
+        Ok(Self {
+            source: source.to_owned(),
+            program: Arc::new(program),
+            names: Arc::new(names),
+        })
+    }
+
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The claims that it names.
+    pub fn claims(&self) -> &BTreeSet<String> {
+        &self.names.claims
+    }
+
+    /// The arguments that it names.
+    pub fn arguments(&self) -> &BTreeSet<String> {
+        &self.names.arguments
+    }
+
+    /// Why it cannot be evaluated for arguments of these types, if their types are the reason.
+    pub(super) fn find_type_problem(&self, facts: &CallFacts<'_>) -> Option<String> {
+        let known = Known::new(facts, std::iter::empty());
+        let value = CelValue::resolve_val(self.program.expression(), &known.0);
+        match value {
+            Ok(value) if value.downcast_ref::<CelBool>().is_none() => {
+                Some("it is neither true nor false".to_owned())
+            }
+            Err(
+                problem @ (ExecutionError::NoSuchOverload(_)
+                | ExecutionError::ValuesNotComparable(..)
+                | ExecutionError::UnsupportedBinaryOperator(..)),
+            ) => Some(problem.to_string()),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// Whether it holds; `None` when it cannot be evaluated.
+    pub(super) fn holds(&self, known: &Known) -> Option<bool> {
+        let value = CelValue::resolve_val(self.program.expression(), &known.0).ok()?;
+        value.downcast_ref::<CelBool>().map(|flag| *flag.inner())
+    }
+}
+
+fn first_problem(errors: &ParseErrors) -> String {
+    let first = errors.errors.first();
+    first.map_or_else(String::new, |error| {
+        // All that could stand there is a long list.
+        let problem = error.msg.split(" expecting ").next().unwrap_or_default();
+        format!("at {}:{}: {problem}", error.pos.0, error.pos.1)
+    })
+}
+
+/// How deep the brackets of a text are nested, those in quotes included.
+fn nesting(source: &str) -> usize {
+    let (mut depth, mut most) = (0_usize, 0);
+    for c in source.chars() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(depth);
+    }
+    most
+}
+
+impl Names {
+    /// Checks an expression, which goes through limited steps.
+    fn check(&mut self, expression: &IdedExpr, bound: &mut Vec<String>) -> Result<(), String> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            return Err(format!(
+                "a value in it goes through more than {MAX_STEPS} steps"
+            ));
+        }
+        let checked = self.check_expression(expression, bound);
+        self.steps -= 1;
+        checked
+    }
+
+    /// Checks an expression in which the macros are calls. `bound` has the variables of the loop around it.
+    fn check_expression(
+        &mut self,
+        expression: &IdedExpr,
+        bound: &mut Vec<String>,
+    ) -> Result<(), String> {
+        match &expression.expr {
+            Expr::Literal(_) => Ok(()),
+            Expr::Ident(name) if name == CLAIMS => {
+                Err("name the claim: `claims.department`, `claims[\"department\"]`".to_owned())
+            }
+            Expr::Ident(name) if VARIABLES.contains(&name.as_str()) || bound.contains(name) => {
+                Ok(())
+            }
+            Expr::Ident(name) => Err(format!(
+                "there is no variable `{name}`; there are {}",
+                VARIABLES.join(", ")
+            )),
+            Expr::Select(select) => self.check_member(&select.operand, &select.field, bound),
+            Expr::Call(call) if call.func_name == operators::INDEX => {
+                if let [of, index] = call.args.as_slice() {
+                    if let Expr::Literal(LiteralValue::String(name)) = &index.expr {
+                        return self.check_member(of, name.inner(), bound);
+                    }
+                }
+                call.args
+                    .iter()
+                    .try_for_each(|part| self.check(part, bound))
+            }
+            Expr::Call(call) if LOOPS.contains(&call.func_name.as_str()) => {
+                let (Some(list), [variable, body]) = (&call.target, call.args.as_slice()) else {
+                    return Err(format!("write `args.items.{}(item, …)`", call.func_name));
+                };
+                let Expr::Ident(variable) = &variable.expr else {
+                    return Err(format!("`{}` needs the name of a variable", call.func_name));
+                };
+                self.check(list, bound)?;
+                if !bound.is_empty() {
+                    return Err(
+                        "a loop within a loop could take too long; split the rule".to_owned()
+                    );
+                }
+                if VARIABLES.contains(&variable.as_str()) {
+                    return Err(format!("`{variable}` is taken; name the item differently"));
+                }
+                bound.push(variable.clone());
+                let checked = self.check(body, bound);
+                bound.pop();
+                checked
+            }
+            Expr::Call(call) => {
+                let name = call.func_name.as_str();
+                let is_known = OPERATORS.contains(&name)
+                    || FUNCTIONS.contains(&name)
+                    || [operators::NEGATE, HAS].contains(&name);
+                if !is_known {
+                    return Err(format!(
+                        "there is no function `{name}`; there are {}, {} and {HAS}",
+                        FUNCTIONS.join(", "),
+                        LOOPS.join(", ")
+                    ));
+                }
+                self.sums += usize::from(name == operators::ADD);
+                if self.sums > MAX_SUMS {
+                    return Err(format!("it has more than {MAX_SUMS} `+`"));
+                }
+                let mut parts = call.target.as_deref().into_iter().chain(&call.args);
+                parts.try_for_each(|part| self.check(part, bound))
+            }
+            Expr::List(list) => {
+                let mut items = list.elements.iter();
+                items.try_for_each(|item| self.check(item, bound))
+            }
+            Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => {
+                    self.check(&entry.key, bound)?;
+                    self.check(&entry.value, bound)
+                }
+                EntryExpr::StructField(_) => Err("write a map with keys in quotes".to_owned()),
+            }),
+            Expr::Struct(_) | Expr::Comprehension(_) | Expr::Unspecified => {
+                Err("only values, operators and functions can stand here".to_owned())
+            }
+        }
+    }
+
+    fn check_member(
+        &mut self,
+        of: &IdedExpr,
+        name: &str,
+        bound: &mut Vec<String>,
+    ) -> Result<(), String> {
+        match &of.expr {
+            Expr::Ident(variable) if variable == ARGUMENTS => {
+                self.arguments.insert(name.to_owned());
+                Ok(())
+            }
+            Expr::Ident(variable) if variable == CLAIMS => {
+                self.claims.insert(name.to_owned());
+                Ok(())
+            }
+            _ => self.check(of, bound),
+        }
+    }
+}
+
+/// The variables of conditions for one call.
+pub(super) struct Known(Context<'static, 'static>);
+
+impl Known {
+    pub fn new<'r>(facts: &CallFacts<'_>, roles: impl Iterator<Item = &'r String>) -> Self {
+        let mut context = Context::with_env(ENV.clone());
+        let roles: Vec<_> = roles.map(|role| text(role)).collect();
+        let claims = facts.claims.iter();
+        let claims =
+            claims.map(|(name, claim)| (key(name), of_json(&Json::from(claim), 1, MAX_ITEMS)));
+        let claims: HashMap<_, _> = claims.collect();
+        let origin: &'static str = facts.origin.into();
+        context.add_variable_as_val(ARGUMENTS, of_json(facts.arguments, 0, MAX_ITEMS));
+        context.add_variable_as_val("roles", Box::new(CelList::from(roles)));
+        context.add_variable_as_val(CLAIMS, Box::new(CelMap::from(claims)));
+        context.add_variable_as_val("origin", Box::new(CelString::from(origin)));
+        context.add_variable_as_val("vars", Box::new(facts.vars.value.clone()));
+        if let Some(now) = timestamp(facts.now) {
+            context.add_variable_as_val("now", Box::new(now));
+        }
+        Self(context)
+    }
+}
+
+fn timestamp(at: OffsetDateTime) -> Option<CelTimestamp> {
+    let at = chrono::DateTime::from_timestamp(at.unix_timestamp(), at.nanosecond())?;
+    Some(CelTimestamp::from(at.fixed_offset()))
+}
+
+fn key(name: &str) -> CelMapKey<'static> {
+    CelMapKey::from(name.to_owned())
+}
+
+fn text(text: &str) -> Box<dyn Val> {
+    if text.len() > MAX_TEXT {
+        Box::new(Opaque(Json::Text(text.to_owned())))
+    } else {
+        Box::new(CelString::from(text.to_owned()))
+    }
+}
+
+/// A value as conditions see it. With more than `most` items, it is opaque.
+fn of_json(json: &Json, depth: usize, most: usize) -> Box<dyn Val> {
+    let opaque = || Box::new(Opaque(json.clone()));
+    match json {
+        _ if depth > MAX_DEPTH => opaque(),
+        Json::Null => Box::new(CelNull),
+        Json::Bool(flag) => Box::new(CelBool::from(*flag)),
+        Json::Text(said) => text(said),
+        Json::Number(number) => {
+            let whole = number.decimal().filter(Decimal::is_integer);
+            let whole = whole.and_then(|whole| whole.canonical().parse::<i64>().ok());
+            let double = number.rounded().as_f64().filter(|_| number.is_exact());
+            match (whole, double) {
+                (Some(whole), _) => Box::new(CelInt::from(whole)),
+                (None, Some(double)) => Box::new(CelDouble::from(double)),
+                (None, None) => opaque(),
+            }
+        }
+        Json::List(items) if items.len() <= most => {
+            let items = items.iter().map(|item| of_json(item, depth + 1, most));
+            Box::new(CelList::from(items.collect::<Vec<_>>()))
+        }
+        Json::Object(members) if members.len() <= most => Box::new(map_of(members, depth, most)),
+        Json::List(_) | Json::Object(_) => opaque(),
+    }
+}
+
+fn map_of(members: &Members, depth: usize, most: usize) -> CelMap<'static> {
+    let members = members.iter();
+    let members = members.map(|(name, value)| (key(name), of_json(value, depth + 1, most)));
+    CelMap::from(members.collect::<HashMap<_, _>>())
+}
+
+impl Vars {
+    /// The error says why conditions cannot use these values.
+    pub fn new(members: Members) -> Result<Self, String> {
+        let mut values = 0;
+        for (_, value) in members.iter() {
+            values += count(value, 1)?;
+        }
+        if values > MAX_VARS {
+            return Err(format!(
+                "it has {values} values, and {MAX_VARS} are the most"
+            ));
+        }
+        Ok(Self {
+            value: Shared(Arc::new(map_of(&members, 0, MAX_VARS))),
+            members,
+        })
+    }
+}
+
+/// How many values these are, if a condition can look into each.
+fn count(json: &Json, depth: usize) -> Result<usize, String> {
+    fn counted<'j>(
+        mut values: impl Iterator<Item = &'j Json>,
+        depth: usize,
+    ) -> Result<usize, String> {
+        values.try_fold(1, |sum, value| Ok(sum + count(value, depth + 1)?))
+    }
+    match json {
+        _ if depth > MAX_DEPTH => Err(format!("it is nested more than {MAX_DEPTH} deep")),
+        Json::Text(text) if text.len() > MAX_TEXT => {
+            Err(format!("a text has more than {MAX_TEXT} bytes"))
+        }
+        Json::Number(number) if !number.is_exact() => {
+            Err(format!("no double holds the number {}", number.as_str()))
+        }
+        Json::List(items) => counted(items.iter(), depth),
+        Json::Object(members) => counted(members.iter().map(|(_, value)| value), depth),
+        _ => Ok(1),
+    }
+}
+
+/// A value that is too long, too deep or too exact for a condition: it can be compared for equality alone.
+#[derive(Debug)]
+struct Opaque(Json);
+
+static OPAQUE: Type = Type::new_unspecified_type("opaque");
+
+impl StaticVal for Opaque {}
+
+impl Val for Opaque {
+    fn get_type(&self) -> &Type {
+        &OPAQUE
+    }
+
+    fn cel_type() -> &'static Type {
+        &OPAQUE
+    }
+
+    fn equals(&self, other: &dyn Val) -> bool {
+        let other = other.downcast_ref::<Self>();
+        other.is_some_and(|other| match (&self.0, &other.0) {
+            (Json::Number(one), Json::Number(other)) => one.decimal() == other.decimal(),
+            (one, other) => one == other,
+        })
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
+        Box::new(Self(self.0.clone()))
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+/// A map that many calls look into.
+#[derive(Clone, Debug, Default)]
+struct Shared(Arc<CelMap<'static>>);
+
+impl StaticVal for Shared {}
+
+impl Val for Shared {
+    fn get_type(&self) -> &Type {
+        self.0.get_type()
+    }
+
+    fn cel_type() -> &'static Type {
+        CelMap::cel_type()
+    }
+
+    fn as_indexer<'b, 'v>(&'b self) -> Option<&'b (dyn Indexer + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(&*self.0)
+    }
+
+    fn as_container(&self) -> Option<&dyn Container> {
+        Some(&*self.0)
+    }
+
+    fn as_iterable<'b, 'v>(&'b self) -> Option<&'b (dyn Iterable + 'v)>
+    where
+        Self: 'v,
+    {
+        Some(&*self.0)
+    }
+
+    fn as_sizer(&self) -> Option<&dyn Sizer> {
+        Some(&*self.0)
+    }
+
+    fn equals(&self, other: &dyn Val) -> bool {
+        self.0.equals(other)
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
+        Box::new(self.clone())
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+// Two conditions are one when they are written in the same way.
+
+impl PartialEq for Condition {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Eq for Condition {}
+
+impl Hash for Condition {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.source.hash(state);
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Serialize for Condition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.source.serialize(serializer)
+    }
+}
+
+impl PartialEq for Vars {
+    fn eq(&self, other: &Self) -> bool {
+        self.members == other.members
+    }
+}
+
+impl fmt::Debug for Vars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.members.fmt(f)
+    }
+}

@@ -1,0 +1,260 @@
+//! Several rules for one call: the strictest that applies decides, and no rule makes another one weaker.
+
+use std::collections::BTreeSet;
+
+use domain::{
+    json::Json,
+    policy::{
+        ApprovalPolicy, CallFacts, Condition, Decision, DenyRule, Offer, Origin, ToolAccess, Vars,
+        decide, is_offered, offer,
+    },
+};
+use proptest::prelude::*;
+use serde_json::Map;
+use time::OffsetDateTime;
+
+use super::{
+    DefaultAccess, Denial, EffectiveAccess, ServerSpec, patterns, policy, server, subsets, who,
+};
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Approval(ApprovalPolicy),
+    Deny(DenyRule),
+}
+
+fn with(rules: &[Rule]) -> ServerSpec {
+    let mut access = ToolAccess {
+        default: DefaultAccess::Public,
+        ..ToolAccess::default()
+    };
+    for rule in rules {
+        match rule.clone() {
+            Rule::Approval(policy) => access.approval.push(policy),
+            Rule::Deny(rule) => access.deny.push(rule),
+        }
+    }
+    server(None, Some(access))
+}
+
+fn approval(when: Option<&str>, approvers: &[&str], votes: u32, self_approval: bool) -> Rule {
+    Rule::Approval(ApprovalPolicy {
+        when: when.map(|when| Condition::parse(when).unwrap()),
+        approvers: approvers.iter().map(|role| (*role).to_owned()).collect(),
+        min_approvals: votes,
+        ..policy(&["send_money"], self_approval)
+    })
+}
+
+fn deny(tool: &str, when: Option<&str>) -> Rule {
+    Rule::Deny(DenyRule {
+        tools: patterns(&[tool]),
+        when: when.map(|when| Condition::parse(when).unwrap()),
+        reason: "not at night".to_owned(),
+    })
+}
+
+/// The decision about a call with these arguments.
+fn decide_on<'a>(spec: &'a ServerSpec, who: &EffectiveAccess, arguments: &str) -> Decision<'a> {
+    let (arguments, claims, vars) = (Json::parse(arguments).unwrap(), Map::new(), Vars::default());
+    let facts = CallFacts {
+        arguments: &arguments,
+        claims: &claims,
+        origin: Origin::Chat,
+        now: OffsetDateTime::UNIX_EPOCH,
+        vars: &vars,
+    };
+    decide(spec, who, "send_money", &facts)
+}
+
+/// The conditions of the small world, and what they are of an amount; `None` cannot be told.
+const CONDITIONS: [(&str, fn(Option<i64>) -> Option<bool>); 3] = [
+    ("args.amount > 2", |amount| Some(amount? > 2)),
+    ("has(args.amount)", |amount| Some(amount.is_some())),
+    ("args.amount <= 2", |amount| Some(amount? <= 2)),
+];
+
+fn applies(when: Option<&Condition>, amount: Option<i64>) -> bool {
+    let Some(when) = when else { return true };
+    let (_, holds) = CONDITIONS
+        .iter()
+        .find(|(source, _)| *source == when.source())
+        .unwrap();
+    holds(amount).unwrap_or(true)
+}
+
+/// The rule that decides, as the design says it.
+fn oracle<'r>(rules: &'r [Rule], who: &EffectiveAccess, amount: Option<i64>) -> Option<&'r Rule> {
+    let of_call = rules.iter().filter(|rule| match rule {
+        Rule::Approval(policy) => applies(policy.when.as_ref(), amount),
+        Rule::Deny(rule) => applies(rule.when.as_ref(), amount),
+    });
+    let rank = |rule: &Rule| match rule {
+        Rule::Deny(_) => (2, 0, false, 0),
+        Rule::Approval(policy) => {
+            let holds = policy.approvers.iter().any(|role| who.roles.contains(role));
+            let consents =
+                policy.self_approval && policy.min_approvals == 1 && (holds || who.admin);
+            let few = 9 - policy.approvers.len();
+            (
+                i32::from(!consents),
+                policy.min_approvals,
+                !policy.self_approval,
+                few,
+            )
+        }
+    };
+    let mut strictest: Option<&Rule> = None;
+    for rule in of_call.filter(|rule| rank(rule).0 > 0) {
+        if strictest.is_none_or(|other| rank(rule) > rank(other)) {
+            strictest = Some(rule);
+        }
+    }
+    strictest
+}
+
+fn all_rules() -> Vec<Rule> {
+    let [large, given, small] = CONDITIONS.map(|(source, _)| source);
+    vec![
+        approval(None, &["cfo"], 1, true),
+        approval(Some(large), &["cfo", "employee"], 2, true),
+        approval(Some(small), &["employee"], 1, true),
+        approval(Some(given), &["cfo"], 1, false),
+        deny("send_money", Some(large)),
+        deny("send_*", Some(given)),
+    ]
+}
+
+#[test]
+fn of_every_set_of_rules_the_strictest_decides() {
+    let all = all_rules();
+    let mut seen = BTreeSet::new();
+    for bits in 0..1 << all.len() {
+        let chosen: Vec<_> = (0..all.len())
+            .filter(|at| bits >> at & 1 == 1)
+            .map(|at| all[at].clone())
+            .collect();
+        let spec = with(&chosen);
+        for roles in subsets(&["employee", "cfo"]) {
+            for admin in [false, true] {
+                let effective = who(&roles, admin);
+                for amount in [None, Some(1), Some(5)] {
+                    let arguments = amount.map_or_else(
+                        || "{}".to_owned(),
+                        |amount| format!(r#"{{"amount":{amount}}}"#),
+                    );
+                    let decision = decide_on(&spec, &effective, &arguments);
+                    let wanted = oracle(&chosen, &effective, amount);
+                    let is_it = match (&decision, wanted) {
+                        (Decision::Allow(_), None) => true,
+                        (Decision::Approve(is), Some(Rule::Approval(wanted))) => *is == wanted,
+                        (Decision::Refuse(is), Some(Rule::Deny(wanted))) => *is == wanted,
+                        _ => false,
+                    };
+                    assert!(
+                        is_it,
+                        "{chosen:?} {effective:?} {amount:?}: {decision:?}, {wanted:?}"
+                    );
+                    seen.insert(strictness(&decision));
+                    // What is allowed whatever the call is has no rule that may apply.
+                    if offer(&spec, &effective, "send_money") == Offer::Call {
+                        assert!(!matches!(decision, Decision::Approve(_)));
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(seen.len(), 3);
+}
+
+fn strictness(decision: &Decision<'_>) -> u8 {
+    match decision {
+        Decision::Allow(_) => 0,
+        Decision::Approve(_) => 1,
+        Decision::Refuse(_) | Decision::Deny(_) => 2,
+    }
+}
+
+fn any_rule() -> impl Strategy<Value = Rule> {
+    let names =
+        prop::sample::select(&["send_money", "send_*", "sendmoney", "send_money_v2", "pay"][..]);
+    let when = prop::option::of(prop::sample::select(&CONDITIONS[..]).prop_map(|it| it.0));
+    let roles = prop::sample::subsequence(vec!["employee", "cfo", "boss"], 1..=3);
+    (names, when, roles, 1..3u32, any::<bool>(), any::<bool>()).prop_map(
+        |(name, when, roles, votes, own, denies)| {
+            let mut rule = if denies {
+                deny(name, when)
+            } else {
+                approval(when, &roles, votes, own)
+            };
+            if let Rule::Approval(policy) = &mut rule {
+                policy.tools = patterns(&[name]);
+            }
+            rule
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    /// But for a policy for all calls of a tool that could have been taken for another: that is its author's word.
+    #[test]
+    fn another_rule_never_allows_what_was_not_allowed(
+        rules in prop::collection::vec(any_rule(), 0..5),
+        more in any_rule(),
+        at in 0..5usize,
+        roles in prop::sample::subsequence(vec!["employee", "cfo", "boss"], 0..=3),
+        admin: bool,
+        amount in prop::option::of(0..5i64),
+    ) {
+        let names_it = matches!(&more, Rule::Approval(policy)
+            if policy.when.is_none() && policy.tools == patterns(&["send_money"]));
+        prop_assume!(!names_it);
+        let effective = who(&roles, admin);
+        let arguments = amount
+            .map_or_else(|| "{}".to_owned(), |amount| format!(r#"{{"amount":{amount}}}"#));
+        let before = with(&rules);
+        let mut all = rules.clone();
+        all.insert(at.min(rules.len()), more);
+        let after = with(&all);
+        let (before, after) = (
+            decide_on(&before, &effective, &arguments),
+            decide_on(&after, &effective, &arguments),
+        );
+        prop_assert!(strictness(&after) >= strictness(&before), "{:?} then {:?}", before, after);
+        if let (Decision::Approve(before), Decision::Approve(after)) = (&before, &after) {
+            prop_assert!(after.min_approvals >= before.min_approvals);
+        }
+    }
+}
+
+#[test]
+fn a_rule_about_some_calls_leaves_the_tool_listed_and_one_about_all_does_not() {
+    let anybody = who(&["employee"], false);
+    let some = with(&[deny("send_money", Some("args.amount > 2"))]);
+    assert_eq!(offer(&some, &anybody, "send_money"), Offer::Call);
+    let all = with(&[deny("send_money", None)]);
+    assert_eq!(
+        offer(&all, &anybody, "send_money"),
+        Offer::Deny(Denial::DeniedByRule)
+    );
+    assert!(!is_offered(&all, &who(&[], true), "send_money"));
+    let may = with(&[approval(Some("args.amount > 2"), &["cfo"], 1, false)]);
+    assert!(matches!(
+        offer(&may, &anybody, "send_money"),
+        Offer::Approve { always: false, .. }
+    ));
+}
+
+#[test]
+fn a_tool_that_can_be_taken_for_a_denied_one_is_denied() {
+    let spec = with(&[deny("sendmoney", None)]);
+    assert!(!is_offered(&spec, &who(&[], true), "send_money"));
+    // A rule about some of its calls does not make it another tool.
+    let spec = with(&[
+        deny("sendmoney", None),
+        approval(Some("args.amount > 2"), &["cfo"], 1, true),
+    ]);
+    assert!(!is_offered(&spec, &who(&[], true), "send_money"));
+}
