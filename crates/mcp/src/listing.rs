@@ -118,9 +118,9 @@ struct ListedTool<'a> {
 pub(super) async fn list(session: &Session) -> Result<ToolListing, Failure> {
     let mut listed = read_pages(session).await?;
     for tool in std::mem::take(&mut listed.tools) {
-        match schemas::compile(tool.clone()).await {
-            Ok(schema) => {
-                let unchecked = schema.unchecked().iter();
+        match schemas::examine(&tool).await {
+            Ok(unchecked) => {
+                let unchecked = unchecked.iter();
                 let unchecked = unchecked.map(|rule| format!("tool {:?}: {rule}", tool.name));
                 listed.unchecked.extend(unchecked);
                 listed.tools.push(tool);

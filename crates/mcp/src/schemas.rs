@@ -6,7 +6,9 @@ use std::{
     thread,
 };
 
+use moka::future::Cache;
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, oneshot};
 
 use domain::{json::Json, tool::Tool, tool_schema::ToolSchema};
@@ -15,6 +17,26 @@ use domain::{json::Json, tool::Tool, tool_schema::ToolSchema};
 const STACK: usize = 16 * 1024 * 1024;
 /// The threads that may run at once in this process.
 static THREADS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
+
+/// The result of [`examine`], by the hash of the schema. A list is read again before each approved call, and hardly ever
+/// has another schema than before.
+static EXAMINED: LazyLock<Cache<[u8; 32], Examined>> = LazyLock::new(|| Cache::new(10_000));
+
+/// The rules of a schema that only the server checks, or why it cannot be used.
+type Examined = Result<Arc<[String]>, String>;
+
+/// Checks that the schema of a tool's arguments can be used. Returns the rules in it that only the server checks.
+pub async fn examine(tool: &Arc<Tool>) -> Examined {
+    let hash = Sha256::digest(tool.input_schema.get()).into();
+    if let Some(known) = EXAMINED.get(&hash).await {
+        return known;
+    }
+    let of_thread = tool.clone();
+    let schema = run(move || ToolSchema::compile(&of_thread.input_schema)).await?;
+    let examined: Examined = schema.map(|schema| schema.unchecked().into());
+    EXAMINED.insert(hash, examined.clone()).await;
+    examined
+}
 
 /// Compiles the schema of a tool's arguments; the error says why it cannot be used.
 pub async fn compile(tool: Arc<Tool>) -> Result<Arc<ToolSchema>, String> {

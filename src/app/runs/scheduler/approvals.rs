@@ -35,10 +35,8 @@ pub async fn receive_due(
     poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some((tenant, id)) = inbox.recv() => {
-                if let Ok(slot) = slots.clone().try_acquire_owned() {
-                    start(&app, tenant, id, slot);
-                }
+            Some((tenant, id, slot)) = receive_with_slot(&mut inbox, &slots) => {
+                start(&app, tenant, id, slot);
             }
             _ = poll.tick() => {
                 if let Err(error) = sweep(&app, &slots).await {
@@ -49,6 +47,16 @@ pub async fn receive_due(
             () = app.shutdown.cancelled() => return,
         }
     }
+}
+
+/// The next request that was approved in this process, once there is a slot for it. Nothing is lost when this is dropped.
+async fn receive_with_slot(
+    inbox: &mut mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
+    slots: &Arc<Semaphore>,
+) -> Option<(TenantId, ApprovalId, OwnedSemaphorePermit)> {
+    let slot = slots.clone().acquire_owned().await.ok()?;
+    let (tenant, id) = inbox.recv().await?;
+    Some((tenant, id, slot))
 }
 
 /// Takes the next step of each request for which one is due: its state and the time say which step.
