@@ -18,7 +18,7 @@ use serde_json::{Map, json, value::to_raw_value};
 
 use super::table::{
     Amount::Time,
-    Target::{AtMost, Unset},
+    Target::{self, AtMost, Unset},
     repeat, row,
 };
 
@@ -85,11 +85,20 @@ pub fn measure() {
         Time(naming.median()),
         "once per pack and catalog",
     );
-    decide_with_conditions();
+    decide_with_conditions(
+        "decide on a call with 50 policies, each with a condition",
+        &AtMost(Time(Duration::from_micros(20))),
+        "",
+    );
+    decide_with_conditions(
+        "the same with two comparisons in each condition",
+        &Unset,
+        " || !(args.to in vars.known)",
+    );
 }
 
 /// Deciding about one call that 50 policies look into, each with a condition of its own.
-fn decide_with_conditions() {
+fn decide_with_conditions(figure: &str, target: &Target, more: &str) {
     let mut yaml =
         "metadata: { id: many, displayName: Many, description: Rules, defaultLanguage: en }
 languages: { en: {} }
@@ -109,7 +118,7 @@ mcp:
     for at in 0..POLICIES {
         writeln!(
             yaml,
-            "          - {{ tools: [send_money], when: \"args.amount > {}.5 || !(args.to in vars.known)\", approvers: [cfo] }}",
+            "          - {{ tools: [send_money], when: \"args.amount > {}.5{more}\", approvers: [cfo] }}",
             1000 + at
         )
         .unwrap();
@@ -124,6 +133,7 @@ mcp:
         origin: Origin::Chat,
         now: Clock::System.now(),
         vars: &pack.vars,
+        exceeded: &[],
     };
     let who = EffectiveAccess::default();
     let decided = || {
@@ -133,13 +143,8 @@ mcp:
         )
     };
     assert!(decided(), "all of them are asked");
-    let figure = repeat(201, 200, decided);
-    row(
-        "decide on a call with 50 policies with conditions",
-        &AtMost(Time(Duration::from_micros(20))),
-        Time(figure.median()),
-        "",
-    );
+    let times = repeat(201, 200, decided);
+    row(figure, target, Time(times.median()), "");
 }
 
 /// Servers with a list of tools, rules for four roles with a pattern each, and an approval policy.

@@ -301,6 +301,7 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
                             roles: roles.clone(),
                             approval: approval.clone(),
                             deny: Vec::new(),
+                            limits: Vec::new(),
                         };
                         let spec = server(allowlist.clone(), Some(access));
                         for held in subsets(&ROLES) {
@@ -354,6 +355,7 @@ fn access() -> impl Strategy<Value = ToolAccess> {
                 roles,
                 approval: approval.collect(),
                 deny: Vec::new(),
+                limits: Vec::new(),
             }
         },
     )

@@ -33,6 +33,14 @@ const APPEND_ONLY: [&str; 3] = ["audit", "audit_outcomes", "operator_audit"];
 /// unique word), so that a row may refer to the one above it.
 const ROWS: &[(&str, &str)] = &[
     (
+        "limit_sums",
+        "insert into limit_sums (tenant_id, id, looked_at) values ($1, sha256($2::bytea), now())",
+    ),
+    (
+        "limit_uses",
+        "insert into limit_uses (tenant_id, id, sum_id, at, amount) values ($1, $1, sha256($2::bytea), now(), 1)",
+    ),
+    (
         "issuers",
         "insert into issuers (tenant_id, id, issuer, audience, algorithm, secret_env) values ($1, $1, $2, 'a', 'HS256', 'KEY')",
     ),

@@ -53,6 +53,11 @@ impl Decimal {
         i64::try_from(self.digits.len()).unwrap_or(i64::MAX)
     }
 
+    /// Whether it has at most so many digits before the point, and behind it.
+    pub fn has_digits_within(&self, most: i64) -> bool {
+        self.point <= most && self.len() - self.point <= most
+    }
+
     pub fn is_integer(&self) -> bool {
         self.digits.is_empty() || self.point >= self.len()
     }

@@ -109,6 +109,9 @@ pub fn guard(server: &mut ServerSpec) {
     for rule in &mut access.deny {
         add_own_names(&mut rule.tools);
     }
+    for limit in &mut access.limits {
+        add_own_names(&mut limit.tools);
+    }
     let named = |policy: &ApprovalPolicy| {
         let mut names = policy.tools.iter();
         policy.when.is_none() && names.any(|pattern| pattern.matches(DELETE_ALL))

@@ -7,6 +7,7 @@
 
 mod condition;
 mod denial;
+mod limit;
 mod lookalikes;
 pub mod names;
 
@@ -22,6 +23,7 @@ use self::condition::Known;
 pub use self::{
     condition::{CallFacts, Condition, Origin, Vars},
     denial::Denial,
+    limit::{Consequence, Limit, LimitScope, LimitedCall},
     lookalikes::Standing,
 };
 use super::server::ServerSpec;
@@ -75,6 +77,7 @@ pub struct ToolAccess {
     pub roles: Option<BTreeMap<String, Vec<ToolPattern>>>,
     pub approval: Vec<ApprovalPolicy>,
     pub deny: Vec<DenyRule>,
+    pub limits: Vec<Limit>,
 }
 
 /// `toolAccess.default`.
@@ -103,7 +106,14 @@ impl ToolAccess {
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
         let of_approval = self.approval.iter().filter_map(|rule| rule.when.as_ref());
         let of_deny = self.deny.iter().filter_map(|rule| rule.when.as_ref());
-        of_approval.chain(of_deny)
+        let of_limits = self.limits.iter().filter_map(|limit| limit.when.as_ref());
+        of_approval.chain(of_deny).chain(of_limits)
+    }
+
+    /// The policies that a call may have to satisfy, also those of limits.
+    pub fn policies(&self) -> impl Iterator<Item = &ApprovalPolicy> {
+        let of_limits = self.limits.iter().filter_map(Limit::policy);
+        self.approval.iter().chain(of_limits)
     }
 
     /// Whether every tool is open to this principal without being named.
@@ -236,21 +246,22 @@ pub fn decide<'a>(
     if let Err(denial) = admit(server, who, tool) {
         return Decision::Deny(denial);
     }
-    let known = OnceCell::new();
-    let applies = |when: Option<&Condition>| {
-        when.is_none_or(|when| {
-            let known = known.get_or_init(|| Known::new(facts, who.roles.iter()));
-            when.holds(known) != Some(false)
-        })
-    };
+    let call = JudgedCall::new(who, facts);
     let mut denied = server.deny_rules(tool);
-    if let Some(rule) = denied.find(|rule| applies(rule.when.as_ref())) {
+    if let Some(rule) = denied.find(|rule| call.is_of(rule.when.as_ref())) {
+        return Decision::Refuse(rule);
+    }
+    let limits = server.limits(tool);
+    let limits =
+        limits.filter(|(at, limit)| facts.exceeded.contains(at) && call.is_of(limit.when.as_ref()));
+    let exceeded: Vec<_> = limits.map(|(_, limit)| limit).collect();
+    if let Some(rule) = exceeded.iter().find_map(|limit| limit.denial()) {
         return Decision::Refuse(rule);
     }
     let policies = server.approval_policies(tool);
-    let wanted: Vec<_> = policies
-        .filter(|policy| applies(policy.when.as_ref()))
-        .collect();
+    let policies = policies.filter(|policy| call.is_of(policy.when.as_ref()));
+    let of_limits = exceeded.iter().filter_map(|limit| limit.policy());
+    let wanted: Vec<_> = policies.chain(of_limits).collect();
     match strictest(&wanted, who) {
         Some(policy) => Decision::Approve(policy),
         None => Decision::Allow(Allowed {
@@ -261,13 +272,54 @@ pub fn decide<'a>(
     }
 }
 
+/// The limits that a call counts for, each with its place among those of the server.
+pub fn limits_of_call<'a>(
+    server: &'a ServerSpec,
+    who: &EffectiveAccess,
+    tool: &str,
+    facts: &CallFacts<'_>,
+) -> Vec<(usize, &'a Limit)> {
+    let call = JudgedCall::new(who, facts);
+    let limits = server.limits(tool);
+    limits
+        .filter(|(_, limit)| call.is_of(limit.when.as_ref()))
+        .collect()
+}
+
+/// A call whose values conditions see. They are made when the first condition asks for them.
+struct JudgedCall<'f> {
+    who: &'f EffectiveAccess,
+    facts: &'f CallFacts<'f>,
+    known: OnceCell<Known>,
+}
+
+impl<'f> JudgedCall<'f> {
+    fn new(who: &'f EffectiveAccess, facts: &'f CallFacts<'f>) -> Self {
+        Self {
+            who,
+            facts,
+            known: OnceCell::new(),
+        }
+    }
+
+    /// Whether a rule is about it: one without a condition, or whose condition holds or cannot be evaluated.
+    fn is_of(&self, when: Option<&Condition>) -> bool {
+        when.is_none_or(|when| {
+            let known = || Known::new(self.facts, self.who.roles.iter());
+            when.holds(self.known.get_or_init(known)) != Some(false)
+        })
+    }
+}
+
 /// What a principal may do with a tool. A rule that depends on a call may apply.
 pub fn offer<'a>(server: &'a ServerSpec, who: &EffectiveAccess, tool: &str) -> Offer<'a> {
     if let Err(denial) = find_denial(server, who, tool) {
         return Offer::Deny(denial);
     }
-    let all: Vec<_> = server.approval_policies(tool).collect();
-    let sure: Vec<_> = all.iter().copied().filter(|it| it.when.is_none()).collect();
+    let policies = server.approval_policies(tool);
+    let (sure, some): (Vec<_>, Vec<_>) = policies.partition(|it| it.when.is_none());
+    let of_limits = server.limits(tool).filter_map(|(_, limit)| limit.policy());
+    let all: Vec<_> = sure.iter().copied().chain(some).chain(of_limits).collect();
     match strictest(&all, who) {
         Some(policy) => Offer::Approve {
             policy,
@@ -278,16 +330,23 @@ pub fn offer<'a>(server: &'a ServerSpec, who: &EffectiveAccess, tool: &str) -> O
 }
 
 impl ServerSpec {
-    /// Whether it depends on the call what the rules say of it.
+    /// Whether rules look into the arguments of a call.
     pub fn has_conditions(&self, tool: &str) -> bool {
-        self.conditions_of(tool).next().is_some()
+        self.conditions_of(tool).next().is_some() || self.has_limits(tool)
+    }
+
+    pub fn has_limits(&self, tool: &str) -> bool {
+        self.limits(tool).next().is_some()
     }
 
     /// The conditions of the rules that guard a tool.
     fn conditions_of(&self, tool: &str) -> impl Iterator<Item = &Condition> {
         let of_deny = self.deny_rules(tool).filter_map(|rule| rule.when.as_ref());
         let policies = self.approval_policies(tool);
-        of_deny.chain(policies.filter_map(|rule| rule.when.as_ref()))
+        let limits = self.limits(tool);
+        let of_limits = limits.filter_map(|(_, limit)| limit.when.as_ref());
+        let of_approval = policies.filter_map(|rule| rule.when.as_ref());
+        of_deny.chain(of_approval).chain(of_limits)
     }
 }
 

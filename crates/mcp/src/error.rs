@@ -98,6 +98,11 @@ impl CallError {
             Self::Cancelled { .. } => "cancelled",
         }
     }
+
+    /// Whether the server has certainly not seen the call.
+    pub fn is_unsent(&self) -> bool {
+        matches!(self, Self::NotSent(_) | Self::Cancelled { sent: false })
+    }
 }
 
 /// Why a single request failed, as the transports report it.

@@ -2,7 +2,10 @@
 //!
 //! A contradiction between rules is refused; a rule without any effect is a warning.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     field::Field,
@@ -12,8 +15,12 @@ use super::{
 };
 use domain::{
     config::Environment,
+    json::Decimal,
     pack::Authentication,
-    policy::{ApprovalPolicy, Condition, DefaultAccess, DenyRule, ToolAccess, ToolPattern},
+    policy::{
+        ApprovalPolicy, Condition, Consequence, DefaultAccess, DenyRule, Limit, LimitScope,
+        ToolAccess, ToolPattern,
+    },
     principal::GUEST,
 };
 
@@ -24,6 +31,9 @@ const DEFAULTS: [(&str, DefaultAccess); 5] = [
     ("users", DefaultAccess::Users),
     ("admin", DefaultAccess::Admin),
 ];
+
+/// The longest time that a limit looks back on, in seconds.
+const MAX_LIMIT_SECONDS: u64 = 366 * 86400;
 
 /// The longest time that a request for approval may wait: a year.
 const MAX_TIMEOUT_MINUTES: u32 = 525_600;
@@ -136,6 +146,10 @@ pub(super) fn read(
         .optional("deny")
         .map(|field| read_rules(&field, read_deny))
         .unwrap_or_default();
+    let limits = object
+        .optional("limits")
+        .map(|field| read_rules(&field, |field| read_limit(field, who)))
+        .unwrap_or_default();
     object.finish();
     check_combination(
         default_field.as_ref(),
@@ -154,10 +168,12 @@ pub(super) fn read(
         }),
         approval: approval.iter().map(|it| it.rule.clone()).collect(),
         deny: deny.iter().map(|it| it.rule.clone()).collect(),
+        limits: limits.iter().map(|it| it.rule.clone()).collect(),
     };
     let role_tools = roles.iter().flat_map(BTreeMap::values).flatten();
     let approval_tools = approval.iter().flat_map(|located| &located.tools);
     let deny_tools = deny.iter().flat_map(|located| &located.tools);
+    let limit_tools = limits.iter().flat_map(|located| &located.tools);
     let allowed = allowlist.unwrap_or_default();
     warn_unguarded_lookalikes(
         public.iter().chain(role_tools.clone()).chain(allowed),
@@ -168,7 +184,8 @@ pub(super) fn read(
             .iter()
             .chain(role_tools)
             .chain(approval_tools.clone())
-            .chain(deny_tools),
+            .chain(deny_tools)
+            .chain(limit_tools),
         allowlist,
     );
     warn_ungranted(approval_tools, &access);
@@ -424,6 +441,97 @@ fn read_deny<'a>(field: &Field<'a>) -> Option<LocatedRule<'a, DenyRule>> {
     Some(LocatedRule { rule, tools })
 }
 
+const SCOPES: [(&str, LimitScope); 4] = [
+    ("user", LimitScope::User),
+    ("role", LimitScope::Role),
+    ("tool", LimitScope::Tool),
+    ("tenant", LimitScope::Tenant),
+];
+
+/// Reads how much, or how often, may be called in a while. `then: approve` has the fields of an approval policy.
+fn read_limit<'a>(field: &Field<'a>, who: &Authentication) -> Option<LocatedRule<'a, Limit>> {
+    let mut object = field.object()?;
+    let tools = read_rule_tools(&mut object, "that are limited");
+    let when = read_condition(&mut object);
+    let sum = object
+        .optional("sum")
+        .and_then(|field| read_argument(&field));
+    let per = object.required("per", "write `user`, `role`, `tool` or `tenant`");
+    let per = per.and_then(|field| field.one_of(&SCOPES));
+    let over = object.required("over", "write for how long: `over: 24h`");
+    let over = over.and_then(|field| read_duration(&field));
+    let most = object.required("most", "write how much: `most: 5000`");
+    let most = most.and_then(|field| {
+        let most = Decimal::read(field.as_written());
+        if most.is_none() {
+            field.error(
+                "is not a number of at most 30 digits",
+                "write `5000` or `0.50`",
+            );
+        }
+        most
+    });
+    let then = object.required("then", "write `deny` or `approve`");
+    let approves = then.and_then(|field| field.one_of(&[("deny", false), ("approve", true)]))?;
+    let then = if approves {
+        let mut policy = read_policy(&mut object, who);
+        policy.tools = to_patterns(&tools);
+        Consequence::Approve(policy)
+    } else {
+        let reason = object.optional("reason");
+        let reason = reason.and_then(|field| field.non_blank_text());
+        Consequence::Deny(DenyRule {
+            tools: to_patterns(&tools),
+            when: None,
+            reason: reason.map_or_else(|| "a limit is reached".to_owned(), |text| text.value),
+        })
+    };
+    object.finish();
+    let rule = Limit {
+        tools: to_patterns(&tools),
+        when,
+        sum,
+        per: per?,
+        over: over?,
+        most: most?,
+        then,
+    };
+    Some(LocatedRule { rule, tools })
+}
+
+/// Reads `args.amount`, the way to an argument; what comes behind `args`.
+fn read_argument(field: &Field) -> Option<Vec<String>> {
+    let text = field.non_blank_text()?;
+    let path = text.value.strip_prefix("args.").map(|path| path.split('.'));
+    let path: Option<Vec<_>> = path.map(|path| path.map(str::to_owned).collect());
+    let path = path.filter(|path| path.iter().all(|name| !name.is_empty()));
+    if path.is_none() {
+        field.error(
+            format!("{} is not the way to an argument", text.shown),
+            "write `args.amount`, or leave it out to count calls",
+        );
+    }
+    path
+}
+
+/// Reads minutes, hours or days.
+fn read_duration(field: &Field) -> Option<Duration> {
+    let text = field.non_blank_text()?;
+    let units = [("m", 60), ("h", 3600), ("d", 86400)];
+    let seconds = units.into_iter().find_map(|(unit, seconds)| {
+        let count: u64 = text.value.strip_suffix(unit)?.parse().ok()?;
+        count.checked_mul(seconds)
+    });
+    let duration = seconds.filter(|seconds| (1..=MAX_LIMIT_SECONDS).contains(seconds));
+    if duration.is_none() {
+        field.error(
+            format!("{} is not a time of up to 366 days", text.shown),
+            "write `30m`, `24h` or `7d`",
+        );
+    }
+    duration.map(Duration::from_secs)
+}
+
 fn read_approval<'a>(
     field: &Field<'a>,
     who: &Authentication,
@@ -431,6 +539,17 @@ fn read_approval<'a>(
     let mut object = field.object()?;
     let tools = read_rule_tools(&mut object, "that need consent");
     let when = read_condition(&mut object);
+    let rule = ApprovalPolicy {
+        tools: to_patterns(&tools),
+        when,
+        ..read_policy(&mut object, who)
+    };
+    object.finish();
+    Some(LocatedRule { rule, tools })
+}
+
+/// Reads who has to consent, and how.
+fn read_policy(object: &mut Object, who: &Authentication) -> ApprovalPolicy {
     let approvers_field = object.required(
         "approvers",
         "name the roles that may consent: `approvers: [manager]`",
@@ -453,7 +572,7 @@ fn read_approval<'a>(
         .unwrap_or(1);
     let self_approval = object.optional("selfApproval");
     if min_approvals > 1 && self_approval.is_none() {
-        field.warn(
+        object.field.warn(
             format!(
                 "`minApprovals` is {min_approvals} and `selfApproval` is not said, so the call of somebody who may \
                  approve counts as one approval"
@@ -461,9 +580,9 @@ fn read_approval<'a>(
             "write `selfApproval: false`, or `selfApproval: true` if that is meant",
         );
     }
-    let rule = ApprovalPolicy {
-        tools: to_patterns(&tools),
-        when,
+    ApprovalPolicy {
+        tools: Vec::new(),
+        when: None,
         approvers: approvers.into_iter().map(|role| role.value).collect(),
         timeout_minutes: object
             .optional("timeoutMinutes")
@@ -471,9 +590,7 @@ fn read_approval<'a>(
             .unwrap_or(60),
         min_approvals,
         self_approval: self_approval.is_none_or(|field| field.boolean().unwrap_or_default()),
-    };
-    object.finish();
-    Some(LocatedRule { rule, tools })
+    }
 }
 
 /// Reports an empty list, unless its items were refused already.

@@ -237,7 +237,14 @@ fn add_approval(who: &str, asked: &[String]) -> String {
     if asked.is_empty() {
         return who.to_owned();
     }
-    format!("{who}, with approval for {}", asked.join(", "))
+    // Several policies may be about one tool.
+    let mut once: Vec<&str> = Vec::new();
+    for tool in asked {
+        if !once.contains(&tool.as_str()) {
+            once.push(tool);
+        }
+    }
+    format!("{who}, with approval for {}", once.join(", "))
 }
 
 /// Says who may call the tools of a server.

@@ -14,6 +14,7 @@ pub mod attachments;
 pub mod audit;
 pub mod authorizations;
 pub mod branches;
+pub mod call_limits;
 pub mod catalogs;
 pub mod client_chats;
 pub mod conversations;

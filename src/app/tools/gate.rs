@@ -5,6 +5,7 @@
 //!
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
+pub(super) mod limits;
 mod questions;
 pub mod reads;
 pub(super) mod send;
@@ -14,6 +15,7 @@ use std::{fmt::Display, sync::Arc};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use self::{
     questions::{CallQuestions, QuestionOutcome, ask_user},
@@ -35,13 +37,13 @@ use domain::{
     json::Json,
     message::{CallStatus, Refusal, ToolCall, ToolResult},
     orchestrator,
-    policy::{Allowed, ApprovalPolicy, CallFacts, Decision, DenyRule, Origin, decide, is_offered},
+    policy::{Allowed, CallFacts, Decision, DenyRule, LimitedCall, Origin, decide, is_offered},
     principal::Principal,
     run::ClaimedRun,
     server::ServerSpec,
 };
-use mcp::{CallOptions, ProgressSender};
-use store::audit::AuditRow;
+use mcp::{CallError, CallOptions, ProgressSender};
+use store::{audit::AuditRow, call_limits};
 
 /// The most times that a call is sent without asking the user. Each time but the last, the server has returned
 /// questions that were declined at once, or an empty list of questions.
@@ -84,6 +86,8 @@ struct AdmittedCall<'a> {
     pub arguments: Box<RawValue>,
     /// How often the user has been asked for this call.
     pub rounds: i32,
+    /// Under which id it was taken from limits.
+    pub taken: Option<Uuid>,
 }
 
 /// A call whose user has answered.
@@ -103,6 +107,18 @@ struct AskedCall<'a> {
 }
 
 impl AskedCall<'_> {
+    fn facts<'f>(&'f self, app: &App, arguments: &'f Json) -> CallFacts<'f> {
+        CallFacts {
+            arguments,
+            claims: &self.principal.claims,
+            origin: self.origin,
+            now: app.clock.now(),
+            vars: &self.toolset.pack().vars,
+            exceeded: &[],
+        }
+    }
+
+    /// The decision before limits over time are looked at.
     fn decide<'s>(
         &self,
         app: &App,
@@ -110,15 +126,58 @@ impl AskedCall<'_> {
         named: &'s NamedTool,
         arguments: &Json,
     ) -> Decision<'s> {
-        let facts = CallFacts {
-            arguments,
-            claims: &self.principal.claims,
-            origin: self.origin,
-            now: app.clock.now(),
-            vars: &self.toolset.pack().vars,
-        };
+        let facts = self.facts(app, arguments);
         decide(spec, self.toolset.access(), &named.tool.name, &facts)
     }
+
+    /// The decision by what other calls have left of limits. A call that it allows is taken from them.
+    async fn judge<'s>(
+        &self,
+        app: &App,
+        spec: &'s ServerSpec,
+        named: &'s NamedTool,
+        arguments: &Json,
+    ) -> Result<Judgement<'s>, Error> {
+        let (access, tool) = (self.toolset.access(), &named.tool.name);
+        let facts = self.facts(app, arguments);
+        let call = LimitedCall {
+            agent: self.toolset.agent(),
+            server: &spec.id,
+            tool,
+            user: &self.principal.user,
+            who: access,
+        };
+        let usages = limits::usages(spec, &call, &facts);
+        if usages.is_empty() {
+            let decision = decide(spec, access, tool, &facts);
+            return Ok(Judgement {
+                decision,
+                taken: None,
+            });
+        }
+        let mut tx = app.db.tenant(self.principal.tenant).await?;
+        call_limits::lock(&mut tx, &usages).await?;
+        let exceeded = call_limits::list_exceeded(&mut tx, &usages).await?;
+        let facts = CallFacts {
+            exceeded: &exceeded,
+            ..facts
+        };
+        let decision = decide(spec, access, tool, &facts);
+        let mut taken = None;
+        if let Decision::Allow(_) = decision {
+            let id = *taken.insert(Uuid::now_v7());
+            call_limits::take(&mut tx, id, &usages).await?;
+            tx.commit().await?;
+        }
+        Ok(Judgement { decision, taken })
+    }
+}
+
+/// What becomes of a call.
+struct Judgement<'a> {
+    decision: Decision<'a>,
+    /// Under which id the call was taken from limits.
+    taken: Option<Uuid>,
 }
 
 /// The audit line of a call that may be sent without consent; `None` for any other call. It is written in the
@@ -195,17 +254,28 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
     if let (true, Ok(arguments)) = (orchestrator::is_built_in(spec), &mut call.arguments) {
         orchestrator::use_own_arguments(&named.tool.name, arguments);
     }
-    let admitted = match admit(app, &call, spec, named).await {
-        Ok(admitted) => admitted,
+    let arguments = match admit(app, &call, spec, named).await {
+        Ok(arguments) => arguments,
         Err(reason) => return deny(app, &call, reason),
     };
     let destination = match find_destination(app, &call, spec).await {
         Ok(destination) => destination,
         Err(reason) => return deny(app, &call, reason.into()),
     };
-    let (arguments, allowed) = match admitted {
-        Admission::Now { arguments, allowed } => (arguments, allowed),
-        Admission::Later { arguments, policy } => {
+    let Judgement { decision, taken } = match call.asked().judge(app, spec, named, &arguments).await
+    {
+        Ok(judgement) => judgement,
+        Err(error) => return refuse(&call, format!("not executed: {error}").into()),
+    };
+    let allowed = match decision {
+        Decision::Allow(allowed) => allowed,
+        Decision::Deny(_) => return deny(app, &call, unknown_tool(app, &call).into()),
+        Decision::Refuse(rule) => return deny(app, &call, Refused::by_rule(rule)),
+        Decision::Approve(policy) => {
+            let arguments = match canonical::text(&arguments) {
+                Ok(arguments) => arguments,
+                Err(problem) => return deny(app, &call, Refused::unfit(problem)),
+            };
             let credential = destination.credential();
             let request = approvals::ApprovalRequest {
                 principal: call.principal,
@@ -223,11 +293,15 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
             return request_approval(app, &call, request).await;
         }
     };
+    let arguments = arguments.to_raw();
     let (caller, detail) = (call.caller(app), detail_of(&allowed));
     let permit = Permit::allowed(caller, &allowed, destination, &arguments, detail);
     let permit = match permit.await {
         Ok(permit) => permit,
-        Err(error) => return refuse(&call, format!("not executed: {error}").into()),
+        Err(error) => {
+            call.give_back(app, taken).await;
+            return refuse(&call, format!("not executed: {error}").into());
+        }
     };
     let started = domain::clock::instant();
     let ready = AdmittedCall {
@@ -235,6 +309,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
         tool: &named.tool.name,
         arguments,
         rounds: 0,
+        taken,
     };
     let result = send_admitted(app, &call, ready, None).await;
     metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
@@ -260,7 +335,7 @@ pub async fn call_with_answer(
             Refused::unfit("the arguments are not valid JSON"),
         );
     };
-    let allowed = match call.decide(app, spec, named, arguments) {
+    let allowed = match call.asked().decide(app, spec, named, arguments) {
         Decision::Allow(allowed) => allowed,
         Decision::Deny(_) => return deny(app, call, unknown_tool(app, call).into()),
         Decision::Refuse(rule) => return deny(app, call, Refused::by_rule(rule)),
@@ -294,6 +369,8 @@ pub async fn call_with_answer(
         tool: &named.tool.name,
         arguments,
         rounds,
+        // It was taken from limits when it was sent first.
+        taken: None,
     };
     send_admitted(app, call, ready, Some(answer)).await
 }
@@ -308,6 +385,7 @@ async fn send_admitted(
 ) -> ToolResult {
     let live = call.elicitation.is_some_and(|target| target.live);
     let call_questions = CallQuestions::for_call(app, call, &ready);
+    let mut taken = ready.taken;
     for _ in 0..MAX_SENDS {
         let (questions, live_questions) = mpsc::unbounded_channel();
         let options = CallOptions {
@@ -326,6 +404,11 @@ async fn send_admitted(
             }
             _ => calling.await,
         };
+        // What is sent again, was sent.
+        if sent.as_ref().is_err_and(CallError::is_unsent) {
+            call.give_back(app, taken).await;
+        }
+        taken = None;
         let Some(outcome) = ask_user(call_questions.as_ref(), sent.as_ref().ok()).await else {
             return ready.permit.into_result(call.call_id, sent);
         };
@@ -346,19 +429,18 @@ async fn send_admitted(
 }
 
 impl<'a> Call<'a> {
-    fn decide<'s>(
-        &self,
-        app: &App,
-        spec: &'s ServerSpec,
-        named: &'s NamedTool,
-        arguments: &Json,
-    ) -> Decision<'s> {
-        let asked = AskedCall {
+    fn asked(&self) -> AskedCall<'a> {
+        AskedCall {
             principal: self.principal,
             toolset: self.toolset,
             origin: self.origin,
-        };
-        asked.decide(app, spec, named, arguments)
+        }
+    }
+
+    async fn give_back(&self, app: &App, taken: Option<Uuid>) {
+        if let Some(taken) = taken {
+            limits::give_back(app, self.principal.tenant, taken).await;
+        }
     }
 
     fn caller(&self, app: &'a Arc<App>) -> CallContext<'a> {
@@ -433,19 +515,6 @@ fn not_connected(spec: &ServerSpec) -> String {
 /// The maximum length in characters of an unknown name in a message.
 const MAX_NAME: usize = 128;
 
-/// A call that passed the gate's own checks.
-enum Admission<'a> {
-    Now {
-        arguments: Box<RawValue>,
-        allowed: Allowed<'a>,
-    },
-    /// The call needs consent. The arguments are canonical JSON.
-    Later {
-        arguments: String,
-        policy: &'a ApprovalPolicy,
-    },
-}
-
 /// Why a call is not made, for the model and for people.
 struct Refused {
     text: String,
@@ -471,13 +540,13 @@ impl Refused {
     }
 }
 
-/// The gate's own checks, in order.
-async fn admit<'a>(
+/// The gate's own checks, in order. Returns the arguments as they are judged and sent.
+async fn admit(
     app: &App,
     call: &Call<'_>,
-    spec: &'a ServerSpec,
-    named: &'a NamedTool,
-) -> Result<Admission<'a>, Refused> {
+    spec: &ServerSpec,
+    named: &NamedTool,
+) -> Result<Json, Refused> {
     // A denied caller must learn nothing about the arguments.
     if !is_offered(spec, call.toolset.access(), &named.tool.name) {
         return Err(unknown_tool(app, call).into());
@@ -492,7 +561,7 @@ async fn admit<'a>(
     }
     // What rules have judged is what is sent.
     let arguments = fill_in(spec, named, arguments.clone());
-    let decision = call.decide(app, spec, named, &arguments);
+    let decision = call.asked().decide(app, spec, named, &arguments);
     let needs_consent = matches!(decision, Decision::Approve(_));
     if let Some(why) = call.ambiguity
         && (needs_consent || spec.has_conditions(&named.tool.name))
@@ -511,14 +580,7 @@ async fn admit<'a>(
         Refused::unfit(format!("the arguments do not fit the tool: {problems}"))
     })?;
     match decision {
-        Decision::Approve(policy) => {
-            let arguments = canonical::text(&arguments).map_err(Refused::unfit)?;
-            Ok(Admission::Later { arguments, policy })
-        }
-        Decision::Allow(allowed) => {
-            let arguments = arguments.to_raw();
-            Ok(Admission::Now { arguments, allowed })
-        }
+        Decision::Approve(_) | Decision::Allow(_) => Ok(arguments),
         Decision::Refuse(rule) => Err(Refused::by_rule(rule)),
         Decision::Deny(_) => Err(unknown_tool(app, call).into()),
     }

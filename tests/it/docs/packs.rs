@@ -85,6 +85,7 @@ fn what_becomes_of_calls_is_what_the_page_of_approvals_says() {
             origin: Origin::Chat,
             now: OffsetDateTime::UNIX_EPOCH,
             vars: &pack.vars,
+            exceeded: &[],
         };
         let is = match decide(server, &EffectiveAccess::default(), tool, &facts) {
             Decision::Allow(_) => "it is made".to_owned(),

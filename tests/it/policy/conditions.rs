@@ -38,6 +38,7 @@ fn asks_of(server: &ServerSpec, who: &EffectiveAccess, arguments: &str) -> bool 
         // A Thursday.
         now: datetime!(2026-11-26 21:30 UTC),
         vars: &vars,
+        exceeded: &[],
     };
     match decide(server, who, "send_money", &facts) {
         Decision::Approve(_) => true,

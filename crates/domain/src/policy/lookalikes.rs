@@ -4,12 +4,13 @@
 
 use std::{cell::OnceCell, sync::LazyLock};
 
-use super::{ApprovalPolicy, DenyRule, ToolAccess, ToolPattern, any_matches};
+use super::{ApprovalPolicy, DenyRule, Limit, ToolAccess, ToolPattern, any_matches};
 use crate::{hidden::fold, lookalike::skeleton, server::ServerSpec};
 
 /// Where a pack has its rules about calls.
 pub(super) const APPROVAL: &str = "toolAccess.approval";
 const DENY: &str = "toolAccess.deny";
+const LIMITS: &str = "toolAccess.limits";
 const SEPARATORS: &[char] = &['_', '-', '.', ':', '/'];
 /// What is added to the name of another version, beside a number.
 const VERSIONS: [&str; 10] = [
@@ -67,6 +68,14 @@ impl ServerSpec {
         rules.filter(move |rule| guard(&rule.tools))
     }
 
+    /// The limits over time of a tool, each with its place among those of the server.
+    pub(super) fn limits(&self, tool: &str) -> impl Iterator<Item = (usize, &Limit)> {
+        let access = self.tool_access.iter();
+        let guard = self.guard_of(tool);
+        let limits = access.flat_map(|access| access.limits.iter().enumerate());
+        limits.filter(move |(_, limit)| guard(&limit.tools))
+    }
+
     /// Whether a rule denies the tool whatever the call is.
     pub(super) fn denies_all_calls(&self, tool: &str) -> bool {
         self.deny_rules(tool).any(|rule| rule.when.is_none())
@@ -116,7 +125,10 @@ impl ToolAccess {
         let approval = self.approval.iter().map(|rule| &rule.tools);
         let deny = self.deny.iter().map(|rule| &rule.tools);
         let approval = approval.map(|names| (APPROVAL, names.as_slice()));
-        approval.chain(deny.map(|names| (DENY, names.as_slice())))
+        let limits = self.limits.iter().map(|limit| &limit.tools);
+        approval
+            .chain(deny.map(|names| (DENY, names.as_slice())))
+            .chain(limits.map(|names| (LIMITS, names.as_slice())))
     }
 }
 

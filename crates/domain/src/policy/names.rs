@@ -89,6 +89,7 @@ impl Pack {
             origin: Origin::default(),
             now: OffsetDateTime::UNIX_EPOCH,
             vars: &self.vars,
+            exceeded: &[],
         };
         let problem = |condition: &Condition| {
             let mut arguments = condition.arguments().iter();

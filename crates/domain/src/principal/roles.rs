@@ -96,8 +96,7 @@ pub fn roles_named_by(pack: &Pack) -> BTreeSet<&str> {
         );
         named.extend(
             access
-                .approval
-                .iter()
+                .policies()
                 .flat_map(|policy| &policy.approvers)
                 .map(String::as_str),
         );

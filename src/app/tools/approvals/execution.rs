@@ -27,7 +27,10 @@ use crate::app::{
             AuditedStep, audit, client_calls, context, decision, delivery, name_of,
             notify_listeners, publish_outcome, served_packs,
         },
-        gate::send::{ApprovedPermit, CallContext, Destination, Permit, resolve_destination},
+        gate::{
+            limits,
+            send::{ApprovedPermit, CallContext, Destination, Permit, resolve_destination},
+        },
     },
 };
 use domain::{
@@ -39,15 +42,18 @@ use domain::{
     ids::{ApprovalId, AuditId, ServerId, TenantId, UserId},
     json::Json,
     message::{CallStatus, ToolResult},
-    policy::{CallFacts, Decision, decide},
+    pack::Pack,
+    policy::{CallFacts, Decision, EffectiveAccess, LimitedCall, decide},
+    principal::Principal,
     resource,
     server::{AccessMode, ServerSpec},
     tool::Tool,
 };
-use mcp::{CallOptions, Key, RepeatCheck};
+use mcp::{CallError, CallOptions, Key, RepeatCheck};
 use store::{
     approvals::{Transition, TransitionGuard},
     audit::AuditRow,
+    call_limits::{self, Usage},
 };
 
 /// Pause before an unreachable server is tried again, until the request lapses.
@@ -173,15 +179,15 @@ async fn check_and_send(
         }
     };
     let PreparedCall {
-        spec,
+        permitted,
         destination,
         arguments,
     } = prepared;
     let context = call_context(app, approval);
-    let permit = match Permit::approved(context, approval, &spec, destination).await? {
+    let permit = match Permit::approved(context, approval, &permitted, destination).await? {
         ApprovedPermit::Granted(permit) => permit,
         ApprovedPermit::Withdrawn(reason) => {
-            revoke(app, approval, reason).await?;
+            revoke(app, approval, &reason).await?;
             return Ok(None);
         }
     };
@@ -192,6 +198,10 @@ async fn check_and_send(
         ..CallOptions::default()
     };
     let answer = permit.call(&approval.tool, &arguments, options).await;
+    if permitted.spec.has_limits(&approval.tool) && answer.as_ref().is_err_and(CallError::is_unsent)
+    {
+        limits::give_back(app, approval.tenant, approval.id.0).await;
+    }
     Ok(Some(permit.into_result(&approval.call_id, answer)))
 }
 
@@ -216,7 +226,7 @@ impl From<Error> for NotSent {
 
 /// A call that was checked, and its destination.
 struct PreparedCall {
-    spec: Arc<ServerSpec>,
+    permitted: Box<PermittedCall>,
     destination: Destination,
     arguments: Box<RawValue>,
 }
@@ -227,10 +237,11 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
     if approval.withdrawn_by.is_some() {
         return Err(NotSent::Revoked(approval.withdrawn_reason().to_owned()));
     }
-    let spec = match permitted_server(app, approval).await? {
-        Recheck::Permitted(spec) => spec,
+    let permitted = match permitted_server(app, approval).await? {
+        Recheck::Permitted(permitted) => permitted,
         Recheck::Outdated(reason) => return Err(NotSent::Revoked(reason)),
     };
+    let spec = permitted.spec.clone();
     let destination = find_destination(app, approval, &spec).await?;
     check_same_tool(&list_tools(app, approval, &destination).await?, approval)
         .map_err(NotSent::Revoked)?;
@@ -242,17 +253,26 @@ async fn prepare(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, Not
         Err(error) => return Err(error.into()),
     };
     Ok(PreparedCall {
-        spec,
+        permitted,
         destination,
         arguments,
     })
 }
 
+/// A call that may still be made, by the roles and claims of now.
+pub struct PermittedCall {
+    spec: Arc<ServerSpec>,
+    pack: Arc<Pack>,
+    principal: Principal,
+    access: EffectiveAccess,
+    /// Empty unless rules look into them.
+    arguments: Json,
+}
+
 /// Whether a request still matches the call that was requested. A change since then revokes the request, because the
 /// approvers did not consent to the change.
 pub enum Recheck {
-    /// The call may be made at this server.
-    Permitted(Arc<ServerSpec>),
+    Permitted(Box<PermittedCall>),
     /// The call must not be made, for this reason.
     Outdated(String),
 }
@@ -299,27 +319,74 @@ pub async fn permitted_server(app: &App, approval: &Approval) -> Result<Recheck>
     } else {
         Json::Null
     };
-    let facts = CallFacts {
-        arguments: &arguments,
-        claims: &principal.claims,
-        origin: approval.origin,
-        now: app.clock.now(),
-        vars: &pack.vars,
-    };
-    Ok(
-        match decide(spec, &principal.access(&pack), &approval.tool, &facts) {
-            Decision::Deny(_) => {
-                Recheck::Outdated("its requester may not use the tool any more".to_owned())
-            }
-            Decision::Refuse(rule) => {
-                Recheck::Outdated(format!("a rule forbids the call now: {}", rule.reason))
-            }
+    let permitted = PermittedCall::new(pack.clone(), principal, spec, arguments);
+    let usages = permitted.usages(app, approval);
+    let mut exceeded = Vec::new();
+    if !usages.is_empty() {
+        let mut tx = app.db.tenant(approval.tenant).await?;
+        exceeded = call_limits::list_exceeded(&mut tx, &usages).await?;
+    }
+    Ok(match permitted.find_change(app, approval, &exceeded) {
+        Some(reason) => Recheck::Outdated(reason),
+        None => Recheck::Permitted(Box::new(permitted)),
+    })
+}
+
+impl PermittedCall {
+    pub fn new(
+        pack: Arc<Pack>,
+        principal: Principal,
+        server: &ServerSpec,
+        arguments: Json,
+    ) -> Self {
+        Self {
+            spec: Arc::new(server.clone()),
+            access: principal.access(&pack),
+            principal,
+            pack,
+            arguments,
+        }
+    }
+
+    pub fn spec(&self) -> &Arc<ServerSpec> {
+        &self.spec
+    }
+
+    fn facts<'f>(&'f self, app: &App, approval: &Approval, exceeded: &'f [usize]) -> CallFacts<'f> {
+        CallFacts {
+            arguments: &self.arguments,
+            claims: &self.principal.claims,
+            origin: approval.origin,
+            now: app.clock.now(),
+            vars: &self.pack.vars,
+            exceeded,
+        }
+    }
+
+    /// What the call adds to the sums of limits.
+    fn usages(&self, app: &App, approval: &Approval) -> Vec<Usage> {
+        let call = LimitedCall {
+            agent: &approval.agent,
+            server: &approval.server,
+            tool: &approval.tool,
+            user: approval.requester(),
+            who: &self.access,
+        };
+        limits::usages(&self.spec, &call, &self.facts(app, approval, &[]))
+    }
+
+    /// Why it is not the call any more that was approved.
+    fn find_change(&self, app: &App, approval: &Approval, exceeded: &[usize]) -> Option<String> {
+        let facts = self.facts(app, approval, exceeded);
+        match decide(&self.spec, &self.access, &approval.tool, &facts) {
+            Decision::Deny(_) => Some("its requester may not use the tool any more".to_owned()),
+            Decision::Refuse(rule) => Some(format!("a rule forbids the call now: {}", rule.reason)),
             Decision::Approve(policy) if ApprovalRule::from(policy) != approval.rule => {
-                Recheck::Outdated("who has to approve it has changed; ask again".to_owned())
+                Some("who has to approve it has changed; ask again".to_owned())
             }
-            Decision::Approve(_) | Decision::Allow(_) => Recheck::Permitted(Arc::new(spec.clone())),
-        },
-    )
+            Decision::Approve(_) | Decision::Allow(_) => None,
+        }
+    }
 }
 
 /// The connection of the call, with the credential with which its requester asked.
@@ -408,8 +475,13 @@ pub async fn open_arguments(app: &App, approval: &Approval) -> Result<Box<RawVal
 
 /// Marks a request as executing, in one transaction with the audit line of its call, before the first byte is sent.
 /// Returns why the call must not be sent, if the request was taken back meanwhile or has too few votes that count.
-/// `Conflict` when the lease was lost.
-pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Option<&'static str>> {
+/// What it adds to limits is taken then. `Conflict` when the lease was lost.
+pub async fn start(
+    app: &App,
+    approval: &Claimed,
+    permitted: &PermittedCall,
+    line: &AuditRow,
+) -> Result<Option<String>> {
     let packs = served_packs(app, approval.tenant).await?;
     let mut tx = app.db.tenant(approval.tenant).await?;
     let started = store::approvals::change(
@@ -426,12 +498,21 @@ pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Opt
                 && now.withdrawn_by.is_some()
         });
         return match withdrawn {
-            Some(now) => Ok(Some(now.withdrawn_reason())),
+            Some(now) => Ok(Some(now.withdrawn_reason().to_owned())),
             None => Err(lease_lost(approval)),
         };
     };
     if !decision::is_approved(&mut tx, &packs, &started).await? {
-        return Ok(Some(VOTES_GONE));
+        return Ok(Some(VOTES_GONE.to_owned()));
+    }
+    let usages = permitted.usages(app, approval);
+    if !usages.is_empty() {
+        call_limits::lock(&mut tx, &usages).await?;
+        let exceeded = call_limits::list_exceeded(&mut tx, &usages).await?;
+        if let Some(reason) = permitted.find_change(app, approval, &exceeded) {
+            return Ok(Some(reason));
+        }
+        call_limits::take(&mut tx, approval.id.0, &usages).await?;
     }
     let step = AuditedStep::new("approval.executing", approval.requester());
     audit(app, &mut tx, &started, step).await?;
@@ -537,7 +618,7 @@ async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> R
 /// request; the execution always asks it.
 pub(super) async fn find_obstacle(app: &Arc<App>, approval: &Approval) -> Result<Option<String>> {
     let spec = match permitted_server(app, approval).await? {
-        Recheck::Permitted(spec) => spec,
+        Recheck::Permitted(permitted) => permitted.spec,
         Recheck::Outdated(reason) => return Ok(Some(reason)),
     };
     if spec.access_mode == AccessMode::UserControlled {

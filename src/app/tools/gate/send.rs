@@ -21,7 +21,7 @@ use crate::app::{
         orchestrator::{self, RunCaller},
     },
     tools::{
-        approvals::execution::{self, Claimed, credential_of},
+        approvals::execution::{self, Claimed, PermittedCall, credential_of},
         toolset::{Toolset, not_available},
     },
 };
@@ -67,7 +67,7 @@ pub(in crate::app::tools) struct Permit<'a> {
 /// The permit of an approved call, or why the request was withdrawn meanwhile.
 pub(in crate::app::tools) enum ApprovedPermit<'a> {
     Granted(Box<Permit<'a>>),
-    Withdrawn(&'static str),
+    Withdrawn(String),
 }
 
 /// Where a request is sent.
@@ -347,7 +347,7 @@ impl<'a> Permit<'a> {
     pub(in crate::app::tools) async fn approved(
         caller: CallContext<'a>,
         claimed: &'a Claimed,
-        server: &'a ServerSpec,
+        permitted: &'a PermittedCall,
         destination: Destination,
     ) -> Result<ApprovedPermit<'a>> {
         let (id, tool) = (claimed.server.as_str(), claimed.tool.as_str());
@@ -357,12 +357,13 @@ impl<'a> Permit<'a> {
             detail: Some(format!("approval {}", claimed.code)),
             ..caller.audit_row("tool.call", id, tool, "", CallStatus::OutcomeUnknown)
         };
-        if let Some(reason) = execution::start(caller.app, claimed, &row).await? {
+        let started = execution::start(caller.app, claimed, permitted, &row);
+        if let Some(reason) = started.await? {
             return Ok(ApprovedPermit::Withdrawn(reason));
         }
         Ok(ApprovedPermit::Granted(Box::new(Permit {
             caller,
-            server,
+            server: permitted.spec(),
             destination,
             line: None,
         })))

@@ -9,7 +9,7 @@ use chatelaine::app::{
     platform::keys,
     tools::approvals::{
         self, ApprovalRequest, Requested, Verdict,
-        execution::{self, Claimed},
+        execution::{self, Claimed, PermittedCall},
     },
 };
 use domain::{
@@ -18,6 +18,7 @@ use domain::{
     config::{Config, Environment},
     error::{Error, Result},
     ids::{AgentId, ApprovalId, RunId, ServerId, TenantId, UserId},
+    json::Json,
     message::ToolResult,
     policy::{Origin, offer},
     principal::Principal,
@@ -363,7 +364,10 @@ impl RealRequests {
                     id: approval.audit_id(),
                     ..AuditRow::new(approval.tenant, app.clock.now(), "program", "tool.call")
                 };
-                let started = execution::start(app, approval, &line).await;
+                let pack = app.packs.get(&approval.agent).unwrap();
+                let (requester, server) = (approval.principal.clone(), pack.servers[0].clone());
+                let permitted = PermittedCall::new(pack, requester, &server, Json::Null);
+                let started = execution::start(app, approval, &permitted, &line).await;
                 return was(started.map(|withdrawn| withdrawn.is_none()));
             }
             Held::Revoke => execution::revoke(app, approval, "it changed").await,

@@ -1,0 +1,152 @@
+//! Limits over time: exact to the cent, whoever calls at once and at whichever replica.
+
+use futures_util::future::join_all;
+use http::{Method, StatusCode};
+
+use super::*;
+use crate::support::{
+    has::Has,
+    scripted::{Reply, Scripted, text as answer},
+};
+
+/// The change of the bank's entry after which transfers are limited, and need no approval.
+fn limited(limits: Value) -> Value {
+    json!({ "toolAccess": { "approval": null, "limits": limits } })
+}
+
+/// Calls a tool as a client of the MCP endpoint; the answer.
+async fn call(client: &Client, tool: &str, arguments: Value) -> Value {
+    let params = json!({ "name": tool, "arguments": arguments });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    let request = client
+        .request(Method::POST, "/mcp/bank")
+        .header("mcp-protocol-version", "2025-11-25")
+        .json(&body);
+    client.send(request).await.expect(200)["result"].clone()
+}
+
+async fn pay(client: &Client, amount: &str) -> Value {
+    call(client, "bank__send_money", payment(amount)).await
+}
+
+#[tokio::test]
+async fn sixty_four_calls_at_once_at_two_replicas_take_what_there_is_to_the_cent() {
+    // Thirty of them: as doubles, thirty times 10.01 is more than 300.30.
+    let limits = json!([{ "tools": ["send_money"], "sum": "args.amount", "per": "tenant", "over": "24h",
+                          "most": 300.30, "then": "deny", "reason": "that is all for today" }]);
+    let world = world_with(|setup| setup.change_server(limited(limits))).await;
+    let replica = world.replica().await;
+    let mut people = Vec::new();
+    for at in 0..8 {
+        people.push(world.user(&format!("ann-{at}"), &["employee"]).await);
+    }
+    let calls = (0..64).map(|at| {
+        let person = &people[at % 8];
+        let client = if at % 2 == 0 {
+            person.at(&replica.url)
+        } else {
+            person.at(&world.url)
+        };
+        async move { pay(&client, "10.01").await }
+    });
+    let answers = join_all(calls).await;
+    let made = answers.iter().filter(|answer| answer["isError"] != true);
+    assert_eq!(made.count(), 30);
+    let refused = answers.iter().filter(|answer| {
+        answer
+            .to_string()
+            .contains("a rule forbids this call: that is all for today")
+    });
+    assert_eq!(refused.count(), 34);
+    assert_eq!(world.bank.executions("send_money"), 30);
+    // Nothing is left, and what cannot be added up is too much.
+    for amount in ["0.01", "-5.00"] {
+        assert_eq!(pay(&people[0], amount).await["isError"], true, "{amount}");
+    }
+    assert_eq!(world.bank.executions("send_money"), 30);
+}
+
+#[tokio::test]
+async fn what_is_too_much_waits_for_approval_and_counts_when_it_is_carried_out() {
+    let limits = json!([
+        { "tools": ["send_money"], "sum": "args.amount", "per": "user", "over": "24h", "most": 100,
+          "then": "approve", "approvers": ["cfo"], "selfApproval": false },
+        { "tools": ["send_money"], "per": "tool", "over": "7d", "most": 3, "then": "deny" },
+    ]);
+    let world = world_with(|setup| setup.change_server(limited(limits))).await;
+    let staff = Staff::of(&world).await;
+    let ben = world.user("ben", &["employee"]).await;
+    pay(&staff.ann, "60.00")
+        .await
+        .has(json!({ "isError": false }));
+    pay(&ben, "60.00").await.has(json!({ "isError": false }));
+    let waits = pay(&staff.ann, "40.01").await;
+    assert!(waits.to_string().contains("cfo"), "{waits}");
+    let queue = staff
+        .carl
+        .get("/v1/approvals?role=approver")
+        .await
+        .expect(200);
+    let request = queue["items"][0].clone();
+    approve(&staff.carl, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 3);
+    // Four calls in a week are one too many, whoever would approve.
+    let refused = pay(&ben, "1.00").await;
+    assert!(
+        refused.to_string().contains("a limit is reached"),
+        "{refused}"
+    );
+    assert_eq!(world.bank.executions("send_money"), 3);
+}
+
+/// The server of the model: what it does with a call is its argument.
+async fn ledger() -> Scripted {
+    Scripted::modern(|seen| async move {
+        match (
+            seen.method(),
+            seen.body["params"]["arguments"]["how"].as_str(),
+        ) {
+            ("tools/list", _) => {
+                let schema =
+                    json!({ "type": "object", "properties": { "how": { "type": "string" } } });
+                Some(seen.result(json!({ "tools": [{ "name": "enter", "inputSchema": schema }] })))
+            }
+            ("tools/call", Some("refuse")) => {
+                Some(seen.error(StatusCode::FORBIDDEN, -32000, "who are you?"))
+            }
+            ("tools/call", Some("lose")) => Some(Reply::HangUp),
+            ("tools/call", _) => Some(seen.result(answer("done"))),
+            _ => None,
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_call_that_was_not_made_is_given_back_and_one_of_unknown_outcome_is_not() {
+    let server = ledger().await;
+    let entry = json!({
+        "name": "ledger", "transport": "streamable-http", "url": server.url.to_string(),
+        "toolAccess": { "default": "users", "limits": [
+            { "tools": ["enter"], "per": "user", "over": "1h", "most": 2, "then": "deny" },
+        ] },
+    });
+    let world = world_with(|setup| setup.add_server(entry)).await;
+    let ann = world.user("ann", &["employee"]).await;
+    let enter = async |how: &str| {
+        call(&ann, "ledger__enter", json!({ "how": how }))
+            .await
+            .to_string()
+    };
+    eventually(async || enter("refuse").await.contains("403")).await;
+    for _ in 0..4 {
+        let refused = enter("refuse").await;
+        assert!(refused.contains("403"), "{refused}");
+    }
+    let lost = enter("lose").await;
+    assert!(lost.contains("may have"), "{lost}");
+    assert!(enter("do").await.contains("done"));
+    let over = enter("do").await;
+    assert!(over.contains("a limit is reached"), "{over}");
+}
