@@ -219,6 +219,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
         "approvals",
         "tenant_id id state expires_at changed_at lease_until withdrawn",
     ),
+    ("catalogs_of_all", "*"),
     ("conversations", "tenant_id id last_event"),
     (
         "credentials",
@@ -254,13 +255,14 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 7] = [
+const SYSTEM_WRITES: [&str; 8] = [
     "tenants",
     "jobs",
     "keks",
     "key_holders",
     "operator_audit",
     "operator_request_answers",
+    "catalogs_of_all",
     "replicas",
 ];
 

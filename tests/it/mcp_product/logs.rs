@@ -40,7 +40,7 @@ async fn log_lines_about_servers_are_few_and_name_them() {
          flows: {{ authentication: {{ required: false }} }}\nmcp:\n  servers:\n    \
          - {{ name: talker, transport: streamable-http, url: \"{}\", toolAccess: {{ default: public }} }}\n    \
          - {{ name: socket, transport: websocket, url: \"{}\", toolAccess: {{ default: public }} }}\n    \
-         - {{ name: noisy, transport: stdio, command: {}, args: [{}, noisy], toolAccess: {{ default: public }} }}\n",
+         - {{ name: noisy, transport: stdio, instances: shared, connect: start, command: {}, args: [{}, noisy], toolAccess: {{ default: public }} }}\n",
         talker.url,
         socket.url,
         venv("python").display(),

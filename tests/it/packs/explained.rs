@@ -69,6 +69,8 @@ fn a_pack_is_printed_with_where_each_value_comes_from() {
           required: false # default
           loadTools: true # default
           loadPrompts: true # default
+          instances: per-tenant # default
+          connect: first-use # default
         - name: search # core/mcp/search.yaml:1
           transport: streamable-http # core/mcp/search.yaml:2
           url: https://mcp.example.com # core/mcp/search.yaml:3
@@ -85,6 +87,8 @@ fn a_pack_is_printed_with_where_each_value_comes_from() {
           loadTools: true # default
           loadPrompts: true # default
           terminateOnClose: true # default
+          instances: shared # default
+          connect: start # default
     skills:
       - id: web-search # core/skills/web-search/skill.yaml:1
         mcpBinding:
@@ -132,6 +136,8 @@ fn a_native_pack_is_printed_with_its_defaults() {
           loadTools: true # default
           loadPrompts: true # default
           terminateOnClose: true # default
+          instances: shared # default
+          connect: start # default
     memory:
       window: 40 # default
     flows:

@@ -30,6 +30,14 @@ async fn start(change: impl FnOnce(&mut Setup)) -> (Watched, Endpoint, World, Cl
     (bank, endpoint, world, ann)
 }
 
+/// Opens the agent, which uses its servers.
+async fn look(client: &Client) {
+    client
+        .get("/v1/agents/reader/connections")
+        .await
+        .expect(200);
+}
+
 async fn define(world: &World, bank: &Watched, endpoint: &Endpoint) {
     world
         .admin()
@@ -96,6 +104,7 @@ async fn whoever_dies_while_they_ask_is_followed_by_another_and_comes_too_late()
         .silent
         .store(true, std::sync::atomic::Ordering::SeqCst);
     define(&world, &bank, &endpoint).await;
+    look(&here).await;
     eventually("somebody asks, and gets no answer", async || {
         !endpoint.silent.load(std::sync::atomic::Ordering::SeqCst)
     })
@@ -135,7 +144,11 @@ async fn another_secret_gets_no_token_of_the_one_before() {
     put(&world.admin().await, "/mcp-servers/external-api", &changed)
         .await
         .expect(200);
-    eventually("a token for the new secret", async || asked(&endpoint) == 2).await;
+    eventually("a token for the new secret", async || {
+        look(&ann).await;
+        asked(&endpoint) == 2
+    })
+    .await;
     offered(&ann, "reader", "api").await;
     let given = endpoint.given.lock().unwrap().clone();
     assert_ne!(given[0].0["authorization"], given[1].0["authorization"]);

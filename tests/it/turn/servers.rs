@@ -154,7 +154,7 @@ async fn tools_that_change_are_offered_from_then_on() {
                     Some(events(stream::iter([Ok(changed)]).chain(stream::pending())))
                 }
                 "tools/list" => {
-                    let name = if count.fetch_add(1, Ordering::SeqCst) < 2 {
+                    let name = if count.fetch_add(1, Ordering::SeqCst) < 1 {
                         "before"
                     } else {
                         "after"
