@@ -23,8 +23,9 @@ use domain::{
     clock, elicitation::Answer, jsonrpc::HEADER_MISMATCH, server::ServerSpec, tool::ToolOutcome,
 };
 
-/// A refusal counts as immediate if it took at most this long and three times as long as the ping after it.
-const IMMEDIATE_REFUSAL: Duration = Duration::from_secs(2);
+/// A refusal of a session counts as immediate if it took at most this long and three times as long as the ping after it,
+/// and one of an access token if it took at most this long.
+pub(super) const IMMEDIATE_REFUSAL: Duration = Duration::from_secs(2);
 
 /// One call of a tool with its options; see [`super::CallOptions`].
 pub(super) struct Call<'a> {
@@ -116,7 +117,10 @@ impl Call<'_> {
                 Failure::Refused {
                     code: Some(HEADER_MISMATCH),
                     ..
-                } if may_send_again && headers.is_none() => {
+                } if may_send_again
+                    && headers.is_none()
+                    && session.lifecycle() == Lifecycle::Stateless =>
+                {
                     may_send_again = false;
                     list_tools(&using, &session)
                         .await

@@ -20,7 +20,21 @@ static THREADS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::
 
 /// The result of [`examine`], by the hash of the schema. A list is read again before each approved call, and hardly ever
 /// has another schema than before.
-static EXAMINED: LazyLock<Cache<[u8; 32], Examined>> = LazyLock::new(|| Cache::new(10_000));
+static EXAMINED: LazyLock<Cache<[u8; 32], Examined>> = LazyLock::new(|| {
+    Cache::builder()
+        .max_capacity(MAX_EXAMINED)
+        .weigher(|_, examined: &Examined| {
+            let texts = match examined {
+                Ok(unchecked) => unchecked.iter().map(String::len).sum(),
+                Err(reason) => reason.len(),
+            };
+            u32::try_from(texts + ENTRY).unwrap_or(u32::MAX)
+        })
+        .build()
+});
+/// The most bytes of [`EXAMINED`], and those of an entry without its texts.
+const MAX_EXAMINED: u64 = 4 << 20;
+const ENTRY: usize = 200;
 
 /// The rules of a schema that only the server checks, or why it cannot be used.
 type Examined = Result<Arc<[String]>, String>;

@@ -124,12 +124,12 @@ async fn ledger() -> Scripted {
 }
 
 #[tokio::test]
-async fn a_call_that_was_not_made_is_given_back_and_one_of_unknown_outcome_is_not() {
+async fn a_call_that_was_not_sent_is_given_back_and_what_the_server_has_seen_is_not() {
     let server = ledger().await;
     let entry = json!({
         "name": "ledger", "transport": "streamable-http", "url": server.url.to_string(),
         "toolAccess": { "default": "users", "limits": [
-            { "tools": ["enter"], "per": "user", "over": "1h", "most": 2, "then": "deny" },
+            { "tools": ["enter"], "per": "user", "over": "1h", "most": 3, "then": "deny" },
         ] },
     });
     let world = world_with(|setup| setup.add_server(entry)).await;
@@ -139,14 +139,22 @@ async fn a_call_that_was_not_made_is_given_back_and_one_of_unknown_outcome_is_no
             .await
             .to_string()
     };
-    eventually(async || enter("refuse").await.contains("403")).await;
+    eventually(async || enter("do").await.contains("done")).await;
+    let move_to = |url: &str| {
+        world.change_server(json!({ "url": url }));
+        world.app().packs.reload();
+    };
+    // Nobody listens there.
+    move_to("http://127.0.0.1:1/mcp");
+    eventually(async || enter("do").await.contains("nothing was sent")).await;
     for _ in 0..4 {
-        let refused = enter("refuse").await;
-        assert!(refused.contains("403"), "{refused}");
+        let unsent = enter("do").await;
+        assert!(unsent.contains("nothing was sent"), "{unsent}");
     }
+    move_to(server.url.as_str());
+    eventually(async || enter("refuse").await.contains("403")).await;
     let lost = enter("lose").await;
     assert!(lost.contains("may have"), "{lost}");
-    assert!(enter("do").await.contains("done"));
     let over = enter("do").await;
     assert!(over.contains("a limit is reached"), "{over}");
 }

@@ -13,12 +13,14 @@ use super::{
 };
 use crate::{
     LIVE_TIME_LIMIT,
+    call::IMMEDIATE_REFUSAL,
     error::Failure,
     redaction::Redactor,
     request::{OpenRequest, Request},
     tokens::{Bearer, Token},
 };
 use domain::{
+    clock,
     ids::ServerId,
     scrub::carries_credential,
     secret::Secret,
@@ -124,7 +126,8 @@ impl Client {
         let attempts = match request {
             Request::Ping => Attempts::Probe,
             _ if open.idempotency_key.is_some() => Attempts::Once,
-            _ => Attempts::WithAnotherToken,
+            Request::Call { .. } => Attempts::ToCall,
+            _ => Attempts::ToRead,
         };
         let post = HttpRequest {
             method: Method::POST,
@@ -157,7 +160,7 @@ impl Client {
                 ..self.wait_limits()
             },
         };
-        let response = self.send(post, Attempts::WithAnotherToken, || {}).await?;
+        let response = self.send(post, Attempts::ToRead, || {}).await?;
         refusal_by_status(&response).map_or(Ok(()), Err)
     }
 
@@ -178,7 +181,7 @@ impl Client {
             body: Bytes::new(),
             limits: self.endless_limits(),
         };
-        self.send(request, Attempts::WithAnotherToken, || {}).await
+        self.send(request, Attempts::ToRead, || {}).await
     }
 
     fn request_limits(&self, request: &Request<'_>, open: &OpenRequest) -> Limits {
@@ -222,8 +225,10 @@ impl Client {
 /// How often a request may be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempts {
-    /// A second time with another access token, if the server refuses the first one.
-    WithAnotherToken,
+    /// A second time with another access token, if the server refuses the first one. What is sent may be read twice.
+    ToRead,
+    /// A second time with another access token, if the server refuses the first one at once.
+    ToCall,
     /// At most once. If the token ended too early, it is replaced for the next request.
     Once,
     /// Once, and every response is passed on as it is.
@@ -232,7 +237,7 @@ pub(super) enum Attempts {
 
 impl Client {
     /// Sends a request, with an access token if the server needs one. `on_send` is called just before it is sent. If the
-    /// server refuses the token (401), nothing was executed, so the request may be sent again with another token.
+    /// server refuses the token at once (401), nothing was executed, so the request may be sent again with another token.
     pub(super) async fn send(
         &self,
         mut request: HttpRequest,
@@ -244,9 +249,17 @@ impl Client {
         let Some(token) = token.filter(|_| attempts != Attempts::Probe) else {
             return self.send_with_cookies(request).await;
         };
+        let sent_at = clock::instant();
         let answer = self.send_with_cookies(request.clone()).await?;
         if answer.status != StatusCode::UNAUTHORIZED {
             return Ok(answer);
+        }
+        let took = sent_at.elapsed();
+        if attempts != Attempts::ToRead && took > IMMEDIATE_REFUSAL {
+            return Err(Failure::Lost(format!(
+                "the server refused the access token only after {:.1} s, so the call may have been read before",
+                took.as_secs_f32()
+            )));
         }
         let is_of_user = self.bearer.as_ref().is_some_and(Bearer::is_of_user);
         let is_once = attempts == Attempts::Once;
