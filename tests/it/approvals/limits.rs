@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 /// The change of the bank's entry after which transfers are limited, and need no approval.
-fn limited(limits: Value) -> Value {
+fn limited(limits: &Value) -> Value {
     json!({ "toolAccess": { "approval": null, "limits": limits } })
 }
 
@@ -34,7 +34,7 @@ async fn sixty_four_calls_at_once_at_two_replicas_take_what_there_is_to_the_cent
     // Thirty of them: as doubles, thirty times 10.01 is more than 300.30.
     let limits = json!([{ "tools": ["send_money"], "sum": "args.amount", "per": "tenant", "over": "24h",
                           "most": 300.30, "then": "deny", "reason": "that is all for today" }]);
-    let world = world_with(|setup| setup.change_server(limited(limits))).await;
+    let world = world_with(|setup| setup.change_server(limited(&limits))).await;
     let replica = world.replica().await;
     let mut people = Vec::new();
     for at in 0..8 {
@@ -73,7 +73,7 @@ async fn what_is_too_much_waits_for_approval_and_counts_when_it_is_carried_out()
           "then": "approve", "approvers": ["cfo"], "selfApproval": false },
         { "tools": ["send_money"], "per": "tool", "over": "7d", "most": 3, "then": "deny" },
     ]);
-    let world = world_with(|setup| setup.change_server(limited(limits))).await;
+    let world = world_with(|setup| setup.change_server(limited(&limits))).await;
     let staff = Staff::of(&world).await;
     let ben = world.user("ben", &["employee"]).await;
     pay(&staff.ann, "60.00")

@@ -191,7 +191,9 @@ impl Condition {
         };
         let parsed = thread::scope(|scope| {
             let parser = thread::Builder::new().stack_size(PARSER_STACK);
-            let parsed = parser.spawn_scoped(scope, parsing).map(|it| it.join());
+            let parsed = parser
+                .spawn_scoped(scope, parsing)
+                .map(thread::ScopedJoinHandle::join);
             parsed.ok().and_then(Result::ok)
         });
         let (names, program) =
@@ -298,10 +300,10 @@ impl Names {
             )),
             Expr::Select(select) => self.check_member(&select.operand, &select.field, bound),
             Expr::Call(call) if call.func_name == operators::INDEX => {
-                if let [of, index] = call.args.as_slice() {
-                    if let Expr::Literal(LiteralValue::String(name)) = &index.expr {
-                        return self.check_member(of, name.inner(), bound);
-                    }
+                if let [of, index] = call.args.as_slice()
+                    && let Expr::Literal(LiteralValue::String(name)) = &index.expr
+                {
+                    return self.check_member(of, name.inner(), bound);
                 }
                 call.args
                     .iter()
