@@ -30,6 +30,7 @@ mod guests;
 mod layers;
 mod limits;
 mod mcp;
+mod metrics;
 mod oauth;
 mod oauth_clients;
 mod once;
@@ -111,7 +112,7 @@ struct Routers {
 }
 
 fn build_routers(app: Arc<App>, demo: Option<Arc<Demo>>) -> Routers {
-    operations::recorder();
+    metrics::recorder();
     let limits = Arc::new(Limits::new(&app.config));
     let state = ApiState(Arc::new(ApiParts { app, limits, demo }));
     let v1 = Router::from(v1())

@@ -1,13 +1,7 @@
 //! Liveness, readiness, metrics and the OpenAPI document. They need no credential, so they never name a tenant, a user
 //! or a pack.
-//!
-//! Code records metrics with the macros of the crate `metrics`. They are collected from the first router on, once per
-//! process (tests build several routers).
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use axum::{
     extract::State,
@@ -15,10 +9,9 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{StatusCode, header};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde::Serialize;
 
-use super::{ApiState, DOCUMENT};
+use super::{ApiState, DOCUMENT, metrics::recorder};
 use crate::app::{self, App};
 use domain::replica::Readiness;
 
@@ -65,7 +58,7 @@ pub(super) async fn readyz(State(state): State<ApiState>) -> Response {
 pub(super) async fn metrics(
     State(app): State<Arc<App>>,
 ) -> ([(header::HeaderName, &'static str); 1], String) {
-    metrics::counter!("chatelaine_transactions_total").absolute(app.transactions());
+    app::platform::measurements::measure(&app).await;
     (
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
         recorder().render(),
@@ -80,33 +73,4 @@ pub(super) async fn openapi() -> ([(header::HeaderName, &'static str); 1], Bytes
         [(header::CONTENT_TYPE, "application/json")],
         DOCUMENT.clone(),
     )
-}
-
-/// The buckets of durations in seconds, from a cached answer to a slow model.
-const BUCKETS: [f64; 12] = [
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0, 60.0,
-];
-const UPKEEP: Duration = Duration::from_secs(5);
-
-static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
-
-/// The collected metrics.
-pub(super) fn recorder() -> &'static PrometheusHandle {
-    RECORDER.get_or_init(|| {
-        let builder = PrometheusBuilder::new()
-            .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS);
-        let recorder = builder.expect("the buckets are not empty").build_recorder();
-        let handle = recorder.handle();
-        // A program that embeds this one may have set its own recorder; then this one stays empty.
-        let _ = metrics::set_global_recorder(recorder);
-        handle
-    })
-}
-
-/// Compacts the metrics regularly, so that they do not grow when nobody reads them.
-pub(super) async fn run_upkeep() {
-    loop {
-        tokio::time::sleep(UPKEEP).await;
-        recorder().run_upkeep();
-    }
 }

@@ -18,7 +18,7 @@ use tower::ServiceExt;
 use super::{
     demo::Demo,
     extract::Peer,
-    operations,
+    metrics,
     sockets::{Socket, Sockets},
 };
 use crate::app::App;
@@ -50,7 +50,7 @@ pub async fn serve(
         router,
     };
     let (api, monitoring) = (server(routers.api), server(routers.monitoring));
-    let upkeep = tokio::spawn(operations::run_upkeep());
+    let upkeep = tokio::spawn(metrics::run_upkeep());
     let monitoring_server = async {
         if let Some(listener) = listeners.monitoring {
             monitoring.run(listener, &app.shutdown).await;

@@ -4,6 +4,7 @@ pub mod audit; // the audit trail
 pub mod health; // whether the process can serve
 pub mod keys; // encryption keys of the installation and its tenants
 pub mod leases; // an owner of work prolongs its lease while the work goes on
+pub mod measurements; // what is a state, for the metrics
 pub mod polls; // repeated work: what no hint announced, and old rows
 pub mod rate_limit; // requests for each key, user and address
 pub mod replicas; // which replicas are alive

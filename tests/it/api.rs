@@ -20,7 +20,13 @@ use std::collections::BTreeSet;
 use chatelaine::api;
 use serde_json::{Value, json};
 
-use super::support::{client::plain, has::Has, model::text, world::World};
+use super::support::{
+    client::plain,
+    has::Has,
+    model::{Gate, text},
+    wait::ended,
+    world::World,
+};
 
 #[tokio::test]
 async fn a_message_is_answered_and_both_are_kept() {
@@ -48,7 +54,7 @@ async fn a_message_is_answered_and_both_are_kept() {
 #[tokio::test]
 async fn a_run_that_waits_for_its_model_can_be_cancelled() {
     let world = World::shared().await;
-    let gate = super::support::model::Gate::new();
+    let gate = Gate::new();
     world.model.reply(text("never to be heard").gate(1, &gate));
     let ann = world.user("ann", &[]).await;
     let conversation = ann.open("bank").await;
@@ -333,6 +339,64 @@ async fn measurements_name_routes_and_no_ids() {
     let route = r#"chatelaine_request_seconds_count{method="GET",route="/v1/conversations/{id}",status="200"}"#;
     assert!(measured.text.contains(route), "{}", measured.text);
     assert!(!measured.text.contains(&conversation));
+}
+
+#[tokio::test]
+async fn every_metric_is_explained_and_there_from_the_start() {
+    let world = World::start().await;
+    world.nobody().get("/v1/agents").await;
+    let measured = world.nobody().get("/metrics").await.text;
+    let named = |word: &str| -> BTreeSet<String> {
+        let lines = measured.lines().filter_map(|line| line.strip_prefix(word));
+        lines
+            .filter_map(|line| Some(line.split_once(' ')?.0.to_owned()))
+            .collect()
+    };
+    let metrics = named("# TYPE ");
+    assert_eq!(metrics, named("# HELP "));
+    let page = include_str!("../../docs/operators.md");
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let explained = rows
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| name.starts_with("chatelaine_") || name.starts_with("process_"));
+    assert_eq!(metrics, explained.collect());
+    for series in [
+        r#"chatelaine_model_failures_total{code="timed_out"} "#,
+        r#"chatelaine_model_request_seconds_count{provider="gemini"} "#,
+        r#"chatelaine_tool_calls_total{outcome="outcome_unknown"} "#,
+        "chatelaine_run_takeovers_total ",
+        "chatelaine_tool_call_seconds_count ",
+        "chatelaine_database_up 1",
+        "chatelaine_runs_waiting ",
+    ] {
+        assert!(measured.contains(series), "{series}: {measured}");
+    }
+}
+
+#[tokio::test]
+async fn what_waits_is_measured() {
+    let world = World::start().await;
+    let gate = Gate::new();
+    world.model.reply(text("Later.").gate(0, &gate));
+    let ann = world.user("ann", &[]).await;
+    let conversation = ann.open("bank").await;
+    let working = ann.say(&conversation, "hi").await;
+    gate.reached().await;
+    ann.say(&conversation, "and then?").await;
+    let measured = world.nobody().get("/metrics").await.text;
+    assert!(
+        measured.contains("chatelaine_runs_waiting 1\n"),
+        "{measured}"
+    );
+    let age = measured
+        .lines()
+        .find_map(|line| line.strip_prefix("chatelaine_runs_oldest_waiting_seconds "));
+    assert!(age.unwrap().parse::<f64>().unwrap() > 0.0, "{measured}");
+    world.model.reply(text("Now."));
+    gate.open();
+    ended(&ann, &working).await;
 }
 
 #[tokio::test]

@@ -349,7 +349,7 @@ fn module(span: &str) -> Option<String> {
 }
 
 #[test]
-fn the_metrics_of_the_page_are_the_codes() {
+fn every_metric_that_the_code_counts_is_on_the_page() {
     let named = |text: &str| {
         let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
         let ours = words.filter(|word| word.starts_with("chatelaine_"));
@@ -359,7 +359,9 @@ fn the_metrics_of_the_page_are_the_codes() {
     let mut read = |text: &str| {
         for macro_name in ["counter!(", "gauge!(", "histogram!("] {
             let calls = text.split(macro_name).skip(1);
-            quoted.extend(calls.filter_map(|call| Some(call.split('"').nth(1)?.to_owned())));
+            let names = calls.filter_map(|call| call.split('"').nth(1));
+            let ours = names.filter(|name| name.starts_with("chatelaine_"));
+            quoted.extend(ours.map(ToOwned::to_owned));
         }
     };
     sources(Path::new("src"), &mut read);
@@ -370,7 +372,13 @@ fn the_metrics_of_the_page_are_the_codes() {
         .lines()
         .filter(|l| l.starts_with("| `chatelaine_"));
     let table: BTreeSet<_> = table.flat_map(named).collect();
-    assert_eq!(table, quoted);
+    // That the page names no other is seen where they are served.
+    assert_eq!(
+        quoted.difference(&table).collect::<Vec<_>>(),
+        [""; 0],
+        "these are not on the page"
+    );
+    assert!(quoted.len() > 10);
 }
 
 fn sources(folder: &Path, read: &mut impl FnMut(&str)) {

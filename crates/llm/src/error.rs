@@ -67,6 +67,19 @@ fn retry_note(wait: Option<Duration>) -> String {
 }
 
 impl ModelError {
+    /// Every code of a request that failed.
+    pub const CODES: &[&str] = &[
+        "unauthorized",
+        "not_found",
+        "rate_limited",
+        "unavailable",
+        "bad_request",
+        "truncated",
+        "timed_out",
+        "protocol",
+        "too_large",
+    ];
+
     /// A code for metrics and log lines, which must not carry a provider's text.
     pub fn code(&self) -> &'static str {
         match self {

@@ -162,6 +162,7 @@ impl Step {
             return item;
         }
         if let Some(attempt) = self.running.take() {
+            self.measure("chatelaine_model_request_seconds");
             let outage = attempt.events.is_none().then_some(Outage::Silent);
             self.report_to_breaker(attempt.permit, outage);
         }
@@ -172,6 +173,7 @@ impl Step {
     /// Says in the log what failed where, and after what time, without a word of the provider. The span of the caller
     /// says for whom.
     fn log_failure(&self, error: &ModelError, status: Option<u16>, last: bool) {
+        metrics::counter!("chatelaine_model_failures_total", "code" => error.code()).increment(1);
         tracing::warn!(
             provider = provider::name(self.llm.provider),
             host = self.llm.base_url.as_ref().and_then(Url::host_str),
@@ -185,12 +187,21 @@ impl Step {
         );
     }
 
+    /// Records the time since the newest attempt began.
+    fn measure(&self, name: &'static str) {
+        let provider = provider::name(self.llm.provider);
+        metrics::histogram!(name, "provider" => provider)
+            .record(self.began.elapsed().as_secs_f64());
+    }
+
     /// The next delta, with as many attempts as it takes.
     async fn advance(&mut self) -> Result<Delta, ModelError> {
         loop {
             match self.continue_attempt().await {
                 Ok(delta) => {
-                    self.has_output = true;
+                    if !std::mem::replace(&mut self.has_output, true) {
+                        self.measure("chatelaine_model_first_text_seconds");
+                    }
                     return Ok(delta);
                 }
                 Err(failure) => self.recover(failure).await?,
@@ -224,6 +235,7 @@ impl Step {
                 )
                 .map_err(AttemptError::from)
         });
+        self.measure("chatelaine_model_request_seconds");
         self.report_to_breaker(
             attempt.permit,
             reply.as_ref().err().and_then(|failure| failure.outage),

@@ -1,7 +1,7 @@
 //! Sends hints between replicas with `NOTIFY`, such as "this conversation has changed". A lost hint only costs a
 //! second, because every replica also polls the rows.
 
-use sqlx::postgres::PgListener;
+use sqlx::postgres::{PgConnectOptions, PgListener};
 
 use super::{Db, limits::Limited, pool::single};
 use domain::{
@@ -65,7 +65,7 @@ impl Db {
         let Some(direct) = &self.direct else {
             return Ok(None);
         };
-        let one = single(direct.clone());
+        let one = single(PgConnectOptions::clone(direct));
         let mut listener = PgListener::connect_with(&one).await?;
         listener.listen(CHANNEL).await?;
         Ok(Some(Hints { listener, me }))

@@ -46,7 +46,7 @@ pub mod sealed;
 pub mod secrets;
 pub mod server_settings;
 pub mod sign_outs;
-mod statistics;
+pub mod statistics;
 pub mod tenant_keys;
 pub mod tenants;
 pub mod tickets;
@@ -92,7 +92,7 @@ const LOCK_MS: u32 = 5_000;
 pub struct Db {
     pool: Pool,
     /// How to open a connection that stays one session of Postgres; `None` when only the pooler can be reached.
-    direct: Option<PgConnectOptions>,
+    direct: Option<Arc<PgConnectOptions>>,
     /// The number of transactions of tenants that this process has begun.
     begun: Arc<AtomicU64>,
     health: Arc<Health>,
@@ -128,7 +128,8 @@ impl Db {
             DirectAddress::Off => None,
         };
         let end = Instant::now() + wait;
-        while let Err(error) = prepare(&pooled, direct.as_ref(), end).await {
+        // Boxed, because otherwise the future of each caller would contain it.
+        while let Err(error) = Box::pin(prepare(&pooled, direct.as_ref(), end)).await {
             // It was there, and went away in the middle.
             if !was_away(&error) || Instant::now() >= end {
                 return Err(error);
@@ -154,7 +155,7 @@ impl Db {
         let health = Arc::new(Health::default());
         Ok(Self {
             pool: Pool::new(options, connections.max(2) - 1, health.clone())?,
-            direct,
+            direct: direct.map(Arc::new),
             begun: Arc::default(),
             health,
         })

@@ -85,6 +85,10 @@ impl Pool {
         }
     }
 
+    pub fn status(&self) -> deadpool::Status {
+        self.0.status()
+    }
+
     /// Closes all connections, after those in use are given back.
     pub async fn close(&self) {
         let idle = self.0.retain(|_, _| false).removed;

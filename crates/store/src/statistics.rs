@@ -1,12 +1,71 @@
-//! What Postgres knows of the sizes of tables. It plans by that, and a connection keeps its plans. Postgres itself looks
+//! What is known of the work that waits and of the pool, for the metrics; and what Postgres knows of the sizes of tables.
+//! It plans by that, and a connection keeps its plans. Postgres itself looks
 //! for tables that have grown once a minute: a new installation would work for so long with plans for empty tables.
 
 use sqlx::{AssertSqlSafe, Executor as _};
 
-use super::{Db, limits, limits::in_time};
+use super::{Db, Tx, limits, limits::in_time};
 use domain::error::Result;
 
+/// The connections of the pool.
+pub struct PoolLoad {
+    pub idle: usize,
+    pub in_use: usize,
+    /// Who waits for a connection.
+    pub waiting: usize,
+    /// How often a connection was lost or accepted no writes.
+    pub troubles: u64,
+}
+
+/// The work of all tenants that waits. Ages are in seconds.
+pub struct Backlog {
+    pub runs: i32,
+    pub oldest_run: f64,
+    /// Requests for consent that wait for a decision.
+    pub approvals: i32,
+    /// Of these, those that expire within an hour.
+    pub expiring_approvals: i32,
+    pub deliveries: i32,
+    pub oldest_delivery: f64,
+}
+
+/// Counts the work that waits. Needs the system role.
+pub async fn get_backlog(tx: &mut Tx) -> Result<Backlog> {
+    let backlog = sqlx::query_as!(
+        Backlog,
+        r#"with queued as (
+             select count(*)::int as number, min(created_at) as oldest from runs where status = 'queued'
+           ), pending as (
+             select count(*)::int as number,
+                    (count(*) filter (where expires_at < statement_timestamp() + interval '1 hour'))::int as expiring
+             from approvals where state = 'pending' and expires_at > statement_timestamp()
+           ), undelivered as (
+             select count(*)::int as number, min(created_at) as oldest from webhook_deliveries
+             where next_attempt_at is not null
+           )
+           select queued.number as "runs!",
+                  coalesce(extract(epoch from statement_timestamp() - queued.oldest), 0)::float8 as "oldest_run!",
+                  pending.number as "approvals!", pending.expiring as "expiring_approvals!",
+                  undelivered.number as "deliveries!",
+                  coalesce(extract(epoch from statement_timestamp() - undelivered.oldest), 0)::float8
+                    as "oldest_delivery!"
+           from queued, pending, undelivered"#
+    );
+    Ok(backlog.fetch_one(tx.conn()).await?)
+}
+
 impl Db {
+    /// How much the pool has to do.
+    pub fn load(&self) -> PoolLoad {
+        let status = self.pool.status();
+        PoolLoad {
+            idle: status.available,
+            in_use: status.size.saturating_sub(status.available),
+            waiting: status.waiting,
+            troubles: self.health.troubles(),
+        }
+    }
+
     /// Analyses each table that has doubled since it was analysed last. A replica leaves
     /// out what another is analysing. Where the program does not own its tables, Postgres leaves them as they are.
     pub async fn analyze_grown(&self) -> Result<()> {

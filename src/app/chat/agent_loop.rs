@@ -117,7 +117,9 @@ impl RunWorker {
         let (status, is_answer) = (ending.status, ending.is_answer());
         let (end, events) = self.write_end(ending).await?;
         metrics::counter!("chatelaine_runs_total", "status" => status.into_str()).increment(1);
-        let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let took = began.elapsed();
+        metrics::histogram!("chatelaine_run_seconds").record(took.as_secs_f64());
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(status = status.into_str(), ms, "run ended");
         for event in events {
             self.announce(event);

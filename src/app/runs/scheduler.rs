@@ -54,6 +54,11 @@ impl Running {
             .remove(&id);
     }
 
+    /// How many runs this process works on.
+    pub fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Whether this process works on a run.
     pub fn has(&self, id: RunId) -> bool {
         self.0
@@ -146,6 +151,7 @@ async fn claim(app: &Arc<App>, id: RunId, share: &FairShareKey) -> Result<()> {
     tx.commit().await?;
     if let Some((run, stopping)) = claimed {
         if run.attempt > 1 {
+            metrics::counter!("chatelaine_run_takeovers_total").increment(1);
             tracing::info!(run = %run.id, attempt = run.attempt, "taking over a run whose worker is gone");
         }
         let slot = Some(slot);
@@ -187,7 +193,7 @@ fn start(app: &Arc<App>, claim: Claim, stopping: bool) {
                 release_run(&app, &run).await;
             }
             Ok(Err(error)) => {
-                tracing::error!(error = ?error, "a run broke off; it is taken up again")
+                tracing::error!(error = ?error, "a run broke off; it is taken up again");
             }
             Err(_) => tracing::error!("a run panicked; it is taken up again when its lease ends"),
         }

@@ -303,7 +303,6 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
             return refuse(&call, format!("not executed: {error}").into());
         }
     };
-    let started = domain::clock::instant();
     let ready = AdmittedCall {
         permit,
         tool: &named.tool.name,
@@ -311,9 +310,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
         rounds: 0,
         taken,
     };
-    let result = send_admitted(app, &call, ready, None).await;
-    metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
-    result
+    send_admitted(app, &call, ready, None).await
 }
 
 /// Makes a call again with its user's answer to the server's question. All checks of the first call are repeated.

@@ -64,6 +64,10 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "asks once for all conversations that are listened to whether there is an event",
     ),
     (
+        "with queued as ( select count(*)::int as number, min(created_at) as oldest from runs",
+        "counts for the metrics what waits",
+    ),
+    (
         "where next_attempt_at <= now() and webhook_id <> all ($1) order by next_attempt_at limit $2",
         "finds messages to send",
     ),

@@ -1,4 +1,4 @@
-//! A pooler in transaction mode before the Postgres of the tests, as PgBouncer is one since 1.21: a few sessions for many
+//! A pooler in transaction mode before the Postgres of the tests, as `PgBouncer` is one since 1.21: a few sessions for many
 //! clients, and a client has a session only from the first statement of a transaction to its end. Each transaction
 //! gets the session that was unused for longest, so what a client leaves in a session is soon another's. Statements that
 //! a client has prepared are prepared in each session where it executes them.
@@ -26,7 +26,7 @@ use url::Url;
 
 /// Fewer than a process of the tests opens connections.
 const SESSIONS: usize = 2;
-/// What PgBouncer takes at the start of a connection; it refuses any other parameter.
+/// What `PgBouncer` takes at the start of a connection; it refuses any other parameter.
 const PARAMETERS: [&str; 6] = [
     "user",
     "database",
@@ -271,7 +271,7 @@ impl Shared {
         };
         let sql = String::from_utf8_lossy(split_text(sql).0).into_owned();
         let begins = |words: &&str| sql.trim_start().to_lowercase().starts_with(*words);
-        if !session.is_in_transaction && OF_A_SESSION.iter().any(|words| begins(&words)) {
+        if !session.is_in_transaction && OF_A_SESSION.iter().any(begins) {
             self.misuse.lock().unwrap().push(sql);
         }
     }

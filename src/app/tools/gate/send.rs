@@ -26,6 +26,7 @@ use crate::app::{
     },
 };
 use domain::{
+    clock,
     credential::CredentialRef,
     error::{Error, ErrorCode, Result},
     ids::{AgentId, RunId},
@@ -132,7 +133,8 @@ impl<'a> Permit<'a> {
         options: CallOptions,
     ) -> Result<ToolOutcome, CallError> {
         let app = self.caller.app;
-        match &self.destination {
+        let began = clock::instant();
+        let answer = match &self.destination {
             Destination::BuiltIn(caller) => {
                 let cancel = &options.cancel;
                 let answer = orchestrator::call(app, caller, tool, arguments, cancel).await;
@@ -154,7 +156,9 @@ impl<'a> Permit<'a> {
                 self.prove_credential(&answer).await;
                 answer
             }
-        }
+        };
+        metrics::histogram!("chatelaine_tool_call_seconds").record(began.elapsed().as_secs_f64());
+        answer
     }
 
     pub(in crate::app::tools) async fn prompt(
