@@ -430,6 +430,38 @@ async fn one_tenant_cannot_take_all_places_of_a_server_that_serves_all() {
 }
 
 #[tokio::test]
+async fn calls_that_fail_for_one_tenant_take_nothing_from_another() {
+    let server = calls(
+        async |seen: Seen| match seen.body["params"]["arguments"]["how"].as_str() {
+            Some("broken") => reply(StatusCode::INTERNAL_SERVER_ERROR, &[], ""),
+            Some("cut") => Reply::HangUp,
+            _ => seen.result(text("served")),
+        },
+    )
+    .await;
+    let (mcp, spec) = (mcp(), spec(server.endpoint()));
+    let key = shared_key(&spec);
+    let (one, other) = (TenantId::new(), TenantId::new());
+    let call = async |tenant: TenantId, how: &str| {
+        let options = CallOptions {
+            caller: Some(caller(tenant, "ann")),
+            ..options()
+        };
+        let arguments = args(&json!({ "how": how }));
+        soon(mcp.call(&key, &spec, request("echo", &arguments), options)).await
+    };
+    for how in ["broken", "cut"] {
+        for _ in 0..10 {
+            call(one, how).await.unwrap_err();
+            assert_eq!(call(other, "well").await.unwrap().text, "served");
+        }
+    }
+    let state = mcp.state(&key);
+    assert!(matches!(state, ConnectionState::Ready { .. }), "{state:?}");
+    assert_eq!(server.requests("server/discover").len(), 1);
+}
+
+#[tokio::test]
 async fn one_user_cannot_take_all_places_of_a_server() {
     let server = calls(async |seen: Seen| {
         if seen.body["params"]["arguments"]["wait"] == true {

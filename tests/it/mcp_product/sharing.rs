@@ -9,7 +9,9 @@ use domain::{
     secret::Secret,
     server::{Endpoint, Remote, ServerSpec},
 };
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::connections;
 use crate::{
@@ -17,7 +19,7 @@ use crate::{
     support::{
         client::Client,
         many::{connections_of, entry, pack},
-        scripted::{Scripted, Seen},
+        scripted::{Scripted, Seen, event, events},
         servers::{folder, spec, venv},
         wait::eventually,
         world::{Setup, World},
@@ -178,27 +180,44 @@ async fn another_header_is_another_connection_and_the_old_one_is_closed() {
 }
 
 #[tokio::test]
-async fn a_server_whose_tools_change_is_listed_once_for_all() {
-    let server = Scripted::legacy(async |seen: Seen| {
-        let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
-        (seen.method() == "tools/list").then(|| seen.result(json!({ "tools": [tool("echo")] })))
+async fn a_change_of_the_tools_is_asked_for_once_and_reaches_every_tenant_and_agent() {
+    let (change, changed) = watch::channel(false);
+    let server = Scripted::legacy(move |seen: Seen| {
+        let mut changed = changed.clone();
+        async move {
+            match seen.method() {
+                "GET" => {
+                    let told = stream::once(async move {
+                        let _ = changed.wait_for(|changed| *changed).await;
+                        let method = "notifications/tools/list_changed";
+                        Ok(event(&json!({ "jsonrpc": "2.0", "method": method })))
+                    });
+                    Some(events(told.chain(stream::pending())))
+                }
+                "tools/list" => {
+                    let name = if *changed.borrow() { "after" } else { "before" };
+                    let tool = json!({ "name": name, "inputSchema": { "type": "object" } });
+                    Some(seen.result(json!({ "tools": [tool] })))
+                }
+                _ => None,
+            }
+        }
     })
     .await;
     let world = World::with(|setup| name_twice(setup, &server, "")).await;
     let (ann, eve) = (world.user("ann", &[]).await, world.stranger("eve").await);
-    for (client, agent) in [(&ann, "many"), (&ann, "bank"), (&eve, "bank")] {
-        let tools = async || {
-            let path = format!("/v1/agents/{agent}/tools");
-            client
-                .get(&path)
-                .await
-                .expect(200)
-                .to_string()
-                .contains("echo")
-        };
-        eventually(tools).await;
+    for tool in ["before", "after"] {
+        change.send_replace(tool == "after");
+        for (client, agent) in [(&ann, "many"), (&ann, "bank"), (&eve, "bank")] {
+            eventually(async || {
+                let path = format!("/v1/agents/{agent}/tools");
+                let tools = client.get(&path).await.expect(200);
+                tools.to_string().contains(tool)
+            })
+            .await;
+        }
     }
-    assert_eq!(server.requests("tools/list").len(), 1);
+    assert_eq!(server.requests("tools/list").len(), 2);
 }
 
 /// The bank's agent with a child that writes down how often it was started.
@@ -226,7 +245,8 @@ async fn each_tenant_has_a_child_of_its_own_from_its_first_use_on() {
     let ledger = tempfile::tempdir().unwrap();
     let world = World::with(|setup| child(setup, &ledger, json!({}))).await;
     let (ann, eve) = (world.user("ann", &[]).await, world.stranger("eve").await);
-    world.nobody().get("/readyz").await.expect(200);
+    let nobody = world.nobody();
+    eventually(async || nobody.get("/readyz").await.status == 200).await;
     assert_eq!(world.app().connections.count(), (0, 0));
     assert_eq!(started(&ledger), 0, "nobody has used it");
     assert_eq!(say(&ann, "bank", "bank", "1").await, r#"{"say": "1"}"#);
