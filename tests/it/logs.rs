@@ -78,7 +78,7 @@ async fn a_model_that_fails_is_found_by_the_id_of_the_run() {
 async fn a_tool_that_fails_is_found_by_the_id_of_the_run() {
     let server = Scripted::modern(async |seen| {
         let is_call = seen.method() == "tools/call";
-        is_call.then(|| reply(StatusCode::BAD_GATEWAY, &[], "no such account 4711"))
+        is_call.then(|| reply(StatusCode::BAD_GATEWAY, &[], "no such account ZZ-4711-Q"))
     })
     .await;
     let world = offer::world(&server.url, "{ default: public }").await;
@@ -104,7 +104,7 @@ async fn a_tool_that_fails_is_found_by_the_id_of_the_run() {
         &conversation,
     ];
     line_of(&log, &run, &words);
-    for words in ["4711", "the words of ann"] {
+    for words in ["ZZ-4711-Q", "the words of ann"] {
         assert!(!log.contains(words), "{words}: {log}");
     }
 }

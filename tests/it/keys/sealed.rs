@@ -359,6 +359,8 @@ async fn no_column_with_something_sealed_is_forgotten() {
         "flows.code_hash",
         "flows.link_hash",
         "keks.check_value",
+        "limit_sums.id",
+        "limit_uses.sum_id",
         "operator_request_answers.answer",
         "operator_request_answers.digest",
         "request_answers.digest",
