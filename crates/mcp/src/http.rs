@@ -272,10 +272,7 @@ impl Http {
             },
         };
         // If the request fails, the server ends the session when it expires.
-        let _ = self
-            .client
-            .send(request, Attempts::ToRead, || {})
-            .await;
+        let _ = self.client.send(request, Attempts::ToRead, || {}).await;
     }
 }
 

@@ -3,10 +3,11 @@
 //! [`Mcp`] keeps the connections; [`Mcp::discover`] lists a server's tools, [`Mcp::call`] makes one call. Over an open
 //! connection, a call is exactly one request to the server, and its result is kept as raw JSON.
 //!
-//! Invariant: a call is sent at most once, with two exceptions: nothing of it left this machine, or its session was lost.
-//! A session counts as lost when the server refuses a ping in it exactly as it refused the call, because then it refuses
-//! the session before it reads a request. A lost answer is [`CallError::OutcomeUnknown`] or [`CallError::TimedOut`], and
-//! nothing in this crate sends the call again.
+//! Invariant: a call is sent at most once, with these exceptions: nothing of it left this machine, the server
+//! refused its access token at once or asked for headers that its tool list defines, or its session was lost. A
+//! session counts as lost when the server refuses a ping in it exactly as it refused the call, because then it
+//! refuses the session before it reads a request. A lost answer is [`CallError::OutcomeUnknown`] or
+//! [`CallError::TimedOut`], and nothing in this crate sends the call again.
 
 mod answer;
 mod call;

@@ -70,6 +70,20 @@ async fn a_token_that_ends_on_its_way_says_nothing_of_the_sign_in() {
     assert_eq!(guarded.seen(|seen| seen.replays), 0);
 }
 
+#[tokio::test]
+async fn a_token_that_is_refused_late_is_no_proof_that_the_call_was_not_read() {
+    let (guarded, world, ann, chat) = connected(|_| {}).await;
+    assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
+    guarded.turn(|knobs| knobs.slow = Duration::from_millis(2500));
+    guarded.end_access_tokens();
+    let result = call(&world, &ann, &chat, "read").await;
+    assert_eq!(result["status"], "outcome_unknown", "{result}");
+    assert_eq!(guarded.seen(|seen| (seen.calls, seen.refreshes)), (1, 0));
+    guarded.turn(|knobs| knobs.slow = Duration::ZERO);
+    assert_eq!(call(&world, &ann, &chat, "read").await["text"], "done");
+    assert_eq!(guarded.seen(|seen| seen.calls), 2);
+}
+
 /// Waits until a refresh is done at the authorization server whose answer is held back.
 async fn until_refreshed(guarded: &Guarded, times: usize) {
     until(|| guarded.seen(|seen| seen.refreshes == times)).await;
