@@ -111,7 +111,7 @@ pub struct LimitedCall<'a> {
 }
 
 impl Decimal {
-    /// Reads an amount of at most [`MAX_DIGITS`] digits on each side of the point, not below zero.
+    /// Reads an amount of at most 30 digits on each side of the point, not below zero.
     pub fn read(number: &str) -> Option<Self> {
         let amount = Self::parse(number)?;
         let zero = Self::parse("0")?;
