@@ -109,7 +109,7 @@ test('a card that has just appeared takes no click and no key for a second', asy
   await mona.reload();
   await mona.getByText('Nothing waits for your decision.').waitFor();
   await pressOnChange(mona, place);
-  const request = await pay('4999.00');
+  const request = await pay('999.00');
   const card = cardOf(mona, request);
   await button(card).waitFor();
   const pressedAtOnce = await button(card).evaluate((node) => {
