@@ -99,7 +99,8 @@ impl CallError {
         }
     }
 
-    /// Whether the server has certainly not seen the call.
+    /// Whether the call certainly had no effect: nothing of it has left, or the server refused to look at it (a token
+    /// refused at once, a session that was lost).
     pub fn is_unsent(&self) -> bool {
         matches!(self, Self::NotSent(_) | Self::Cancelled { sent: false })
     }
