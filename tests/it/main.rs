@@ -29,6 +29,7 @@ mod mcp_product; // what an agent has of its servers
 mod mcp_stdio; // servers as children
 mod mcp_transports; // servers over SSE and WebSocket
 mod menu; // what is offered besides talking, and signing out
+mod migrations; // the schema, and how it is brought up to date
 mod names; // what the model calls a tool
 mod oauth; // users who sign in at servers
 mod openai; // an unchanged OpenAI client

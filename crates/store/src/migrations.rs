@@ -1,6 +1,8 @@
 //! Brings the schema up to date. A release can run beside the next one: it accepts a database with one migration that
 //! it does not know, and refuses a database with more.
 
+mod old_chain;
+
 use std::{
     collections::{BTreeMap, HashSet},
     time::Duration,
@@ -25,7 +27,12 @@ pub async fn apply(
 ) -> anyhow::Result<()> {
     let mut migrator = migrator();
     migrator.set_locking(false);
-    let applied = read_applied(connection).await?;
+    let mut applied = read_applied(connection).await?;
+    let schema = migrator.iter().next();
+    let schema = schema.expect("the schema is the first migration");
+    if old_chain::take_over(connection, &applied, schema).await? {
+        applied = read_applied(connection).await?;
+    }
     refuse_newer(&applied, &migrator)?;
     if is_current(&applied, &migrator) {
         return Ok(());

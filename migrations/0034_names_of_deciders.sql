@@ -1,2 +1,0 @@
--- What to call whoever brought a request into its state; null for those before this release.
-alter table approvals add column by_name text;
