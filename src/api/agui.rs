@@ -1,8 +1,8 @@
 //! AG-UI 1.0: an agent's answer as the events of that protocol.
 //!
-//! A call that waits for consent is an interrupt. The next request resumes it: `cancelled` takes the approval request
-//! back, `resolved` leaves it to its approvers. A client that leaves has some seconds to send its run again;
-//! then the run is stopped.
+//! A call that waits for consent is an interrupt. The next request resumes it: `cancelled` takes the request back,
+//! `resolved` leaves it to its approvers, or confirms or declines what the user is asked to confirm. A client that leaves
+//! has some seconds to send its run again; then the run is stopped.
 
 mod encoder;
 mod request;
@@ -17,7 +17,7 @@ use self::{
 };
 use super::{
     ApiState,
-    answer_text::{AnswerStyle, Limiter, Piece, render_unread},
+    answer_text::{AnswerStyle, Limiter, add_to_transcript, render_unread},
     extract::{Caller, Path},
     limits::RequestPermit,
     openai::add_headers,
@@ -28,9 +28,9 @@ use super::{
 use crate::app::{
     App,
     chat::transcript::{self, Transcript},
-    tools::approvals,
+    tools::approvals::{self, InterruptAnswer},
 };
-use domain::{error::Error, message::Role};
+use domain::approval::{Approval, Kind};
 
 /// Run an agent in a thread, and stream what happens as AG-UI events. A second request with the same `runId` gets the
 /// run of the first.
@@ -60,9 +60,7 @@ pub(super) async fn run(
         is_formatted: false,
         open: state.limits.open_stream(caller.principal())?,
     };
-    for interrupt in input.cancelled() {
-        cancel(&state.app, &caller, interrupt).await?;
-    }
+    answer_interrupts(&state.app, &caller, &input).await?;
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await?;
     permit.release();
     let (conversation, run) = (turn.conversation(), turn.run().id);
@@ -86,31 +84,32 @@ async fn resume(
     mut shown: Transcript,
 ) -> Result<Response, Problem> {
     let principal = caller.principal();
-    for interrupt in input.cancelled() {
-        cancel(app, caller, interrupt).await?;
-    }
+    let answered = answer_interrupts(app, caller, input).await?;
+    let is_decided = |answer| matches!(answer, InterruptAnswer::Confirm | InterruptAnswer::Decline);
     let mut waiting = Vec::new();
-    for interrupt in input.resolved() {
-        let approval = approvals::find(app, principal, interrupt).await?;
+    for (approval, answer) in &answered {
+        let approval = match answer {
+            InterruptAnswer::Cancel => continue,
+            InterruptAnswer::Confirm => &approvals::await_end(app, principal, approval.id).await?,
+            _ => approval,
+        };
         if approval.state.is_open() {
-            let view = approvals::get(app, principal, interrupt).await?;
-            waiting.push(Interrupt::new(&approval, view.text));
+            let view = approvals::get(app, principal, &approval.id.to_string()).await?;
+            let message = match view.kind {
+                Kind::Approval => view.text,
+                Kind::Confirmation => view.text_with_arguments(),
+            };
+            waiting.push(Interrupt::new(approval, message));
         }
     }
-    let unread = transcript::unread(app, principal, &input.chat()).await?;
+    let unread = if answered.iter().any(|(_, answer)| is_decided(*answer)) {
+        transcript::await_reports(app, principal, &input.chat()).await?
+    } else {
+        transcript::unread(app, principal, &input.chat()).await?
+    };
     let conversation = unread.conversation;
     let (pieces, last_sent) = render_unread(unread);
-    for piece in &pieces {
-        match (piece, shown.last_mut()) {
-            (Piece::Break, Some((Role::Assistant, answer))) => answer.push_str("\n\n"),
-            (Piece::Text(text), Some((Role::Assistant, answer))) => {
-                answer.push_str("\n\n");
-                answer.push_str(text);
-            }
-            (Piece::Text(text), _) => shown.push((Role::Assistant, text.clone())),
-            _ => {}
-        }
-    }
+    add_to_transcript(&mut shown, &pieces);
     if let Some(last_sent) = last_sent {
         let chat = input.chat();
         transcript::record_delivered_events(app, principal, conversation, &chat, &shown, last_sent)
@@ -127,11 +126,23 @@ async fn resume(
     Ok(response)
 }
 
-/// Takes an approval request back. One that was decided meanwhile stays as it is, and the answer shows that.
-async fn cancel(app: &Arc<App>, caller: &Caller, interrupt: &str) -> Result<(), Problem> {
-    let approval = approvals::find(app, caller.principal(), interrupt).await?;
-    match approvals::cancel(app, caller.principal(), approval.id).await {
-        Ok(_) | Err(Error::Conflict(..)) => Ok(()),
-        Err(error) => Err(error.into()),
+/// Handles the answers to interrupts; the requests as they stand then.
+async fn answer_interrupts(
+    app: &Arc<App>,
+    caller: &Caller,
+    input: &RunInput,
+) -> Result<Vec<(Approval, InterruptAnswer)>, Problem> {
+    let principal = caller.principal();
+    let conversation = if input.answers().next().is_some() {
+        transcript::find_conversation(app, principal, &input.chat()).await?
+    } else {
+        None
+    };
+    let mut answered = Vec::new();
+    for (interrupt, answer) in input.answers() {
+        let approval =
+            approvals::answer_interrupt(app, principal, conversation, interrupt, answer).await?;
+        answered.push((approval, answer));
     }
+    Ok(answered)
 }

@@ -5,21 +5,24 @@
 mod encoder;
 mod request;
 
+use std::sync::Arc;
+
 use axum::{
     Extension,
     extract::State,
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode};
+use uuid::Uuid;
 
 use self::{
     encoder::{Encoder, UiChunk},
-    request::UiChatRequest,
+    request::{ApprovalResponses, UiChatRequest},
 };
 use super::{
     ApiState,
     agents::only_agent,
-    answer_text::{AnswerStyle, Limiter},
+    answer_text::{AnswerStyle, Limiter, add_to_transcript, render_unread},
     extract::{Caller, Path},
     limits::{self, RequestPermit},
     openai::add_headers,
@@ -27,6 +30,12 @@ use super::{
     request_key::AlwaysKeyed,
     turn::{AnswerOptions, OnDisconnect, Turn},
 };
+use crate::app::{
+    App,
+    chat::transcript,
+    tools::{approvals, skills::outcome},
+};
+use domain::ids::RunId;
 
 /// The header with the version of the protocol.
 const VERSION: (&str, &str) = ("x-vercel-ai-ui-message-stream", "v1");
@@ -49,6 +58,9 @@ pub(super) async fn chat(
         Some(agent) => agent.to_owned(),
         None => only_agent(&state.app, caller.principal()).await?,
     };
+    if let Some(responses) = request.approval_responses()? {
+        return answer_responses(&state.app, &caller, &chat, responses).await;
+    }
     key.sees_stop = true;
     key.names_message = request.names_message();
     let question = request.question(agent, chat, key)?;
@@ -56,6 +68,53 @@ pub(super) async fn chat(
     let turn = Turn::begin(&state.app, caller.principal(), question, options).await?;
     permit.release();
     Ok(stream(turn))
+}
+
+/// Handles the user's answers to the calls that they are asked to confirm, and answers with what came of the calls and
+/// with the events since the last answer.
+async fn answer_responses(
+    app: &Arc<App>,
+    caller: &Caller,
+    chat: &str,
+    responses: ApprovalResponses,
+) -> Result<Response, Problem> {
+    let principal = caller.principal();
+    let ApprovalResponses {
+        message,
+        answers,
+        mut transcript,
+    } = responses;
+    let conversation = transcript::find_conversation(app, principal, chat).await?;
+    let mut outcomes = Vec::new();
+    for (request, answer) in answers {
+        let approval =
+            approvals::answer_interrupt(app, principal, conversation, &request, answer).await?;
+        let ended = approvals::await_end(app, principal, approval.id).await?;
+        let outcome = outcome::of_request(app, principal, ended.id).await?;
+        outcomes.push((ended.call_id, outcome));
+    }
+    let unread = transcript::await_reports(app, principal, chat).await?;
+    let conversation = unread.conversation;
+    let (pieces, last_sent) = render_unread(unread);
+    add_to_transcript(&mut transcript, &pieces);
+    if let Some(last_sent) = last_sent {
+        transcript::record_delivered_events(
+            app,
+            principal,
+            conversation,
+            chat,
+            &transcript,
+            last_sent,
+        )
+        .await?;
+    }
+    let run = RunId(Uuid::nil());
+    let response = Encoder::new(conversation, run).answer_responses(message, outcomes, pieces);
+    Ok(with_headers(
+        response,
+        conversation.to_string(),
+        String::new(),
+    ))
 }
 
 /// The answer that a chat waits for, from its beginning. 204 when there is none.
@@ -96,7 +155,11 @@ fn chat_key(id: &str) -> Result<String, Problem> {
 fn stream(turn: Turn) -> Response {
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
     let encoder = Encoder::new(turn.conversation(), turn.run().id);
-    let mut response = encoder.stream(turn.into_resumable_parts());
+    let response = encoder.stream(turn.into_resumable_parts());
+    with_headers(response, conversation, run)
+}
+
+fn with_headers(mut response: Response, conversation: String, run: String) -> Response {
     let (name, version) = VERSION;
     response
         .headers_mut()

@@ -15,12 +15,15 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 use crate::app::{
-    chat::{conversations::ConversationEvent, transcript::UnreadEvents},
+    chat::{
+        conversations::ConversationEvent,
+        transcript::{Transcript, UnreadEvents},
+    },
     tools::approvals::notices::ApprovalNotice,
 };
 use domain::{
     account::ShownCalls,
-    event::{Event, EventKind, Transient},
+    event::{EventKind, Transient},
     ids::RunId,
     message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Message, Part, Role, ToolCall, ToolResult},
 };
@@ -430,7 +433,7 @@ impl Limiter {
 /// The reports in the events since a client's last turn, as pieces, and the last event that they cover. They answer no
 /// question of the client. A report whose run has not ended yet is left for later, with all events after it.
 pub(super) fn render_unread(unread: UnreadEvents) -> (Vec<Piece>, Option<i64>) {
-    let until = first_open_report(&unread.events);
+    let until = unread.first_open_report();
     let events = unread.events.into_iter();
     let events = events.take_while(|event| until.is_none_or(|until| event.seq < until));
     let mut text = AnswerText::new(RunId(Uuid::nil()), AnswerStyle::Typed, false);
@@ -442,30 +445,17 @@ pub(super) fn render_unread(unread: UnreadEvents) -> (Vec<Piece>, Option<i64>) {
     (pieces, last)
 }
 
-/// The event that began the first report whose run has not ended.
-fn first_open_report(events: &[Event]) -> Option<i64> {
-    let mut open = HashMap::new();
-    for event in events {
-        match &event.kind {
-            EventKind::Message(message) if message.role == Role::System => {
-                let is_outcome = |part: &Part| {
-                    matches!(
-                        part,
-                        Part::Approval(_) | Part::AgentCallback(_) | Part::CallOutcome(_)
-                    )
-                };
-                if let Some(run) = message
-                    .run_id
-                    .filter(|_| message.parts.iter().any(is_outcome))
-                {
-                    open.entry(run).or_insert(event.seq);
-                }
+/// Adds the pieces to the answer that a transcript ends with, as their client shows them.
+pub(super) fn add_to_transcript(transcript: &mut Transcript, pieces: &[Piece]) {
+    for piece in pieces {
+        match (piece, transcript.last_mut()) {
+            (Piece::Break, Some((Role::Assistant, answer))) => answer.push_str("\n\n"),
+            (Piece::Text(text), Some((Role::Assistant, answer))) => {
+                answer.push_str("\n\n");
+                answer.push_str(text);
             }
-            EventKind::Run { run_id, status, .. } if status.is_final() => {
-                open.remove(run_id);
-            }
+            (Piece::Text(text), _) => transcript.push((Role::Assistant, text.clone())),
             _ => {}
         }
     }
-    open.into_values().min()
 }

@@ -160,7 +160,7 @@ pub(super) struct NewDecision {
     args_sha256: String,
 }
 
-/// Approve or reject what was shown: this request, by its id, with these arguments, by their hash. The same decision again
+/// Approve or reject what was shown, or confirm or decline it as its requester: this request, by its id, with these arguments, by their hash. The same decision again
 /// is answered the same; another one, or one that comes too late, or about something else than what was shown: 409.
 #[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "approvals", params(("id" = String, Path)),
     request_body = NewDecision, responses((status = 200, body = ApprovalView)))]
@@ -181,7 +181,7 @@ pub(super) async fn decide(
     };
     let args_sha256 = parse_hash(&new.args_sha256).ok_or_else(unreadable)?;
     let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
-    let approver = app::tools::approvals::approver(&app, caller.principal()).await?;
+    let approver = app::tools::approvals::decider(&app, caller.principal(), &approval).await?;
     let shown_id = new.id.or_else(|| which.parse().ok()).ok_or_else(|| {
         Problem::invalid(
             "id",
@@ -246,7 +246,7 @@ pub(super) async fn record(
         check_text("note", note, MAX_REASON)?;
     }
     let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
-    let approver = app::tools::approvals::approver(&app, caller.principal()).await?;
+    let approver = app::tools::approvals::decider(&app, caller.principal(), &approval).await?;
     let note = new.note.as_deref();
     let approval =
         app::tools::approvals::record(&app, &approver, approval.id, new.happened, note).await?;

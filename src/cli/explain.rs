@@ -71,6 +71,9 @@ fn describe(tools: &Value) -> String {
             let roles = items(&tool["needs_approval_by"]);
             let roles: Vec<_> = roles.iter().filter_map(Value::as_str).collect();
             let consent = match roles.as_slice() {
+                [] if tool["needs_confirmation"] == true => {
+                    "  after its user confirms it".to_owned()
+                }
                 [] => String::new(),
                 roles => format!("  after approval by {}", roles.join(" or ")),
             };

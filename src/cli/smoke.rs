@@ -296,7 +296,7 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
             );
         }
     }
-    text.push_str("\n  (signed in): every user, also without a role\n  yes: may call it · ask: needs an approval, or may · –: is not told that it exists");
+    text.push_str("\n  (signed in): every user, also without a role\n  yes: may call it · ask: needs consent, or may · –: is not told that it exists");
     text
 }
 

@@ -1,4 +1,5 @@
-//! Consent to a tool call: its states, who may give it, and the code by which people name a request.
+//! Consent to a tool call: its states, who may give it, and the code by which people name a request. A request for
+//! approval asks others. A request for confirmation asks its own requester, and nobody else may decide it.
 //!
 //! ```text
 //! pending → approved → executing → succeeded | failed | outcome_unknown
@@ -103,6 +104,11 @@ impl Approval {
         &self.principal.user
     }
 
+    /// Whether this user, who made the request, is the one whom it asks.
+    pub fn asks_requester(&self, user: &UserId) -> bool {
+        self.rule.kind() == Kind::Confirmation && self.requester() == user
+    }
+
     pub fn as_act(&self) -> PastAct<'_> {
         PastAct {
             who: &self.principal,
@@ -112,12 +118,35 @@ impl Approval {
     }
 }
 
+/// Whose consent a request wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ApprovalKind))]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// That of holders of the approver roles.
+    #[default]
+    Approval,
+    /// That of its own requester: "really?".
+    Confirmation,
+}
+
 /// The policy as it was when the call was asked for, without what selects the tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalRule {
+    /// Empty for a confirmation.
     pub approvers: Vec<String>,
     pub min_approvals: u32,
     pub self_approval: bool,
+}
+
+impl ApprovalRule {
+    pub fn kind(&self) -> Kind {
+        if self.approvers.is_empty() {
+            Kind::Confirmation
+        } else {
+            Kind::Approval
+        }
+    }
 }
 
 impl From<&ApprovalPolicy> for ApprovalRule {
@@ -200,10 +229,12 @@ pub enum Choice {
 
 impl Choice {
     /// In a sentence: "bob approved it".
-    pub fn done(self) -> &'static str {
-        match self {
-            Self::Approve => "approved",
-            Self::Reject => "rejected",
+    pub fn done(self, kind: Kind) -> &'static str {
+        match (self, kind) {
+            (Self::Approve, Kind::Approval) => "approved",
+            (Self::Reject, Kind::Approval) => "rejected",
+            (Self::Approve, Kind::Confirmation) => "confirmed",
+            (Self::Reject, Kind::Confirmation) => "declined",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The names of the slash commands. `app::chat::commands` says what each one does, and `/help` tells users.
 
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     "/help",
     "/menu",
     "/tools",
@@ -11,6 +11,7 @@ pub const NAMES: [&str; 15] = [
     "/disconnect",
     "/cancel",
     "/decline",
+    "/confirm",
     "/approvals",
     "/approve",
     "/reject",

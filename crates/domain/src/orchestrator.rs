@@ -103,7 +103,7 @@ pub fn guard(server: &mut ServerSpec) {
     for tools in access.roles.iter_mut().flat_map(|roles| roles.values_mut()) {
         add_own_names(tools);
     }
-    for policy in &mut access.approval {
+    for policy in access.approval.iter_mut().chain(&mut access.confirm) {
         add_own_names(&mut policy.tools);
     }
     for rule in &mut access.deny {

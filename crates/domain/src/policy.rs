@@ -3,7 +3,8 @@
 //! but for what depends on the arguments of a call.
 //!
 //! What no rule covers is denied. Of several rules for a call the strictest that applies decides: one that denies it,
-//! else the policy that wants the most of others. A condition that cannot be evaluated makes its rule apply.
+//! else the policy that wants the most of others, else a confirmation, which its user gives. A condition that cannot be
+//! evaluated makes its rule apply.
 
 mod condition;
 mod denial;
@@ -76,6 +77,8 @@ pub struct ToolAccess {
     /// RBAC: role → tools. `Some` of an empty map is RBAC that grants nothing.
     pub roles: Option<BTreeMap<String, Vec<ToolPattern>>>,
     pub approval: Vec<ApprovalPolicy>,
+    /// Calls that their own user confirms. These policies have no approvers.
+    pub confirm: Vec<ApprovalPolicy>,
     pub deny: Vec<DenyRule>,
     pub limits: Vec<Limit>,
 }
@@ -104,13 +107,14 @@ impl ToolAccess {
 
     /// The conditions of all rules.
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
-        let of_approval = self.approval.iter().filter_map(|rule| rule.when.as_ref());
+        let of_approval = self.approval.iter().chain(&self.confirm);
+        let of_approval = of_approval.filter_map(|rule| rule.when.as_ref());
         let of_deny = self.deny.iter().filter_map(|rule| rule.when.as_ref());
         let of_limits = self.limits.iter().filter_map(|limit| limit.when.as_ref());
         of_approval.chain(of_deny).chain(of_limits)
     }
 
-    /// The policies that a call may have to satisfy, also those of limits.
+    /// The policies for which a call may need others, also those of limits.
     pub fn policies(&self) -> impl Iterator<Item = &ApprovalPolicy> {
         let of_limits = self.limits.iter().filter_map(Limit::policy);
         self.approval.iter().chain(of_limits)
@@ -127,7 +131,7 @@ impl ToolAccess {
     }
 }
 
-/// Calls of these tools need somebody's consent.
+/// Calls of these tools need somebody's consent: that of others, or a confirmation of the user who makes them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalPolicy {
@@ -135,7 +139,7 @@ pub struct ApprovalPolicy {
     /// Only the calls for which this holds. Absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<Condition>,
-    /// Roles whose holders may decide. Never empty (refused at load).
+    /// Roles whose holders may decide. Empty for a confirmation, and for nothing else (refused at load).
     pub approvers: Vec<String>,
     pub timeout_minutes: u32,
     pub min_approvals: u32,
@@ -144,21 +148,42 @@ pub struct ApprovalPolicy {
 }
 
 impl ApprovalPolicy {
+    /// The policy of calls that their own user confirms. Nobody else has a part in it.
+    pub fn confirmation(
+        tools: Vec<ToolPattern>,
+        when: Option<Condition>,
+        timeout_minutes: u32,
+    ) -> Self {
+        Self {
+            tools,
+            when,
+            approvers: Vec::new(),
+            timeout_minutes,
+            min_approvals: 1,
+            self_approval: true,
+        }
+    }
+
+    pub fn is_confirmation(&self) -> bool {
+        self.approvers.is_empty()
+    }
+
     /// Whether asking for the call is itself one of the approvals that the policy wants.
     pub fn counts_requester(&self, who: &EffectiveAccess) -> bool {
         self.self_approval && self.approvers.iter().any(|role| who.roles.contains(role))
     }
 
-    /// Whether asking for the call is all that the policy wants.
+    /// Whether asking for the call is all that the policy wants. A confirmation wants an answer, of admins too.
     fn is_satisfied_by(&self, who: &EffectiveAccess) -> bool {
         let counts = self.counts_requester(who) || who.admin && self.self_approval;
-        self.min_approvals <= 1 && counts
+        self.min_approvals <= 1 && counts && !self.is_confirmation()
     }
 
     /// Orders policies by how much they want of others.
     fn strictness(&self) -> impl Ord {
         let few = Reverse(self.approvers.len());
-        (self.min_approvals, !self.self_approval, few)
+        let needs_others = !self.is_confirmation();
+        (needs_others, self.min_approvals, !self.self_approval, few)
     }
 }
 
@@ -196,7 +221,7 @@ pub enum Decision<'a> {
 pub enum Offer<'a> {
     Deny(Denial),
     Call,
-    /// Each call needs consent, or only some do.
+    /// Each call needs consent, or only some do. `policy` may be a confirmation.
     Approve {
         policy: &'a ApprovalPolicy,
         always: bool,
@@ -210,6 +235,17 @@ impl<'a> Offer<'a> {
             Self::Approve { policy, .. } => Some(policy),
             Self::Deny(_) | Self::Call => None,
         }
+    }
+
+    /// The roles whose approval calls, or some of them, need.
+    pub fn approvers(&self) -> Option<Vec<String>> {
+        let policy = self.policy().filter(|policy| !policy.is_confirmation());
+        policy.map(|policy| policy.approvers.clone())
+    }
+
+    /// Whether calls need no approval, and the user confirms them, or some of them.
+    pub fn needs_confirmation(&self) -> bool {
+        self.policy().is_some_and(ApprovalPolicy::is_confirmation)
     }
 }
 

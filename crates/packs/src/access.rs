@@ -142,6 +142,10 @@ pub(super) fn read(
         .optional("approval")
         .map(|field| read_approvals(&field, who))
         .unwrap_or_default();
+    let confirm = object
+        .optional("confirm")
+        .map(|field| read_rules(&field, read_confirmation))
+        .unwrap_or_default();
     let deny = object
         .optional("deny")
         .map(|field| read_rules(&field, read_deny))
@@ -167,11 +171,13 @@ pub(super) fn read(
                 .collect()
         }),
         approval: approval.iter().map(|it| it.rule.clone()).collect(),
+        confirm: confirm.iter().map(|it| it.rule.clone()).collect(),
         deny: deny.iter().map(|it| it.rule.clone()).collect(),
         limits: limits.iter().map(|it| it.rule.clone()).collect(),
     };
     let role_tools = roles.iter().flat_map(BTreeMap::values).flatten();
     let approval_tools = approval.iter().flat_map(|located| &located.tools);
+    let confirm_tools = confirm.iter().flat_map(|located| &located.tools);
     let deny_tools = deny.iter().flat_map(|located| &located.tools);
     let limit_tools = limits.iter().flat_map(|located| &located.tools);
     let allowed = allowlist.unwrap_or_default();
@@ -184,11 +190,13 @@ pub(super) fn read(
             .iter()
             .chain(role_tools)
             .chain(approval_tools.clone())
+            .chain(confirm_tools.clone())
             .chain(deny_tools)
             .chain(limit_tools),
         allowlist,
     );
-    warn_ungranted(approval_tools, &access);
+    warn_ungranted(approval_tools.chain(confirm_tools.clone()), &access);
+    warn_never_confirmed(confirm_tools, &access);
     Some(access)
 }
 
@@ -303,7 +311,7 @@ fn warn_unguarded_lookalikes<'l, 'a: 'l>(
     }
 }
 
-/// Warns of approval policies for tools that no role may call, so that no call is ever made.
+/// Warns of approval policies and confirmations for tools that no role may call, so that no call is ever made.
 fn warn_ungranted<'l, 'a: 'l>(
     tools: impl Iterator<Item = &'l LocatedPattern<'a>>,
     access: &ToolAccess,
@@ -320,6 +328,28 @@ fn warn_ungranted<'l, 'a: 'l>(
             listed.at.warn(
                 format!("no role may call {}, so nobody will ask", listed.shown),
                 "add it under a role",
+            );
+        }
+    }
+}
+
+/// Warns of tools whose calls all need the approval of others, so that nobody is asked to confirm one.
+fn warn_never_confirmed<'l, 'a: 'l>(
+    tools: impl Iterator<Item = &'l LocatedPattern<'a>>,
+    access: &ToolAccess,
+) {
+    let others = access.approval.iter().filter(|policy| {
+        policy.when.is_none() && (!policy.self_approval || policy.min_approvals > 1)
+    });
+    let others: Vec<_> = others.flat_map(|policy| &policy.tools).collect();
+    for listed in tools {
+        if others.iter().any(|other| other.matches(&listed.pattern.0)) {
+            listed.at.warn(
+                format!(
+                    "all calls of {} need approval, and such a call is not confirmed as well",
+                    listed.shown
+                ),
+                "remove it here, or say `when` the approval applies",
             );
         }
     }
@@ -548,6 +578,25 @@ fn read_approval<'a>(
     Some(LocatedRule { rule, tools })
 }
 
+/// Reads which calls their own user confirms, and for how long they wait.
+fn read_confirmation<'a>(field: &Field<'a>) -> Option<LocatedRule<'a, ApprovalPolicy>> {
+    let mut object = field.object()?;
+    let tools = read_rule_tools(&mut object, "whose calls the user confirms");
+    let when = read_condition(&mut object);
+    let timeout = read_timeout(&mut object);
+    object.finish();
+    let rule = ApprovalPolicy::confirmation(to_patterns(&tools), when, timeout);
+    Some(LocatedRule { rule, tools })
+}
+
+/// Reads for how many minutes a call waits.
+fn read_timeout(object: &mut Object) -> u32 {
+    object
+        .optional("timeoutMinutes")
+        .and_then(|f| f.whole_number(&(1..=MAX_TIMEOUT_MINUTES)))
+        .unwrap_or(60)
+}
+
 /// Reads who has to consent, and how.
 fn read_policy(object: &mut Object, who: &Authentication) -> ApprovalPolicy {
     let approvers_field = object.required(
@@ -584,10 +633,7 @@ fn read_policy(object: &mut Object, who: &Authentication) -> ApprovalPolicy {
         tools: Vec::new(),
         when: None,
         approvers: approvers.into_iter().map(|role| role.value).collect(),
-        timeout_minutes: object
-            .optional("timeoutMinutes")
-            .and_then(|f| f.whole_number(&(1..=MAX_TIMEOUT_MINUTES)))
-            .unwrap_or(60),
+        timeout_minutes: read_timeout(object),
         min_approvals,
         self_approval: self_approval.is_none_or(|field| field.boolean().unwrap_or_default()),
     }

@@ -138,7 +138,7 @@ impl ChatLoop {
         );
         self.words.set_skills(skills.unwrap_or_default());
         self.words.set_servers(servers.unwrap_or_default());
-        let codes = codes.map(|(waiting, _)| waiting).unwrap_or_default();
+        let codes = codes.unwrap_or_default();
         let codes = codes.iter().filter_map(|request| request["code"].as_str());
         self.words.set_codes(codes.map(str::to_owned).collect());
     }

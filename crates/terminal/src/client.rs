@@ -328,14 +328,16 @@ impl Client {
         Stream::open(Box::new(request), last).await
     }
 
-    /// Lists the requests that wait for the user's decision. Also returns whether there are more.
-    pub async fn list_decidable_approvals(&self) -> anyhow::Result<(Vec<Value>, bool)> {
-        let path = format!("/v1/approvals?decidable=true&limit={PAGE}");
-        let mut page = self.send(self.request(Method::GET, &path)?).await?;
-        let more = page["next"].is_string();
-        match page["items"].take() {
-            Value::Array(items) => Ok((items, more)),
-            _ => Ok((Vec::new(), false)),
+    /// Lists the first requests that wait for the user's decision: of others, and calls of their own to confirm.
+    pub async fn list_decidable_approvals(&self) -> anyhow::Result<Vec<Value>> {
+        let mut waiting = Vec::new();
+        for whose in ["approver&decidable=true", "requester&state=pending"] {
+            let path = format!("/v1/approvals?role={whose}&limit={PAGE}");
+            let mut page = self.send(self.request(Method::GET, &path)?).await?;
+            if let Value::Array(items) = page["items"].take() {
+                waiting.extend(items.into_iter().filter(|item| item["decidable"] == true));
+            }
         }
+        Ok(waiting)
     }
 }

@@ -12,12 +12,13 @@ const CLIENT_COMMANDS: [&str; 6] = [
     "/help",
 ];
 /// The commands of every agent.
-const AGENT_COMMANDS: [&str; 15] = [
+const AGENT_COMMANDS: [&str; 16] = [
     "/approvals",
     "/approve",
     "/authenticate",
     "/call",
     "/cancel",
+    "/confirm",
     "/connect",
     "/connections",
     "/decline",
@@ -73,7 +74,9 @@ impl Words {
                 commands.chain(skills).collect()
             }
             "/connect" | "/disconnect" | "/call" | "/tools" => known.servers.clone(),
-            "/approve" | "/reject" | "/cancel" | "/approvals" => known.codes.clone(),
+            "/approve" | "/reject" | "/confirm" | "/decline" | "/cancel" | "/approvals" => {
+                known.codes.clone()
+            }
             _ => Vec::new(),
         };
         let typed = word.to_lowercase();

@@ -1,9 +1,9 @@
 //! `SendMessage`: a call of a skill, or a turn of the agent. It waits for the end unless the request asks for the task at
-//! once. A client that leaves can read the task later.
+//! once. A client that leaves can read the task later. A task whose user is asked to confirm a call takes the answer.
 
 use std::collections::HashMap;
 
-use ::a2a::{A2AError, Message, PartContent, Role, SendMessageRequest, Task};
+use ::a2a::{A2AError, Message, PartContent, Role, SendMessageRequest, Task, TaskState};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -11,13 +11,17 @@ use super::{A2aRequest, RequestError, invalid, task::read_task_id};
 use crate::app::{
     self,
     runs::{
-        ending::wait,
+        ending::{self, wait},
         repeats::{self, EarlierRequest, EqualRequest, RefusedRun},
         starting::{RunInitiator, RunTarget, StartedRun, begin, load_started},
     },
-    tools::skills,
+    tools::{
+        approvals::{self, InterruptAnswer},
+        skills,
+    },
 };
 use domain::{
+    approval::{Kind, parse_code},
     attachment, clock,
     error::{Error, Missing},
     ids::ConversationId,
@@ -51,9 +55,7 @@ impl A2aRequest<'_> {
             return Err(invalid("message.role", "must be the user's"));
         }
         if let Some(task) = &message.task_id {
-            return Err(self
-                .refuse_second_message(task, message.context_id.as_deref())
-                .await);
+            return self.answer_task(task, &message).await;
         }
         let context = message
             .context_id
@@ -225,24 +227,53 @@ impl A2aRequest<'_> {
         Ok(begin(app, RunInitiator::Program(self.principal), wanted).await?)
     }
 
-    /// The error for a message to a task, which takes no second message. A further message begins a task of its own in the
-    /// same context.
-    async fn refuse_second_message(self, id: &str, context: Option<&str>) -> RequestError {
-        let task = match read_task_id(id) {
-            Ok(run) => self.task_of(run).await,
-            Err(request_error) => Err(request_error),
-        };
-        match task {
-            Ok(task) if context.is_some_and(|context| context != task.context_id) => {
-                invalid("message.contextId", "is not the one of that task")
-            }
-            Ok(_) => {
-                let why = "a task takes no further messages; send one with its contextId and without taskId";
-                A2AError::unsupported_operation(why).into()
-            }
-            Err(request_error) => request_error,
+    /// Takes the answer to a task that asks its user to confirm a call: `/confirm CODE` or `/decline CODE`. A task takes no
+    /// other message. A further one begins a task of its own in the same context.
+    async fn answer_task(self, id: &str, message: &Message) -> Result<Task, RequestError> {
+        let run = read_task_id(id)?;
+        let task = self.task_of(run).await?;
+        let context = message.context_id.as_deref();
+        if context.is_some_and(|context| context != task.context_id) {
+            return Err(invalid("message.contextId", "is not the one of that task"));
         }
+        let text = MessageContent::from_message(message)?.text;
+        let (answer, code) = text
+            .trim()
+            .split_once(char::is_whitespace)
+            .unwrap_or_default();
+        let answer = match answer {
+            "/confirm" => InterruptAnswer::Confirm,
+            "/decline" => InterruptAnswer::Decline,
+            _ if task.status.state == TaskState::InputRequired => {
+                let why = "the task waits for its user: send /confirm or /decline and the code that its status names";
+                return Err(invalid("message.parts", why));
+            }
+            _ => return Err(no_second_message()),
+        };
+        let (app, principal) = (&self.state.app, self.principal);
+        let code = parse_code(code);
+        let requests = ending::list_request_outcomes(app, principal, run).await?;
+        let asked = requests.into_iter().map(|request| request.approval);
+        let asked = asked.filter(|approval| approval.kind == Kind::Confirmation);
+        let Some(asked) = asked
+            .into_iter()
+            .find(|asked| Some(&asked.code) == code.as_ref())
+        else {
+            return Err(invalid(
+                "message.parts",
+                "name a code that the task has asked about",
+            ));
+        };
+        let (request, conversation) = (asked.id.to_string(), asked.conversation_id);
+        approvals::answer_interrupt(app, principal, conversation, &request, answer).await?;
+        approvals::await_end(app, principal, asked.id).await?;
+        self.task_of(run).await
     }
+}
+
+fn no_second_message() -> RequestError {
+    let why = "a task takes no further messages; send one with its contextId and without taskId";
+    A2AError::unsupported_operation(why).into()
 }
 
 fn read_context(text: &str) -> Result<ConversationId, RequestError> {

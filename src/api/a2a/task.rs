@@ -20,7 +20,7 @@ use crate::app::{
     },
 };
 use domain::{
-    approval::State,
+    approval::{Kind, State},
     error::Error,
     ids::RunId,
     json,
@@ -138,7 +138,7 @@ fn task_of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
     let (state, decisive) = state_of_turn(run.status, requests);
     let message_text = match (&state, decisive) {
         (TaskState::Completed, _) => None,
-        (_, Some(request)) => Some(request.approval.text.clone()),
+        (_, Some(request)) => Some(request.approval.text_with_arguments()),
         (_, None) => run.error,
     };
     // The results of approved calls, then the answer of the agent, although the agent gave it before these results.
@@ -162,7 +162,8 @@ fn task_of_turn(view: RunView, requests: &[RequestOutcome]) -> Task {
     });
     let artifacts: Vec<_> = artifacts.collect();
     // The text of an agent about a call that waits is not the artifact that was asked for.
-    let is_answered = !artifacts.is_empty() && state != TaskState::AuthRequired;
+    let waits = matches!(state, TaskState::AuthRequired | TaskState::InputRequired);
+    let is_answered = !artifacts.is_empty() && !waits;
     let finished_at = run.finished_at.unwrap_or(run.created_at);
     let changed_at = requests.iter().map(|request| request.approval.changed_at);
     let at = changed_at.fold(finished_at, OffsetDateTime::max);
@@ -186,7 +187,7 @@ fn state_of_turn(
 ) -> (TaskState, Option<&RequestOutcome>) {
     let found = |wanted: TaskState| {
         let mut states = requests.iter().map(|request| {
-            let state = state_of_request(request.status, Some(request.approval.state));
+            let state = state_of_request(request.status, Some(&request.approval));
             (state, Some(request))
         });
         states.find(|(state, _)| *state == wanted)
@@ -198,7 +199,8 @@ fn state_of_turn(
         RunStatus::Failed => TaskState::Failed,
         RunStatus::Cancelled => TaskState::Canceled,
     };
-    let waiting = found(TaskState::AuthRequired).or_else(|| found(TaskState::Working));
+    let asks = found(TaskState::InputRequired).or_else(|| found(TaskState::AuthRequired));
+    let waiting = asks.or_else(|| found(TaskState::Working));
     let refused = || {
         let refusals = [TaskState::Failed, TaskState::Rejected, TaskState::Canceled];
         refusals.into_iter().find_map(found)
@@ -236,6 +238,7 @@ fn request_json(approval: &ApprovalView) -> Value {
     json!({
         "id": approval.id,
         "code": approval.code,
+        "kind": approval.kind,
         "state": approval.state,
         "approvers": approval.approvers,
         "expiresAt": approval.expires_at.format(&Rfc3339).unwrap_or_default(),
@@ -266,7 +269,7 @@ fn task_of_skill(outcome: &SkillRunOutcome) -> Task {
             outcome
                 .approval
                 .as_ref()
-                .map(|approval| approval.text.clone())
+                .map(ApprovalView::text_with_arguments)
                 .or(text),
             None,
         ),
@@ -287,17 +290,19 @@ fn state(outcome: &SkillRunOutcome) -> TaskState {
     if outcome.stopped && outcome.status == SkillRunStatus::OutcomeUnknown {
         return TaskState::Canceled;
     }
-    let approval = outcome.approval.as_ref().map(|approval| approval.state);
-    state_of_request(outcome.status, approval)
+    state_of_request(outcome.status, outcome.approval.as_ref())
 }
 
-/// The state of a call that needs an approval.
-fn state_of_request(status: SkillRunStatus, approval: Option<State>) -> TaskState {
-    match (status, approval) {
+/// The state of a call that needs consent.
+fn state_of_request(status: SkillRunStatus, approval: Option<&ApprovalView>) -> TaskState {
+    let is_confirmation = approval.is_some_and(|it| it.kind == Kind::Confirmation);
+    match (status, approval.map(|approval| approval.state)) {
         (SkillRunStatus::Running, _)
         | (SkillRunStatus::AwaitingApproval, Some(State::Approved | State::Executing)) => {
             TaskState::Working
         }
+        // The client's own user is asked.
+        (SkillRunStatus::AwaitingApproval, _) if is_confirmation => TaskState::InputRequired,
         // The protocol's state for a human who has to approve (section 7.6).
         (SkillRunStatus::AwaitingApproval, _) => TaskState::AuthRequired,
         (SkillRunStatus::Succeeded, _) => TaskState::Completed,

@@ -6,7 +6,7 @@ use axum::response::{Response, sse::Event};
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use serde_json::{
-    json,
+    Value, json,
     value::{RawValue, to_raw_value},
 };
 use time::format_description::well_known::Rfc3339;
@@ -18,7 +18,7 @@ use crate::api::{
     turn::{AnswerEnd, AnswerPart},
 };
 use domain::{
-    approval::{Approval, Note, State},
+    approval::{Approval, Kind, Note, State},
     error::ErrorCode,
     ids::{ApprovalId, ConversationId, RunId},
     message::{Part, ToolResult},
@@ -179,11 +179,13 @@ impl Encoder {
             return;
         };
         let note = self.notes.get(&approval);
+        let kind = note.map(|note| note.kind).unwrap_or_default();
         self.interrupts.push(Interrupt {
             id: approval.to_string(),
-            reason: "tool_call",
+            reason: Interrupt::reason(kind),
             message: note.map_or(&result.text, |note| &note.text).clone(),
             tool_call_id: result.call_id.clone(),
+            response_schema: Interrupt::response_schema(kind),
             expires_at: note.and_then(|note| note.expires_at.format(&Rfc3339).ok()),
         });
     }
@@ -334,23 +336,46 @@ pub(in crate::api) enum AguiOutcome {
 pub(in crate::api) struct Interrupt {
     /// The id of the request for consent.
     pub id: String,
-    /// `tool_call`
+    /// `tool_call`: others decide. `confirmation`: the user is asked to confirm the call.
     pub reason: &'static str,
     pub message: String,
     pub tool_call_id: String,
+    /// What the answer to a confirmation looks like.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub response_schema: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
 }
 
 impl Interrupt {
     pub fn new(approval: &Approval, message: String) -> Self {
+        let kind = approval.rule.kind();
         Self {
             id: approval.id.to_string(),
-            reason: "tool_call",
+            reason: Self::reason(kind),
             message,
             tool_call_id: approval.call_id.clone(),
+            response_schema: Self::response_schema(kind),
             expires_at: approval.expires_at.format(&Rfc3339).ok(),
         }
+    }
+
+    fn reason(kind: Kind) -> &'static str {
+        match kind {
+            Kind::Approval => "tool_call",
+            Kind::Confirmation => "confirmation",
+        }
+    }
+
+    fn response_schema(kind: Kind) -> Option<Value> {
+        (kind == Kind::Confirmation).then(|| {
+            json!({
+                "type": "object",
+                "properties": { "approved": { "type": "boolean" } },
+                "required": ["approved"],
+            })
+        })
     }
 }
 

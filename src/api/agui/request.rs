@@ -10,7 +10,10 @@ use crate::{
         openai::{check_question, content, files, text_or_parts},
         problem::Problem,
     },
-    app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
+    app::{
+        chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
+        tools::approvals::InterruptAnswer,
+    },
 };
 use domain::{
     clock,
@@ -79,12 +82,16 @@ enum AguiRole {
 struct ResumeEntry {
     interrupt_id: String,
     status: ResumeStatus,
+    /// For a call that its own user is asked to confirm: `{"approved": true}` confirms it, `{"approved": false}` declines
+    /// it.
+    #[schema(value_type = Option<Object>)]
+    payload: Option<Value>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum ResumeStatus {
-    /// Go on; the request stays with its approvers.
+    /// Go on. A request for approval stays with its approvers.
     Resolved,
     /// Take the request back.
     Cancelled,
@@ -99,18 +106,18 @@ impl RunInput {
         &self.run_id
     }
 
-    /// The approval requests that are taken back.
-    pub fn cancelled(&self) -> impl Iterator<Item = &str> {
-        let entries = self.resume.iter();
-        let cancelled = entries.filter(|entry| entry.status == ResumeStatus::Cancelled);
-        cancelled.map(|entry| entry.interrupt_id.as_str())
-    }
-
-    /// The interrupts that are answered and stay with their approvers.
-    pub fn resolved(&self) -> impl Iterator<Item = &str> {
-        let entries = self.resume.iter();
-        let resolved = entries.filter(|entry| entry.status == ResumeStatus::Resolved);
-        resolved.map(|entry| entry.interrupt_id.as_str())
+    /// The answers to interrupts, each with the id of the interrupt.
+    pub fn answers(&self) -> impl Iterator<Item = (&str, InterruptAnswer)> {
+        self.resume.iter().map(|entry| {
+            let payload = entry.payload.as_ref().map(|payload| &payload["approved"]);
+            let answer = match (entry.status, payload.and_then(Value::as_bool)) {
+                (ResumeStatus::Cancelled, _) => InterruptAnswer::Cancel,
+                (ResumeStatus::Resolved, Some(true)) => InterruptAnswer::Confirm,
+                (ResumeStatus::Resolved, Some(false)) => InterruptAnswer::Decline,
+                (ResumeStatus::Resolved, None) => InterruptAnswer::Continue,
+            };
+            (entry.interrupt_id.as_str(), answer)
+        })
     }
 
     /// The key of the thread among the chats of clients.

@@ -1,5 +1,7 @@
 //! Encodes the parts of an answer as chunks of a UI message stream.
 
+use std::collections::HashMap;
+
 use axum::response::{Response, sse::Event};
 use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
@@ -8,15 +10,19 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use crate::api::{
-    answer_text::Piece,
-    events,
-    problem::Problem,
-    turn::{AnswerEnd, AnswerPart},
+use crate::{
+    api::{
+        answer_text::Piece,
+        events,
+        problem::Problem,
+        turn::{AnswerEnd, AnswerPart},
+    },
+    app::tools::skills::outcome::{RequestOutcome, SkillRunStatus},
 };
 use domain::{
+    approval::{Kind, Note},
     error::ErrorCode,
-    ids::{ConversationId, RunId},
+    ids::{ApprovalId, ConversationId, RunId},
     message::{CallStatus, Part, ToolCall, ToolResult},
     run::Usage,
 };
@@ -31,6 +37,8 @@ pub(super) struct Encoder {
     is_open: bool,
     /// Whether the calls of the step have results. Then the next piece begins another step.
     is_step_over: bool,
+    /// The requests that the user is asked to confirm.
+    confirmations: HashMap<ApprovalId, Note>,
 }
 
 impl Encoder {
@@ -41,6 +49,46 @@ impl Encoder {
             texts: 0,
             is_open: false,
             is_step_over: false,
+            confirmations: HashMap::new(),
+        }
+    }
+
+    /// Answers a request that confirms or declines calls: what came of them, and the events since the last answer. They
+    /// belong to `message`, which is the client's.
+    pub fn answer_responses(
+        mut self,
+        message: Option<String>,
+        outcomes: Vec<(String, RequestOutcome)>,
+        pieces: Vec<Piece>,
+    ) -> Response {
+        let mut chunks = vec![
+            UiChunk::Start {
+                message_id: message.unwrap_or_else(|| self.run.to_string()),
+                message_metadata: self.metadata(),
+            },
+            UiChunk::StartStep,
+        ];
+        for (call, outcome) in outcomes {
+            self.is_step_over = true;
+            chunks.push(confirmed_output(call, outcome));
+        }
+        for piece in pieces {
+            chunks.extend(self.add(piece));
+        }
+        chunks.extend(self.end(AnswerEnd {
+            reason: "stop",
+            usage: Usage::default(),
+            finished_at: None,
+        }));
+        let mut events: Vec<_> = chunks.iter().map(data).collect();
+        events.push(Event::default().data("[DONE]"));
+        events::answer(stream::iter(events))
+    }
+
+    fn metadata(&self) -> UiMetadata {
+        UiMetadata {
+            conversation_id: self.conversation,
+            run_id: self.run,
         }
     }
 
@@ -50,10 +98,7 @@ impl Encoder {
     ) -> Response {
         let start = UiChunk::Start {
             message_id: self.run.to_string(),
-            message_metadata: UiMetadata {
-                conversation_id: self.conversation,
-                run_id: self.run,
-            },
+            message_metadata: self.metadata(),
         };
         let first = [data(&start), data(&UiChunk::StartStep)];
         let rest = parts.flat_map(move |part| {
@@ -103,11 +148,17 @@ impl Encoder {
             Piece::Result(result) => {
                 let mut chunks = self.close();
                 self.is_step_over = true;
-                chunks.push(output(result.1));
+                let asked = result.1.approval.and_then(|id| self.confirmations.get(&id));
+                chunks.push(output(result.1, asked));
                 chunks
             }
             Piece::Part(part) => {
                 let mut chunks = self.close();
+                if let Part::Approval(note) = &part
+                    && note.kind == Kind::Confirmation
+                {
+                    self.confirmations.insert(note.id, (**note).clone());
+                }
                 chunks.extend(data_part(&part));
                 chunks
             }
@@ -155,24 +206,52 @@ fn title(call: &ToolCall) -> Option<String> {
     Some(format!("{} {}", call.server.as_ref()?, call.tool.as_ref()?))
 }
 
-/// Encodes the result of a call.
-fn output(result: ToolResult) -> UiChunk {
+/// Encodes what came of a call that the user was asked to confirm.
+fn confirmed_output(tool_call_id: String, outcome: RequestOutcome) -> UiChunk {
+    let (provider_executed, dynamic) = (true, true);
+    match outcome.status {
+        SkillRunStatus::Succeeded | SkillRunStatus::AwaitingApproval | SkillRunStatus::Running => {
+            UiChunk::ToolOutputAvailable {
+                tool_call_id,
+                output: text_output(&outcome.text),
+                provider_executed,
+                dynamic,
+                preliminary: outcome.status != SkillRunStatus::Succeeded,
+            }
+        }
+        SkillRunStatus::Refused | SkillRunStatus::Cancelled => {
+            UiChunk::ToolOutputDenied { tool_call_id }
+        }
+        SkillRunStatus::Failed | SkillRunStatus::OutcomeUnknown => UiChunk::ToolOutputError {
+            tool_call_id,
+            error_text: outcome.text,
+            provider_executed,
+            dynamic,
+        },
+    }
+}
+
+/// A text as a result of an MCP server.
+fn text_output(text: &str) -> Box<RawValue> {
+    let output = json!({ "content": [{ "type": "text", "text": text }] });
+    to_raw_value(&output).expect("text can be written")
+}
+
+/// Encodes the result of a call. `asked` is what the user is asked about it, if they can confirm it.
+fn output(result: ToolResult, asked: Option<&Note>) -> UiChunk {
     let tool_call_id = result.call_id;
     let (provider_executed, dynamic) = (true, true);
     match (result.status, result.approval) {
         (CallStatus::AwaitingApproval, Some(approval)) => UiChunk::ToolApprovalRequest {
             approval_id: approval.to_string(),
             tool_call_id,
-            reason: result.text,
-            is_automatic: true,
+            reason: asked.map_or(result.text, |note| note.text.clone()),
+            is_automatic: asked.is_none(),
         },
         (CallStatus::Succeeded | CallStatus::AwaitingInput | CallStatus::AwaitingApproval, _) => {
-            let text = json!({ "content": [{ "type": "text", "text": result.text }] });
             UiChunk::ToolOutputAvailable {
                 tool_call_id,
-                output: result
-                    .raw
-                    .unwrap_or_else(|| to_raw_value(&text).expect("text can be written")),
+                output: result.raw.unwrap_or_else(|| text_output(&result.text)),
                 provider_executed,
                 dynamic,
                 preliminary: result.status != CallStatus::Succeeded,
@@ -267,7 +346,13 @@ pub(in crate::api) enum UiChunk {
         provider_executed: bool,
         dynamic: bool,
     },
-    /// The call waits for somebody's consent. `isAutomatic`: not this user's.
+    /// The call was not made: the user declined it, or it can no longer be confirmed.
+    #[serde(rename_all = "camelCase")]
+    ToolOutputDenied {
+        tool_call_id: String,
+    },
+    /// The call waits for somebody's consent. `isAutomatic`: not this user's. Otherwise the next request brings the user's
+    /// answer, in the part of the tool.
     #[serde(rename_all = "camelCase")]
     ToolApprovalRequest {
         approval_id: String,

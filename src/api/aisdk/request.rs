@@ -8,7 +8,10 @@ use crate::{
         openai::{check_question, content, files},
         problem::Problem,
     },
-    app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
+    app::{
+        chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
+        tools::approvals::InterruptAnswer,
+    },
 };
 use domain::{message::Role, request_key::RequestKey};
 
@@ -20,7 +23,7 @@ pub(in crate::api) struct UiChatRequest {
     id: String,
     /// The agent's id; may be left out when there is only one.
     agent: Option<String>,
-    /// The whole chat. The last message is the user's.
+    /// The whole chat. The last message is the user's, or the answer whose calls the user has just confirmed or declined.
     #[schema(min_items = 1)]
     messages: Option<Vec<UiMessage>>,
     /// Instead: only what is new in the chat.
@@ -80,9 +83,7 @@ impl UiChatRequest {
             }
         };
         let files = messages.last().map(UiMessage::files);
-        let messages = messages.iter().enumerate();
-        let transcript = messages.map(|(at, message)| message.read(&format!("{field}[{at}]")));
-        let transcript = transcript.collect::<Result<Transcript, Problem>>()?;
+        let transcript = read_all(field, &messages)?;
         check_question(field, field, &transcript)?;
         Ok(ClientQuestion {
             agent,
@@ -98,7 +99,57 @@ impl UiChatRequest {
     }
 }
 
+/// What the user has answered to the calls that the last message asks them to confirm.
+pub struct ApprovalResponses {
+    /// The client's id of the message.
+    pub message: Option<String>,
+    /// The id of each request, and the answer to it.
+    pub answers: Vec<(String, InterruptAnswer)>,
+    pub transcript: Transcript,
+}
+
+impl UiChatRequest {
+    /// The answers of the user, when the request brings these and no question.
+    pub fn approval_responses(&self) -> Result<Option<ApprovalResponses>, Problem> {
+        let (field, messages) = match (&self.messages, &self.message) {
+            (Some(messages), None) => ("messages", messages.as_slice()),
+            (None, Some(message)) => ("message", std::slice::from_ref(message)),
+            _ => return Ok(None),
+        };
+        let last = messages.last().filter(|last| last.role == "assistant");
+        let answers = last.map(UiMessage::answers).unwrap_or_default();
+        if answers.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(ApprovalResponses {
+            message: last.and_then(|last| Some(last.id.as_ref()?.as_str()?.to_owned())),
+            answers,
+            transcript: read_all(field, messages)?,
+        }))
+    }
+}
+
+fn read_all(field: &str, messages: &[UiMessage]) -> Result<Transcript, Problem> {
+    let messages = messages.iter().enumerate();
+    let transcript = messages.map(|(at, message)| message.read(&format!("{field}[{at}]")));
+    transcript.collect()
+}
+
 impl UiMessage {
+    /// The answers to requests for consent among the parts, which are tools in the state `approval-responded`.
+    fn answers(&self) -> Vec<(String, InterruptAnswer)> {
+        let answered = self.parts.iter().filter_map(|part| {
+            let approval = part.get("approval")?;
+            let answer = match approval.get("approved")?.as_bool()? {
+                true => InterruptAnswer::Confirm,
+                false => InterruptAnswer::Decline,
+            };
+            let is_new = part["state"] == "approval-responded";
+            is_new.then_some((approval.get("id")?.as_str()?.to_owned(), answer))
+        });
+        answered.collect()
+    }
+
     /// The images and text files of the message.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         files(&self.parts.iter().filter_map(part_of).collect())

@@ -3,6 +3,9 @@
 //!
 //! A call that waits for consent is answered with a text that says so, or with a task if the client has the extension
 //! `io.modelcontextprotocol/tasks` (2026-07-28). The id of a task is the id of its approval request.
+//!
+//! A call that its user has to confirm is answered with a question for them, if the client can ask (2026-07-28). The client
+//! makes the call again with their answer. Only the request that was asked about is decided so: one for the same arguments.
 
 use axum::response::{Response, sse::Event};
 use futures_util::{FutureExt, Stream, future::BoxFuture, stream};
@@ -35,7 +38,7 @@ use crate::{
     },
 };
 use domain::{
-    approval::State,
+    approval::{Choice, Kind, State},
     error::Error,
     ids::ApprovalId,
     jsonrpc,
@@ -48,6 +51,41 @@ struct CallParams<'a> {
     name: String,
     #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,
+    /// What the user has answered, by the names of the questions.
+    #[serde(borrow, default, rename = "inputResponses")]
+    responses: Option<&'a RawValue>,
+    /// What the question said of itself: the id of the request.
+    #[serde(default, rename = "requestState")]
+    state: Option<String>,
+}
+
+/// The user's answer to the question whether a call is to be made.
+struct ConfirmationResponse {
+    request: ApprovalId,
+    choice: Choice,
+}
+
+impl CallParams<'_> {
+    /// Reads the user's answer, if the call brings one. A user who closed the question has not answered.
+    fn confirmation(&self) -> Option<ConfirmationResponse> {
+        #[derive(Deserialize)]
+        struct Responses {
+            #[serde(default)]
+            confirm: Option<Response>,
+        }
+        #[derive(Deserialize)]
+        struct Response {
+            action: String,
+        }
+        let responses: Responses = serde_json::from_str(self.responses?.get()).ok()?;
+        let choice = match responses.confirm?.action.as_str() {
+            "accept" => Choice::Approve,
+            "decline" => Choice::Reject,
+            _ => return None,
+        };
+        let request = self.state.as_ref()?.parse().ok()?;
+        Some(ConfirmationResponse { request, choice })
+    }
 }
 
 /// A call that owns what it needs, so that it can go on while its answer is streamed.
@@ -58,6 +96,8 @@ struct OwnedCall {
     arguments: String,
     lifecycle: Lifecycle,
     takes_tasks: bool,
+    can_ask_user: bool,
+    confirmation: Option<ConfirmationResponse>,
     open: OpenCall,
     _waiting: WaitingCall,
 }
@@ -138,6 +178,7 @@ impl Client {
     fn begin_call(&self, request: &RpcRequest<'_>) -> Result<OwnedCall, Failure> {
         let params: CallParams = message::params(request.params)?;
         let arguments = params.arguments.map_or("{}", RawValue::get).to_owned();
+        let confirmation = params.confirmation();
         let waiting = self.state.limits.begin_call(&self.principal)?;
         let agent = self.tools.toolset.agent();
         let open = OpenCall::begin(&self.state.app, &self.principal, agent, request.id.get());
@@ -150,6 +191,8 @@ impl Client {
             arguments,
             lifecycle: request.lifecycle,
             takes_tasks: request.meta.has_extension(TASKS_EXTENSION),
+            can_ask_user: request.meta.can_ask_user(),
+            confirmation,
             open,
             _waiting: waiting,
         })
@@ -174,8 +217,19 @@ impl OwnedCall {
         if self.open.cancel.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        let result = match answer? {
+        let mut answer = answer?;
+        if let (ToolAnswer::Consent(call), Some(given)) = (&mut answer, &self.confirmation) {
+            let decided = self.open.cancel.clone();
+            let decided = decided.run_until_cancelled(self.confirm(call, given)).await;
+            decided.ok_or(Failure::Cancelled)??;
+        }
+        let result = match answer {
             ToolAnswer::Result(result) => write_result(result),
+            ToolAnswer::Consent(call)
+                if self.can_ask_user && self.confirmation.is_none() && call.asks_user() =>
+            {
+                return self.ask_to_confirm(&call).await;
+            }
             ToolAnswer::Consent(call) if self.takes_tasks && call.is_open() => {
                 return Ok(created_task(&call.view));
             }
@@ -185,6 +239,50 @@ impl OwnedCall {
             }
         };
         Ok(with_result_type(result, self.lifecycle))
+    }
+}
+
+impl OwnedCall {
+    /// Gives the user's answer to the request that it is about, and waits for what comes of it. `call` is then as it
+    /// stands. An answer about another request, which had other arguments or is over, decides nothing.
+    async fn confirm(
+        &self,
+        call: &mut ClientCall,
+        given: &ConfirmationResponse,
+    ) -> Result<(), Failure> {
+        let Client {
+            state,
+            principal,
+            tools,
+            ..
+        } = &self.client;
+        let app = &state.app;
+        if !call.asks_user() || call.view.id != given.request {
+            return Ok(());
+        }
+        approvals::confirm_for_client(app, principal, call.view.id, given.choice).await?;
+        let agent = tools.toolset.agent();
+        *call = client_calls::outcome(app, principal, agent, call.view.id).await?;
+        Ok(())
+    }
+
+    /// Asks the client to ask its user. The client's next request brings the answer and what `requestState` says.
+    async fn ask_to_confirm(&self, call: &ClientCall) -> Result<String, Failure> {
+        let Client {
+            state, principal, ..
+        } = &self.client;
+        let id = call.view.id.to_string();
+        let view = approvals::get(&state.app, principal, &id).await?;
+        Ok(json!({
+            "resultType": "input_required",
+            "inputRequests": { "confirm": { "method": "elicitation/create", "params": {
+                "mode": "form",
+                "message": view.text_with_arguments(),
+                "requestedSchema": { "type": "object", "properties": {} },
+            } } },
+            "requestState": id,
+        })
+        .to_string())
     }
 }
 
@@ -248,6 +346,16 @@ fn write_waiting_call(call: ClientCall) -> String {
     }
     let text = if view.finished_at.is_some() {
         format!("not executed, and the request is over: {}", view.text)
+    } else if view.kind == Kind::Confirmation {
+        format!(
+            "not executed yet: the user has to confirm this call ({}) until {}, there or with /confirm {} in a chat: {} \
+             Nobody can confirm it for them. Make the same call with the same arguments again to get its outcome; it is \
+             not made twice.",
+            view.code,
+            time_of(view.expires_at),
+            view.code,
+            view.link,
+        )
     } else {
         format!(
             "not executed yet: this call waits for approval {} by {} until {}. {} Make the same call with the same \
@@ -261,6 +369,7 @@ fn write_waiting_call(call: ClientCall) -> String {
     let about = json!({ "chatelaine/approval": {
         "id": view.id,
         "code": view.code,
+        "kind": view.kind,
         "state": view.state,
         "approvers": view.approvers,
         "expiresAt": time_of(view.expires_at),

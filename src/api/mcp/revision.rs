@@ -47,12 +47,21 @@ pub(super) struct Meta<'a> {
 struct Capabilities {
     #[serde(default)]
     extensions: Map<String, Value>,
+    #[serde(default)]
+    elicitation: Option<Map<String, Value>>,
 }
 
 impl Meta<'_> {
     pub fn has_extension(&self, name: &str) -> bool {
         let declared = self.capabilities.as_ref();
         declared.is_some_and(|capabilities| capabilities.extensions.contains_key(name))
+    }
+
+    /// Whether the client can ask its user with a form. A client that names no mode has this one.
+    pub fn can_ask_user(&self) -> bool {
+        let declared = self.capabilities.as_ref();
+        let modes = declared.and_then(|capabilities| capabilities.elicitation.as_ref());
+        modes.is_some_and(|modes| modes.is_empty() || modes.contains_key("form"))
     }
 }
 

@@ -1,4 +1,6 @@
-//! `/approvals`, `/approve`, `/reject` and `/cancel CODE`: requests for consent in frontends that show nothing but text.
+//! `/approvals`, `/approve`, `/reject`, `/confirm`, `/decline` and `/cancel CODE`: requests for consent in frontends that
+//! show nothing but text. `/confirm` and `/decline` answer what the user is asked about their own call, in the
+//! conversation that asks it. Such a command is the whole message of a user, so no model and no tool can write one.
 //!
 //! A decision repeats the hash of the arguments that the approver has seen. A person cannot type a hash, so the
 //! conversation remembers which arguments it has shown, and a command decides about those and no others. If this
@@ -13,13 +15,16 @@ use super::commands::{Answer, notice};
 use crate::app::{
     App,
     servers::agents,
-    tools::approvals::{self, ApprovalFilter, Verdict, view::ApprovalView},
+    tools::{
+        approvals::{self, ApprovalFilter, Verdict, view::ApprovalView},
+        skills::outcome,
+    },
 };
 use domain::{
-    approval::{Choice, State, parse_code},
+    approval::{Choice, Kind, State, parse_code},
     error::{Error, Result},
-    hidden::escape_unclear,
-    message::{self, Part},
+    ids::{ApprovalId, ConversationId},
+    message::{self, Part, TextSource},
     principal::Principal,
     run::ClaimedRun,
     texts::{self, Key, Texts},
@@ -32,7 +37,8 @@ const SHOWN: u8 = 20;
 /// Whether a text is a command that shows requests or decides about them.
 pub(super) fn is_one(text: &str) -> bool {
     let name = text.split_whitespace().next();
-    matches!(name, Some("/approvals" | "/approve" | "/reject"))
+    let names = ["/approvals", "/approve", "/reject", "/confirm", "/decline"];
+    name.is_some_and(|name| names.contains(&name))
 }
 
 /// Answers a command about requests for consent.
@@ -110,23 +116,41 @@ async fn run_command(
     };
     let approval = approvals::find(app, principal, &code).await?;
     if name == "/approvals" {
-        let view = approvals::get(app, principal, &approval.id.to_string()).await?;
+        let view = view_here(app, run, approval.id).await?;
         approvals::remember_shown(app, run, &[&view]).await?;
-        let how = explain_choices(texts, view.decidable, may_take_back(&view));
-        return Ok(with_choices(show(&view), how, choices_of(texts, &view)));
+        let how = explain_choices(texts, &[&view]);
+        return Ok(with_choices(
+            view.text_with_arguments(),
+            how,
+            choices_of(texts, &view),
+        ));
     }
     if name == "/cancel" {
         let cancelled = approvals::cancel(app, principal, approval.id).await?;
         return describe(app, principal, &cancelled.code).await;
     }
-    let approver = approvals::approver(app, principal).await?;
+    let is_confirmation = approval.rule.kind() == Kind::Confirmation;
+    let values = [
+        ("code", code.as_str()),
+        ("approvers", &approval.rule.approvers.join(", ")),
+    ];
+    if is_confirmation && !is_asked_in(approval.conversation, run) {
+        return Ok(vec![Part::text(
+            texts.render(Key::ConfirmElsewhere, &values),
+        )]);
+    }
+    if !is_confirmation && matches!(name, "/confirm" | "/decline") {
+        return Ok(vec![Part::text(
+            texts.render(Key::ApprovalForOthers, &values),
+        )]);
+    }
+    let approver = approvals::decider(app, principal, &approval).await?;
     let reason = Some(reason.trim())
         .filter(|reason| !reason.is_empty())
         .map(str::to_owned);
-    let choice = if name == "/approve" {
-        Choice::Approve
-    } else {
-        Choice::Reject
+    let choice = match name {
+        "/approve" | "/confirm" => Choice::Approve,
+        _ => Choice::Reject,
     };
     let view = approvals::get(app, principal, &approval.id.to_string()).await?;
     let args_sha256 = match approvals::last_shown(app, run, approval.id).await? {
@@ -135,8 +159,8 @@ async fn run_command(
             approvals::remember_shown(app, run, &[&view]).await?;
             let repeat = [("command", name), ("code", &code)];
             let repeat = texts.render(Key::ApprovalRepeat, &repeat);
-            let text = format!("{}\n{repeat}", show(&view));
-            let how = explain_choices(texts, true, false);
+            let text = format!("{}\n{repeat}", view.text_with_arguments());
+            let how = explain_choices(texts, &[&view]);
             return Ok(with_choices(text, how, choices_of(texts, &view)));
         }
         // The user cannot decide, and `decide` says why.
@@ -148,6 +172,9 @@ async fn run_command(
         args_sha256,
     };
     let decided = approvals::decide(app, &approver, approval.id, &verdict).await?;
+    if is_confirmation {
+        return describe_outcome(app, run, decided.id).await;
+    }
     if decided.state != State::Pending {
         return describe(app, principal, &code).await;
     }
@@ -173,16 +200,51 @@ async fn describe(app: &App, principal: &Principal, code: &str) -> Result<Vec<Pa
     Ok(vec![Part::text(view.text)])
 }
 
+/// Waits for the call that the user has confirmed, and describes what came of it: what the server said, word for word, or
+/// how the request stands. The outcome itself is a message of its own.
+async fn describe_outcome(app: &Arc<App>, run: &ClaimedRun, id: ApprovalId) -> Result<Vec<Part>> {
+    let ended = approvals::await_end(app, &run.principal, id).await?;
+    let outcome = outcome::of_request(app, &run.principal, id).await?;
+    let is_answered = matches!(ended.state, State::Succeeded | State::Failed);
+    Ok(vec![Part::Text {
+        source: (is_answered && outcome.text != outcome.approval.text).then(|| {
+            Box::new(TextSource {
+                server: ended.server.to_string(),
+                tool: ended.tool,
+            })
+        }),
+        text: outcome.text,
+    }])
+}
+
+/// Whether a request of this conversation, or of none, can be confirmed in the conversation of a run.
+fn is_asked_in(conversation: Option<ConversationId>, run: &ClaimedRun) -> bool {
+    conversation.is_none_or(|asking| asking == run.conversation)
+}
+
+/// A request with its arguments, for the reader of a conversation: what another conversation asks is not decided in it.
+async fn view_here(app: &App, run: &ClaimedRun, id: ApprovalId) -> Result<ApprovalView> {
+    let mut view = approvals::get(app, &run.principal, &id.to_string()).await?;
+    view.decidable &= view.kind == Kind::Approval || is_asked_in(view.conversation_id, run);
+    Ok(view)
+}
+
 /// A text, and the choices that it ends with, if there are any.
 fn with_choices(text: String, how: String, choices: Vec<message::Choice>) -> Vec<Part> {
     let choices = (!choices.is_empty()).then_some(Part::Choices { text: how, choices });
     std::iter::once(Part::text(text)).chain(choices).collect()
 }
 
-/// How the choices of an answer decide or take back, for a person who types.
-fn explain_choices(texts: &Texts<'_>, decides: bool, takes_back: bool) -> String {
+/// How the choices about these requests decide or take back, for a person who types.
+fn explain_choices(texts: &Texts<'_>, views: &[&ApprovalView]) -> String {
+    let decides = |kind| {
+        let mut views = views.iter();
+        views.any(|view| view.decidable && view.kind == kind)
+    };
+    let takes_back = views.iter().any(|view| may_take_back(view));
     let keys = [
-        decides.then_some(Key::ApprovalsHow),
+        decides(Kind::Approval).then_some(Key::ApprovalsHow),
+        decides(Kind::Confirmation).then_some(Key::ConfirmHow),
         takes_back.then_some(Key::ApprovalsTakeBack),
     ];
     let sentences = keys.into_iter().flatten().map(|key| texts.render(key, &[]));
@@ -191,9 +253,19 @@ fn explain_choices(texts: &Texts<'_>, decides: bool, takes_back: bool) -> String
 
 /// What the reader of a request can do with it.
 fn choices_of(texts: &Texts<'_>, view: &ApprovalView) -> Vec<message::Choice> {
+    let (yes, no) = match view.kind {
+        Kind::Approval => (
+            (view.decidable, Key::ApprovalChoiceApprove, "/approve"),
+            (view.decidable, Key::ApprovalChoiceReject, "/reject"),
+        ),
+        Kind::Confirmation => (
+            (view.decidable, Key::ConfirmChoiceConfirm, "/confirm"),
+            (view.decidable, Key::ConfirmChoiceDecline, "/decline"),
+        ),
+    };
     let commands = [
-        (view.decidable, Key::ApprovalChoiceApprove, "/approve"),
-        (view.decidable, Key::ApprovalChoiceReject, "/reject"),
+        yes,
+        no,
         (may_take_back(view), Key::ApprovalChoiceCancel, "/cancel"),
     ];
     let choice = |(_, key, command)| message::Choice {
@@ -218,21 +290,14 @@ fn choice_to_show(view: &ApprovalView) -> message::Choice {
     }
 }
 
+/// Whether the reader can take it back. What they can confirm, they decline instead.
 fn may_take_back(view: &ApprovalView) -> bool {
-    view.own && view.state == State::Pending
-}
-
-/// A request with the exact arguments of its call. The empty line and the indentation make the arguments code for a
-/// frontend that shows Markdown, which would otherwise drop the backslash of a `\"`.
-fn show(view: &ApprovalView) -> String {
-    match &view.arguments {
-        Some(arguments) => format!("{}\n\n    {}", view.text, escape_unclear(arguments.get())),
-        None => view.text.clone(),
-    }
+    let is_declined = view.kind == Kind::Confirmation && view.decidable;
+    view.own && view.state == State::Pending && !is_declined
 }
 
 /// `/approvals`: the requests that wait for the user, the oldest first and with their arguments, and then the user's own
-/// open requests.
+/// requests, with the arguments of those that they can confirm here.
 async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part>> {
     let principal = &run.principal;
     let page = ApprovalSelection {
@@ -250,7 +315,6 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part
         waiting.push(approvals::get(app, principal, &view.id.to_string()).await?);
     }
     let shown = &waiting[..waiting.len().min(usize::from(SHOWN))];
-    approvals::remember_shown(app, run, &shown.iter().collect::<Vec<_>>()).await?;
     let filter = ApprovalFilter {
         as_approver: false,
         page: ApprovalSelection {
@@ -259,11 +323,20 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part
             ..page
         },
     };
-    let own = approvals::list(app, principal, &filter).await?;
+    let mut own = approvals::list(app, principal, &filter).await?;
+    for view in &mut own {
+        if view.kind == Kind::Confirmation && view.decidable {
+            let seen = view_here(app, run, view.id).await?;
+            let arguments = seen.arguments.filter(|_| seen.decidable);
+            (view.decidable, view.arguments) = (seen.decidable, arguments);
+        }
+    }
+    let seen: Vec<_> = shown.iter().chain(&own).collect();
+    approvals::remember_shown(app, run, &seen).await?;
     let mut lines = Vec::new();
     if !shown.is_empty() {
         lines.push(texts.render(Key::ApprovalsWaiting, &[]));
-        lines.extend(shown.iter().map(show));
+        lines.extend(shown.iter().map(ApprovalView::text_with_arguments));
         if shown.len() < waiting.len() {
             lines.push(texts.render(Key::ApprovalsMore, &[]));
         }
@@ -272,19 +345,16 @@ async fn list(app: &App, run: &ClaimedRun, texts: &Texts<'_>) -> Result<Vec<Part
         [only] => choices_of(texts, only),
         several => several.iter().map(choice_to_show).collect(),
     };
-    // A request of one's own that one may also decide has its choices already.
-    let to_take_back = own
+    // A request of one's own that one may also approve has its choices already.
+    let mine = own
         .iter()
-        .filter(|view| may_take_back(view) && !view.decidable);
-    choices.extend(
-        to_take_back
-            .clone()
-            .flat_map(|view| choices_of(texts, view)),
-    );
-    let how = explain_choices(texts, !shown.is_empty(), to_take_back.count() > 0);
+        .filter(|view| view.kind == Kind::Confirmation || !view.decidable);
+    choices.extend(mine.clone().flat_map(|view| choices_of(texts, view)));
+    let offered: Vec<_> = shown.iter().chain(mine).collect();
+    let how = explain_choices(texts, &offered);
     if !own.is_empty() {
         lines.push(texts.render(Key::ApprovalsMine, &[]));
-        lines.extend(own.into_iter().map(|view| view.text));
+        lines.extend(own.iter().map(ApprovalView::text_with_arguments));
     }
     if lines.is_empty() {
         lines.push(texts.render(Key::ApprovalsNone, &[]));

@@ -76,7 +76,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         "/cancel" if !rest.trim().is_empty() => {
             return approval_commands::answer(app, run, name, rest).await;
         }
-        "/decline" => {
+        "/decline" if rest.trim().is_empty() => {
             return answer_notice(app, run, "nothing_asked", Key::AskNone).await;
         }
         "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
@@ -88,7 +88,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             Ok((call, ambiguity)) => return Ok(Answer::Call { call, ambiguity }),
             Err(unusable) => return refuse_call(app, run, unusable).await,
         },
-        "/approvals" | "/approve" | "/reject" => {
+        "/approvals" | "/approve" | "/reject" | "/confirm" | "/decline" => {
             return approval_commands::answer(app, run, name, rest).await;
         }
         unknown => return answer_skill(app, run, line, unknown).await,
@@ -172,10 +172,9 @@ async fn describe_skills(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     let texts = texts::of(&pack, &run.principal);
     let mut text = format!("\n\n{}:", texts.render(Key::Skills, &[]));
     for view in &views {
-        let approval = view.needs_approval_by.as_deref();
-        let approval = approval.map(|by| needs_approval(&texts, by));
-        let approval = approval.unwrap_or_default();
-        let _ = write!(text, "\n{} – {}{approval}", view.command, first_line(view));
+        let by = view.needs_approval_by.as_deref();
+        let consent = describe_consent(&texts, by, view.needs_confirmation);
+        let _ = write!(text, "\n{} – {}{consent}", view.command, first_line(view));
     }
     Ok(text)
 }
@@ -268,14 +267,9 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
             } else {
                 format!(" – {}", words.join(" "))
             };
-            let approval = tool.needs_approval_by.as_deref();
-            let approval = approval.map(|by| needs_approval(&texts, by));
-            let _ = writeln!(
-                text,
-                "  {}{description}{}",
-                tool.tool,
-                approval.unwrap_or_default()
-            );
+            let by = tool.needs_approval_by.as_deref();
+            let consent = describe_consent(&texts, by, tool.needs_confirmation);
+            let _ = writeln!(text, "  {}{description}{consent}", tool.tool);
         }
     }
     if text.is_empty() {
@@ -285,10 +279,16 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     Ok(format!("{}{skills}", text.trim_end()))
 }
 
-/// A remark in brackets that names the approvers of a call.
-fn needs_approval(texts: &Texts<'_>, approvers: &[String]) -> String {
-    let approvers = approvers.join(", ");
-    let remark = texts.render(Key::SkillNeedsApproval, &[("approvers", &approvers)]);
+/// A remark in brackets that says whose consent a call needs; empty if it needs none.
+fn describe_consent(texts: &Texts<'_>, approvers: Option<&[String]>, confirms: bool) -> String {
+    let remark = match approvers {
+        Some(approvers) => {
+            let approvers = approvers.join(", ");
+            texts.render(Key::SkillNeedsApproval, &[("approvers", &approvers)])
+        }
+        None if confirms => texts.render(Key::NeedsConfirmation, &[]),
+        None => return String::new(),
+    };
     format!(" ({remark})")
 }
 

@@ -8,26 +8,31 @@
 //! Many chats begin alike: with the same system message, instructions or examples. Only an answer of the agent tells
 //! them apart, so a conversation gets a digest only from a transcript that ends with an answer.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use serde_json::value::to_raw_value;
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     approval_commands, attachments, branches,
     conversations::{self, ConversationStream, PostedMessage, UnwrittenMessage},
     prompt_answers::{AnswerCandidate, match_pending_prompt},
 };
-use crate::app::{
-    App,
-    runs::repeats,
-    servers::{agents, credentials},
-    tools::approvals::notices,
+use crate::{
+    app::{
+        App,
+        platform::polls::POLL,
+        runs::repeats,
+        servers::{agents, credentials},
+        tools::approvals::notices,
+    },
+    live::LiveEvent,
 };
 use domain::{
     answer_format::AnswerFormat,
     error::{Error, ErrorCode, Missing, Result},
-    event::Event,
+    event::{Event, EventKind},
     ids::{ConversationId, RunId},
     message::{CALL_BOX, CALL_BOX_END, CALL_LINE, Part, Role},
     pack::{Pack, Provider},
@@ -268,6 +273,72 @@ pub async fn unread(app: &App, principal: &Principal, chat: &str) -> Result<Unre
         conversation: conversation.id,
         events,
     })
+}
+
+/// The conversation of a client's chat, if it has begun.
+pub async fn find_conversation(
+    app: &App,
+    principal: &Principal,
+    chat: &str,
+) -> Result<Option<ConversationId>> {
+    match unread(app, principal, chat).await {
+        Ok(unread) => Ok(Some(unread.conversation)),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl UnreadEvents {
+    /// The event that began the first report whose run has not ended.
+    pub fn first_open_report(&self) -> Option<i64> {
+        let mut open = HashMap::new();
+        for event in &self.events {
+            match &event.kind {
+                EventKind::Message(message) if message.role == Role::System => {
+                    let is_outcome = |part: &Part| {
+                        matches!(
+                            part,
+                            Part::Approval(_) | Part::AgentCallback(_) | Part::CallOutcome(_)
+                        )
+                    };
+                    if let Some(run) = message
+                        .run_id
+                        .filter(|_| message.parts.iter().any(is_outcome))
+                    {
+                        open.entry(run).or_insert(event.seq);
+                    }
+                }
+                EventKind::Run { run_id, status, .. } if status.is_final() => {
+                    open.remove(run_id);
+                }
+                _ => {}
+            }
+        }
+        open.into_values().min()
+    }
+}
+
+/// Like [`unread`], after the runs that report an outcome have ended, but no later than the settings say that an answer
+/// waits for a run.
+pub async fn await_reports(app: &App, principal: &Principal, chat: &str) -> Result<UnreadEvents> {
+    let conversation = unread(app, principal, chat).await?.conversation;
+    // Listen before the read that counts, so that no event is missed in between.
+    let mut listener = app.live.listen(principal.tenant, conversation);
+    let until = Instant::now() + app.config.run_wait;
+    loop {
+        let unread = unread(app, principal, chat).await?;
+        if unread.first_open_report().is_none() {
+            return Ok(unread);
+        }
+        let next_durable =
+            async { while let LiveEvent::Transient { .. } = listener.next().await {} };
+        tokio::select! {
+            () = next_durable => {}
+            () = sleep(POLL) => {}
+            () = sleep_until(until) => return Ok(unread),
+            () = app.shutdown.cancelled() => return Ok(unread),
+        }
+    }
 }
 
 /// Records that the client of a chat shows this transcript, and has got the events up to number `delivered`.

@@ -5,6 +5,7 @@
 //! request, the delivery of the outcome: a crash leaves all of it or nothing.
 
 pub mod client_calls;
+mod confirmation;
 mod decision;
 pub mod delivery;
 pub mod execution;
@@ -20,6 +21,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use self::delivery::OutcomeMessage;
 pub use self::{
+    confirmation::{InterruptAnswer, answer_interrupt, await_end, confirm_for_client},
     decision::{Verdict, cancel, decide, record, revoke_unpermitted},
     request::{ApprovalRequest, Requested, request, waiting_text},
     view::{
@@ -29,7 +31,7 @@ pub use self::{
 };
 use crate::app::{App, platform::keys::contexts, servers::registry};
 use domain::{
-    approval::{Approval, Approver, State},
+    approval::{Approval, Approver, Choice, Kind, State},
     canonical::Hex,
     error::{Error, Missing, Result},
     hidden::clean_name,
@@ -45,6 +47,13 @@ use store::{Tx, audit::AuditRow, hints::Hint, vault::Context};
 pub async fn approver(app: &App, principal: &Principal) -> Result<Approver> {
     let packs = served_packs(app, principal.tenant).await?;
     app.accounts.newest(principal).await?.approver(&packs)
+}
+
+/// The right of a principal to decide this request. A confirmation needs no role, but its requester.
+pub async fn decider(app: &App, principal: &Principal, approval: &Approval) -> Result<Approver> {
+    let packs = served_packs(app, principal.tenant).await?;
+    let newest = app.accounts.newest(principal).await?;
+    newest.decider(&packs, approval)
 }
 
 /// The packs that serve a tenant, with what its admins set for their servers.
@@ -105,19 +114,22 @@ fn closed_reason(approval: &Approval) -> String {
         return format!("{code} was taken back by {by}");
     }
     let by = approval.decided_by.as_ref().map(|by| name_of(approval, by));
+    let kind = approval.rule.kind();
     match (&approval.state, by, approval.decided_at) {
         (State::Pending | State::Expired, ..) => {
             format!("{code} expired at {}", time_of(approval.expires_at))
         }
         (State::Rejected, Some(by), Some(at)) => {
-            format!("{code} was rejected by {by} at {}", time_of(at))
+            let rejected = Choice::Reject.done(kind);
+            format!("{code} was {rejected} by {by} at {}", time_of(at))
         }
         (State::Cancelled, Some(by), Some(at)) => {
             format!("{code} was taken back by {by} at {}", time_of(at))
         }
         (state, Some(by), Some(at)) => {
             format!(
-                "{code} was approved by {by} at {} and is {}",
+                "{code} was {} by {by} at {} and is {}",
+                Choice::Approve.done(kind),
                 time_of(at),
                 state.into_str()
             )
@@ -186,9 +198,13 @@ async fn audit(
     approval: &Approval,
     AuditedStep { action, actor, why }: AuditedStep<'_>,
 ) -> Result<()> {
+    let what = match approval.rule.kind() {
+        Kind::Approval => approval.code.clone(),
+        Kind::Confirmation => format!("confirmation {}", approval.code),
+    };
     let detail = match why {
-        Some(why) => format!("{}: {why}", approval.code),
-        None => approval.code.clone(),
+        Some(why) => format!("{what}: {why}"),
+        None => what,
     };
     let row = AuditRow {
         agent: approval.agent.to_string(),
@@ -246,8 +262,11 @@ fn link_to_list(app: &App, first: ApprovalId) -> String {
 }
 
 /// Puts the event of a step into the outbox of webhooks. It never contains the arguments: a receiver who may see them
-/// follows the link.
+/// follows the link. Receivers tell approvers, whom a confirmation does not concern.
 async fn enqueue_event(app: &App, tx: &mut Tx, approval: &Approval, event: &str) -> Result<()> {
+    if approval.rule.kind() == Kind::Confirmation {
+        return Ok(());
+    }
     let payload = json!({
         "id": approval.id,
         "code": approval.code,

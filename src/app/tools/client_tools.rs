@@ -227,6 +227,7 @@ impl ClientTools {
             progress: request.progress,
             cancel: request.cancel,
             elicitation: None,
+            shows_requests: false,
         };
         let result = gate::call(app, call).await;
         match (result.status, result.approval) {

@@ -69,6 +69,8 @@ pub struct Call<'a> {
     pub cancel: CancellationToken,
     /// Where questions of the server to the user are shown; `None` when the user cannot be asked.
     pub elicitation: Option<ElicitationTarget>,
+    /// Whether the user reads in the answer of the run that the call waits for consent.
+    pub shows_requests: bool,
 }
 
 /// The tool that is to be called.
@@ -289,6 +291,7 @@ pub async fn call(app: &Arc<App>, mut call: Call<'_>) -> ToolResult {
                 run: call.run,
                 call_id: call.call_id,
                 origin: call.origin,
+                is_shown: call.shows_requests,
             };
             return request_approval(app, &call, request).await;
         }
@@ -338,7 +341,7 @@ pub async fn call_with_answer(
         Decision::Refuse(rule) => return deny(app, call, Refused::by_rule(rule)),
         Decision::Approve(_) => {
             let reason =
-                "not executed: this call needs approval by now; make it again if the user wants it";
+                "not executed: this call needs consent by now; make it again if the user wants it";
             return deny(app, call, reason.to_owned().into());
         }
     };

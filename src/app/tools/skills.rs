@@ -58,6 +58,9 @@ pub struct SkillView {
     /// Its calls wait for one of these roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs_approval_by: Option<Vec<String>>,
+    /// Its calls, or some of them, wait until their user confirms them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub needs_confirmation: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -121,10 +124,10 @@ async fn list_of_pack(
 /// because the tools of a server that is down are unknown.
 fn view(pack: &Pack, toolset: &Toolset, skill: &Skill, locale: Option<&str>) -> Option<SkillView> {
     let spec = pack.server(skill.server.as_str())?;
-    let needs_approval_by = match offer(spec, toolset.access(), skill.tool()) {
-        Offer::Deny(_) => return None,
-        offer => offer.policy().map(|policy| policy.approvers.clone()),
-    };
+    let offer = offer(spec, toolset.access(), skill.tool());
+    if let Offer::Deny(_) = offer {
+        return None;
+    }
     let found = toolset.by_pair(spec.id.as_str(), skill.tool());
     let state = match found {
         Some(_) => SkillAvailability::Ready,
@@ -144,7 +147,8 @@ fn view(pack: &Pack, toolset: &Toolset, skill: &Skill, locale: Option<&str>) -> 
         tool: skill.tool().to_owned(),
         state,
         input_schema: found.map(|(_, named)| named.tool.input_schema.clone()),
-        needs_approval_by,
+        needs_approval_by: offer.approvers(),
+        needs_confirmation: offer.needs_confirmation(),
     })
 }
 
@@ -292,13 +296,12 @@ async fn check_arguments(toolset: &Toolset, view: &SkillView, arguments: &Member
         return Ok(());
     };
     let given = Json::Object(arguments.clone());
-    let checked = match view.needs_approval_by {
-        Some(_) => {
-            let given = canonical::with_defaults(&named.tool.input_schema, given);
-            named.check(&given).await
-        }
-        None => named.check(&given).await,
+    let given = if view.needs_approval_by.is_some() || view.needs_confirmation {
+        canonical::with_defaults(&named.tool.input_schema, given)
+    } else {
+        given
     };
+    let checked = named.check(&given).await;
     checked.map_err(|problems| {
         Error::unfit(
             ErrorCode::ArgumentsUnfit,

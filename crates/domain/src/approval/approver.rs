@@ -14,8 +14,9 @@ use crate::{
     principal::{Principal, tool_accesses},
 };
 
-/// The right to decide requests: the user, and the roles at each agent. [`Principal::approver`] is the only
-/// way to get one, so its holder has an approver role now.
+/// The right to decide requests: the user, and the roles at each agent. [`Principal::approver`] and
+/// [`Principal::decider`] are the only ways to get one, so its holder has an approver role now, or is the one whom a
+/// confirmation asks.
 #[derive(Clone, Debug)]
 pub struct Approver {
     principal: Principal,
@@ -27,6 +28,25 @@ impl Principal {
     /// The power to decide, by today's packs and the claims that were verified just now. Being one of
     /// `adminUsers` is not enough: a pack that wants them to decide gives them the role.
     pub fn approver(&self, packs: &[Arc<Pack>]) -> Result<Approver, Error> {
+        let approver = self.with_roles(packs);
+        if approver.roles.is_empty() {
+            return Err(Error::Forbidden(
+                "you hold none of the roles that may decide".to_owned(),
+            ));
+        }
+        Ok(approver)
+    }
+
+    /// The power to decide this request. A confirmation needs no role: it asks its requester.
+    pub fn decider(&self, packs: &[Arc<Pack>], approval: &Approval) -> Result<Approver, Error> {
+        if approval.asks_requester(&self.user) {
+            Ok(self.with_roles(packs))
+        } else {
+            self.approver(packs)
+        }
+    }
+
+    fn with_roles(&self, packs: &[Arc<Pack>]) -> Approver {
         let mut roles = BTreeMap::new();
         for pack in packs.iter().filter(|_| self.authenticated) {
             let access = self.access(pack);
@@ -41,16 +61,11 @@ impl Principal {
                 roles.insert(pack.id().clone(), held);
             }
         }
-        if roles.is_empty() {
-            return Err(Error::Forbidden(
-                "you hold none of the roles that may decide".to_owned(),
-            ));
-        }
-        Ok(Approver {
+        Approver {
             principal: self.clone(),
             name: self.display_name(),
             roles,
-        })
+        }
     }
 }
 
@@ -73,7 +88,7 @@ impl Approver {
         &self.name
     }
 
-    /// Whether one of their roles is among those that decide about this request.
+    /// Whether one of their roles is among those that decide about this request. A confirmation has none.
     pub fn holds_role_for(&self, approval: &Approval) -> bool {
         let held = self.roles.get(&approval.agent);
         held.is_some_and(|held| {
@@ -90,12 +105,12 @@ impl Approver {
         self.roles == other.roles
     }
 
-    /// Whether they may decide it. Nobody decides their own where the policy says so, admins included.
+    /// Whether they may decide it. Nobody decides their own where the policy says so, and nobody but its requester
+    /// decides a confirmation, admins included.
     pub fn may_decide(&self, approval: &Approval) -> bool {
         let own = self.user() == approval.requester();
-        self.tenant() == approval.tenant
-            && self.holds_role_for(approval)
-            && (!own || approval.rule.self_approval)
+        let by_role = self.holds_role_for(approval) && (!own || approval.rule.self_approval);
+        self.tenant() == approval.tenant && (by_role || approval.asks_requester(self.user()))
     }
 
     /// Every (agent, role), as two columns.

@@ -9,6 +9,7 @@ use crate::{hidden::fold, lookalike::skeleton, server::ServerSpec};
 
 /// Where a pack has its rules about calls.
 pub(super) const APPROVAL: &str = "toolAccess.approval";
+const CONFIRM: &str = "toolAccess.confirm";
 const DENY: &str = "toolAccess.deny";
 const LIMITS: &str = "toolAccess.limits";
 const SEPARATORS: &[char] = &['_', '-', '.', ':', '/'];
@@ -52,11 +53,11 @@ impl ServerSpec {
         }
     }
 
-    /// The approval policies that guard a tool.
+    /// The approval policies that guard a tool, and the confirmations.
     pub(super) fn approval_policies(&self, tool: &str) -> impl Iterator<Item = &ApprovalPolicy> {
         let access = self.tool_access.iter();
         let guard = self.guard_of(tool);
-        let policies = access.flat_map(|access| &access.approval);
+        let policies = access.flat_map(|access| access.approval.iter().chain(&access.confirm));
         policies.filter(move |policy| guard(&policy.tools))
     }
 
@@ -125,8 +126,10 @@ impl ToolAccess {
         let approval = self.approval.iter().map(|rule| &rule.tools);
         let deny = self.deny.iter().map(|rule| &rule.tools);
         let approval = approval.map(|names| (APPROVAL, names.as_slice()));
+        let confirm = self.confirm.iter().map(|rule| &rule.tools);
         let limits = self.limits.iter().map(|limit| &limit.tools);
         approval
+            .chain(confirm.map(|names| (CONFIRM, names.as_slice())))
             .chain(deny.map(|names| (DENY, names.as_slice())))
             .chain(limits.map(|names| (LIMITS, names.as_slice())))
     }

@@ -363,6 +363,8 @@ impl RunWorker {
             progress,
             cancel: self.cancel.clone(),
             elicitation: user,
+            // A program that expects JSON, and the model of an agent above, show nobody a request.
+            shows_requests: self.run.start.format.is_none() && !self.run.start.is_delegated,
         };
         let mut answer = std::pin::pin!(gate::call(&self.app, wanted));
         loop {

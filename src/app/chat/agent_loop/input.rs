@@ -246,6 +246,7 @@ impl RunWorker {
                 for_model: elicitation.for_model,
                 ..user
             }),
+            shows_requests: false,
         };
         let answer = request.answer(entered);
         let credential = elicitation.credential.clone();

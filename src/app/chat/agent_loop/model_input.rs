@@ -398,8 +398,12 @@ fn describe_tools(prompt: &mut String, toolset: &Toolset) {
             let _ = write!(prompt, "\n{server}:");
         }
         let approval = match offer(spec, toolset.access(), &named.tool.name) {
-            Offer::Approve { always: true, .. } => " (needs approval)",
-            Offer::Approve { always: false, .. } => " (may need approval)",
+            Offer::Approve { policy, always } => match (policy.is_confirmation(), always) {
+                (false, true) => " (needs approval)",
+                (false, false) => " (may need approval)",
+                (true, true) => " (the user confirms each call)",
+                (true, false) => " (the user may have to confirm a call)",
+            },
             Offer::Call | Offer::Deny(_) => "",
         };
         let _ = write!(prompt, " {}{approval},", named.shown);

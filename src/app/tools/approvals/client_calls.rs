@@ -13,7 +13,7 @@ use super::{
     view::{self, ApprovalView},
 };
 use domain::{
-    approval::Approval,
+    approval::{Approval, Kind},
     error::{Error, Result},
     ids::{AgentId, ApprovalId},
     message::{CallStatus, ToolResult},
@@ -39,6 +39,11 @@ impl ClientCall {
     /// Whether the call waits or is being executed.
     pub fn is_open(&self) -> bool {
         self.view.finished_at.is_none()
+    }
+
+    /// Whether it waits for its own user to confirm it.
+    pub fn asks_user(&self) -> bool {
+        self.view.kind == Kind::Confirmation && self.view.decidable
     }
 }
 

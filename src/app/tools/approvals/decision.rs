@@ -77,7 +77,7 @@ pub async fn decide(
             ),
         ));
     }
-    let approver = &approver_now(&mut tx, &packs, approver).await?;
+    let approver = &approver_now(&mut tx, &packs, approver, &approval).await?;
     if !approver.may_decide(&approval) {
         return Err(refusal(approver, &approval));
     }
@@ -156,7 +156,7 @@ fn repeat_vote(approval: Approval, mine: &Vote, verdict: &Verdict) -> Result<App
         ErrorCode::AlreadyVoted,
         format!(
             "you {} {} at {}",
-            mine.choice.done(),
+            mine.choice.done(approval.rule.kind()),
             approval.code,
             time_of(mine.at)
         ),
@@ -336,7 +336,7 @@ pub async fn record(
     let approval = store::approvals::get(&mut tx, id)
         .await?
         .ok_or_else(|| unknown_request(&id.to_string()))?;
-    if !approver.holds_role_for(&approval) {
+    if !approver.holds_role_for(&approval) && !approval.asks_requester(approver.user()) {
         return Err(refusal(approver, &approval));
     }
     if let Some(recorded) = &approval.recorded {
@@ -377,7 +377,7 @@ pub async fn record(
 
 /// The approvals among the votes that count. Since their vote, their voters were not signed out by others, blocked or
 /// deleted; their issuers or keys are still valid; and by their newest claims they may decide the request. Voters
-/// whose ids look the same count as one person.
+/// whose ids look the same count as one person. A confirmation counts as long as the request of the same person does.
 pub(super) async fn count_votes(
     tx: &mut Tx,
     packs: &[Arc<Pack>],
@@ -397,11 +397,12 @@ pub(super) async fn count_votes(
     for (vote, standing) in given.into_iter().zip(judged) {
         let request = approvals.iter().find(|request| request.id == vote.approval);
         let may_decide = request.is_some_and(|request| {
-            standing.is_ok_and(|voter| {
-                voter
-                    .approver(packs)
-                    .is_ok_and(|approver| approver.may_decide(request))
-            })
+            request.asks_requester(vote.by())
+                || standing.is_ok_and(|voter| {
+                    voter
+                        .approver(packs)
+                        .is_ok_and(|approver| approver.may_decide(request))
+                })
         });
         let look = skeleton(vote.by().as_str());
         let is_new = !counted
@@ -435,6 +436,7 @@ pub(super) async fn approver_now(
     tx: &mut Tx,
     packs: &[Arc<Pack>],
     approver: &Approver,
+    approval: &Approval,
 ) -> Result<Approver> {
     let act = PastAct {
         who: approver.principal(),
@@ -442,7 +444,7 @@ pub(super) async fn approver_now(
         kind: ActKind::Request,
     };
     match newest_claims::current(tx, act).await? {
-        Ok(now) => now.approver(packs),
+        Ok(now) => now.decider(packs, approval),
         Err(end) => Err(Error::Unauthenticated(end.refusal().to_owned())),
     }
 }

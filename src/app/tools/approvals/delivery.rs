@@ -13,12 +13,12 @@ use crate::app::{
     runs::creation::{self, CreatedRun, RunPlacement, RunRequest},
 };
 use domain::{
-    approval::{Approval, Note, State},
+    approval::{Approval, Kind, Note, State},
     attachment::images_in,
     canonical::Hex,
     error::{Error, Result},
     event::Event,
-    hidden::one_line,
+    hidden::{escape_unclear, one_line},
     ids::{ConversationId, RunId, TenantId},
     message::{Part, Role, ToolResult},
     pack::Provider,
@@ -115,7 +115,9 @@ pub(super) fn note(app: &App, approval: &Approval, result: Option<&ToolResult>) 
     Note {
         id: approval.id,
         code: approval.code.clone(),
+        kind: approval.rule.kind(),
         state: approval.state,
+        arguments: None,
         server: approval.server.to_string(),
         tool: approval.tool.clone(),
         args_sha256: Hex(approval.args_sha256).to_string(),
@@ -135,9 +137,19 @@ pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> 
     let pack = app.packs.get(&approval.agent);
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let mine = reader.user == *approval.requester();
+    let confirms = approval.rule.kind() == Kind::Confirmation;
     let key = match (approval.state, &approval.recorded) {
         (_, Some(recorded)) if recorded.happened => Key::ApprovalRecordedDone,
         (_, Some(_)) => Key::ApprovalRecordedNotDone,
+        (State::Pending, None) if confirms => Key::ConfirmRequested,
+        (State::Approved | State::Executing, None) if confirms => Key::ConfirmConfirmed,
+        (State::Succeeded, None) if confirms => Key::ConfirmSucceeded,
+        (State::Failed, None) if confirms => Key::ConfirmFailed,
+        (State::OutcomeUnknown, None) if confirms => Key::ConfirmOutcomeUnknown,
+        (State::Rejected, None) if confirms => Key::ConfirmDeclined,
+        (State::Expired, None) if confirms => Key::ConfirmExpired,
+        (State::Revoked, None) if confirms => Key::ApprovalRevokedUndecided,
+        (State::Lapsed, None) if confirms => Key::ConfirmLapsed,
         (State::Pending, None) if mine => Key::ApprovalRequested,
         (State::Pending, None) => Key::ApprovalWaits,
         (State::Approved | State::Executing, None) => Key::ApprovalApproved,
@@ -178,6 +190,12 @@ pub(super) fn state_text(app: &App, approval: &Approval, reader: &Principal) -> 
         ("note", &note),
     ];
     texts.render(key, &values).trim_end().to_owned()
+}
+
+/// The text of a request with the exact arguments of its call. The empty line and the indentation make the arguments code
+/// for a frontend that shows Markdown, which would otherwise drop the backslash of a `\"`.
+pub fn with_arguments(text: &str, arguments: &str) -> String {
+    format!("{text}\n\n    {}", escape_unclear(arguments))
 }
 
 /// The sentence that says how many of its approvals a request has, for `reader`.

@@ -381,6 +381,8 @@ impl PermittedCall {
         match decide(&self.spec, &self.access, &approval.tool, &facts) {
             Decision::Deny(_) => Some("its requester may not use the tool any more".to_owned()),
             Decision::Refuse(rule) => Some(format!("a rule forbids the call now: {}", rule.reason)),
+            // Who has the consent of others need not confirm the call as well.
+            Decision::Approve(policy) if policy.is_confirmation() => None,
             Decision::Approve(policy) if ApprovalRule::from(policy) != approval.rule => {
                 Some("who has to approve it has changed; ask again".to_owned())
             }

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::value::RawValue;
+
 use crate::app::{
     App,
     tools::approvals::{
@@ -9,9 +11,10 @@ use crate::app::{
     },
 };
 use domain::{
-    approval::{About, Approval, ApprovalRule, Choice, State, Vote, code},
+    approval::{About, Approval, ApprovalRule, Choice, Kind, State, Vote, code},
     canonical,
     error::{Error, ErrorCode, Result},
+    event::Event,
     ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
     lookalike::spell_out,
     message::{Part, Role},
@@ -43,6 +46,8 @@ pub struct ApprovalRequest<'a> {
     pub run: Option<RunId>,
     pub call_id: &'a str,
     pub origin: Origin,
+    /// Whether the answer of the run shows the request to its user.
+    pub is_shown: bool,
 }
 
 /// A call that waits for consent, as [`request`] left it.
@@ -96,14 +101,17 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         rule: &rule,
         timeout: Duration::from_secs(u64::from(asked.policy.timeout_minutes) * 60),
     };
+    let run_ordinal = origin.map_or(0, |(_, ordinal, _)| ordinal);
     if let Some(same) = find_same(&mut tx, &new).await? {
-        return requested_again(tx, same).await;
+        return requested_again(app, tx, same, &asked, run_ordinal).await;
     }
     let equal_elsewhere = store::approvals::find_elsewhere(&mut tx, &new).await?;
     check_caps(app, &mut tx, &principal.user).await?;
     let approval = match insert_with_code(&mut tx, &new).await? {
         Inserted::New(approval) => approval,
-        Inserted::Same(same) => return requested_again(tx, same).await,
+        Inserted::Same(same) => {
+            return requested_again(app, tx, same, &asked, run_ordinal).await;
+        }
     };
     if asked.counts_requester {
         vote_as_requester(app, &mut tx, &approval).await?;
@@ -111,8 +119,7 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     if new.run.is_none() {
         client_calls::await_result(&mut tx, approval.id).await?;
     }
-    let run_ordinal = origin.map_or(0, |(_, ordinal, _)| ordinal);
-    announce_request(app, tx, &approval, run_ordinal).await?;
+    announce_request(app, tx, &approval, &asked, run_ordinal).await?;
     Ok(Requested {
         approval,
         is_new: true,
@@ -193,11 +200,21 @@ async fn find_same(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<Approval
 }
 
 /// The result for a call whose request exists already. A client will ask for its outcome, so the outcome is kept for
-/// it.
-async fn requested_again(mut tx: Tx, same: Approval) -> Result<Requested> {
+/// it. A user who has not confirmed the call yet is asked again.
+async fn requested_again(
+    app: &App,
+    mut tx: Tx,
+    same: Approval,
+    asked: &ApprovalRequest<'_>,
+    run_ordinal: i64,
+) -> Result<Requested> {
     if same.run.is_none() && same.conversation.is_none() {
         client_calls::await_result(&mut tx, same.id).await?;
         tx.commit().await?;
+    } else if same.state == State::Pending && same.rule.kind() == Kind::Confirmation {
+        let event = show_request(app, &mut tx, &same, asked, run_ordinal).await?;
+        tx.commit().await?;
+        announce_event(app, &same, event);
     }
     Ok(Requested {
         approval: same,
@@ -259,43 +276,73 @@ pub fn waiting_text(approval: &Approval, is_new: bool) -> (String, &'static str)
         }
     }
     let again = if is_new { "" } else { "still " };
-    let text = format!(
-        "not executed: {again}waiting for approval {code} by {approvers} until {}",
-        time_of(approval.expires_at)
-    );
+    let until = time_of(approval.expires_at);
+    if approval.rule.kind() == Kind::Confirmation {
+        let text = format!(
+            "not executed: {again}waiting for the user to confirm it ({code}) until {until}"
+        );
+        let advice = "do not retry, and do not confirm it for them: only the user can, with /confirm and the code or \
+                      /decline and the code. Tell them what the call would do. You will be told the outcome.";
+        return (text, advice);
+    }
+    let text =
+        format!("not executed: {again}waiting for approval {code} by {approvers} until {until}");
     let advice = "do not retry. Tell the user the code and who can approve it. You will be told the outcome.";
     (text, advice)
 }
 
-/// Shows a new request in its conversation and commits.
+/// Shows a request in its conversation, if it has one. A user who is asked to confirm a call sees its exact arguments.
+async fn show_request(
+    app: &App,
+    tx: &mut Tx,
+    approval: &Approval,
+    asked: &ApprovalRequest<'_>,
+    run_ordinal: i64,
+) -> Result<Option<Event>> {
+    let Some(conversation) = approval.conversation else {
+        return Ok(None);
+    };
+    let mut note = delivery::note(app, approval, None);
+    if note.kind == Kind::Confirmation {
+        note.text = delivery::with_arguments(&note.text, asked.arguments);
+        let arguments = RawValue::from_string(asked.arguments.to_owned());
+        note.arguments = Some(arguments.map_err(Error::internal)?);
+        if let Some(run) = asked.run.filter(|_| asked.is_shown) {
+            let shown = [(approval.id, approval.args_sha256)];
+            store::approvals::remember_shown(tx, conversation, run, &shown).await?;
+        }
+    }
+    let message = NewMessage {
+        run: asked.run,
+        run_ordinal,
+        role: Role::System,
+        parts: &[Part::Approval(Box::new(note))],
+        for_model: false,
+    };
+    let (_, event) = store::messages::append(tx, approval.tenant, conversation, message).await?;
+    Ok(Some(event))
+}
+
+/// Tells the listeners of the conversation, after the commit.
+fn announce_event(app: &App, approval: &Approval, event: Option<Event>) {
+    if let Some((conversation, event)) = approval.conversation.zip(event) {
+        app.announce(approval.tenant, conversation, event);
+    }
+}
+
+/// Shows a new request in its conversation, records it and commits.
 async fn announce_request(
     app: &Arc<App>,
     mut tx: Tx,
     approval: &Approval,
+    asked: &ApprovalRequest<'_>,
     run_ordinal: i64,
 ) -> Result<()> {
-    let mut event = None;
-    if let Some(conversation) = approval.conversation {
-        let parts = [Part::Approval(Box::new(delivery::note(
-            app, approval, None,
-        )))];
-        let message = NewMessage {
-            run: approval.run,
-            run_ordinal,
-            role: Role::System,
-            parts: &parts,
-            for_model: false,
-        };
-        let (_, added) =
-            store::messages::append(&mut tx, approval.tenant, conversation, message).await?;
-        event = Some((conversation, added));
-    }
+    let event = show_request(app, &mut tx, approval, asked, run_ordinal).await?;
     let step = AuditedStep::new("approval.requested", approval.requester());
     audit(app, &mut tx, approval, step).await?;
     tx.commit().await?;
-    if let Some((conversation, event)) = event {
-        app.announce(approval.tenant, conversation, event);
-    }
+    announce_event(app, approval, event);
     notify_listeners(app, approval);
     metrics::counter!("chatelaine_approvals_requested_total").increment(1);
     Ok(())

@@ -13,7 +13,7 @@ use crate::app::{
     },
 };
 use domain::{
-    approval::{Approval, Choice, Recorded, State, Vote, parse_code},
+    approval::{Approval, Choice, Kind, Recorded, State, Vote, parse_code},
     canonical::{Hash, Hex, parse_hash},
     clock,
     error::Result,
@@ -32,6 +32,8 @@ pub struct ApprovalView {
     pub id: ApprovalId,
     /// The code that people type.
     pub code: String,
+    /// `confirmation`: it asks its own requester, and nobody else may decide it.
+    pub kind: Kind,
     pub state: State,
     pub agent: String,
     pub server: String,
@@ -49,7 +51,7 @@ pub struct ApprovalView {
     pub arguments: Option<Box<RawValue>>,
     /// SHA-256 over the canonical arguments (RFC 8785, but numbers keep their digits), in hex; a decision repeats it.
     pub args_sha256: String,
-    /// The roles that may decide.
+    /// The roles that may decide. Empty for a confirmation.
     pub approvers: Vec<String>,
     /// How many people must approve.
     pub min_approvals: u32,
@@ -94,6 +96,16 @@ pub struct ApprovalView {
     pub text: String,
     /// The address of the request, for people.
     pub link: String,
+}
+
+impl ApprovalView {
+    /// Its state in words, and its exact arguments if it shows them.
+    pub fn text_with_arguments(&self) -> String {
+        match &self.arguments {
+            Some(arguments) => delivery::with_arguments(&self.text, arguments.get()),
+            None => self.text.clone(),
+        }
+    }
 }
 
 /// A server's own words. Nobody has checked them, so no heading or sentence of the program contains them.
@@ -151,11 +163,11 @@ pub(super) async fn build_views(
         let spoken = votes
             .iter()
             .any(|vote| vote.by == reader.user && vote.counts != Some(false));
-        let decidable = open
-            && !spoken
-            && approver
+        let may_decide = approval.asks_requester(&reader.user)
+            || approver
                 .as_ref()
                 .is_some_and(|approver| approver.may_decide(&approval));
+        let decidable = open && !spoken && may_decide;
         build_view(app, reader, approval, votes, decidable)
     };
     Ok(approvals.into_iter().map(view).collect())
@@ -230,6 +242,7 @@ fn build_view(
         link: link(app, approval.id),
         id: approval.id,
         code: approval.code,
+        kind: approval.rule.kind(),
         state: approval.state,
         agent: approval.agent.to_string(),
         server: approval.server.to_string(),

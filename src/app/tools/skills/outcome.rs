@@ -13,7 +13,7 @@ use crate::app::{
     tools::approvals::{self, view::ApprovalView},
 };
 use domain::{
-    approval::{Note, State},
+    approval::{Kind, Note, State},
     error::{Error, ErrorCode, Result},
     ids::{ApprovalId, ConversationId, RunId},
     message::{CallStatus, Message, Part, ToolResult},
@@ -162,7 +162,11 @@ pub async fn of_request(
     principal: &Principal,
     id: ApprovalId,
 ) -> Result<RequestOutcome> {
-    let approval = approvals::view_for_list(app, principal, id).await?;
+    let mut approval = approvals::view_for_list(app, principal, id).await?;
+    if approval.kind == Kind::Confirmation && approval.decidable {
+        // Who is asked to confirm a call sees its arguments.
+        approval = approvals::get(app, principal, &id.to_string()).await?;
+    }
     let status = match approval.state {
         State::Pending | State::Approved | State::Executing => SkillRunStatus::AwaitingApproval,
         State::Succeeded => SkillRunStatus::Succeeded,

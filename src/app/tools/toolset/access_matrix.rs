@@ -68,6 +68,8 @@ pub enum AccessCell {
     Approve {
         approvers: Vec<String>,
     },
+    /// Calls, or some of them, wait until their user confirms them.
+    Confirm,
     Deny {
         reason: Denial,
         /// What to change, for the author of the pack.
@@ -162,6 +164,7 @@ fn access_rows(
                 Offer::Deny(reason) => AccessCell::deny(reason),
                 _ if tools.closed.contains(&at) => AccessCell::deny(Denial::ApprovalNameMisspelt),
                 Offer::Call => AccessCell::Allow,
+                Offer::Approve { policy, .. } if policy.is_confirmation() => AccessCell::Confirm,
                 Offer::Approve { policy, .. } => AccessCell::Approve {
                     approvers: policy.approvers.clone(),
                 },

@@ -67,6 +67,9 @@ pub struct ToolView {
     /// Calls, or some of them, wait for one of these roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs_approval_by: Option<Vec<String>>,
+    /// Calls, or some of them, wait until their user confirms them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub needs_confirmation: bool,
 }
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -167,23 +170,25 @@ async fn group_by_server(
     operator: bool,
 ) -> Result<Vec<ServerTools>> {
     let pack = &toolset.all.pack;
-    let view = |spec: &ServerSpec, named: &NamedTool| ToolView {
-        tool: named.tool.name.clone(),
-        name: named.name.clone(),
-        title: named.tool.title.clone(),
-        summary: pack
-            .summary(
-                spec.id.as_str(),
-                &named.tool.name,
-                principal.locale.as_deref(),
-            )
-            .map(str::to_owned),
-        description: named.tool.description.clone(),
-        input_schema: named.tool.input_schema.clone(),
-        annotations: named.tool.annotations.clone(),
-        needs_approval_by: offer(spec, &toolset.access, &named.tool.name)
-            .policy()
-            .map(|policy| policy.approvers.clone()),
+    let view = |spec: &ServerSpec, named: &NamedTool| {
+        let offer = offer(spec, &toolset.access, &named.tool.name);
+        ToolView {
+            tool: named.tool.name.clone(),
+            name: named.name.clone(),
+            title: named.tool.title.clone(),
+            summary: pack
+                .summary(
+                    spec.id.as_str(),
+                    &named.tool.name,
+                    principal.locale.as_deref(),
+                )
+                .map(str::to_owned),
+            description: named.tool.description.clone(),
+            input_schema: named.tool.input_schema.clone(),
+            annotations: named.tool.annotations.clone(),
+            needs_approval_by: offer.approvers(),
+            needs_confirmation: offer.needs_confirmation(),
+        }
     };
     let views = credentials::views(app, principal, pack).await?;
     let servers = pack.servers.iter().zip(views);
